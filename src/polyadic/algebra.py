@@ -1,0 +1,303 @@
+"""Multilinear algebra on torch tensors, for any number of feature modes.
+
+A batch `T : (N, I, J, K, …)` is only ever viewed as `(N, I·J·K·…)`, never permuted. Two plain matrix products over it,
+`project` and `collect`, carry the whole alternating least squares of the paper (section 3.3 and appendix C): every
+basis follows from what `collect` returns.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from polyadic.errors import PolyadicError
+
+__all__ = [
+    "collect",
+    "contract_first",
+    "contract_last",
+    "gram",
+    "khatri_rao",
+    "project",
+    "reconstruct",
+    "relative_error",
+    "ridge_inverse",
+    "ridge_solve",
+    "squared_error",
+]
+
+
+def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
+    """Column-wise Kronecker product of the factors.
+
+    Parameters
+    ----------
+    factors : matrices of shapes (I, R), (J, R), (K, R), …
+
+    Returns
+    -------
+    (I·J·K·…, R), the first factor's index varying slowest, as in a flattened `(I, J, K, …)` array
+
+    Examples
+    --------
+    >>> a, b = torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [5.0]])
+    >>> khatri_rao([a, b]).T
+    tensor([[ 3.,  5.,  6., 10.]])
+    """
+    product = factors[0]
+    for factor in factors[1:]:
+        product = (product[:, None, :] * factor[None, :, :]).reshape(-1, factor.shape[1])
+    return product
+
+
+def gram(factors: Sequence[Tensor]) -> Tensor:
+    """Gram matrix of the Khatri-Rao product: the Hadamard product of the factors' Grams.
+
+    Parameters
+    ----------
+    factors : matrices of shapes (I, R), (J, R), …
+
+    Returns
+    -------
+    (R, R)
+
+    Examples
+    --------
+    >>> gram([torch.ones(2, 1), torch.ones(3, 1)])
+    tensor([[6.]])
+    """
+    product = factors[0].T @ factors[0]
+    for factor in factors[1:]:
+        product = product * (factor.T @ factor)
+    return product
+
+
+def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """MTTKRP of the sample mode: inner products of every sample with every rank-one component.
+
+    Parameters
+    ----------
+    T : (N, I, J, …)
+    factors : matrices of shapes (I, R), (J, R), …
+
+    Returns
+    -------
+    (N, R), the paper's v₁ of every row
+
+    Examples
+    --------
+    >>> project(torch.ones(1, 2, 3), [torch.ones(2, 1), torch.ones(3, 1)])
+    tensor([[6.]])
+    """
+    return T.flatten(1) @ khatri_rao(factors)
+
+
+def collect(X: Tensor, T: Tensor) -> Tensor:
+    """Sum of the samples weighted by their coefficients, XᵀT: with XᵀX, all that the bases need.
+
+    Parameters
+    ----------
+    X : (N, R)
+    T : (N, I, J, …)
+
+    Returns
+    -------
+    (R, I, J, …)
+
+    Examples
+    --------
+    >>> collect(torch.tensor([[1.0], [2.0]]), torch.ones(2, 3))
+    tensor([[3., 3., 3.]])
+    """
+    return (X.T @ T.flatten(1)).reshape(X.shape[1], *T.shape[1:])
+
+
+def contract_first(Y: Tensor, factor: Tensor) -> Tensor:
+    """Contract the first feature mode of every component with that component's column.
+
+    Parameters
+    ----------
+    Y : (R, I, J, …)
+    factor : (I, R)
+
+    Returns
+    -------
+    (R, J, …)
+
+    Examples
+    --------
+    >>> contract_first(torch.ones(1, 2, 3), torch.tensor([[1.0], [4.0]]))
+    tensor([[5., 5., 5.]])
+    """
+    return torch.bmm(factor.T[:, None, :], Y.flatten(2)).reshape(Y.shape[0], *Y.shape[2:])
+
+
+def contract_last(Y: Tensor, factor: Tensor) -> Tensor:
+    """Contract the last feature mode of every component with that component's column.
+
+    Parameters
+    ----------
+    Y : (R, I, …, K)
+    factor : (K, R)
+
+    Returns
+    -------
+    (R, I, …)
+
+    Examples
+    --------
+    >>> contract_last(torch.ones(1, 2, 3), torch.tensor([[1.0], [1.0], [2.0]]))
+    tensor([[4., 4.]])
+    """
+    rows = Y.reshape(Y.shape[0], -1, Y.shape[-1])
+    return torch.bmm(rows, factor.T[:, :, None]).reshape(Y.shape[:-1])
+
+
+def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
+    """(G + αI)⁻¹ of a positive semidefinite matrix, the paper's V₃.
+
+    Solved by Cholesky in float64 whatever the type of `G`, for it is small. If the matrix is singular to the precision
+    of `G`, a small multiple of the identity is added, and if that is not enough the pseudo-inverse is taken; both
+    with a warning. The result is finite in every case.
+
+    Parameters
+    ----------
+    G : (R, R)
+    alpha : weight of the identity, ≥ 0
+
+    Returns
+    -------
+    (R, R), in the type of `G`
+
+    Examples
+    --------
+    >>> ridge_inverse(torch.eye(1), 1.0)
+    tensor([[0.5000]])
+    """
+    rank = G.shape[0]
+    eye = torch.eye(rank, dtype=torch.float64, device=G.device)
+    exact = G.double() + alpha * eye
+    tolerance = rank * torch.finfo(G.dtype).eps
+    inverse = _cholesky_inverse(exact, tolerance)
+    if inverse is not None:
+        return inverse.to(G.dtype)
+    if not bool(torch.isfinite(exact).all()):
+        raise PolyadicError(
+            f"G must be finite, but holds NaN or infinity (shape {tuple(G.shape)}, {G.dtype}): "
+            "the data or the factors have overflowed; scale the data or use float64"
+        )
+    jitter = 2 * tolerance * float(exact.diagonal().amax())
+    inverse = _cholesky_inverse(exact + jitter * eye, tolerance)
+    remedy = f"{jitter:.1e} was added to its diagonal"
+    if inverse is None:
+        inverse = torch.linalg.pinv(exact, rtol=tolerance, hermitian=True)
+        remedy = "the least-squares solution of smallest norm was taken"
+    warnings.warn(
+        f"the {rank} x {rank} Gram matrix is singular at alpha={alpha:g}; {remedy}. "
+        "A larger alpha or a smaller rank avoids this.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return inverse.to(G.dtype)
+
+
+def _cholesky_inverse(matrix: Tensor, tolerance: float) -> Tensor | None:
+    """The inverse, or None where the matrix is singular: a pivot below `tolerance` times the largest is rounding."""
+    lower, info = torch.linalg.cholesky_ex(matrix)
+    pivots = lower.diagonal().square()
+    regular = (info == 0) & (pivots.amin() > tolerance * pivots.amax()) & torch.isfinite(pivots.amax())
+    return torch.cholesky_inverse(lower) if bool(regular) else None
+
+
+def ridge_solve(G: Tensor, M: Tensor, alpha: float) -> Tensor:
+    """Rows of ridge least squares, M (G + αI)⁻¹; see `ridge_inverse` for singular matrices.
+
+    Parameters
+    ----------
+    G : (R, R), positive semidefinite
+    M : (N, R), right-hand sides as rows
+    alpha : weight of the identity, ≥ 0
+
+    Returns
+    -------
+    (N, R)
+
+    Examples
+    --------
+    >>> ridge_solve(torch.eye(2), torch.tensor([[2.0, 4.0]]), 1.0)
+    tensor([[1., 2.]])
+    """
+    return M @ ridge_inverse(G, alpha)
+
+
+def reconstruct(X: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """The dense tensor ⟦X, A, B, C, …⟧.
+
+    Parameters
+    ----------
+    X : (N, R)
+    factors : matrices of shapes (I, R), (J, R), …
+
+    Returns
+    -------
+    (N, I, J, …)
+
+    Examples
+    --------
+    >>> reconstruct(torch.tensor([[2.0]]), [torch.ones(2, 1), torch.ones(2, 1)])
+    tensor([[[2., 2.],
+             [2., 2.]]])
+    """
+    return (X @ khatri_rao(factors).T).reshape(X.shape[0], *(factor.shape[0] for factor in factors))
+
+
+def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
+    """‖T − XKᵀ‖² from what a step has at hand anyway, without a dense reconstruction.
+
+    Parameters
+    ----------
+    T : (N, I, J, …)
+    X : (N, R)
+    M : (N, R), `project(T, factors)`
+    G : (R, R), `gram(factors)`
+
+    Returns
+    -------
+    a float64 scalar tensor, at least 0
+
+    Examples
+    --------
+    >>> T, factors = torch.ones(1, 2), [torch.ones(2, 1)]
+    >>> squared_error(T, torch.zeros(1, 1), project(T, factors), gram(factors))
+    tensor(2., dtype=torch.float64)
+    """
+    flat = T.reshape(-1)
+    explained = 2 * (X * M).sum(dtype=torch.float64) - ((X.T @ X) * G).sum(dtype=torch.float64)
+    return (torch.dot(flat, flat).double() - explained).clamp_min(0.0)
+
+
+def relative_error(T: Tensor, X: Tensor, factors: Sequence[Tensor]) -> float:
+    """‖T − ⟦X, A, B, …⟧‖ / ‖T‖, without a dense reconstruction; 0 for an all-zero T that is met exactly.
+
+    The difference of squares loses half the digits: an exact float32 fit reads about 1e-3, not 1e-7.
+
+    Parameters
+    ----------
+    T : (N, I, J, …)
+    X : (N, R)
+    factors : matrices of shapes (I, R), (J, R), …
+
+    Examples
+    --------
+    >>> relative_error(torch.ones(1, 2), torch.zeros(1, 1), [torch.ones(2, 1)])
+    1.0
+    """
+    error = float(squared_error(T, X, project(T, factors), gram(factors)))
+    norm = float(torch.linalg.vector_norm(T, dtype=torch.float64))
+    if norm == 0.0:
+        return 0.0 if error == 0.0 else math.inf
+    return math.sqrt(error) / norm

@@ -1,0 +1,379 @@
+"""The self-supervised loss of the paper: its value, its row update, its bounds (sections 3.1 to 3.3; A, B, E).
+
+Nothing here is larger than the coefficients: the N × N matrix G(γ) of the paper is built only by `pair_matrix`, for
+tests and study. Names follow the paper: `V` is V₃, `pull` gives v₂.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "align",
+    "bound_constants",
+    "class_similarity",
+    "contraction_factor",
+    "convergence",
+    "loss",
+    "loss_from_labels",
+    "loss_from_rates",
+    "normalise",
+    "pair_matrix",
+    "pull",
+    "row_update",
+    "theta_loss",
+    "trace_loss",
+    "two_sided_bound",
+]
+
+
+def normalise(X: Tensor) -> Tensor:
+    """Rows of X over their norms, D(X)·X; a zero row stays zero.
+
+    Parameters
+    ----------
+    X : (N, R)
+
+    Returns
+    -------
+    (N, R)
+
+    Examples
+    --------
+    >>> normalise(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    # Dividing by the largest entry first keeps the squares of very small or large rows from under- and overflowing.
+    scaled = X / X.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(X.dtype).tiny)
+    return torch.nn.functional.normalize(scaled, dim=1, eps=torch.finfo(X.dtype).tiny)
+
+
+def _weights(count: int, gamma: float) -> tuple[float, float]:
+    """Off-diagonal and diagonal entries of G(γ); a batch of one has no random pair."""
+    return ((gamma + 1) / (count * (count - 1)) if count > 1 else 0.0), -1.0 / count
+
+
+def pair_matrix(count: int, gamma: float) -> Tensor:
+    """The paper's G(γ) in full, in float64, for tests and study: −1/N on the diagonal, (γ+1)/(N(N−1)) elsewhere.
+
+    Returns
+    -------
+    (count, count)
+
+    Examples
+    --------
+    >>> pair_matrix(2, 1.0)
+    tensor([[-0.5000,  1.0000],
+            [ 1.0000, -0.5000]], dtype=torch.float64)
+    """
+    random_pair, positive_pair = _weights(count, gamma)
+    matrix = torch.full((count, count), random_pair, dtype=torch.float64)
+    return matrix.fill_diagonal_(positive_pair)
+
+
+def pull(X: Tensor, gamma: float) -> Tensor:
+    """G(γ)·D(X)·X without G(γ), in O(N·R): the paper's v₂ for every row of the other view.
+
+    Parameters
+    ----------
+    X : (N, R), the view that is held fixed
+    gamma : weight of the random pairs, ≥ 0
+
+    Returns
+    -------
+    (N, R)
+
+    Examples
+    --------
+    >>> pull(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), 1.0)
+    tensor([[-0.5000,  1.0000],
+            [ 1.0000, -0.5000]])
+    """
+    U = normalise(X)
+    random_pair, positive_pair = _weights(X.shape[0], gamma)
+    return random_pair * U.sum(dim=0) + (positive_pair - random_pair) * U
+
+
+def loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
+    """The empirical self-supervised loss, Eqn. empirical_ss_loss, in O(N·R).
+
+    Parameters
+    ----------
+    X, X_augmented : (N, R), coefficients of the samples and of their augmentations
+    gamma : weight of the random pairs, ≥ 0
+
+    Returns
+    -------
+    a scalar tensor in the type of X
+
+    Examples
+    --------
+    >>> X = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> loss(X, X, gamma=1.0)
+    tensor(-1.)
+    """
+    return (normalise(X) * pull(X_augmented, gamma)).sum()
+
+
+def trace_loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
+    """The same loss in the paper's trace form, Tr(Xᵀ D(X) G(γ) D(X̃) X̃), with G(γ) in full: for tests and study.
+
+    Parameters
+    ----------
+    X, X_augmented : (N, R)
+
+    Returns
+    -------
+    a scalar float64 tensor
+    """
+    G = pair_matrix(X.shape[0], gamma).to(X.device)
+    return torch.trace(normalise(X.double()).T @ G @ normalise(X_augmented.double()))
+
+
+def row_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float) -> Tensor:
+    """One round of the fixed-point rule, Eqn. improved_x, for all rows at once in O(N·R + N·R²).
+
+    A row whose direction is lost to rounding (its correction would be 1/eps times the row itself, as for an all-zero
+    window) has nothing to align and keeps its least-squares value.
+
+    Parameters
+    ----------
+    X_ls : (N, R), the least-squares rows v₁V₃
+    V : (R, R), the ridge inverse V₃
+    X_init : (N, R), the current guess
+    v2 : (N, R), `pull` of the other view
+    beta : weight of the self-supervised loss
+
+    Returns
+    -------
+    (N, R), the improved guess
+
+    Examples
+    --------
+    >>> x = torch.tensor([[1.0, 0.0]])
+    >>> row_update(x, torch.eye(2), x, v2=torch.tensor([[1.0, 1.0]]), beta=2.0)
+    tensor([[ 1., -1.]])
+    """
+    norm = torch.linalg.vector_norm(X_init, dim=1, keepdim=True)
+    direction = normalise(X_init)
+    tangent = v2 - (v2 * direction).sum(dim=1, keepdim=True) * direction
+    correction = (beta / (2 * norm)) * tangent @ V
+    # NaN compares false: a row of norm 0 is never meaningful.
+    limit = norm / torch.finfo(X_init.dtype).eps
+    meaningful = torch.linalg.vector_norm(correction, dim=1, keepdim=True) < limit
+    return X_ls - torch.where(meaningful, correction, torch.zeros_like(correction))
+
+
+def align(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float, rounds: int = 1) -> Tensor:
+    """`rounds` of the fixed-point rule from the guess X_init.
+
+    Parameters
+    ----------
+    X_ls, X_init, v2 : (N, R)
+    V : (R, R)
+
+    Returns
+    -------
+    (N, R)
+
+    Examples
+    --------
+    >>> x = torch.tensor([[1.0, 0.0]])
+    >>> align(x, torch.eye(2), x, v2=torch.zeros(1, 2), beta=2.0, rounds=3)
+    tensor([[1., 0.]])
+    """
+    X = X_init
+    for _ in range(rounds):
+        X = row_update(X_ls, V, X, v2, beta)
+    return X
+
+
+def convergence(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 8) -> list[float]:
+    """Mean relative difference of the rows after each round, the measure of appendix B, from the least-squares start.
+
+    It shrinks by a constant factor where the rule converges; where it does not shrink, β is too large for these bases.
+
+    Parameters
+    ----------
+    X_ls, v2 : (N, R)
+    V : (R, R)
+
+    Returns
+    -------
+    `rounds` numbers
+
+    Examples
+    --------
+    >>> x = torch.tensor([[1.0, 0.0]])
+    >>> convergence(x, torch.eye(2), torch.tensor([[0.0, 0.1]]), beta=2.0, rounds=2)[0]
+    0.10000000149011612
+    """
+    differences = []
+    X = X_ls
+    tiny = torch.finfo(X.dtype).tiny
+    for _ in range(rounds):
+        improved = row_update(X_ls, V, X, v2, beta)
+        size = torch.linalg.vector_norm(X, dim=1).clamp_min(tiny)
+        differences.append(float((torch.linalg.vector_norm(improved - X, dim=1) / size).mean()))
+        X = improved
+    return differences
+
+
+def contraction_factor(iterates: Sequence[Tensor], v2: Tensor, V: Tensor, beta: float) -> Tensor:
+    """The factor of the Theorem, β(2m + M)‖v₂‖‖V₃‖_F / m³, of every row.
+
+    m and M are the smallest and largest norm of the row over the iterates, which should include the fixed point. A
+    value below 1 is sufficient for convergence, far from necessary: the rule converges for much larger β than it says.
+
+    Parameters
+    ----------
+    iterates : matrices of shape (N, R), one for each round
+    v2 : (N, R)
+    V : (R, R)
+
+    Returns
+    -------
+    (N,)
+
+    Examples
+    --------
+    >>> contraction_factor([torch.tensor([[2.0, 0.0]])], torch.tensor([[0.0, 1.0]]), torch.eye(1), beta=0.5)
+    tensor([0.3750])
+    """
+    norms = torch.stack([torch.linalg.vector_norm(X, dim=1) for X in iterates])
+    m, M = norms.amin(dim=0), norms.amax(dim=0)
+    size: Tensor = torch.linalg.vector_norm(v2, dim=1) * torch.linalg.matrix_norm(V)
+    return beta * (2 * m + M) * size / m**3
+
+
+def class_similarity(X: Tensor, X_other: Tensor, labels: Tensor) -> Tensor:
+    """Mean cosine similarity between every two classes, the paper's E_{p,q}[sim], over all pairs of rows.
+
+    Parameters
+    ----------
+    X, X_other : (N, R), the two independent draws
+    labels : (N,), classes 0 … P−1, none of them empty
+
+    Returns
+    -------
+    (P, P)
+
+    Examples
+    --------
+    >>> X = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> class_similarity(X, X, torch.tensor([0, 1]))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    members = torch.nn.functional.one_hot(labels).to(X.dtype)
+    shares = members / members.sum(dim=0)
+    return (shares.T @ normalise(X)) @ (shares.T @ normalise(X_other)).T
+
+
+def loss_from_labels(similarity: Tensor, rates: Tensor, lam: float) -> Tensor:
+    """L_pos + λ·L_neg with the negative pairs drawn by label, Eqn. ss_before_plug.
+
+    A class p is drawn by its rate, then a partner of the same class, or of another class q by rate r_q/(1 − r_p).
+
+    Parameters
+    ----------
+    similarity : (P, P), `class_similarity`
+    rates : (P,), label rates that sum to 1
+    lam : weight λ ≥ 1 of the negative pairs
+
+    Returns
+    -------
+    a scalar tensor
+
+    Examples
+    --------
+    >>> loss_from_labels(torch.eye(2), torch.tensor([0.5, 0.5]), lam=1.0)
+    tensor(-1.)
+    """
+    others = similarity - torch.diag(similarity.diagonal())
+    negative = (rates / (1 - rates)) @ others @ rates
+    return lam * negative - rates @ similarity.diagonal()
+
+
+def loss_from_rates(similarity: Tensor, rates: Tensor, lam: float) -> Tensor:
+    """The same loss from random and positive pairs and the label rates alone, Eqn. ss_after_plug.
+
+    Parameters
+    ----------
+    similarity : (P, P)
+    rates : (P,)
+
+    Returns
+    -------
+    a scalar tensor
+
+    Examples
+    --------
+    >>> loss_from_rates(torch.eye(2), torch.tensor([0.5, 0.5]), lam=1.0)
+    tensor(-1.)
+    """
+    random_pairs = (rates * lam / (1 - rates)) @ similarity @ rates
+    positive_pairs = (rates * (lam * rates / (1 - rates) + 1)) @ similarity.diagonal()
+    return random_pairs - positive_pairs
+
+
+def theta_loss(similarity: Tensor, rates: Tensor, gamma: float) -> Tensor:
+    """The loss that needs no label rates in its weights, L^Θ_ss(γ), Eqn. L_ss_theta, for a known population.
+
+    Parameters
+    ----------
+    similarity : (P, P)
+    rates : (P,)
+
+    Returns
+    -------
+    a scalar tensor
+
+    Examples
+    --------
+    >>> theta_loss(torch.eye(2), torch.tensor([0.5, 0.5]), gamma=0.0)
+    tensor(-0.5000)
+    """
+    return (gamma + 1) * (rates @ similarity @ rates) - rates @ similarity.diagonal()
+
+
+def bound_constants(rates: Tensor, lam: float) -> tuple[float, float]:
+    """C₁ and C₂ of Eqn. tightbound; equal when the classes are balanced.
+
+    Examples
+    --------
+    >>> bound_constants(torch.tensor([0.5, 0.5]), lam=1.0)
+    (2.0, 2.0)
+    """
+    odds = lam * rates / (1 - rates)
+    return 1 + float(odds.max()), 1 + float(odds.min())
+
+
+def two_sided_bound(similarity: Tensor, rates: Tensor, lam: float) -> tuple[Tensor, Tensor]:
+    """The lower and the upper bound of Eqn. tightbound on the loss with labels.
+
+    They hold where, for every class, random pairs are on average no more similar than positive pairs (the assumption
+    of appendix E); without it they can fail.
+
+    Parameters
+    ----------
+    similarity : (P, P)
+    rates : (P,)
+
+    Returns
+    -------
+    two scalar tensors
+
+    Examples
+    --------
+    >>> two_sided_bound(torch.eye(2), torch.tensor([0.5, 0.5]), lam=1.0)
+    (tensor(-1.), tensor(-1.))
+    """
+    C1, C2 = bound_constants(rates, lam)
+    lower = C1 * theta_loss(similarity, rates, (lam - 1) / C1)
+    upper = C2 * theta_loss(similarity, rates, (lam - 1) / C2)
+    return lower, upper

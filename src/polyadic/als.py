@@ -1,0 +1,493 @@
+"""Alternating least squares for the objective of the paper: a step, a sweep, the stop rule (appendix C).
+
+Algorithm 1 (full batch) and Algorithm 2 (mini-batch) differ in what a step sees, not in what it does. The views of a
+batch lie stacked in one tensor: first the b windows, then, where there is an augmentation, their b augmented views, so
+that both pass through the same two matrix products.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from polyadic import alignment, draws
+from polyadic.algebra import (
+    collect,
+    contract_first,
+    contract_last,
+    gram,
+    project,
+    ridge_inverse,
+    ridge_solve,
+    squared_error,
+)
+
+__all__ = [
+    "TERMS",
+    "Objective",
+    "Settings",
+    "Source",
+    "State",
+    "Statistics",
+    "arrange",
+    "fit",
+    "initial_factors",
+    "settled",
+    "solve_coefficients",
+    "step",
+    "update_bases",
+]
+
+TERMS = ("fit", "fit_augmented", "tikhonov", "self_supervised", "graph")
+"""The terms of the objective, in the order in which a step returns them."""
+
+_CHUNK_BYTES = 256 * 2**20
+
+History = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised: Eqn. objective of the paper; for GR-SALS the graph term w·Tr(XᵀLX) instead of the alignment.
+
+    Parameters
+    ----------
+    alpha : Tikhonov weight, ≥ 0
+    beta : weight of the self-supervised loss, ≥ 0; it needs two views
+    gamma : weight of the random pairs, or None for the number of windows at hand
+    rounds : rounds of the fixed-point rule for each view, ≥ 1
+    graph_weight : weight w of the graph term; 0 for none
+    graph : from window ids (b,) to the graph's weights among them (b, b), or None for a complete graph of weights 1/b
+    """
+
+    alpha: float
+    beta: float = 0.0
+    gamma: float | None = None
+    rounds: int = 1
+    graph_weight: float = 0.0
+    graph: Callable[[Tensor], Tensor] | None = None
+
+    def gamma_for(self, count: int) -> float:
+        """γ for a batch of `count` windows."""
+        return float(count) if self.gamma is None else self.gamma
+
+    @property
+    def separable(self) -> bool:
+        """Whether each window's coefficients depend on that window alone."""
+        return self.beta == 0 and self.graph_weight == 0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How it is minimised; the meaning of each is that of the estimator's argument of the same name."""
+
+    solver: str
+    learning_rate: float
+    batch_size: int | None
+    max_sweeps: int
+    tol: float
+    patience: int
+    seed: int
+
+
+class Source(Protocol):
+    """Where batches come from: windows by id, already as tensors, with their augmented views for a given sweep."""
+
+    @property
+    def n_windows(self) -> int: ...
+
+    @property
+    def n_views(self) -> int: ...
+
+    def views(self, ids: Tensor, sweep: int) -> Tensor:
+        """Windows `ids` and, if `n_views` is 2, their augmentations: (n_views · b, I, J, …)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a batch says about the bases; adding them up over batches or machines is exact.
+
+    Y : (R, I, J, …), XᵀT + X̃ᵀT̃
+    S : (R, R), XᵀX + X̃ᵀX̃
+    """
+
+    Y: Tensor
+    S: Tensor
+
+    @classmethod
+    def of(cls, X: Tensor, T: Tensor) -> Statistics:
+        return cls(collect(X, T), X.T @ X)
+
+    def added_to(self, earlier: Statistics | None, weight: float = 1.0) -> Statistics:
+        """weight·earlier + self."""
+        if earlier is None:
+            return self
+        return Statistics(torch.add(self.Y, earlier.Y, alpha=weight), torch.add(self.S, earlier.S, alpha=weight))
+
+
+@dataclass
+class State:
+    """Everything a fit carries from step to step.
+
+    factors : bases of shapes (I, R), (J, R), …
+    memory : statistics of earlier batches, for solver="memory"
+    coefficients : (n_views · N, R), X and X̃ of the last sweep, for Algorithm 1
+    energy : (R,), ‖x_r‖² over the current sweep, by which components are ordered
+    """
+
+    factors: list[Tensor]
+    memory: Statistics | None = None
+    coefficients: Tensor | None = None
+    energy: Tensor | None = None
+
+
+def initial_factors(
+    shape: Sequence[int], rank: int, seed: int, dtype: torch.dtype, device: torch.device
+) -> list[Tensor]:
+    """Random bases with columns of norm 1, drawn on the CPU so that every device starts alike.
+
+    Returns
+    -------
+    matrices of shapes (I, R), (J, R), … for `shape` (I, J, …)
+
+    Examples
+    --------
+    >>> [tuple(f.shape) for f in initial_factors((3, 4), 2, 0, torch.float32, torch.device("cpu"))]
+    [(3, 2), (4, 2)]
+    """
+    generator = torch.Generator().manual_seed(draws.integer_seed(seed, 0xFAC7))
+    factors = [torch.randn(size, rank, dtype=torch.float64, generator=generator) for size in shape]
+    return [(f / torch.linalg.vector_norm(f, dim=0)).to(device, dtype) for f in factors]
+
+
+def solve_coefficients(
+    M: Tensor,
+    G: Tensor,
+    objective: Objective,
+    n_views: int = 1,
+    start: Tensor | None = None,
+    adjacency: Tensor | None = None,
+    watch: bool = False,
+) -> Tensor:
+    """Coefficients of a batch at fixed bases: X with X̃ fixed, then X̃ with the new X fixed.
+
+    Parameters
+    ----------
+    M : (n_views · b, R), `project` of the stacked views
+    G : (R, R), `gram` of the factors
+    start : (n_views · b, R), the guess from which the fixed-point rule starts; by default the least-squares solution
+    adjacency : (b, b), weights of the graph among the windows, for the graph term
+    watch : look whether the fixed-point rule converges here, and warn if not
+
+    Returns
+    -------
+    (n_views · b, R)
+
+    Examples
+    --------
+    >>> solve_coefficients(torch.tensor([[2.0]]), torch.eye(1), Objective(alpha=1.0))
+    tensor([[1.]])
+    """
+    if objective.graph_weight > 0:
+        return _graph_coefficients(M, G, objective, adjacency)
+    V = ridge_inverse(G, objective.alpha)
+    least_squares = M @ V
+    if objective.beta == 0 or n_views == 1:
+        return least_squares
+    gamma = objective.gamma_for(len(M) // 2)
+    ls, ls_augmented = least_squares.chunk(2)
+    init, init_augmented = (least_squares if start is None else start).chunk(2)
+    v2 = alignment.pull(init_augmented, gamma)
+    if watch:
+        _warn_if_diverging(alignment.convergence(ls, V, v2, objective.beta), objective.beta)
+    X = alignment.align(ls, V, init, v2, objective.beta, objective.rounds)
+    v2 = alignment.pull(X, gamma)
+    X_augmented = alignment.align(ls_augmented, V, init_augmented, v2, objective.beta, objective.rounds)
+    return torch.cat([X, X_augmented])
+
+
+def _warn_if_diverging(differences: list[float], beta: float) -> None:
+    if differences[-1] < differences[0] or differences[-1] < 1e-4:
+        return
+    warnings.warn(
+        f"the fixed-point rule does not converge at beta={beta:g}: its mean relative change went from "
+        f"{differences[0]:.2g} in round 1 to {differences[-1]:.2g} in round {len(differences)}. Use a smaller beta.",
+        ConvergenceWarning,
+        stacklevel=2,
+    )
+
+
+def _graph_coefficients(M: Tensor, G: Tensor, objective: Objective, adjacency: Tensor | None) -> Tensor:
+    """The rows that minimise ‖T − XKᵀ‖² + α‖X‖² + w·Tr(XᵀLX), from X(G + αI) + wLX = M."""
+    alpha, weight = objective.alpha, objective.graph_weight
+    if adjacency is None:
+        # L = I − 11ᵀ/b of the complete graph leaves the mean alone and adds w to the ridge of all deviations from it.
+        mean = M.mean(dim=0, keepdim=True)
+        return ridge_solve(G, mean, alpha) + ridge_solve(G, M - mean, alpha + weight)
+    roots, Q = torch.linalg.eigh(_laplacian(adjacency).to(M))
+    values, P = torch.linalg.eigh(G)
+    denominator = values.clamp_min(0) + alpha + weight * roots.clamp_min(0)[:, None]
+    rotated = Q.T @ M @ P
+    solved = torch.where(denominator > 0, rotated / denominator, torch.zeros_like(rotated))
+    smoothed: Tensor = Q @ solved @ P.T
+    return smoothed
+
+
+def _laplacian(adjacency: Tensor) -> Tensor:
+    return torch.diag(adjacency.sum(dim=1)) - adjacency
+
+
+def _fit_terms(T: Tensor, X: Tensor, M: Tensor, G: Tensor, n_views: int) -> Tensor:
+    """The squared error of each view, 0 for the second where there is none: (2,) float64."""
+    views = zip(T.chunk(n_views), X.chunk(n_views), M.chunk(n_views), strict=True)
+    errors = torch.stack([squared_error(t, x, m, G) for t, x, m in views])
+    return torch.nn.functional.pad(errors, (0, 2 - n_views))
+
+
+def _penalties(X: Tensor, objective: Objective, n_views: int, adjacency: Tensor | None) -> Tensor:
+    """Tikhonov term of the coefficients, self-supervised term, graph term: (3,) float64."""
+    X = X.double()
+    self_supervised = graph = X.new_zeros(())
+    if objective.beta > 0 and n_views == 2:
+        first, second = X.chunk(2)
+        self_supervised = objective.beta * alignment.loss(first, second, objective.gamma_for(len(first)))
+    if objective.graph_weight > 0:
+        smoothed = X - X.mean(dim=0) if adjacency is None else _laplacian(adjacency).to(X) @ X
+        graph = objective.graph_weight * (X * smoothed).sum()
+    return torch.stack([objective.alpha * X.square().sum(), self_supervised, graph])
+
+
+def update_bases(
+    factors: Sequence[Tensor], statistics: Statistics, alpha: float, learning_rate: float = 1.0
+) -> list[Tensor]:
+    """Each basis in turn by ridge least squares, using those already updated; then F ← (1 − η)F + ηF*.
+
+    All MTTKRPs come from `statistics.Y`, by contracting its last modes once and its first modes as they are updated.
+
+    Parameters
+    ----------
+    factors : matrices of shapes (I, R), (J, R), …
+    statistics : of the coefficients held fixed
+    learning_rate : η, 1 for the plain least-squares update
+
+    Returns
+    -------
+    new matrices of the same shapes
+    """
+    tails = [statistics.Y]
+    for factor in reversed(factors[1:]):
+        tails.append(contract_last(tails[-1], factor))
+    tails.reverse()
+    updated = list(factors)
+    grams = [factor.T @ factor for factor in factors]
+    for mode, tail in enumerate(tails):
+        mttkrp = tail
+        for earlier in updated[:mode]:
+            mttkrp = contract_first(mttkrp, earlier)
+        G = statistics.S
+        for other, matrix in enumerate(grams):
+            G = G if other == mode else G * matrix
+        target = ridge_solve(G, mttkrp.T, alpha)
+        updated[mode] = torch.lerp(updated[mode], target, learning_rate)
+        grams[mode] = updated[mode].T @ updated[mode]
+    return updated
+
+
+def step(
+    T: Tensor,
+    state: State,
+    objective: Objective,
+    n_views: int = 1,
+    solver: str = "blend",
+    learning_rate: float = 1.0,
+    ids: Tensor | None = None,
+    watch: bool = False,
+) -> Tensor:
+    """One step of Algorithm 2 on exactly this batch; changes `state`.
+
+    Parameters
+    ----------
+    T : (n_views · b, I, J, …), the views stacked
+    solver : "blend" moves the bases by η towards the batch's solution; "memory" forgets the statistics by η and solves
+    ids : (b,), the windows, for a given graph
+    watch : see `solve_coefficients`
+
+    Returns
+    -------
+    (5,) float64, the `TERMS` of the objective before the bases moved
+    """
+    adjacency = None if objective.graph is None or ids is None else objective.graph(ids)
+    G, M = gram(state.factors), project(T, state.factors)
+    X = solve_coefficients(M, G, objective, n_views, adjacency=adjacency, watch=watch)
+    terms = torch.cat([_fit_terms(T, X, M, G, n_views), _penalties(X, objective, n_views, adjacency)])
+    statistics = Statistics.of(X, T)
+    energy = statistics.S.diagonal()
+    state.energy = energy if state.energy is None else state.energy + energy
+    if solver == "memory":
+        state.memory = statistics = statistics.added_to(state.memory, 1 - learning_rate)
+        learning_rate = 1.0
+    state.factors = update_bases(state.factors, statistics, objective.alpha, learning_rate)
+    return terms
+
+
+def _mini_batch_sweep(source: Source, state: State, objective: Objective, settings: Settings, sweep: int) -> Tensor:
+    """Algorithm 2: the shuffled batches of one sweep, the last one short if it must be."""
+    total = torch.zeros(len(TERMS), dtype=torch.float64, device=state.factors[0].device)
+    order = draws.permutation(source.n_windows, settings.seed, sweep)
+    for number, ids in enumerate(torch.split(order, settings.batch_size or len(order))):
+        T = source.views(ids, sweep)
+        total += step(
+            T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch=number == 0
+        )
+    return total
+
+
+class _Chunks(Iterable[tuple[Tensor, Tensor]]):
+    """The whole data set in pieces of about 256 MiB of tensors; one piece that holds all is made only once.
+
+    Algorithm 1 augments once: every sweep sees the augmentations of sweep 0.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        window = source.views(torch.arange(1), 0)
+        self.parts = torch.split(torch.arange(source.n_windows), max(1, _CHUNK_BYTES // window.nbytes))
+        self.kept: Tensor | None = None
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for ids in self.parts:
+            T = self.source.views(ids, 0) if self.kept is None else self.kept
+            if len(self.parts) == 1:
+                self.kept = T
+            yield ids, T
+
+
+def _full_batch_sweep(chunks: _Chunks, state: State, objective: Objective) -> Tensor:
+    """Algorithm 1: coefficients of all windows, then the bases, with no more than a chunk of the data in memory.
+
+    Where coefficients depend on each other (alignment, graph) the data is read twice: for the projections of all
+    windows, and, once their coefficients are known, for the statistics.
+    """
+    G, n_views = gram(state.factors), chunks.source.n_views
+    fits = torch.zeros(2, dtype=torch.float64, device=G.device)
+    penalties = torch.zeros(3, dtype=torch.float64, device=G.device)
+    statistics: Statistics | None = None
+    coefficients = None if objective.separable else _all_coefficients(chunks, state, objective, G, penalties)
+    for ids, T in chunks:
+        M = project(T, state.factors)
+        if coefficients is None:
+            X = solve_coefficients(M, G, objective, n_views)
+            penalties += _penalties(X, objective, n_views, None)
+        else:
+            X = torch.cat([view[ids.to(view.device)] for view in coefficients.chunk(n_views)])
+        fits += _fit_terms(T, X, M, G, n_views)
+        statistics = Statistics.of(X, T).added_to(statistics)
+    assert statistics is not None
+    state.coefficients = coefficients
+    state.energy = statistics.S.diagonal()
+    state.factors = update_bases(state.factors, statistics, objective.alpha)
+    return torch.cat([fits, penalties])
+
+
+def _all_coefficients(chunks: _Chunks, state: State, objective: Objective, G: Tensor, penalties: Tensor) -> Tensor:
+    """X and X̃ of all windows together, starting from those of the last sweep; adds what they cost to `penalties`."""
+    n_views = chunks.source.n_views
+    M = _stack((project(T, state.factors) for _, T in chunks), n_views)
+    adjacency = None if objective.graph is None else objective.graph(torch.arange(chunks.source.n_windows))
+    X = solve_coefficients(M, G, objective, n_views, state.coefficients, adjacency, watch=True)
+    penalties += _penalties(X, objective, n_views, adjacency)
+    return X
+
+
+def _stack(pieces: Iterable[Tensor], n_views: int) -> Tensor:
+    """Rows of stacked views, chunk by chunk, as one stack of views."""
+    views = zip(*(piece.chunk(n_views) for piece in pieces), strict=True)
+    return torch.cat([row for view in views for row in view])
+
+
+def settled(losses: Sequence[float], tol: float, patience: int) -> bool:
+    """The paper's stop rule: the relative change of the loss was below `tol` in each of the last `patience` sweeps.
+
+    Examples
+    --------
+    >>> settled([9.0, 5.0, 5.0, 5.0], tol=1e-3, patience=2), settled([9.0, 5.0, 5.0], tol=1e-3, patience=2)
+    (True, False)
+    """
+    recent = losses[-patience - 1 :]
+    return len(recent) == patience + 1 and all(
+        abs(after - before) <= tol * abs(before) for before, after in pairwise(recent)
+    )
+
+
+def fit(
+    source: Source,
+    state: State,
+    objective: Objective,
+    settings: Settings,
+    on_sweep: Callable[[History], None] | None = None,
+) -> History:
+    """Sweeps until the loss settles or `max_sweeps` are done; changes `state`, and arranges it at the end.
+
+    Parameters
+    ----------
+    on_sweep : called after every sweep with the history so far
+
+    Returns
+    -------
+    the history: for each sweep the total `loss`, each of `TERMS` summed over the batches, and the `seconds`
+    """
+    history: History = {name: [] for name in ("loss", *TERMS, "seconds")}
+    chunks = _Chunks(source) if settings.batch_size is None else None
+    for sweep in range(settings.max_sweeps):
+        begun = time.perf_counter()
+        state.energy = None
+        if chunks is not None:
+            total = _full_batch_sweep(chunks, state, objective)
+        else:
+            total = _mini_batch_sweep(source, state, objective, settings, sweep)
+        values = dict(zip(TERMS, total.tolist(), strict=True))
+        values["tikhonov"] += objective.alpha * sum(float(f.square().sum()) for f in state.factors)
+        history["loss"].append(sum(values.values()))
+        for name, value in values.items():
+            history[name].append(value)
+        history["seconds"].append(time.perf_counter() - begun)
+        if on_sweep is not None:
+            on_sweep(history)
+        if settled(history["loss"], settings.tol, settings.patience):
+            break
+    arrange(state)
+    return history
+
+
+def arrange(state: State) -> None:
+    """Settle what the model leaves open: equal norms among the bases, components by energy, largest entries positive.
+
+    The product of the bases stays as it was up to order and sign, so coefficients keep their size.
+    """
+    norms = torch.stack([torch.linalg.vector_norm(factor.double(), dim=0) for factor in state.factors])
+    weights = norms.prod(dim=0)
+    energy = torch.ones_like(weights) if state.energy is None else state.energy.double()
+    order = torch.argsort(energy * weights.square(), descending=True, stable=True)
+    common = norms.log().mean(dim=0).exp()
+    scales = torch.where(norms > 0, common / norms, torch.zeros_like(norms))
+    flips = torch.ones_like(weights)
+    for mode, factor in enumerate(state.factors):
+        largest = factor.gather(0, factor.abs().argmax(dim=0, keepdim=True))[0]
+        sign = torch.where(largest < 0, -1.0, 1.0).to(factor.dtype)
+        flips = flips * sign
+        state.factors[mode] = (factor * (scales[mode].to(factor.dtype) * sign))[:, order].contiguous()
+    state.coefficients = None
+    state.energy = None if state.energy is None else state.energy[order]
+    if state.memory is not None:
+        signs = flips[order].to(state.memory.S.dtype)
+        Y = state.memory.Y[order] * signs.reshape(-1, *[1] * (state.memory.Y.ndim - 1))
+        state.memory = Statistics(Y, state.memory.S[order][:, order] * signs[:, None] * signs)

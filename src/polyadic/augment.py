@@ -1,0 +1,301 @@
+"""Class-preserving augmentations of raw windows: jitter, bandpass filtering, rotation (appendix D.3).
+
+An augmentation maps a batch (b, channels, time) to a new batch of the same shape on the same device. Every random
+choice is a function of (seed, sweep, window id), see `draws`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from scipy import signal
+from torch import Tensor
+
+from polyadic.draws import derive, uniform, window_keys
+from polyadic.errors import PolyadicError
+
+__all__ = ["Augmentation", "Bandpass", "Compose", "Jitter", "OneOf", "Rotate3D"]
+
+_SHORTEST_NOISE = 100
+
+
+class Augmentation(ABC):
+    """The base of all augmentations: write `apply`, and draw only from the keys it is given.
+
+    `polyadic.testing.AugmentationContract` holds the tests that every augmentation should pass.
+    """
+
+    @abstractmethod
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        """A new batch.
+
+        Parameters
+        ----------
+        X : (b, channels, time), not to be changed
+        keys : (b,), a key for each window, for `draws.uniform`
+
+        Returns
+        -------
+        (b, channels, time)
+        """
+
+    def __call__(self, X: Tensor, ids: Tensor | None = None, *, seed: int = 0, sweep: int = 0) -> Tensor:
+        """Augment a batch.
+
+        Parameters
+        ----------
+        X : (b, channels, time), floating point
+        ids : (b,), the windows' numbers within the data set; by default 0 … b−1
+        seed, sweep : with the ids, all that the outcome depends on
+
+        Returns
+        -------
+        (b, channels, time)
+        """
+        if X.ndim != 3 or not X.is_floating_point():
+            raise PolyadicError(
+                f"{type(self).__name__} needs a floating-point batch (windows, channels, time), but X has shape "
+                f"{tuple(X.shape)} and type {X.dtype}"
+            )
+        ids = torch.arange(len(X)) if ids is None else ids
+        return self.apply(X, window_keys(seed, sweep, ids).to(X.device))
+
+
+def _choice(keys: Tensor, channels: int, count: int) -> Tensor:
+    """One of `count` equally likely numbers for each channel: (b, channels)."""
+    return (uniform(keys, (channels,)) * count).long()
+
+
+@dataclass(frozen=True)
+class Jitter(Augmentation):
+    """Uniform noise on each channel: fast, slow, or both, with equal chance.
+
+    Fast noise is independent from sample to sample. Slow noise is a sequence of random length, at least 100 samples (or
+    all, in shorter windows) and at most the window's, stretched to the window by linear interpolation.
+
+    Parameters
+    ----------
+    degree : amplitude of the noise over that of the channel, which is half its range within the window
+
+    Examples
+    --------
+    >>> X = torch.randn(4, 3, 200)
+    >>> (Jitter(0.05)(X) - X).abs().max() < 0.05 * (X.amax() - X.amin())
+    tensor(True)
+    """
+
+    degree: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.degree < float("inf"):
+            raise PolyadicError(f"degree must be a number of at least 0, but is {self.degree!r}")
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        channels, length = X.shape[1:]
+        kind = _choice(derive(keys, 0), channels, 3)[..., None]
+        fast = uniform(derive(keys, 1), (channels, length), X.dtype).mul_(2).sub_(1)
+        slow = self._slow(keys, channels, length, X.dtype)
+        noise = torch.where(kind == 0, fast, slow)
+        noise += torch.where(kind == 2, fast, torch.zeros_like(fast))
+        amplitude = (X.amax(dim=2, keepdim=True) - X.amin(dim=2, keepdim=True)) / 2
+        return noise.mul_(self.degree * amplitude).add_(X)
+
+    @staticmethod
+    def _slow(keys: Tensor, channels: int, length: int, dtype: torch.dtype) -> Tensor:
+        """Short sequences stretched to the window: (b, channels, length)."""
+        shortest = min(_SHORTEST_NOISE, length)
+        sizes = shortest + _choice(derive(keys, 2), channels, length - shortest + 1)
+        points = uniform(derive(keys, 3), (channels, length), dtype).mul_(2).sub_(1)
+        steps = torch.arange(length, dtype=torch.float64, device=keys.device) / max(length - 1, 1)
+        position = steps * (sizes - 1)[..., None]
+        left = position.long()
+        fraction = (position - left).to(dtype)
+        right = torch.minimum(left + 1, sizes[..., None] - 1)
+        return torch.lerp(points.gather(2, left), points.gather(2, right), fraction)
+
+
+@dataclass(frozen=True)
+class Bandpass(Augmentation):
+    """Each channel through the first bandpass filter, the second, or one after the other, with equal chance.
+
+    The filters are Butterworth of order 1 and start at rest at the window's first sample, as `scipy.signal.lfilter`.
+
+    Parameters
+    ----------
+    bands : two pairs (low, high) in Hz
+    fs : sampling rate in Hz
+
+    Examples
+    --------
+    >>> Bandpass(bands=[(1, 20), (5, 24.5)], fs=50)(torch.randn(4, 9, 128)).shape
+    torch.Size([4, 9, 128])
+    """
+
+    bands: Sequence[tuple[float, float]]
+    fs: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bands", tuple((float(low), float(high)) for low, high in self.bands))
+        if len(self.bands) != 2:
+            raise PolyadicError(f"bands must be two pairs (low, high) in Hz, but there are {len(self.bands)}")
+        for low, high in self.bands:
+            if not 0 < low < high < self.fs / 2:
+                raise PolyadicError(
+                    f"bands must satisfy 0 < low < high < fs/2 = {self.fs / 2:g} Hz, but one is ({low:g}, {high:g})"
+                )
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        kind = _choice(keys, X.shape[1], 3)
+        return self._recursive(X, kind) if X.device.type == "cpu" else self._spectral(X, kind)
+
+    def _recursive(self, X: Tensor, kind: Tensor) -> Tensor:
+        """By scipy's recursive filter, the fastest way on a CPU."""
+        filtered, choice = X.numpy(force=True).copy(), kind.numpy()
+        for number, (b, a) in enumerate(self._coefficients()):
+            rows = choice != 1 - number
+            filtered[rows] = signal.lfilter(b.astype(filtered.dtype), a.astype(filtered.dtype), filtered[rows])
+        return torch.from_numpy(filtered)
+
+    def _spectral(self, X: Tensor, kind: Tensor) -> Tensor:
+        """By convolution with the first samples of the impulse response, which is the same thing, on any device."""
+        length = X.shape[2]
+        size = 2 * length
+        responses = torch.as_tensor(_impulse_responses(self, length), dtype=X.dtype, device=X.device)
+        spectra = torch.fft.rfft(responses, n=size)
+        filtered: Tensor = torch.fft.irfft(torch.fft.rfft(X, n=size) * spectra[kind], n=size)
+        return filtered[..., :length].contiguous()
+
+    def _coefficients(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [signal.butter(1, band, btype="bandpass", fs=self.fs) for band in self.bands]
+
+
+@lru_cache(maxsize=32)
+def _impulse_responses(bandpass: Bandpass, length: int) -> np.ndarray:
+    """First samples of the responses of the first filter, the second, and one after the other: (3, length)."""
+    impulse = np.zeros(length)
+    impulse[0] = 1.0
+    (b1, a1), (b2, a2) = bandpass._coefficients()
+    first, second = signal.lfilter(b1, a1, impulse), signal.lfilter(b2, a2, impulse)
+    return np.stack([first, second, signal.lfilter(b2, a2, first)])
+
+
+@dataclass(frozen=True)
+class Rotate3D(Augmentation):
+    """Turn the coordinate system of three-axis sensors by a rotation drawn uniformly from all rotations.
+
+    Parameters
+    ----------
+    triads : the channel numbers (x, y, z) of each sensor
+    independent : turn each sensor by a rotation of its own; by default they sit in one device and turn together
+
+    Examples
+    --------
+    >>> X = torch.randn(2, 3, 8)
+    >>> torch.allclose(Rotate3D([(0, 1, 2)])(X).square().sum(1), X.square().sum(1), atol=1e-4)
+    True
+    """
+
+    triads: Sequence[tuple[int, int, int]]
+    independent: bool = False
+
+    def __post_init__(self) -> None:
+        triads = tuple(tuple(int(channel) for channel in triad) for triad in self.triads)
+        channels = [channel for triad in triads for channel in triad]
+        if not triads or any(len(triad) != 3 for triad in triads) or len(set(channels)) != len(channels):
+            raise PolyadicError(f"triads must be groups of three different channels, but are {self.triads!r}")
+        if min(channels) < 0:
+            raise PolyadicError(f"triads must name channels from 0 on, but are {self.triads!r}")
+        object.__setattr__(self, "triads", triads)
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        channels = [channel for triad in self.triads for channel in triad]
+        if max(channels) >= X.shape[1]:
+            raise PolyadicError(f"triads name channel {max(channels)}, but X has only {X.shape[1]} channels")
+        count = len(self.triads) if self.independent else 1
+        rotation = _rotations(uniform(keys, (count, 3), torch.float64)).to(X.dtype)
+        sensors = X[:, channels].reshape(len(X), -1, 3, X.shape[2])
+        turned = X.clone()
+        turned[:, channels] = (rotation @ sensors).flatten(1, 2)
+        return turned
+
+
+def _rotations(u: Tensor) -> Tensor:
+    """Uniformly distributed rotation matrices from three uniform numbers each, by unit quaternions (Shoemake 1992).
+
+    u : (…, 3), returns (…, 3, 3)
+    """
+    angle, other = 2 * torch.pi * u[..., 1], 2 * torch.pi * u[..., 2]
+    near, far = (1 - u[..., 0]).sqrt(), u[..., 0].sqrt()
+    x, y, z, w = near * angle.sin(), near * angle.cos(), far * other.sin(), far * other.cos()
+    rows = [
+        torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)], dim=-1),
+        torch.stack([2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)], dim=-1),
+        torch.stack([2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)], dim=-1),
+    ]
+    return torch.stack(rows, dim=-2)
+
+
+@dataclass(frozen=True)
+class Compose(Augmentation):
+    """One augmentation after the other, as the paper applies its own.
+
+    Parameters
+    ----------
+    steps : the augmentations, in order
+
+    Examples
+    --------
+    >>> Compose([Jitter(0.01), Bandpass([(1, 20), (5, 24)], fs=50)])(torch.randn(4, 9, 128)).shape
+    torch.Size([4, 9, 128])
+    """
+
+    steps: Sequence[Augmentation]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", _checked(self.steps))
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        for number, augmentation in enumerate(self.steps):
+            X = augmentation.apply(X, derive(keys, number))
+        return X
+
+
+@dataclass(frozen=True)
+class OneOf(Augmentation):
+    """For each window one of several augmentations, with equal chance.
+
+    Parameters
+    ----------
+    choices : the augmentations
+
+    Examples
+    --------
+    >>> OneOf([Jitter(0.01), Rotate3D([(0, 1, 2)])])(torch.randn(4, 3, 128)).shape
+    torch.Size([4, 3, 128])
+    """
+
+    choices: Sequence[Augmentation]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "choices", _checked(self.choices))
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        chosen = (uniform(derive(keys, -1), ()) * len(self.choices)).long()
+        result = torch.empty_like(X)
+        for number, augmentation in enumerate(self.choices):
+            rows = chosen == number
+            result[rows] = augmentation.apply(X[rows], derive(keys, number)[rows])
+        return result
+
+
+def _checked(augmentations: Sequence[Augmentation]) -> tuple[Augmentation, ...]:
+    members = tuple(augmentations)
+    wrong = [member for member in members if not isinstance(member, Augmentation)]
+    if wrong or not members:
+        raise PolyadicError(f"expected one or more augmentations, but got {wrong[0] if wrong else 'none'!r}")
+    return members

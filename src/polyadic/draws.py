@@ -1,0 +1,123 @@
+"""Random numbers that are functions of what they are for, not of when they are drawn.
+
+Every number is a hash of (seed, sweep, window id, stream, position), so the size and order of batches, the number of
+workers and the device do not change what happens to a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["derive", "integer_seed", "permutation", "uniform", "window_keys"]
+
+_MASK64 = (1 << 64) - 1
+
+
+def integer_seed(*parts: int) -> int:
+    """One 63-bit seed from several integers, by chained splitmix64.
+
+    Examples
+    --------
+    >>> integer_seed(0, 1) != integer_seed(1, 0)
+    True
+    """
+    state = 0x9E3779B97F4A7C15
+    for part in parts:
+        state = (state ^ (part & _MASK64)) + 0x9E3779B97F4A7C15 & _MASK64
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _MASK64
+        state = (state ^ state >> 27) * 0x94D049BB133111EB & _MASK64
+        state ^= state >> 31
+    return state >> 1
+
+
+def _int32(value: int) -> int:
+    """The low 32 bits of a Python integer, as torch's signed int32 holds them."""
+    return (value & 0xFFFFFFFF) - ((value & 0x80000000) << 1)
+
+
+def _scramble(x: Tensor) -> Tensor:
+    """A well-mixed 32-bit integer for every int32, in place (two multiply-xorshift rounds)."""
+    # torch shifts int32 arithmetically, so the copied sign bits are masked away.
+    x ^= (x >> 16).bitwise_and_(0xFFFF)
+    x *= 0x7FEB352D
+    x ^= (x >> 15).bitwise_and_(0x1FFFF)
+    x *= _int32(0x846CA68B)
+    x ^= (x >> 16).bitwise_and_(0xFFFF)
+    return x
+
+
+def window_keys(seed: int, sweep: int, ids: Tensor) -> Tensor:
+    """One key for each window, from which all its draws of this sweep follow.
+
+    Parameters
+    ----------
+    ids : (b,), integers that name the windows within the data set
+
+    Returns
+    -------
+    (b,) int32
+
+    Examples
+    --------
+    >>> window_keys(0, 0, torch.tensor([4, 5]))[1] == window_keys(0, 0, torch.tensor([5]))[0]
+    tensor(True)
+    """
+    base = integer_seed(seed, sweep)
+    low = (ids & 0xFFFFFFFF).to(torch.int64)
+    high = ids.to(torch.int64) >> 32
+    keys = ((low ^ (base & 0xFFFFFFFF)) << 32 >> 32).to(torch.int32)
+    return _scramble(_scramble(keys) + _int32(base >> 32) ^ high.to(torch.int32))
+
+
+def derive(keys: Tensor, stream: int) -> Tensor:
+    """New keys for one of several independent uses of the same windows.
+
+    Parameters
+    ----------
+    keys : (b,) int32
+
+    Returns
+    -------
+    (b,) int32
+    """
+    return _scramble(keys ^ _int32(integer_seed(stream)))
+
+
+def uniform(keys: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Numbers uniform in [0, 1) with 24 random bits, on the device of the keys.
+
+    Parameters
+    ----------
+    keys : (b,) int32
+    shape : the shape wanted for each window
+
+    Returns
+    -------
+    (b, *shape)
+
+    Examples
+    --------
+    >>> keys = window_keys(0, 0, torch.arange(3))
+    >>> bool((uniform(keys, (2, 4))[1] == uniform(keys[1:2], (2, 4))[0]).all())
+    True
+    """
+    count = 1
+    for size in shape:
+        count *= size
+    counters = _scramble(torch.arange(1, count + 1, dtype=torch.int32, device=keys.device))
+    bits = _scramble(keys[:, None] ^ counters[None, :])
+    return (bits >> 8).bitwise_and_(0xFFFFFF).to(dtype).mul_(2.0**-24).reshape(len(keys), *shape)
+
+
+def permutation(count: int, seed: int, sweep: int) -> Tensor:
+    """The order in which a sweep visits the windows.
+
+    Returns
+    -------
+    (count,) int64, on the CPU
+    """
+    generator = torch.Generator().manual_seed(integer_seed(seed, sweep, 0x0DE2))
+    return torch.randperm(count, generator=generator)

@@ -1,0 +1,16 @@
+"""The errors polyadic raises on purpose.
+
+Every message names the argument, what came and what was expected.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ModelFileError", "PolyadicError"]
+
+
+class PolyadicError(ValueError):
+    """Input or settings that cannot be used as they are."""
+
+
+class ModelFileError(PolyadicError):
+    """A model file that is damaged, of a newer schema, or not a model file at all."""

@@ -1,0 +1,665 @@
+"""ATD, SALS and GR-SALS as scikit-learn transformers: raw windows or tensors in, features out.
+
+The classes hold parameters and check input; the work is done by `als`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from polyadic import als, persist
+from polyadic.algebra import gram, project, reconstruct, ridge_inverse, squared_error
+from polyadic.augment import Augmentation
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.inputs import Samples, check_integer, check_number, choose_device
+from polyadic.progress import sweep_bar
+from polyadic.spectral import STFT
+
+__all__ = ["ATD", "GRSALS", "SALS", "load"]
+
+_CALIBRATION_WINDOWS = 1024
+_TRANSFORM_BYTES = 64 * 2**20
+
+_Transform = Callable[[Tensor], Tensor]
+_Augment = Augmentation | _Transform
+
+
+@dataclass
+class _WindowSource:
+    """Batches of a fit: samples, their augmentations, and both as tensors."""
+
+    samples: Samples
+    tensorize: _Transform | None
+    augment: _Augment | None
+    seed: int
+    device: torch.device
+    dtype: torch.dtype
+    first_id: int = 0
+
+    @property
+    def n_windows(self) -> int:
+        return len(self.samples)
+
+    @property
+    def n_views(self) -> int:
+        return 1 if self.augment is None else 2
+
+    def views(self, ids: Tensor, sweep: int) -> Tensor:
+        batch = self.samples.take(ids, self.device, self.dtype)
+        if self.augment is not None:
+            batch = torch.cat([batch, self._augmented(batch, ids + self.first_id, sweep)])
+        return _tensors(self.tensorize, batch)
+
+    def _augmented(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
+        if isinstance(self.augment, Augmentation):
+            return self.augment(batch, ids, seed=self.seed, sweep=sweep)
+        assert self.augment is not None
+        result = self.augment(batch.clone())
+        if not isinstance(result, Tensor) or result.shape != batch.shape:
+            came = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+            raise PolyadicError(
+                f"augment must return a tensor of the batch's shape {tuple(batch.shape)}, but gave {came}"
+            )
+        return result.to(batch)
+
+
+def _tensors(tensorize: _Transform | None, batch: Tensor) -> Tensor:
+    if tensorize is None:
+        return batch
+    T = tensorize(batch)
+    if not isinstance(T, Tensor) or T.ndim < 2 or len(T) != len(batch):
+        came = tuple(T.shape) if isinstance(T, Tensor) else type(T).__name__
+        raise PolyadicError(f"tensorize must return a tensor of {len(batch)} samples, but gave {came}")
+    return T.to(batch).contiguous()
+
+
+class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """What ATD, SALS and GR-SALS share: everything but their objective."""
+
+    def __init__(
+        self,
+        rank: int = 32,
+        *,
+        tensorize: _Transform | None = None,
+        alpha: float = 1e-3,
+        solver: Literal["blend", "memory"] = "blend",
+        learning_rate: float = 0.05,
+        batch_size: int | None = 128,
+        max_sweeps: int = 50,
+        tol: float = 1e-3,
+        patience: int = 3,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.tensorize = tensorize
+        self.alpha = alpha
+        self.solver = solver
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_sweeps = max_sweeps
+        self.tol = tol
+        self.patience = patience
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # ---------------------------------------------------------------- fitting
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the bases from unlabelled samples.
+
+        Parameters
+        ----------
+        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; numpy, torch or a memory map
+        y : ignored
+
+        Returns
+        -------
+        the estimator itself
+        """
+        source, objective, settings = self._begin(X)
+        state = als.State(self._initial_factors(source))
+        bar = sweep_bar(type(self).__name__, self.max_sweeps) if self.verbose else nullcontext(None)
+        with bar as on_sweep:
+            self.history_ = als.fit(source, state, objective, settings, on_sweep)
+        self.n_sweeps_ = len(self.history_["loss"])
+        self._n_seen = 0
+        self._keep(state)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """One step of Algorithm 2 on exactly this batch; the first call starts a new model.
+
+        Parameters
+        ----------
+        X : (b, channels, time), or (b, I, J, …) with `tensorize=None`
+        y : ignored
+
+        Returns
+        -------
+        the estimator itself
+        """
+        new = not hasattr(self, "factors_")
+        source, objective, settings = self._begin(X, reset=new)
+        if new:
+            self._n_seen, self.n_sweeps_ = 0, 0
+            self._memory: als.Statistics | None = None
+            self.history_ = {name: [] for name in ("loss", *als.TERMS, "seconds")}
+            factors = self._initial_factors(source)
+        else:
+            factors = self._factors(source.device, source.dtype)
+        source = replace(source, first_id=self._n_seen)
+        state = als.State(factors, _moved(self._memory, source.device, source.dtype))
+        ids = torch.arange(len(source.samples))
+        T = source.views(ids, 0)
+        als.step(T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch=True)
+        self._n_seen += len(source.samples)
+        self._keep(state)
+        return self
+
+    def _begin(self, X: Any, reset: bool = True) -> tuple[_WindowSource, als.Objective, als.Settings]:
+        """Check everything before anything is changed."""
+        self._check_parameters()
+        samples = self._samples(X, reset)
+        device = choose_device(self.device, samples.data)
+        if reset:
+            self.seed_ = _seed(self.random_state)
+            self.tensorize_ = self._calibrated(samples, device)
+            self._sample_shape = samples.shape[1:]
+        source = _WindowSource(
+            samples, self.tensorize_, getattr(self, "augment", None), self.seed_, device, samples.dtype
+        )
+        settings = als.Settings(
+            solver=self.solver,
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            max_sweeps=self.max_sweeps,
+            tol=self.tol,
+            patience=self.patience,
+            seed=self.seed_,
+        )
+        return source, self._objective(len(samples)), settings
+
+    def _calibrated(self, samples: Samples, device: torch.device) -> _Transform | None:
+        """`tensorize`, its log floor fixed by the scale of the data where it asks for that."""
+        if not isinstance(self.tensorize, STFT):
+            return self.tensorize
+        ids = torch.linspace(0, len(samples) - 1, min(len(samples), _CALIBRATION_WINDOWS)).long()
+        return self.tensorize.fitted(samples.take(ids, device, samples.dtype))
+
+    def _initial_factors(self, source: _WindowSource) -> list[Tensor]:
+        first = _tensors(self.tensorize_, source.samples.take(slice(0, 1), source.device, source.dtype))
+        return als.initial_factors(first.shape[1:], self.rank, self.seed_, source.dtype, source.device)
+
+    def _keep(self, state: als.State) -> None:
+        self.factors_ = [factor.cpu().numpy() for factor in state.factors]
+        self._memory = _moved(state.memory, torch.device("cpu"))
+        self._n_features_out = self.rank
+
+    def _objective(self, count: int) -> als.Objective:
+        return als.Objective(alpha=self.alpha)
+
+    def _check_parameters(self) -> None:
+        check_integer("rank", self.rank, 1)
+        check_number("alpha", self.alpha, 0)
+        if self.solver not in ("blend", "memory"):
+            raise PolyadicError(f"solver must be 'blend' or 'memory', but is {self.solver!r}")
+        check_number("learning_rate", self.learning_rate, 0, 1)
+        check_integer("batch_size", self.batch_size, 1, none=True)
+        check_integer("max_sweeps", self.max_sweeps, 1)
+        check_number("tol", self.tol, 0)
+        check_integer("patience", self.patience, 1)
+        if self.tensorize is not None and not callable(self.tensorize):
+            raise PolyadicError(f"tensorize must be None, an STFT or a function of a batch, but is {self.tensorize!r}")
+
+    # -------------------------------------------------------------- features
+
+    def transform(self, X: Any) -> Any:
+        """Features of new samples in closed form, Eqn. feature_extractor.
+
+        Parameters
+        ----------
+        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`
+
+        Returns
+        -------
+        (N, rank), the same kind of array as X
+        """
+        check_is_fitted(self)
+        samples = self._samples(X, reset=False)
+        return samples.like_input(torch.cat([Z for _, Z, _, _ in self._batches(samples)]))
+
+    def inverse_transform(self, Z: Any) -> Any:
+        """The tensors that features stand for (the STFT is not undone).
+
+        Parameters
+        ----------
+        Z : (N, rank)
+
+        Returns
+        -------
+        (N, I, J, …), the same kind of array as Z
+        """
+        check_is_fitted(self)
+        samples = Samples(Z, "Z")
+        if samples.shape[1:] != (self._n_features_out,):
+            raise PolyadicError(f"Z must have shape (N, {self._n_features_out}), but has shape {samples.shape}")
+        device = choose_device(self.device, samples.data)
+        rows = samples.take(slice(None), device, samples.dtype)
+        return samples.like_input(reconstruct(rows, self._factors(device, samples.dtype)))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """How well the bases fit: 1 − ‖T − T̂‖ / ‖T‖ over all samples, 1 at best.
+
+        Parameters
+        ----------
+        X : as for `transform`
+        y : ignored
+        """
+        check_is_fitted(self)
+        error = norm = 0.0
+        for T, Z, M, G in self._batches(self._samples(X, reset=False)):
+            error += float(squared_error(T, Z, M, G))
+            norm += float(torch.linalg.vector_norm(T, dtype=torch.float64)) ** 2
+        return 1.0 - float(np.sqrt(error / norm)) if norm > 0 else float(error == 0)
+
+    def _batches(self, samples: Samples) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Tensors T, features Z, projections M of the samples in order, with the Gram matrix G."""
+        device = choose_device(self.device, samples.data)
+        factors = self._factors(device, samples.dtype)
+        G = gram(factors)
+        V = ridge_inverse(G, self.alpha)
+        size = int(np.prod([factor.shape[0] for factor in factors])) * samples.dtype.itemsize
+        rows = max(1, _TRANSFORM_BYTES // size)
+        for start in range(0, len(samples), rows):
+            T = _tensors(self.tensorize_, samples.take(slice(start, start + rows), device, samples.dtype))
+            M = project(T, factors)
+            yield T, M @ V, M, G
+
+    def _samples(self, X: Any, reset: bool) -> Samples:
+        samples = Samples(X)
+        validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
+        if not reset and samples.shape[1:] != self._sample_shape:
+            expected = ", ".join(str(size) for size in self._sample_shape)
+            raise PolyadicError(f"X must have shape (N, {expected}) as in fit, but has shape {samples.shape}")
+        return samples
+
+    def _factors(self, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+        return [torch.as_tensor(factor, dtype=dtype, device=device) for factor in self.factors_]
+
+    @property
+    def n_parameters_(self) -> int:
+        """How many numbers the model learned: the size of its bases."""
+        check_is_fitted(self)
+        return sum(factor.size for factor in self.factors_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "factors_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    # ----------------------------------------------------------------- files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one safetensors file, atomically; `polyadic.load` reads it back.
+
+        Parameters
+        ----------
+        path : the file, by custom ending in .safetensors
+        """
+        from polyadic import __version__
+
+        check_is_fitted(self)
+        arrays = {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}
+        if self._memory is not None:
+            arrays |= {"memory.Y": self._memory.Y.numpy(), "memory.S": self._memory.S.numpy()}
+        parameters = {name: persist.encode(value) for name, value in self.get_params(deep=False).items()}
+        parameters["device"] = str(self.device)
+        header = {
+            "version": __version__,
+            "estimator": type(self).__name__,
+            "parameters": parameters,
+            "tensorize": persist.encode(self.tensorize_),
+            "sample_shape": [int(size) for size in self._sample_shape],
+            "feature_names": [str(name) for name in getattr(self, "feature_names_in_", [])],
+            "seed": int(self.seed_),
+            "n_seen": int(self._n_seen),
+            "history": self.history_,
+        }
+        persist.write(path, arrays, header)
+
+    def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+        """Take over what `save` wrote, after checking that it fits together."""
+        self._sample_shape = tuple(int(size) for size in header["sample_shape"])
+        names = [f"factors.{mode}" for mode in range(sum(name.startswith("factors.") for name in arrays))]
+        self.factors_ = [arrays[name] for name in names]
+        shapes = [factor.shape for factor in self.factors_]
+        tensor_shape = self._sample_shape
+        if isinstance(self.tensorize_, STFT):
+            tensor_shape = self.tensorize_.shape(*self._sample_shape)
+        if self.tensorize_ is not None and not isinstance(self.tensorize_, STFT):
+            tensor_shape = tuple(shape[0] for shape in shapes)
+        expected = [(size, self.rank) for size in tensor_shape]
+        if shapes != expected or not expected:
+            raise ModelFileError(f"the file's factors have shapes {shapes}, but its header calls for {expected}")
+        if not all(factor.dtype.kind == "f" and np.isfinite(factor).all() for factor in self.factors_):
+            raise ModelFileError("the file's factors hold NaN, infinity or no floating-point numbers")
+        self._memory = None
+        if "memory.Y" in arrays:
+            Y, S = arrays["memory.Y"], arrays["memory.S"]
+            if Y.shape != (self.rank, *tensor_shape) or S.shape != (self.rank, self.rank):
+                raise ModelFileError(f"the file's solver memory has shapes {Y.shape} and {S.shape}, which do not fit")
+            self._memory = als.Statistics(torch.from_numpy(Y), torch.from_numpy(S))
+        self.history_ = {str(name): [float(value) for value in values] for name, values in header["history"].items()}
+        self.n_sweeps_ = len(self.history_["loss"])
+        self.seed_, self._n_seen = int(header["seed"]), int(header["n_seen"])
+        self.n_features_in_, self._n_features_out = self._sample_shape[0], self.rank
+        if header["feature_names"]:
+            self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
+
+
+def _seed(random_state: Any) -> int:
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _moved(
+    memory: als.Statistics | None, device: torch.device, dtype: torch.dtype | None = None
+) -> als.Statistics | None:
+    if memory is None:
+        return None
+    return als.Statistics(memory.Y.to(device, dtype), memory.S.to(device, dtype))
+
+
+class SALS(_CPFeatures):
+    """Stochastic alternating least squares for the CP decomposition with a Tikhonov term, without augmentations.
+
+    Parameters
+    ----------
+    rank : number of components, and of features
+    tensorize : from a batch (b, channels, time) to tensors (b, I, J, …), as `polyadic.spectral.STFT`; None if the input
+        already is a tensor
+    alpha : weight of the Tikhonov term
+    solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as the paper; "memory" solves for
+        exponentially forgotten statistics of all batches
+    learning_rate : share η of a batch in the bases ("blend"), or of the old statistics forgotten at each step ("memory")
+    batch_size : windows in a batch; None for full-batch alternating least squares
+    max_sweeps : most passes over the data
+    tol, patience : stop when the loss changed by less than `tol` of itself in each of `patience` sweeps
+    device : "auto", "cpu", "cuda", …
+    random_state : seed of the start, of the order of windows and of the augmentations
+    verbose : 1 for a progress bar
+
+    Attributes
+    ----------
+    factors_ : the bases, matrices of shapes (I, R), (J, R), …
+    history_ : `loss`, its terms and `seconds`, one number for each sweep
+    n_sweeps_, n_parameters_, seed_ : numbers
+    tensorize_ : `tensorize` with what it learned from the data's scale
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
+    >>> SALS(rank=3).fit_transform(X).shape
+    (50, 3)
+    """
+
+
+class ATD(_CPFeatures):
+    """Augmented tensor decomposition: CP bases that fit samples and their augmentations, and align the two.
+
+    Parameters
+    ----------
+    rank : number of components, and of features
+    tensorize : from a batch (b, channels, time) to tensors (b, I, J, …), as `polyadic.spectral.STFT`; None if the input
+        already is a tensor
+    augment : from a batch to its augmented view, as those of `polyadic.augment`, or any function; needed unless beta=0
+    alpha : weight of the Tikhonov term
+    beta : weight of the self-supervised loss; 0 with an augmentation is the paper's ATD_ss-
+    gamma : weight of the random pairs; None for the number of windows in the batch, as in the paper
+    rounds : rounds of the fixed-point rule for each view in each step
+    solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as the paper; "memory" solves for
+        exponentially forgotten statistics of all batches
+    learning_rate : share η of a batch in the bases ("blend"), or of the old statistics forgotten at each step ("memory")
+    batch_size : windows in a batch (Algorithm 2); None for full-batch alternating least squares (Algorithm 1)
+    max_sweeps : most passes over the data
+    tol, patience : stop when the loss changed by less than `tol` of itself in each of `patience` sweeps
+    device : "auto", "cpu", "cuda", …
+    random_state : seed of the start, of the order of windows and of the augmentations
+    verbose : 1 for a progress bar
+
+    Attributes
+    ----------
+    factors_ : the bases, matrices of shapes (I, R), (J, R), …
+    history_ : `loss`, its terms and `seconds`, one number for each sweep
+    n_sweeps_, n_parameters_, seed_ : numbers
+    tensorize_ : `tensorize` with what it learned from the data's scale
+
+    Examples
+    --------
+    >>> from polyadic.augment import Jitter
+    >>> from polyadic.spectral import STFT
+    >>> X = np.random.default_rng(0).normal(size=(60, 3, 128)).astype(np.float32)
+    >>> model = ATD(rank=4, tensorize=STFT(n_fft=32, hop=8), augment=Jitter(0.05), max_sweeps=2).fit(X)
+    >>> [factor.shape for factor in model.factors_], model.transform(X).shape
+    ([(6, 4), (17, 4), (13, 4)], (60, 4))
+    """
+
+    def __init__(
+        self,
+        rank: int = 32,
+        *,
+        tensorize: _Transform | None = None,
+        augment: _Augment | None = None,
+        alpha: float = 1e-3,
+        beta: float = 2.0,
+        gamma: float | None = None,
+        rounds: int = 1,
+        solver: Literal["blend", "memory"] = "blend",
+        learning_rate: float = 0.05,
+        batch_size: int | None = 128,
+        max_sweeps: int = 50,
+        tol: float = 1e-3,
+        patience: int = 3,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            rank,
+            tensorize=tensorize,
+            alpha=alpha,
+            solver=solver,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            max_sweeps=max_sweeps,
+            tol=tol,
+            patience=patience,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.augment = augment
+        self.beta = beta
+        self.gamma = gamma
+        self.rounds = rounds
+
+    def _objective(self, count: int) -> als.Objective:
+        return als.Objective(alpha=self.alpha, beta=self.beta, gamma=self.gamma, rounds=self.rounds)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("beta", self.beta, 0)
+        check_number("gamma", self.gamma, 0, none=True)
+        check_integer("rounds", self.rounds, 1)
+        if self.augment is None and self.beta > 0:
+            raise PolyadicError(
+                f"augment is None, but beta={self.beta:g} weighs a loss between samples and their augmentations: "
+                "give an augmentation, or beta=0 for plain stochastic ALS"
+            )
+        if self.augment is not None and not callable(self.augment):
+            raise PolyadicError(f"augment must be None or a function of a batch, but is {self.augment!r}")
+
+
+class GRSALS(_CPFeatures):
+    """SALS with a graph regulariser w·Tr(XᵀLX) that draws the coefficients of connected windows together.
+
+    Parameters
+    ----------
+    graph : "complete" for equal weights 1/b among the b windows of a batch, or a symmetric (N, N) array or sparse
+        matrix of weights among the windows given to `fit`, of which each batch takes its part
+    graph_weight : weight w of the regulariser
+    rank, tensorize, alpha, solver, learning_rate, batch_size : as for `SALS`
+    max_sweeps, tol, patience, device, random_state, verbose : as for `SALS`
+
+    Attributes
+    ----------
+    factors_, history_, n_sweeps_, n_parameters_, seed_, tensorize_ : as for `SALS`
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
+    >>> GRSALS(rank=3, graph_weight=0.1).fit_transform(X).shape
+    (50, 3)
+    """
+
+    def __init__(
+        self,
+        rank: int = 32,
+        *,
+        tensorize: _Transform | None = None,
+        graph: Any = "complete",
+        graph_weight: float = 1e-3,
+        alpha: float = 1e-3,
+        solver: Literal["blend", "memory"] = "blend",
+        learning_rate: float = 0.05,
+        batch_size: int | None = 128,
+        max_sweeps: int = 50,
+        tol: float = 1e-3,
+        patience: int = 3,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            rank,
+            tensorize=tensorize,
+            alpha=alpha,
+            solver=solver,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            max_sweeps=max_sweeps,
+            tol=tol,
+            patience=patience,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.graph = graph
+        self.graph_weight = graph_weight
+
+    def _objective(self, count: int) -> als.Objective:
+        graph = None if isinstance(self.graph, str) else _Graph.of(self.graph, count)
+        return als.Objective(alpha=self.alpha, graph_weight=self.graph_weight, graph=graph)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("graph_weight", self.graph_weight, 0)
+        if isinstance(self.graph, str) and self.graph != "complete":
+            raise PolyadicError(f"graph must be 'complete' or an (N, N) array of weights, but is {self.graph!r}")
+        if self.graph is None:
+            raise PolyadicError("graph is not stored in model files: set it again before fitting a loaded model")
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """Weights among the windows of a fit, from which each batch takes its part."""
+
+    weights: Any
+
+    @classmethod
+    def of(cls, graph: Any, count: int) -> _Graph:
+        weights = sparse.csr_array(graph) if sparse.issparse(graph) else np.asarray(graph, dtype=np.float64)
+        if weights.shape != (count, count):
+            raise PolyadicError(
+                f"graph must have shape ({count}, {count}) for {count} windows, but has {weights.shape}"
+            )
+        gap = abs(weights - weights.T).max()
+        lowest = weights.min()
+        if not gap <= 1e-9 * max(1.0, abs(weights).max()) or not lowest >= 0:
+            raise PolyadicError("graph must be symmetric with weights of at least 0, but is not")
+        return cls(weights)
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Weights among the windows `ids`: (b, b) float64."""
+        rows = ids.numpy()
+        part = self.weights[rows][:, rows]
+        return torch.as_tensor(part.toarray() if sparse.issparse(part) else part)
+
+
+_ESTIMATORS: dict[str, type[_CPFeatures]] = {kind.__name__: kind for kind in (ATD, SALS, GRSALS)}
+
+
+def load(
+    path: str | os.PathLike[str], *, tensorize: _Transform | None = None, augment: _Augment | None = None
+) -> ATD | SALS | GRSALS:
+    """A model from the file that `save` wrote.
+
+    Parameters
+    ----------
+    path : the file
+    tensorize, augment : the functions the model was made with, if they were functions of your own: files hold no code
+
+    Returns
+    -------
+    the fitted estimator
+
+    Raises
+    ------
+    ModelFileError : if the file is damaged, of a newer schema, or not a model
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> model = SALS(rank=2, max_sweeps=1).fit(np.ones((5, 3, 4)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/m.safetensors")
+    ...     same = load(f"{folder}/m.safetensors")
+    >>> np.array_equal(same.factors_[0], model.factors_[0])
+    True
+    """
+    arrays, header = persist.read(path)
+    try:
+        kind = _ESTIMATORS[header["estimator"]]
+        parameters = dict(header["parameters"])
+        given = {"tensorize": tensorize, "augment": augment}
+        decoded = {name: persist.decode(value, given.get(name)) for name, value in parameters.items()}
+        model = kind(**decoded)
+        check_integer("rank", model.rank, 1)
+        check_number("alpha", model.alpha, 0)
+        model.tensorize_ = persist.decode(header["tensorize"], tensorize, "tensorize")
+        model._restore(arrays, header)
+    except ModelFileError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ModelFileError(f"{path} has a damaged header: {error!r}") from error
+    return model

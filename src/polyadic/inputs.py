@@ -1,0 +1,161 @@
+"""What users hand in, as torch batches: numpy arrays, memory maps, torch tensors, lists and data frames, checked."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from polyadic.errors import PolyadicError
+
+__all__ = ["Samples", "check_integer", "check_number", "choose_device"]
+
+
+class Samples:
+    """The samples of one argument, read batch by batch.
+
+    Parameters
+    ----------
+    X : (N, …), an array of any of the supported kinds
+    name : the argument's name, for messages
+    """
+
+    def __init__(self, X: Any, name: str = "X") -> None:
+        self.name = name
+        self.data: np.ndarray | Tensor = X.detach() if isinstance(X, Tensor) else _as_array(X, name)
+        shape = tuple(self.data.shape)
+        if len(shape) < 2:
+            raise PolyadicError(
+                f"{name} must have at least two dimensions, (samples, features), but has shape {shape}. "
+                f"Reshape your data: {name}.reshape(1, -1) if it is a single sample."
+            )
+        if 0 in shape:
+            # The wording that scikit-learn's users know.
+            what = "sample(s)" if shape[0] == 0 else "feature(s)"
+            raise PolyadicError(f"Found {name} with 0 {what} (shape={shape}) while a minimum of 1 is required.")
+        if self.data.dtype in (torch.complex64, torch.complex128, torch.complex32):
+            raise PolyadicError(f"Complex data not supported: {name} has type {self.data.dtype}, real numbers expected")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.data.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type to compute in: float64 for float64, float32 for all else."""
+        return torch.float64 if self.data.dtype in (torch.float64, np.float64) else torch.float32
+
+    def take(self, ids: Tensor | slice, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Some samples as a floating-point batch, checked to be finite.
+
+        Parameters
+        ----------
+        ids : (b,), or a slice
+
+        Returns
+        -------
+        (b, …)
+        """
+        if isinstance(self.data, Tensor):
+            batch = self.data[ids if isinstance(ids, slice) else ids.to(self.data.device)]
+        else:
+            with warnings.catch_warnings():
+                # Read-only arrays warn; nothing here writes to a batch.
+                warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+                batch = torch.from_numpy(
+                    np.ascontiguousarray(self.data[ids if isinstance(ids, slice) else ids.numpy()])
+                )
+        batch = batch.to(device, dtype)
+        if not bool(torch.isfinite(batch).all()):
+            finite = torch.isfinite(batch.flatten(1)).all(dim=1)
+            row = int((~finite).nonzero()[0, 0])
+            number = (ids.start or 0) + row if isinstance(ids, slice) else int(ids[row])
+            kind = "NaN" if bool(torch.isnan(batch[row]).any()) else "infinity"
+            raise PolyadicError(
+                f"{self.name} must be finite, but sample {number} contains {kind} "
+                "(Input X contains NaN or infinity; remove or repair such samples first)"
+            )
+        return batch
+
+    def like_input(self, result: Tensor) -> Any:
+        """A result as the kind of array that came in: torch stays torch on its device, all else becomes numpy."""
+        if isinstance(self.data, Tensor):
+            return result.to(self.data.device)
+        return result.cpu().numpy()
+
+
+def _as_array(X: Any, name: str) -> np.ndarray:
+    if sparse.issparse(X):
+        raise TypeError(f"Sparse data was passed for {name}, but dense data is required. Use '.toarray()' to convert.")
+    array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    if array.dtype.kind == "c":
+        raise PolyadicError(f"Complex data not supported: {name} has type {array.dtype}, real numbers expected\n")
+    if array.dtype.kind == "O":
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"{name} must hold numbers, but has type object and holds something else: {error}"
+            ) from error
+    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
+        if array.dtype.kind == "f":
+            return array.astype(np.float64)
+        raise PolyadicError(f"{name} must hold numbers, but has type {array.dtype}")
+    # torch knows neither foreign byte orders nor, on old versions, unsigned types beyond 8 bits.
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.float64)
+    return array
+
+
+def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
+    """The device to compute on; "auto" is where `X` lies if it is a tensor on an accelerator, else CUDA if there is any.
+
+    Examples
+    --------
+    >>> choose_device("cpu")
+    device(type='cpu')
+    """
+    if str(device) != "auto":
+        try:
+            chosen = torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise PolyadicError(f"device must be 'auto' or a torch device, but is {device!r}: {error}") from error
+        if chosen.type == "cuda" and not torch.cuda.is_available():
+            raise PolyadicError(f"device is {device!r}, but torch sees no CUDA device here; use 'auto' or 'cpu'")
+        return chosen
+    if isinstance(X, Tensor) and X.device.type != "cpu":
+        return X.device
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def check_integer(name: str, value: Any, least: int, none: bool = False) -> None:
+    """Refuse what is not a whole number of at least `least` (or None, where that means something)."""
+    if none and value is None:
+        return
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+    if whole and value >= least:
+        return
+    raise PolyadicError(f"{name} must be a whole number >= {least}{' or None' if none else ''}, but is {value!r}")
+
+
+def check_number(name: str, value: Any, least: float, most: float = float("inf"), none: bool = False) -> None:
+    """Refuse what is not a finite number between `least` and `most` (or None, where that means something)."""
+    if none and value is None:
+        return
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    if real and least <= value <= most and abs(value) != float("inf"):
+        return
+    upper = "" if most == float("inf") else f" and at most {most:g}"
+    raise PolyadicError(
+        f"{name} must be a number of at least {least:g}{upper}{' or None' if none else ''}, but is {value!r}"
+    )

@@ -1,0 +1,136 @@
+"""Model files: one safetensors file with a JSON header, written atomically, read without running anything from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_bytes
+
+from polyadic import augment, spectral
+from polyadic.errors import ModelFileError, PolyadicError
+
+__all__ = ["SCHEMA", "decode", "encode", "read", "write", "write_atomically"]
+
+SCHEMA = 1
+"""Version of the header's layout. Readers refuse a newer one."""
+
+_KEY = "polyadic"
+_FUNCTION = "function"
+_TYPES: dict[str, Callable[..., Any]] = {
+    kind.__name__: kind
+    for kind in (spectral.STFT, augment.Jitter, augment.Bandpass, augment.Rotate3D, augment.Compose, augment.OneOf)
+}
+
+
+def encode(value: Any) -> Any:
+    """Preprocessing as JSON: our own classes by name and fields, a function of the user's by its name alone.
+
+    Examples
+    --------
+    >>> encode(augment.Jitter(0.5))
+    {'type': 'Jitter', 'degree': 0.5}
+    """
+    if dataclasses.is_dataclass(value) and type(value).__name__ in _TYPES:
+        fields = {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"type": type(value).__name__, **fields}
+    if isinstance(value, tuple | list):
+        return [encode(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return {"type": _FUNCTION, "name": getattr(value, "__qualname__", type(value).__qualname__)}
+
+
+def decode(value: Any, given: Any = None, name: str = "") -> Any:
+    """The object that `encode` described; a user's function must be `given` again."""
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kind = value.get("type")
+    if kind == _FUNCTION:
+        if given is None and name:
+            raise ModelFileError(
+                f"the model was made with the function {value.get('name')!r} as its {name}, and a model file holds no "
+                f"code: pass it again, load(path, {name}=...)"
+            )
+        return given
+    fields = {key: decode(item) for key, item in value.items() if key != "type"}
+    try:
+        return _TYPES[str(kind)](**fields)
+    except (KeyError, TypeError, PolyadicError) as error:
+        raise ModelFileError(
+            f"the header describes preprocessing of type {kind!r} that cannot be made: {error}"
+        ) from error
+
+
+def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
+    """Write a model file, or leave what was there untouched.
+
+    Parameters
+    ----------
+    arrays : the tensors by name
+    header : what JSON can hold
+    """
+    text = json.dumps({"schema": SCHEMA, **header}, allow_nan=True)
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    write_atomically(path, to_bytes(contiguous, metadata={_KEY: text}))
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
+    target = Path(path)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and the header of a model file.
+
+    Raises
+    ------
+    ModelFileError : if the file is damaged, of a newer schema, or something else
+    """
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            text = (file.metadata() or {}).get(_KEY)
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+        raise ModelFileError(f"{path} is damaged, cut short or not a model file: {error}") from error
+    if text is None:
+        raise ModelFileError(
+            f"{path} is a safetensors file, but not a polyadic model: its header has no {_KEY!r} entry"
+        )
+    try:
+        header = json.loads(text)
+        schema = int(header["schema"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelFileError(f"{path} has a damaged header: {error!r}") from error
+    if schema > SCHEMA:
+        raise ModelFileError(
+            f"{path} was written with model file schema {schema}, but this version of polyadic reads up to {SCHEMA}: "
+            "upgrade polyadic to open it"
+        )
+    return arrays, header

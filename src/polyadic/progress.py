@@ -1,0 +1,63 @@
+"""Progress bars on the terminal: what is being done, how far it is, how long it will still take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["sweep_bar"]
+
+_LABELS = {
+    "fit": "fit",
+    "fit_augmented": "augmented",
+    "tikhonov": "Tikhonov",
+    "self_supervised": "self-supervised",
+    "graph": "graph",
+}
+
+
+def _describe(history: dict[str, list[float]]) -> str:
+    """The last sweep's loss and those of its terms that are at work."""
+    terms = [f"{label} {history[key][-1]:.4g}" for key, label in _LABELS.items() if history[key][-1] != 0]
+    return f"loss {history['loss'][-1]:.4g} = {' + '.join(terms)}"
+
+
+@contextmanager
+def sweep_bar(title: str, max_sweeps: int) -> Iterator[Callable[[dict[str, list[float]]], None]]:
+    """A bar on standard error that moves with every sweep; where that is no terminal, a line after every tenth.
+
+    Yields
+    ------
+    a function to be called with the history after every sweep
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("sweep"),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("at most"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[terms]}", style="dim"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(title, total=max_sweeps, terms="")
+
+        def update(history: dict[str, list[float]]) -> None:
+            done = len(history["loss"])
+            progress.update(task, completed=done, terms=_describe(history))
+            if not console.is_terminal and (done % 10 == 0 or done == 1):
+                console.print(f"{title}: sweep {done} of at most {max_sweeps}, {_describe(history)}", soft_wrap=True)
+
+        yield update

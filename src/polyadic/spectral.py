@@ -1,0 +1,185 @@
+"""Short-time Fourier transform: raw windows to tensors of channel × frequency × time (section 4.1 and appendix D.2).
+
+The paper's text stacks amplitude and phase; its numbers were made with log|Re| and log|Im|, the default here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from polyadic.errors import PolyadicError
+
+__all__ = ["PARTS", "STFT"]
+
+_RELATIVE_FLOOR = 1e-3
+
+
+def _log_re_im(Z: Tensor, floor: Tensor) -> list[Tensor]:
+    return [torch.log(Z.real.abs() + floor), torch.log(Z.imag.abs() + floor)]
+
+
+def _re_im(Z: Tensor, floor: Tensor) -> list[Tensor]:
+    return [Z.real, Z.imag]
+
+
+def _amplitude_phase(Z: Tensor, floor: Tensor) -> list[Tensor]:
+    return [Z.abs(), Z.angle()]
+
+
+def _log_amplitude_phase(Z: Tensor, floor: Tensor) -> list[Tensor]:
+    return [torch.log(Z.abs() + floor), Z.angle()]
+
+
+def _log_amplitude(Z: Tensor, floor: Tensor) -> list[Tensor]:
+    return [torch.log(Z.abs() + floor)]
+
+
+def _amplitude(Z: Tensor, floor: Tensor) -> list[Tensor]:
+    return [Z.abs()]
+
+
+_Maker = Callable[[Tensor, Tensor], list[Tensor]]
+PARTS: dict[str, tuple[tuple[str, ...], _Maker]] = {
+    "log_re_im": (("log|Re|", "log|Im|"), _log_re_im),
+    "re_im": (("Re", "Im"), _re_im),
+    "amplitude_phase": (("amplitude", "phase"), _amplitude_phase),
+    "log_amplitude_phase": (("log amplitude", "phase"), _log_amplitude_phase),
+    "log_amplitude": (("log amplitude",), _log_amplitude),
+    "amplitude": (("amplitude",), _amplitude),
+}
+"""What can be taken from a complex coefficient: the names of the parts, and how they are made."""
+
+_WINDOWS: dict[str, Callable[..., Tensor]] = {
+    "rectangular": torch.ones,
+    "hann": torch.hann_window,
+    "hamming": torch.hamming_window,
+    "blackman": torch.blackman_window,
+}
+
+
+@dataclass(frozen=True)
+class STFT:
+    """Frames of `n_fft` samples every `hop` samples, without padding, each to `n_fft // 2 + 1` frequencies.
+
+    Parameters
+    ----------
+    n_fft : samples in a frame
+    hop : samples from one frame to the next
+    window : "rectangular", "hann", "hamming" or "blackman"
+    parts : "log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude" or "amplitude"; the parts
+        are stacked along the channels: first all channels' first part, then all channels' second
+    floor : what is added to a magnitude before its logarithm. "auto" is a thousandth of each channel's root mean square
+        coefficient, so that the unit of the recording does not matter; a number, or one for each channel, fixes it
+
+    Examples
+    --------
+    >>> STFT(n_fft=64, hop=2)(torch.randn(5, 9, 128)).shape
+    torch.Size([5, 18, 33, 33])
+    """
+
+    n_fft: int
+    hop: int
+    window: Literal["rectangular", "hann", "hamming", "blackman"] = "rectangular"
+    parts: Literal["log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude", "amplitude"] = (
+        "log_re_im"
+    )
+    floor: float | Sequence[float] | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("n_fft", "hop"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise PolyadicError(f"{name} must be a whole number of samples, at least 1, but is {value!r}")
+        for name, known in (("window", _WINDOWS), ("parts", PARTS)):
+            if getattr(self, name) not in known:
+                raise PolyadicError(f"{name} must be one of {', '.join(known)}, but is {getattr(self, name)!r}")
+        if isinstance(self.floor, str):
+            if self.floor != "auto":
+                raise PolyadicError(f"floor must be 'auto' or positive numbers, but is {self.floor!r}")
+            return
+        floors = [self.floor] if isinstance(self.floor, int | float) else list(self.floor)
+        if not floors or not all(0 < value < float("inf") for value in floors):
+            raise PolyadicError(f"floor must be 'auto' or positive numbers, but is {self.floor!r}")
+        # A tuple, so that equal settings compare equal however they were given.
+        object.__setattr__(self, "floor", float(floors[0]) if len(floors) == 1 else tuple(map(float, floors)))
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Tensors of raw windows.
+
+        Parameters
+        ----------
+        X : (N, channels, time), floating point
+
+        Returns
+        -------
+        (N, parts · channels, n_fft // 2 + 1, frames), contiguous
+        """
+        Z = self._coefficients(X)
+        floor = self._floors(Z)
+        make = PARTS[self.parts][1]
+        return torch.cat(make(Z, floor.to(X)[:, None, None]), dim=1)
+
+    def fitted(self, X: Tensor) -> STFT:
+        """These settings with the floor fixed by the scale of `X`, so that later batches are treated alike.
+
+        Parameters
+        ----------
+        X : (N, channels, time), windows that are typical of the data
+
+        Examples
+        --------
+        >>> STFT(n_fft=4, hop=2, floor=0.5).fitted(torch.randn(2, 1, 8)).floor
+        0.5
+        """
+        if self.floor != "auto":
+            self._coefficients(X[:1])
+            return self
+        return replace(self, floor=tuple(self._floors(self._coefficients(X)).tolist()))
+
+    def shape(self, channels: int, time: int) -> tuple[int, int, int]:
+        """The shape of one window's tensor.
+
+        Examples
+        --------
+        >>> STFT(n_fft=256, hop=32).shape(7, 3000)
+        (14, 129, 86)
+        """
+        return len(PARTS[self.parts][0]) * channels, self.n_fft // 2 + 1, (time - self.n_fft) // self.hop + 1
+
+    def _coefficients(self, X: Tensor) -> Tensor:
+        """(N, channels, frequencies, frames), complex."""
+        if X.ndim != 3:
+            raise PolyadicError(
+                f"X must have three dimensions (windows, channels, time) for an STFT, but has shape {tuple(X.shape)}"
+            )
+        if X.shape[2] < self.n_fft:
+            raise PolyadicError(
+                f"X must have windows of at least n_fft={self.n_fft} samples, but they have {X.shape[2]} "
+                f"(shape {tuple(X.shape)})"
+            )
+        window = _WINDOWS[self.window](self.n_fft, dtype=X.dtype, device=X.device)
+        rows = X.reshape(-1, X.shape[2])
+        Z = torch.stft(rows, self.n_fft, self.hop, window=window, center=False, return_complex=True)
+        return Z.reshape(*X.shape[:2], *Z.shape[1:])
+
+    def _floors(self, Z: Tensor) -> Tensor:
+        """One floor for each channel: (channels,) float64."""
+        channels = Z.shape[1]
+        if self.floor != "auto":
+            given = torch.as_tensor(self.floor, dtype=torch.float64)
+            if given.numel() not in (1, channels):
+                raise PolyadicError(
+                    f"floor must be one number or one for each of the {channels} channels, but has {given.numel()}"
+                )
+            return given.expand(channels)
+        squares = torch.view_as_real(Z).square().mean(dim=(0, 2, 3, 4), dtype=torch.float64)
+        scale = squares.sqrt()
+        # A silent channel borrows the scale of the others; silence everywhere is as good as any scale.
+        audible = scale[scale > 0]
+        fallback = audible.mean() if len(audible) else torch.ones_like(scale[0])
+        return _RELATIVE_FLOOR * torch.where(scale > 0, scale, fallback)

@@ -1,0 +1,26 @@
+"""What all tests share: the devices at hand, and the real data where POLYADIC_DATA points to it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Every device there is: a test that asks for it runs once on each."""
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return torch.device(request.param)
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder with the real recordings."""
+    folder = os.environ.get("POLYADIC_DATA")
+    if not folder:
+        pytest.skip("POLYADIC_DATA is not set: tests on real recordings are left out")
+    return Path(folder)
