@@ -161,8 +161,8 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
     """(G + αI)⁻¹ of a positive semidefinite matrix, the paper's V₃.
 
     Solved by Cholesky in float64 whatever the type of `G`, for it is small. If the matrix is singular to the precision
-    of `G`, a small multiple of the identity is added, and if that is not enough the pseudo-inverse is taken; both
-    with a warning. The result is finite in every case.
+    of `G`, a small multiple of the identity is added, and if that is not enough (or the inverse would overflow) the
+    pseudo-inverse is taken; both with a warning. The result is finite in every case.
 
     Parameters
     ----------
@@ -181,8 +181,9 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
     rank = G.shape[0]
     eye = torch.eye(rank, dtype=torch.float64, device=G.device)
     exact = G.double() + alpha * eye
-    tolerance = rank * torch.finfo(G.dtype).eps
-    inverse = _cholesky_inverse(exact, tolerance)
+    limits = torch.finfo(G.dtype)
+    tolerance = 4 * rank * limits.eps
+    inverse = _cholesky_inverse(exact, tolerance, limits.max)
     if inverse is not None:
         return inverse.to(G.dtype)
     if not bool(torch.isfinite(exact).all()):
@@ -190,11 +191,12 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
             f"G must be finite, but holds NaN or infinity (shape {tuple(G.shape)}, {G.dtype}): "
             "the data or the factors have overflowed; scale the data or use float64"
         )
-    jitter = 2 * tolerance * float(exact.diagonal().amax())
-    inverse = _cholesky_inverse(exact + jitter * eye, tolerance)
+    # The smaller the jitter the more it magnifies rounding, the larger the more it distorts: this lies between the two.
+    jitter = tolerance ** (2 / 3) * float(exact.diagonal().amax())
+    inverse = _cholesky_inverse(exact + jitter * eye, tolerance, limits.max)
     remedy = f"{jitter:.1e} was added to its diagonal"
     if inverse is None:
-        inverse = torch.linalg.pinv(exact, rtol=tolerance, hermitian=True)
+        inverse = torch.linalg.pinv(exact, atol=limits.tiny, rtol=tolerance, hermitian=True)
         remedy = "the least-squares solution of smallest norm was taken"
     warnings.warn(
         f"the {rank} x {rank} Gram matrix is singular at alpha={alpha:g}; {remedy}. "
@@ -205,12 +207,19 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
     return inverse.to(G.dtype)
 
 
-def _cholesky_inverse(matrix: Tensor, tolerance: float) -> Tensor | None:
-    """The inverse, or None where the matrix is singular: a pivot below `tolerance` times the largest is rounding."""
+def _cholesky_inverse(matrix: Tensor, tolerance: float, largest: float) -> Tensor | None:
+    """The inverse, or None where the matrix is singular or an entry of its inverse exceeds `largest`.
+
+    Aᵢᵢ(A⁻¹)ᵢᵢ says how nearly column i follows from the others, at any scale of the columns; in a singular matrix
+    rounding leaves one of them near 1/(R·eps) or more. The size of the pivots does not tell: it depends on their order.
+    """
     lower, info = torch.linalg.cholesky_ex(matrix)
-    pivots = lower.diagonal().square()
-    regular = (info == 0) & (pivots.amin() > tolerance * pivots.amax()) & torch.isfinite(pivots.amax())
-    return torch.cholesky_inverse(lower) if bool(regular) else None
+    eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    half = torch.linalg.solve_triangular(lower, eye, upper=False)
+    inverse = half.T @ half
+    diagonal = inverse.diagonal()
+    regular = (info == 0) & (matrix.diagonal() * diagonal < 1 / tolerance).all() & (diagonal <= largest).all()
+    return inverse if bool(regular) else None
 
 
 def ridge_solve(G: Tensor, M: Tensor, alpha: float) -> Tensor:
@@ -218,7 +227,7 @@ def ridge_solve(G: Tensor, M: Tensor, alpha: float) -> Tensor:
 
     Parameters
     ----------
-    G : (R, R), positive semidefinite
+    G : (R, R), positive semidefinite, in the type of M or a wider one
     M : (N, R), right-hand sides as rows
     alpha : weight of the identity, ≥ 0
 
@@ -231,7 +240,8 @@ def ridge_solve(G: Tensor, M: Tensor, alpha: float) -> Tensor:
     >>> ridge_solve(torch.eye(2), torch.tensor([[2.0, 4.0]]), 1.0)
     tensor([[1., 2.]])
     """
-    return M @ ridge_inverse(G, alpha)
+    # Narrowed first, the inverse of a nearly singular matrix would lose what cancels in the product.
+    return (M.to(G.dtype) @ ridge_inverse(G, alpha)).to(M.dtype)
 
 
 def reconstruct(X: Tensor, factors: Sequence[Tensor]) -> Tensor:

@@ -158,6 +158,11 @@ def row_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float)
     >>> row_update(x, torch.eye(2), x, v2=torch.tensor([[1.0, 1.0]]), beta=2.0)
     tensor([[ 1., -1.]])
     """
+    return _guarded_update(X_ls, V, X_init, v2, beta)[0]
+
+
+def _guarded_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """The improved guess (N, R), and which rows (N,) had a meaningful correction."""
     norm = torch.linalg.vector_norm(X_init, dim=1, keepdim=True)
     direction = normalise(X_init)
     tangent = v2 - (v2 * direction).sum(dim=1, keepdim=True) * direction
@@ -165,7 +170,7 @@ def row_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float)
     # NaN compares false: a row of norm 0 is never meaningful.
     limit = norm / torch.finfo(X_init.dtype).eps
     meaningful = torch.linalg.vector_norm(correction, dim=1, keepdim=True) < limit
-    return X_ls - torch.where(meaningful, correction, torch.zeros_like(correction))
+    return X_ls - torch.where(meaningful, correction, torch.zeros_like(correction)), meaningful[:, 0]
 
 
 def align(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float, rounds: int = 1) -> Tensor:
@@ -214,11 +219,14 @@ def convergence(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 
     """
     differences = []
     X = X_ls
-    tiny = torch.finfo(X.dtype).tiny
+    limits = torch.finfo(X.dtype)
     for _ in range(rounds):
-        improved = row_update(X_ls, V, X, v2, beta)
-        size = torch.linalg.vector_norm(X, dim=1).clamp_min(tiny)
-        differences.append(float((torch.linalg.vector_norm(improved - X, dim=1) / size).mean()))
+        improved, meaningful = _guarded_update(X_ls, V, X, v2, beta)
+        size = torch.linalg.vector_norm(X, dim=1)
+        change = torch.linalg.vector_norm(improved - X, dim=1) / size.clamp_min(limits.tiny)
+        # A row that stays put because its correction was too large has not converged, unless it is all but zero.
+        refused = ~meaningful & (size > limits.eps * size.amax())
+        differences.append(float(torch.where(refused, 1 / limits.eps, change).mean()))
         X = improved
     return differences
 

@@ -117,7 +117,7 @@ class Statistics:
     """What a batch says about the bases; adding them up over batches or machines is exact.
 
     Y : (R, I, J, …), XᵀT + X̃ᵀT̃
-    S : (R, R), XᵀX + X̃ᵀX̃
+    S : (R, R) float64, XᵀX + X̃ᵀX̃
     """
 
     Y: Tensor
@@ -125,7 +125,8 @@ class Statistics:
 
     @classmethod
     def of(cls, X: Tensor, T: Tensor) -> Statistics:
-        return cls(collect(X, T), X.T @ X)
+        exact = X.double()
+        return cls(collect(X, T), exact.T @ exact)
 
     def added_to(self, earlier: Statistics | None, weight: float = 1.0) -> Statistics:
         """weight·earlier + self."""
@@ -169,6 +170,11 @@ def initial_factors(
     return [(f / torch.linalg.vector_norm(f, dim=0)).to(device, dtype) for f in factors]
 
 
+def _gram(factors: Sequence[Tensor]) -> Tensor:
+    """`gram` in float64: components of real data come close to collinear, and float32 would call that singular."""
+    return gram([factor.double() for factor in factors])
+
+
 def solve_coefficients(
     M: Tensor,
     G: Tensor,
@@ -199,8 +205,8 @@ def solve_coefficients(
     """
     if objective.graph_weight > 0:
         return _graph_coefficients(M, G, objective, adjacency)
-    V = ridge_inverse(G, objective.alpha)
-    least_squares = M @ V
+    exact = ridge_inverse(G, objective.alpha)
+    V, least_squares = exact.to(M.dtype), (M.to(exact.dtype) @ exact).to(M.dtype)
     if objective.beta == 0 or n_views == 1:
         return least_squares
     gamma = objective.gamma_for(len(M) // 2)
@@ -216,11 +222,14 @@ def solve_coefficients(
 
 
 def _warn_if_diverging(differences: list[float], beta: float) -> None:
-    if differences[-1] < differences[0] or differences[-1] < 1e-4:
+    # From a hopeless β the first change, that from least squares, is the largest, and large and small ones alternate
+    # after it: rows that in the last two rounds still change by a quarter do not settle either.
+    still = (differences[-2] + differences[-1]) / 2
+    if (differences[-1] < differences[0] and still < 0.25) or differences[-1] < 1e-4:
         return
     warnings.warn(
-        f"the fixed-point rule does not converge at beta={beta:g}: its mean relative change went from "
-        f"{differences[0]:.2g} in round 1 to {differences[-1]:.2g} in round {len(differences)}. Use a smaller beta.",
+        f"the fixed-point rule does not converge at beta={beta:g}: its mean relative change was {differences[0]:.2g} "
+        f"in round 1 and still is {still:.2g} after {len(differences)} rounds. Use a smaller beta.",
         ConvergenceWarning,
         stacklevel=2,
     )
@@ -234,7 +243,7 @@ def _graph_coefficients(M: Tensor, G: Tensor, objective: Objective, adjacency: T
         mean = M.mean(dim=0, keepdim=True)
         return ridge_solve(G, mean, alpha) + ridge_solve(G, M - mean, alpha + weight)
     roots, Q = torch.linalg.eigh(_laplacian(adjacency).to(M))
-    values, P = torch.linalg.eigh(G)
+    values, P = torch.linalg.eigh(G.to(M))
     denominator = values.clamp_min(0) + alpha + weight * roots.clamp_min(0)[:, None]
     rotated = Q.T @ M @ P
     solved = torch.where(denominator > 0, rotated / denominator, torch.zeros_like(rotated))
@@ -288,7 +297,7 @@ def update_bases(
         tails.append(contract_last(tails[-1], factor))
     tails.reverse()
     updated = list(factors)
-    grams = [factor.T @ factor for factor in factors]
+    grams = [_gram([factor]) for factor in factors]
     for mode, tail in enumerate(tails):
         mttkrp = tail
         for earlier in updated[:mode]:
@@ -298,7 +307,7 @@ def update_bases(
             G = G if other == mode else G * matrix
         target = ridge_solve(G, mttkrp.T, alpha)
         updated[mode] = torch.lerp(updated[mode], target, learning_rate)
-        grams[mode] = updated[mode].T @ updated[mode]
+        grams[mode] = _gram([updated[mode]])
     return updated
 
 
@@ -318,15 +327,17 @@ def step(
     ----------
     T : (n_views · b, I, J, …), the views stacked
     solver : "blend" moves the bases by η towards the batch's solution; "memory" forgets the statistics by η and solves
-    ids : (b,), the windows, for a given graph
+    ids : (b,), the windows, for a given graph; by default the graph's first
     watch : see `solve_coefficients`
 
     Returns
     -------
     (5,) float64, the `TERMS` of the objective before the bases moved
     """
-    adjacency = None if objective.graph is None or ids is None else objective.graph(ids)
-    G, M = gram(state.factors), project(T, state.factors)
+    adjacency = None
+    if objective.graph is not None:
+        adjacency = objective.graph(torch.arange(len(T)) if ids is None else ids)
+    G, M = _gram(state.factors), project(T, state.factors)
     X = solve_coefficients(M, G, objective, n_views, adjacency=adjacency, watch=watch)
     terms = torch.cat([_fit_terms(T, X, M, G, n_views), _penalties(X, objective, n_views, adjacency)])
     statistics = Statistics.of(X, T)
@@ -377,7 +388,7 @@ def _full_batch_sweep(chunks: _Chunks, state: State, objective: Objective) -> Te
     Where coefficients depend on each other (alignment, graph) the data is read twice: for the projections of all
     windows, and, once their coefficients are known, for the statistics.
     """
-    G, n_views = gram(state.factors), chunks.source.n_views
+    G, n_views = _gram(state.factors), chunks.source.n_views
     fits = torch.zeros(2, dtype=torch.float64, device=G.device)
     penalties = torch.zeros(3, dtype=torch.float64, device=G.device)
     statistics: Statistics | None = None
@@ -450,12 +461,14 @@ def fit(
     for sweep in range(settings.max_sweeps):
         begun = time.perf_counter()
         state.energy = None
+        # The terms of a step are those before its bases move; so is this one, or the loss is of no single point.
+        bases = objective.alpha * sum(float(f.square().sum()) for f in state.factors)
         if chunks is not None:
             total = _full_batch_sweep(chunks, state, objective)
         else:
             total = _mini_batch_sweep(source, state, objective, settings, sweep)
         values = dict(zip(TERMS, total.tolist(), strict=True))
-        values["tikhonov"] += objective.alpha * sum(float(f.square().sum()) for f in state.factors)
+        values["tikhonov"] += bases
         history["loss"].append(sum(values.values()))
         for name, value in values.items():
             history[name].append(value)

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from polyadic.draws import derive, uniform, window_keys
 from polyadic.errors import PolyadicError
+from polyadic.inputs import check_number
 
 __all__ = ["Augmentation", "Bandpass", "Compose", "Jitter", "OneOf", "Rotate3D"]
 
@@ -63,6 +65,8 @@ class Augmentation(ABC):
                 f"{tuple(X.shape)} and type {X.dtype}"
             )
         ids = torch.arange(len(X)) if ids is None else ids
+        if ids.shape != X.shape[:1]:
+            raise PolyadicError(f"ids must have shape ({len(X)},), one for each window, but has {tuple(ids.shape)}")
         return self.apply(X, window_keys(seed, sweep, ids).to(X.device))
 
 
@@ -92,8 +96,7 @@ class Jitter(Augmentation):
     degree: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.degree < float("inf"):
-            raise PolyadicError(f"degree must be a number of at least 0, but is {self.degree!r}")
+        check_number("degree", self.degree, 0)
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         channels, length = X.shape[1:]
@@ -140,9 +143,14 @@ class Bandpass(Augmentation):
     fs: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bands", tuple((float(low), float(high)) for low, high in self.bands))
-        if len(self.bands) != 2:
-            raise PolyadicError(f"bands must be two pairs (low, high) in Hz, but there are {len(self.bands)}")
+        check_number("fs", self.fs, 0)
+        try:
+            bands = tuple((float(low), float(high)) for low, high in self.bands)
+        except (TypeError, ValueError):
+            bands = ()
+        if len(bands) != 2:
+            raise PolyadicError(f"bands must be two pairs (low, high) in Hz, but are {self.bands!r}")
+        object.__setattr__(self, "bands", bands)
         for low, high in self.bands:
             if not 0 < low < high < self.fs / 2:
                 raise PolyadicError(
@@ -204,7 +212,10 @@ class Rotate3D(Augmentation):
     independent: bool = False
 
     def __post_init__(self) -> None:
-        triads = tuple(tuple(int(channel) for channel in triad) for triad in self.triads)
+        try:
+            triads = tuple(tuple(index(channel) for channel in triad) for triad in self.triads)
+        except TypeError:
+            triads = ()
         channels = [channel for triad in triads for channel in triad]
         if not triads or any(len(triad) != 3 for triad in triads) or len(set(channels)) != len(channels):
             raise PolyadicError(f"triads must be groups of three different channels, but are {self.triads!r}")
@@ -218,7 +229,7 @@ class Rotate3D(Augmentation):
             raise PolyadicError(f"triads name channel {max(channels)}, but X has only {X.shape[1]} channels")
         count = len(self.triads) if self.independent else 1
         rotation = _rotations(uniform(keys, (count, 3), torch.float64)).to(X.dtype)
-        sensors = X[:, channels].reshape(len(X), -1, 3, X.shape[2])
+        sensors = X[:, channels].reshape(len(X), len(self.triads), 3, X.shape[2])
         turned = X.clone()
         turned[:, channels] = (rotation @ sensors).flatten(1, 2)
         return turned
@@ -289,7 +300,8 @@ class OneOf(Augmentation):
         result = torch.empty_like(X)
         for number, augmentation in enumerate(self.choices):
             rows = chosen == number
-            result[rows] = augmentation.apply(X[rows], derive(keys, number)[rows])
+            if rows.any():
+                result[rows] = augmentation.apply(X[rows], derive(keys, number)[rows])
         return result
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from polyadic import als, persist
-from polyadic.algebra import gram, project, reconstruct, ridge_inverse, squared_error
+from polyadic.algebra import gram, project, reconstruct, squared_error
 from polyadic.augment import Augmentation
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.inputs import Samples, check_integer, check_number, choose_device
@@ -63,10 +63,12 @@ class _WindowSource:
         return _tensors(self.tensorize, batch)
 
     def _augmented(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
-        if isinstance(self.augment, Augmentation):
-            return self.augment(batch, ids, seed=self.seed, sweep=sweep)
         assert self.augment is not None
-        result = self.augment(batch.clone())
+        with torch.no_grad():
+            if isinstance(self.augment, Augmentation):
+                result = self.augment(batch, ids, seed=self.seed, sweep=sweep)
+            else:
+                result = self.augment(batch.clone())
         if not isinstance(result, Tensor) or result.shape != batch.shape:
             came = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise PolyadicError(
@@ -78,11 +80,32 @@ class _WindowSource:
 def _tensors(tensorize: _Transform | None, batch: Tensor) -> Tensor:
     if tensorize is None:
         return batch
-    T = tensorize(batch)
+    with torch.no_grad():
+        # The batch may be a view of the user's array, which a function of the user's might write to.
+        T = tensorize(batch if isinstance(tensorize, STFT) else batch.clone())
     if not isinstance(T, Tensor) or T.ndim < 2 or len(T) != len(batch):
         came = tuple(T.shape) if isinstance(T, Tensor) else type(T).__name__
         raise PolyadicError(f"tensorize must return a tensor of {len(batch)} samples, but gave {came}")
     return T.to(batch).contiguous()
+
+
+def _check_modes(T: Tensor, factors: list[Tensor]) -> None:
+    """Refuse tensors the bases were not made for, as a function other than that of the fit gives."""
+    expected = tuple(len(factor) for factor in factors)
+    if T.shape[1:] != expected:
+        raise PolyadicError(f"tensorize must give tensors of shape {expected} as in fit, but gave {tuple(T.shape[1:])}")
+
+
+@contextmanager
+def _all_or_nothing(model: object) -> Iterator[None]:
+    """Put a model back to what it was if its fit fails."""
+    before = dict(vars(model))
+    try:
+        yield
+    except BaseException:
+        vars(model).clear()
+        vars(model).update(before)
+        raise
 
 
 class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -131,14 +154,15 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         -------
         the estimator itself
         """
-        source, objective, settings = self._begin(X)
-        state = als.State(self._initial_factors(source))
-        bar = sweep_bar(type(self).__name__, self.max_sweeps) if self.verbose else nullcontext(None)
-        with bar as on_sweep:
-            self.history_ = als.fit(source, state, objective, settings, on_sweep)
-        self.n_sweeps_ = len(self.history_["loss"])
-        self._n_seen = 0
-        self._keep(state)
+        with _all_or_nothing(self):
+            source, objective, settings = self._begin(X)
+            state = als.State(self._initial_factors(source))
+            bar = sweep_bar(type(self).__name__, self.max_sweeps) if self.verbose else nullcontext(None)
+            with bar as on_sweep:
+                self.history_ = als.fit(source, state, objective, settings, on_sweep)
+            self.n_sweeps_ = len(self.history_["loss"])
+            self._n_seen = 0
+            self._keep(state)
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -153,26 +177,29 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         -------
         the estimator itself
         """
-        new = not hasattr(self, "factors_")
-        source, objective, settings = self._begin(X, reset=new)
-        if new:
-            self._n_seen, self.n_sweeps_ = 0, 0
-            self._memory: als.Statistics | None = None
-            self.history_ = {name: [] for name in ("loss", *als.TERMS, "seconds")}
-            factors = self._initial_factors(source)
-        else:
-            factors = self._factors(source.device, source.dtype)
-        source = replace(source, first_id=self._n_seen)
-        state = als.State(factors, _moved(self._memory, source.device, source.dtype))
-        ids = torch.arange(len(source.samples))
-        T = source.views(ids, 0)
-        als.step(T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch=True)
-        self._n_seen += len(source.samples)
-        self._keep(state)
+        with _all_or_nothing(self):
+            new = not hasattr(self, "factors_")
+            source, objective, settings = self._begin(X, reset=new)
+            if new:
+                self._n_seen, self.n_sweeps_ = 0, 0
+                self._memory: als.Statistics | None = None
+                self.history_ = {name: [] for name in ("loss", *als.TERMS, "seconds")}
+                factors = self._initial_factors(source)
+            else:
+                self._check_rank()
+                factors = self._factors(source.device, source.dtype)
+            source = replace(source, first_id=self._n_seen)
+            state = als.State(factors, _moved(self._memory, source.device, source.dtype))
+            ids = torch.arange(len(source.samples))
+            T = source.views(ids, 0)
+            _check_modes(T, factors)
+            als.step(T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch=True)
+            self._n_seen += len(source.samples)
+            self._keep(state)
         return self
 
     def _begin(self, X: Any, reset: bool = True) -> tuple[_WindowSource, als.Objective, als.Settings]:
-        """Check everything before anything is changed."""
+        """Check parameters and input, and take over what a new model learns from the input at once."""
         self._check_parameters()
         samples = self._samples(X, reset)
         device = choose_device(self.device, samples.data)
@@ -185,11 +212,11 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         )
         settings = als.Settings(
             solver=self.solver,
-            learning_rate=self.learning_rate,
-            batch_size=self.batch_size,
-            max_sweeps=self.max_sweeps,
-            tol=self.tol,
-            patience=self.patience,
+            learning_rate=float(self.learning_rate),
+            batch_size=None if self.batch_size is None else int(self.batch_size),
+            max_sweeps=int(self.max_sweeps),
+            tol=float(self.tol),
+            patience=int(self.patience),
             seed=self.seed_,
         )
         return source, self._objective(len(samples)), settings
@@ -198,7 +225,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """`tensorize`, its log floor fixed by the scale of the data where it asks for that."""
         if not isinstance(self.tensorize, STFT):
             return self.tensorize
-        ids = torch.linspace(0, len(samples) - 1, min(len(samples), _CALIBRATION_WINDOWS)).long()
+        ids = torch.linspace(0, len(samples) - 1, min(len(samples), _CALIBRATION_WINDOWS), dtype=torch.float64).long()
         return self.tensorize.fitted(samples.take(ids, device, samples.dtype))
 
     def _initial_factors(self, source: _WindowSource) -> list[Tensor]:
@@ -206,12 +233,17 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return als.initial_factors(first.shape[1:], self.rank, self.seed_, source.dtype, source.device)
 
     def _keep(self, state: als.State) -> None:
+        if not all(bool(torch.isfinite(factor).all()) for factor in state.factors):
+            raise PolyadicError(
+                "the bases did not stay finite: the numbers in X, or those tensorize or augment make of it, are too "
+                "large; scale X or give it as float64"
+            )
         self.factors_ = [factor.cpu().numpy() for factor in state.factors]
-        self._memory = _moved(state.memory, torch.device("cpu"))
+        self._memory = _moved(state.memory, torch.device("cpu"), state.factors[0].dtype)
         self._n_features_out = self.rank
 
     def _objective(self, count: int) -> als.Objective:
-        return als.Objective(alpha=self.alpha)
+        return als.Objective(alpha=float(self.alpha))
 
     def _check_parameters(self) -> None:
         check_integer("rank", self.rank, 1)
@@ -223,8 +255,16 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         check_integer("max_sweeps", self.max_sweeps, 1)
         check_number("tol", self.tol, 0)
         check_integer("patience", self.patience, 1)
+        if not isinstance(self.verbose, int | np.integer) or self.verbose < 0:
+            raise PolyadicError(f"verbose must be a whole number >= 0, but is {self.verbose!r}")
         if self.tensorize is not None and not callable(self.tensorize):
             raise PolyadicError(f"tensorize must be None, an STFT or a function of a batch, but is {self.tensorize!r}")
+
+    def _check_rank(self) -> None:
+        if self.rank != self._n_features_out:
+            raise PolyadicError(
+                f"rank must stay {self._n_features_out} as in fit, but is {self.rank} now: fit again, or set it back"
+            )
 
     # -------------------------------------------------------------- features
 
@@ -281,14 +321,15 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Tensors T, features Z, projections M of the samples in order, with the Gram matrix G."""
         device = choose_device(self.device, samples.data)
         factors = self._factors(device, samples.dtype)
-        G = gram(factors)
-        V = ridge_inverse(G, self.alpha)
+        G = gram([factor.double() for factor in factors])
+        closed_form = als.Objective(alpha=float(self.alpha))
         size = int(np.prod([factor.shape[0] for factor in factors])) * samples.dtype.itemsize
         rows = max(1, _TRANSFORM_BYTES // size)
         for start in range(0, len(samples), rows):
             T = _tensors(self.tensorize_, samples.take(slice(start, start + rows), device, samples.dtype))
+            _check_modes(T, factors)
             M = project(T, factors)
-            yield T, M @ V, M, G
+            yield T, als.solve_coefficients(M, G, closed_form), M, G
 
     def _samples(self, X: Any, reset: bool) -> Samples:
         samples = Samples(X)
@@ -328,6 +369,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         from polyadic import __version__
 
         check_is_fitted(self)
+        self._check_rank()
         arrays = {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}
         if self._memory is not None:
             arrays |= {"memory.Y": self._memory.Y.numpy(), "memory.S": self._memory.S.numpy()}
@@ -348,6 +390,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
         """Take over what `save` wrote, after checking that it fits together."""
+        if self.tensorize_ is not None and not callable(self.tensorize_):
+            raise ModelFileError(f"the file's tensorize must be null or an object, but is {self.tensorize_!r}")
         self._sample_shape = tuple(int(size) for size in header["sample_shape"])
         names = [f"factors.{mode}" for mode in range(sum(name.startswith("factors.") for name in arrays))]
         self.factors_ = [arrays[name] for name in names]
@@ -355,13 +399,16 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         tensor_shape = self._sample_shape
         if isinstance(self.tensorize_, STFT):
             tensor_shape = self.tensorize_.shape(*self._sample_shape)
+            floor = self.tensorize_.floor
+            if floor == "auto" or np.size(floor) not in (1, self._sample_shape[0]):
+                raise ModelFileError(f"the file's STFT has floor {floor!r}, which does not fit {self._sample_shape}")
         if self.tensorize_ is not None and not isinstance(self.tensorize_, STFT):
             tensor_shape = tuple(shape[0] for shape in shapes)
         expected = [(size, self.rank) for size in tensor_shape]
         if shapes != expected or not expected:
             raise ModelFileError(f"the file's factors have shapes {shapes}, but its header calls for {expected}")
-        if not all(factor.dtype.kind == "f" and np.isfinite(factor).all() for factor in self.factors_):
-            raise ModelFileError("the file's factors hold NaN, infinity or no floating-point numbers")
+        if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in arrays.values()):
+            raise ModelFileError("the file's arrays hold NaN, infinity or no floating-point numbers")
         self._memory = None
         if "memory.Y" in arrays:
             Y, S = arrays["memory.Y"], arrays["memory.S"]
@@ -372,22 +419,28 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.n_sweeps_ = len(self.history_["loss"])
         self.seed_, self._n_seen = int(header["seed"]), int(header["n_seen"])
         self.n_features_in_, self._n_features_out = self._sample_shape[0], self.rank
-        if header["feature_names"]:
-            self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
+        columns = header["feature_names"]
+        if not isinstance(columns, list) or len(columns) not in (0, self.n_features_in_):
+            raise ModelFileError(f"the file names {columns!r} as columns, but the model has {self.n_features_in_}")
+        if columns:
+            self.feature_names_in_ = np.asarray(columns, dtype=object)
 
 
 def _seed(random_state: Any) -> int:
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
         return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as error:
+        raise PolyadicError(
+            f"random_state must be an integer, a numpy RandomState or None, but is {random_state!r}"
+        ) from error
 
 
-def _moved(
-    memory: als.Statistics | None, device: torch.device, dtype: torch.dtype | None = None
-) -> als.Statistics | None:
+def _moved(memory: als.Statistics | None, device: torch.device, dtype: torch.dtype) -> als.Statistics | None:
     if memory is None:
         return None
-    return als.Statistics(memory.Y.to(device, dtype), memory.S.to(device, dtype))
+    return als.Statistics(memory.Y.to(device, dtype), memory.S.to(device))
 
 
 class SALS(_CPFeatures):
@@ -401,7 +454,7 @@ class SALS(_CPFeatures):
     alpha : weight of the Tikhonov term
     solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as the paper; "memory" solves for
         exponentially forgotten statistics of all batches
-    learning_rate : share η of a batch in the bases ("blend"), or of the old statistics forgotten at each step ("memory")
+    learning_rate : share η of a batch in the bases ("blend"), or of the old statistics forgotten at a step ("memory")
     batch_size : windows in a batch; None for full-batch alternating least squares
     max_sweeps : most passes over the data
     tol, patience : stop when the loss changed by less than `tol` of itself in each of `patience` sweeps
@@ -439,7 +492,7 @@ class ATD(_CPFeatures):
     rounds : rounds of the fixed-point rule for each view in each step
     solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as the paper; "memory" solves for
         exponentially forgotten statistics of all batches
-    learning_rate : share η of a batch in the bases ("blend"), or of the old statistics forgotten at each step ("memory")
+    learning_rate : share η of a batch in the bases ("blend"), or of the old statistics forgotten at a step ("memory")
     batch_size : windows in a batch (Algorithm 2); None for full-batch alternating least squares (Algorithm 1)
     max_sweeps : most passes over the data
     tol, patience : stop when the loss changed by less than `tol` of itself in each of `patience` sweeps
@@ -504,7 +557,8 @@ class ATD(_CPFeatures):
         self.rounds = rounds
 
     def _objective(self, count: int) -> als.Objective:
-        return als.Objective(alpha=self.alpha, beta=self.beta, gamma=self.gamma, rounds=self.rounds)
+        gamma = None if self.gamma is None else float(self.gamma)
+        return als.Objective(alpha=float(self.alpha), beta=float(self.beta), gamma=gamma, rounds=int(self.rounds))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -579,15 +633,16 @@ class GRSALS(_CPFeatures):
 
     def _objective(self, count: int) -> als.Objective:
         graph = None if isinstance(self.graph, str) else _Graph.of(self.graph, count)
-        return als.Objective(alpha=self.alpha, graph_weight=self.graph_weight, graph=graph)
+        return als.Objective(alpha=float(self.alpha), graph_weight=float(self.graph_weight), graph=graph)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("graph_weight", self.graph_weight, 0)
-        if isinstance(self.graph, str) and self.graph != "complete":
-            raise PolyadicError(f"graph must be 'complete' or an (N, N) array of weights, but is {self.graph!r}")
-        if self.graph is None:
-            raise PolyadicError("graph is not stored in model files: set it again before fitting a loaded model")
+        if self.graph is None or (isinstance(self.graph, str) and self.graph != "complete"):
+            raise PolyadicError(
+                f"graph must be 'complete' or an (N, N) array of weights, but is {self.graph!r} "
+                "(model files hold no graph: set it again before fitting a loaded model)"
+            )
 
 
 @dataclass(frozen=True)
@@ -598,15 +653,20 @@ class _Graph:
 
     @classmethod
     def of(cls, graph: Any, count: int) -> _Graph:
-        weights = sparse.csr_array(graph) if sparse.issparse(graph) else np.asarray(graph, dtype=np.float64)
+        given = graph if sparse.issparse(graph) else np.asarray(graph)
+        if given.dtype.kind not in "fiub":
+            raise PolyadicError(f"graph must hold real numbers, but has type {given.dtype}")
+        weights = sparse.csr_array(given, dtype=np.float64) if sparse.issparse(given) else given.astype(np.float64)
         if weights.shape != (count, count):
             raise PolyadicError(
                 f"graph must have shape ({count}, {count}) for {count} windows, but has {weights.shape}"
             )
+        lowest, highest = weights.min(), weights.max()
+        if not (lowest >= 0 and highest < np.inf):
+            raise PolyadicError(f"graph must have finite weights >= 0, but they reach from {lowest:g} to {highest:g}")
         gap = abs(weights - weights.T).max()
-        lowest = weights.min()
-        if not gap <= 1e-9 * max(1.0, abs(weights).max()) or not lowest >= 0:
-            raise PolyadicError("graph must be symmetric with weights of at least 0, but is not")
+        if gap > 1e-9 * highest:
+            raise PolyadicError(f"graph must be symmetric, but weights differ by up to {gap:g} from their mirror image")
         return cls(weights)
 
     def __call__(self, ids: Tensor) -> Tensor:
@@ -648,18 +708,21 @@ def load(
     True
     """
     arrays, header = persist.read(path)
+    given = {"tensorize": tensorize, "augment": augment}
     try:
         kind = _ESTIMATORS[header["estimator"]]
         parameters = dict(header["parameters"])
-        given = {"tensorize": tensorize, "augment": augment}
         decoded = {name: persist.decode(value, given.get(name)) for name, value in parameters.items()}
         model = kind(**decoded)
-        check_integer("rank", model.rank, 1)
-        check_number("alpha", model.alpha, 0)
+        check_integer("rank", parameters["rank"], 1)
+        check_number("alpha", parameters["alpha"], 0)
         model.tensorize_ = persist.decode(header["tensorize"], tensorize, "tensorize")
         model._restore(arrays, header)
     except ModelFileError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise ModelFileError(f"{path} has a damaged header: {error!r}") from error
+    for name, function in given.items():
+        if function is not None and getattr(model, name, None) is not function:
+            raise PolyadicError(f"{name} was given, but the model in {path} was not made with a function for it")
     return model

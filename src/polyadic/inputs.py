@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,8 @@ class Samples:
     def __init__(self, X: Any, name: str = "X") -> None:
         self.name = name
         self.data: np.ndarray | Tensor = X.detach() if isinstance(X, Tensor) else _as_array(X, name)
+        if isinstance(self.data, Tensor) and self.data.layout != torch.strided:
+            raise TypeError(f"{name} must be a dense tensor, but has layout {self.data.layout}. Use '.to_dense()'.")
         shape = tuple(self.data.shape)
         if len(shape) < 2:
             raise PolyadicError(
@@ -38,7 +39,7 @@ class Samples:
             # The wording that scikit-learn's users know.
             what = "sample(s)" if shape[0] == 0 else "feature(s)"
             raise PolyadicError(f"Found {name} with 0 {what} (shape={shape}) while a minimum of 1 is required.")
-        if self.data.dtype in (torch.complex64, torch.complex128, torch.complex32):
+        if isinstance(self.data, Tensor) and self.data.is_complex():
             raise PolyadicError(f"Complex data not supported: {name} has type {self.data.dtype}, real numbers expected")
 
     @property
@@ -51,7 +52,9 @@ class Samples:
     @property
     def dtype(self) -> torch.dtype:
         """The type to compute in: float64 for float64, float32 for all else."""
-        return torch.float64 if self.data.dtype in (torch.float64, np.float64) else torch.float32
+        if isinstance(self.data, Tensor):
+            return torch.float64 if self.data.dtype == torch.float64 else torch.float32
+        return torch.float64 if self.data.dtype.newbyteorder("=") == np.float64 else torch.float32
 
     def take(self, ids: Tensor | slice, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Some samples as a floating-point batch, checked to be finite.
@@ -67,12 +70,9 @@ class Samples:
         if isinstance(self.data, Tensor):
             batch = self.data[ids if isinstance(ids, slice) else ids.to(self.data.device)]
         else:
-            with warnings.catch_warnings():
-                # Read-only arrays warn; nothing here writes to a batch.
-                warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-                batch = torch.from_numpy(
-                    np.ascontiguousarray(self.data[ids if isinstance(ids, slice) else ids.numpy()])
-                )
+            part = self.data[ids if isinstance(ids, slice) else ids.numpy()]
+            # What torch can hold: the machine's byte order, positive strides, memory that may be written to.
+            batch = torch.from_numpy(np.require(part, part.dtype.newbyteorder("="), ["C", "W"]))
         batch = batch.to(device, dtype)
         if not bool(torch.isfinite(batch).all()):
             finite = torch.isfinite(batch.flatten(1)).all(dim=1)
@@ -81,7 +81,7 @@ class Samples:
             kind = "NaN" if bool(torch.isnan(batch[row]).any()) else "infinity"
             raise PolyadicError(
                 f"{self.name} must be finite, but sample {number} contains {kind} "
-                "(Input X contains NaN or infinity; remove or repair such samples first)"
+                f"(Input {self.name} contains NaN or infinity; remove or repair such samples first)"
             )
         return batch
 
@@ -95,9 +95,12 @@ class Samples:
 def _as_array(X: Any, name: str) -> np.ndarray:
     if sparse.issparse(X):
         raise TypeError(f"Sparse data was passed for {name}, but dense data is required. Use '.toarray()' to convert.")
-    array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    try:
+        array = X if isinstance(X, np.ndarray) else np.asarray(X)
+    except ValueError as error:
+        raise PolyadicError(f"{name} must be an array of samples of one shape, but is not: {error}") from error
     if array.dtype.kind == "c":
-        raise PolyadicError(f"Complex data not supported: {name} has type {array.dtype}, real numbers expected\n")
+        raise PolyadicError(f"Complex data not supported: {name} has type {array.dtype}, real numbers expected")
     if array.dtype.kind == "O":
         try:
             array = array.astype(np.float64)
@@ -109,16 +112,11 @@ def _as_array(X: Any, name: str) -> np.ndarray:
         if array.dtype.kind == "f":
             return array.astype(np.float64)
         raise PolyadicError(f"{name} must hold numbers, but has type {array.dtype}")
-    # torch knows neither foreign byte orders nor, on old versions, unsigned types beyond 8 bits.
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
-        array = array.astype(np.float64)
     return array
 
 
 def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
-    """The device to compute on; "auto" is where `X` lies if it is a tensor on an accelerator, else CUDA if there is any.
+    """The device to compute on; "auto" is where `X` lies if that is an accelerator, else CUDA if there is any.
 
     Examples
     --------
@@ -128,10 +126,13 @@ def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
     if str(device) != "auto":
         try:
             chosen = torch.device(device)
-        except (RuntimeError, TypeError) as error:
-            raise PolyadicError(f"device must be 'auto' or a torch device, but is {device!r}: {error}") from error
-        if chosen.type == "cuda" and not torch.cuda.is_available():
-            raise PolyadicError(f"device is {device!r}, but torch sees no CUDA device here; use 'auto' or 'cpu'")
+            if chosen.type != "cpu":
+                torch.zeros(1, device=chosen).item()
+        except (RuntimeError, TypeError, AssertionError) as error:
+            reason = str(error).partition("\n")[0]
+            raise PolyadicError(
+                f"device must be 'auto', 'cpu' or a torch device that is there, but is {device!r}: {reason}"
+            ) from error
         return chosen
     if isinstance(X, Tensor) and X.device.type != "cpu":
         return X.device

@@ -31,16 +31,17 @@ _TYPES: dict[str, Callable[..., Any]] = {
 
 
 def encode(value: Any) -> Any:
-    """Preprocessing as JSON: our own classes by name and fields, a function of the user's by its name alone.
+    """Preprocessing as JSON: our own classes by name and fields, what holds a function of the user's by name alone.
 
     Examples
     --------
     >>> encode(augment.Jitter(0.5))
     {'type': 'Jitter', 'degree': 0.5}
     """
-    if dataclasses.is_dataclass(value) and type(value).__name__ in _TYPES:
+    if type(value) in _TYPES.values():
         fields = {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"type": type(value).__name__, **fields}
+        if not any(_holds_function(field) for field in fields.values()):
+            return {"type": type(value).__name__, **fields}
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     if isinstance(value, np.generic):
@@ -48,6 +49,12 @@ def encode(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return {"type": _FUNCTION, "name": getattr(value, "__qualname__", type(value).__qualname__)}
+
+
+def _holds_function(encoded: Any) -> bool:
+    if isinstance(encoded, list):
+        return any(_holds_function(item) for item in encoded)
+    return isinstance(encoded, dict) and encoded["type"] == _FUNCTION
 
 
 def decode(value: Any, given: Any = None, name: str = "") -> Any:
@@ -125,9 +132,11 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
         )
     try:
         header = json.loads(text)
-        schema = int(header["schema"])
+        schema = header["schema"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelFileError(f"{path} has a damaged header: {error!r}") from error
+    if not isinstance(schema, int) or schema < 1:
+        raise ModelFileError(f"{path} has a damaged header: its schema must be a whole number, but is {schema!r}")
     if schema > SCHEMA:
         raise ModelFileError(
             f"{path} was written with model file schema {schema}, but this version of polyadic reads up to {SCHEMA}: "

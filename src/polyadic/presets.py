@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.errors import PolyadicError
+from polyadic.inputs import check_number
 from polyadic.spectral import STFT
 
 __all__ = ["Preset", "preset"]
@@ -93,6 +94,7 @@ def preset(name: str, fs: float | None = None, quality: str | None = None) -> Pr
     """
     if name not in _DATASETS:
         raise PolyadicError(f"name must be one of {', '.join(_DATASETS)}, but is {name!r}")
+    check_number("fs", fs, 0, none=True)
     data = _DATASETS[name]
     ratio = 1.0 if fs is None else fs / data.fs
     rate = data.fs if fs is None else float(fs)

@@ -24,7 +24,7 @@ def _describe(history: dict[str, list[float]]) -> str:
 
 @contextmanager
 def sweep_bar(title: str, max_sweeps: int) -> Iterator[Callable[[dict[str, list[float]]], None]]:
-    """A bar on standard error that moves with every sweep; where that is no terminal, a line after every tenth.
+    """A bar on standard error that moves with every sweep; without a terminal, a line for every tenth and the last.
 
     Yields
     ------
@@ -53,11 +53,21 @@ def sweep_bar(title: str, max_sweeps: int) -> Iterator[Callable[[dict[str, list[
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(title, total=max_sweeps, terms="")
+        unsaid = ""
 
         def update(history: dict[str, list[float]]) -> None:
+            nonlocal unsaid
             done = len(history["loss"])
             progress.update(task, completed=done, terms=_describe(history))
-            if not console.is_terminal and (done % 10 == 0 or done == 1):
-                console.print(f"{title}: sweep {done} of at most {max_sweeps}, {_describe(history)}", soft_wrap=True)
+            unsaid = f"{title}: sweep {done} of at most {max_sweeps}, {_describe(history)}"
+            if done == 1 or done % 10 == 0:
+                say()
+
+        def say() -> None:
+            nonlocal unsaid
+            if unsaid and not console.is_terminal:
+                console.print(unsaid, soft_wrap=True)
+            unsaid = ""
 
         yield update
+        say()

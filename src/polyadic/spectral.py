@@ -7,52 +7,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from polyadic.errors import PolyadicError
+from polyadic.inputs import check_integer
 
-__all__ = ["PARTS", "STFT"]
+__all__ = ["PARTS", "STFT", "Part"]
 
-_RELATIVE_FLOOR = 1e-3
-
-
-def _log_re_im(Z: Tensor, floor: Tensor) -> list[Tensor]:
-    return [torch.log(Z.real.abs() + floor), torch.log(Z.imag.abs() + floor)]
+_RELATIVE_FLOOR = 1e-2
 
 
-def _re_im(Z: Tensor, floor: Tensor) -> list[Tensor]:
-    return [Z.real, Z.imag]
+class Part(NamedTuple):
+    """Something real to be taken from complex coefficients, and whether its logarithm is what counts."""
+
+    name: str
+    take: Callable[[Tensor], Tensor]
+    logarithm: bool = False
 
 
-def _amplitude_phase(Z: Tensor, floor: Tensor) -> list[Tensor]:
-    return [Z.abs(), Z.angle()]
+def _amplitude(Z: Tensor) -> Tensor:
+    # torch's abs of complex numbers guards against overflow, at ten times the cost.
+    return (Z.real.square() + Z.imag.square()).sqrt_()
 
 
-def _log_amplitude_phase(Z: Tensor, floor: Tensor) -> list[Tensor]:
-    return [torch.log(Z.abs() + floor), Z.angle()]
-
-
-def _log_amplitude(Z: Tensor, floor: Tensor) -> list[Tensor]:
-    return [torch.log(Z.abs() + floor)]
-
-
-def _amplitude(Z: Tensor, floor: Tensor) -> list[Tensor]:
-    return [Z.abs()]
-
-
-_Maker = Callable[[Tensor, Tensor], list[Tensor]]
-PARTS: dict[str, tuple[tuple[str, ...], _Maker]] = {
-    "log_re_im": (("log|Re|", "log|Im|"), _log_re_im),
-    "re_im": (("Re", "Im"), _re_im),
-    "amplitude_phase": (("amplitude", "phase"), _amplitude_phase),
-    "log_amplitude_phase": (("log amplitude", "phase"), _log_amplitude_phase),
-    "log_amplitude": (("log amplitude",), _log_amplitude),
-    "amplitude": (("amplitude",), _amplitude),
+PARTS: dict[str, tuple[Part, ...]] = {
+    "log_re_im": (Part("log|Re|", lambda Z: Z.real.abs(), True), Part("log|Im|", lambda Z: Z.imag.abs(), True)),
+    "re_im": (Part("Re", lambda Z: Z.real), Part("Im", lambda Z: Z.imag)),
+    "amplitude_phase": (Part("amplitude", _amplitude), Part("phase", torch.angle)),
+    "log_amplitude_phase": (Part("log amplitude", _amplitude, True), Part("phase", torch.angle)),
+    "log_amplitude": (Part("log amplitude", _amplitude, True),),
+    "amplitude": (Part("amplitude", _amplitude),),
 }
-"""What can be taken from a complex coefficient: the names of the parts, and how they are made."""
+"""What can be made of a complex coefficient, by the value of `STFT.parts`."""
 
 _WINDOWS: dict[str, Callable[..., Tensor]] = {
     "rectangular": torch.ones,
@@ -73,8 +63,9 @@ class STFT:
     window : "rectangular", "hann", "hamming" or "blackman"
     parts : "log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude" or "amplitude"; the parts
         are stacked along the channels: first all channels' first part, then all channels' second
-    floor : what is added to a magnitude before its logarithm. "auto" is a thousandth of each channel's root mean square
-        coefficient, so that the unit of the recording does not matter; a number, or one for each channel, fixes it
+    floor : what is added to a magnitude before its logarithm. "auto" is a hundredth of the root mean square of each
+        channel's real and imaginary parts, so that the unit of the recording does not matter; a number, or one for
+        each channel, fixes it
 
     Examples
     --------
@@ -84,7 +75,7 @@ class STFT:
 
     n_fft: int
     hop: int
-    window: Literal["rectangular", "hann", "hamming", "blackman"] = "rectangular"
+    window: Literal["rectangular", "hann", "hamming", "blackman"] = "hann"
     parts: Literal["log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude", "amplitude"] = (
         "log_re_im"
     )
@@ -92,21 +83,23 @@ class STFT:
 
     def __post_init__(self) -> None:
         for name in ("n_fft", "hop"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise PolyadicError(f"{name} must be a whole number of samples, at least 1, but is {value!r}")
+            check_integer(name, getattr(self, name), 1)
+            object.__setattr__(self, name, int(getattr(self, name)))
         for name, known in (("window", _WINDOWS), ("parts", PARTS)):
-            if getattr(self, name) not in known:
+            if getattr(self, name) not in tuple(known):
                 raise PolyadicError(f"{name} must be one of {', '.join(known)}, but is {getattr(self, name)!r}")
         if isinstance(self.floor, str):
             if self.floor != "auto":
                 raise PolyadicError(f"floor must be 'auto' or positive numbers, but is {self.floor!r}")
             return
-        floors = [self.floor] if isinstance(self.floor, int | float) else list(self.floor)
+        try:
+            floors = np.asarray(self.floor, dtype=np.float64).reshape(-1).tolist()
+        except (TypeError, ValueError):
+            floors = []
         if not floors or not all(0 < value < float("inf") for value in floors):
             raise PolyadicError(f"floor must be 'auto' or positive numbers, but is {self.floor!r}")
         # A tuple, so that equal settings compare equal however they were given.
-        object.__setattr__(self, "floor", float(floors[0]) if len(floors) == 1 else tuple(map(float, floors)))
+        object.__setattr__(self, "floor", floors[0] if len(floors) == 1 else tuple(floors))
 
     def __call__(self, X: Tensor) -> Tensor:
         """Tensors of raw windows.
@@ -120,9 +113,14 @@ class STFT:
         (N, parts · channels, n_fft // 2 + 1, frames), contiguous
         """
         Z = self._coefficients(X)
-        floor = self._floors(Z)
-        make = PARTS[self.parts][1]
-        return torch.cat(make(Z, floor.to(X)[:, None, None]), dim=1)
+        floor = self._floors(Z).to(X)[:, None, None]
+        parts = PARTS[self.parts]
+        T = X.new_empty(len(Z), len(parts) * Z.shape[1], *Z.shape[2:])
+        for part, slot in zip(parts, T.chunk(len(parts), dim=1), strict=True):
+            slot.copy_(part.take(Z))
+            if part.logarithm:
+                slot.add_(floor).log_()
+        return T
 
     def fitted(self, X: Tensor) -> STFT:
         """These settings with the floor fixed by the scale of `X`, so that later batches are treated alike.
@@ -137,7 +135,7 @@ class STFT:
         0.5
         """
         if self.floor != "auto":
-            self._coefficients(X[:1])
+            self._floors(self._coefficients(X[:1]))
             return self
         return replace(self, floor=tuple(self._floors(self._coefficients(X)).tolist()))
 
@@ -149,13 +147,16 @@ class STFT:
         >>> STFT(n_fft=256, hop=32).shape(7, 3000)
         (14, 129, 86)
         """
-        return len(PARTS[self.parts][0]) * channels, self.n_fft // 2 + 1, (time - self.n_fft) // self.hop + 1
+        if time < self.n_fft:
+            raise PolyadicError(f"time must be at least n_fft={self.n_fft} samples, but is {time}")
+        return len(PARTS[self.parts]) * channels, self.n_fft // 2 + 1, (time - self.n_fft) // self.hop + 1
 
     def _coefficients(self, X: Tensor) -> Tensor:
         """(N, channels, frequencies, frames), complex."""
-        if X.ndim != 3:
+        if X.ndim != 3 or not X.is_floating_point():
             raise PolyadicError(
-                f"X must have three dimensions (windows, channels, time) for an STFT, but has shape {tuple(X.shape)}"
+                "X must be floating point with three dimensions (windows, channels, time) for an STFT, but has shape "
+                f"{tuple(X.shape)} and type {X.dtype}"
             )
         if X.shape[2] < self.n_fft:
             raise PolyadicError(

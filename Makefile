@@ -1,0 +1,44 @@
+# Every target sets up what it needs in .venv; nothing else has to be installed first but Python 3.11 or newer.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help demo test lint docs bench clean
+
+help:
+	@echo "make demo   compare the tensor methods on built-in signals (under a minute after the first set-up)"
+	@echo "make test   run all tests; POLYADIC_DATA=folder adds those on real recordings"
+	@echo "make lint   ruff, mypy, import-linter"
+	@echo "make docs   build the documentation into docs/_build/html"
+	@echo "make bench  time one step against TensorLy"
+	@echo "make clean  remove .venv and everything built"
+
+$(READY): requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (once; takes a minute or two)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/polyadic run
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+docs: $(READY)
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+bench: $(READY)
+	$(BIN)/python benchmarks/step.py docs/results/step/cpu.json
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build polyadic-run dist

@@ -1,0 +1,126 @@
+"""The command line. Everything heavy is imported by the command that needs it, so that help comes at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polyadic import __version__
+from polyadic.errors import PolyadicError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="polyadic",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Small, fast features that can be looked into, from many unlabelled multichannel recordings.\n\n"
+    "Start with [bold]polyadic run[/bold]: it needs no data and takes less than a minute.",
+)
+
+_EXAMPLES = """
+Examples:
+
+  polyadic run                                             built-in signals
+
+  polyadic run --nuisance 0                                signals on which augmentations cannot help
+
+  polyadic run --data windows.npz --fs 100                 your own: X (N, channels, time), optional y, subject
+
+  polyadic run --data har.npz --preset har --protocol both  the paper's settings and protocol, and by person
+"""
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"polyadic {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog=_EXAMPLES)
+def run(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="A .npz file with X (windows, channels, time), optional y and subject; or X_train (unlabelled) with "
+            "X_test, y_test, subject_test. Built-in signals if not given.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.")
+    ] = None,
+    defaults: Annotated[
+        bool,
+        typer.Option(
+            "--defaults", help="With --preset: its frames and augmentations, but the library's own other settings."
+        ),
+    ] = False,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="subject: people of the training and the test windows are apart (default where people are known); "
+            "paper: windows drawn at random, which flatters every method; or both."
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
+    rank: Annotated[int | None, typer.Option(min=1, help="Number of components.")] = None,
+    sweeps: Annotated[int | None, typer.Option(min=1, help="Most passes over the data.")] = None,
+    fs: Annotated[float | None, typer.Option(min=0.0, help="Sampling rate in Hz, if the file does not say.")] = None,
+    n_fft: Annotated[int | None, typer.Option(min=2, help="Samples in a frame of the STFT.")] = None,
+    hop: Annotated[int | None, typer.Option(min=1, help="Samples from one frame to the next.")] = None,
+    nuisance: Annotated[
+        float, typer.Option(min=0.0, help="Built-in signals: strength of the components no class cares about.")
+    ] = 0.8,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    out: Annotated[Path, typer.Option(help="Folder for the models, results.json and results.md.")] = Path(
+        "polyadic-run"
+    ),
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+) -> None:
+    """Compare ATD, ATD_ss-, GR-SALS and SALS on the same windows.
+
+    Fits each on the unlabelled part, trains a logistic regression on the labelled training part, and tests it on the
+    rest: accuracy over the seeds, parameters, seconds a sweep. Writes one model of each method and the results.
+    """
+    from polyadic.experiments import main_job
+
+    job = main_job.Job(
+        data=data,
+        preset=preset,
+        defaults=defaults,
+        protocol=protocol,
+        seeds=seeds,
+        rank=rank,
+        sweeps=sweeps,
+        fs=fs,
+        n_fft=n_fft,
+        hop=hop,
+        nuisance=nuisance,
+        device=device,
+        out=out,
+    )
+    main_job.run(job, as_json=json, quiet=quiet)
+
+
+def main() -> None:
+    """The `polyadic` command: 0 if all went well, 1 for input or settings that cannot be used, 130 for Ctrl-C."""
+    try:
+        app()
+    except (PolyadicError, FileNotFoundError, PermissionError) as error:
+        typer.secho(f"polyadic: {error}", err=True, fg="red")
+        raise SystemExit(1) from None

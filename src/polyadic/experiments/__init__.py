@@ -1,0 +1,1 @@
+"""Experiments: comparisons of methods that write down what they found, and how."""

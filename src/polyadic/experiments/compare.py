@@ -1,0 +1,195 @@
+"""The main job: ATD, SALS, GR-SALS and ATD_ss- on the same windows, judged by the same probe, over several seeds.
+
+Every seed has its own start, order and augmentations, and its own split of the labelled windows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from polyadic import ATD, GRSALS, SALS
+from polyadic.augment import Augmentation
+from polyadic.data.splits import Protocol, Split, split_labelled, split_windows
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import PROBES, probe_accuracy
+from polyadic.spectral import STFT
+
+__all__ = ["Recordings", "compare", "methods", "read_npz", "split", "summarise"]
+
+_SCORED_WINDOWS = 1024
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Windows with what is known of them.
+
+    name : for titles
+    X : (N, channels, time)
+    y : (N,) labels, or None
+    subject : (N,) people, or None
+    unlabelled : (N,) True for the windows that the data itself sets aside as unlabelled, or None
+    fs : sampling rate in Hz, or None
+    """
+
+    name: str
+    X: NDArray[Any]
+    y: NDArray[Any] | None = None
+    subject: NDArray[Any] | None = None
+    unlabelled: NDArray[np.bool_] | None = None
+    fs: float | None = None
+
+
+def read_npz(path: str | os.PathLike[str]) -> Recordings:
+    """Windows from a `.npz` file.
+
+    Either `X` (N, channels, time) with optional `y` and `subject` (N,), or, where the data has a split of its own,
+    `X_train` for the unlabelled windows and `X_test`, `y_test`, `subject_test` for the labelled ones. `fs` is optional.
+    """
+    name = Path(path).name
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # numpy, zipfile and zlib each have errors of their own for a damaged file
+        raise PolyadicError(f"{name} cannot be read as a .npz file: {error}") from error
+    fs = float(arrays["fs"]) if "fs" in arrays else None
+    if "X" in arrays:
+        recordings = Recordings(name, arrays["X"], arrays.get("y"), arrays.get("subject"), None, fs)
+    elif "X_train" in arrays and "X_test" in arrays:
+        n_train, n_test = len(arrays["X_train"]), len(arrays["X_test"])
+
+        def joined(key: str) -> NDArray[Any] | None:
+            if f"{key}_test" not in arrays:
+                return None
+            test = arrays[f"{key}_test"]
+            train = arrays.get(f"{key}_train")
+            return np.concatenate([np.full(n_train, -1, test.dtype) if train is None else train, test])
+
+        X = np.concatenate([arrays["X_train"], arrays["X_test"]])
+        unlabelled = np.arange(n_train + n_test) < n_train
+        recordings = Recordings(name, X, joined("y"), joined("subject"), unlabelled, fs)
+    else:
+        raise PolyadicError(f"{name} must hold X, or X_train and X_test, but holds {', '.join(arrays) or 'nothing'}")
+    for key in ("y", "subject"):
+        column = getattr(recordings, key)
+        if column is not None and column.shape != recordings.X.shape[:1]:
+            expected = len(recordings.X)
+            raise PolyadicError(f"{name}: {key} must have shape ({expected},), one a window, but has {column.shape}")
+    return recordings
+
+
+def split(recordings: Recordings, protocol: Protocol, seed: int) -> Split:
+    """The parts of the data for one seed; the data's own unlabelled part, if it has one, is kept."""
+    if recordings.y is None:
+        nothing = np.empty(0, dtype=np.intp)
+        return Split(np.arange(len(recordings.X)), nothing, nothing)
+    if recordings.unlabelled is None:
+        return split_windows(len(recordings.X), recordings.subject, protocol, seed=seed)
+    labelled = np.flatnonzero(~recordings.unlabelled)
+    subject = None if recordings.subject is None else recordings.subject[labelled]
+    train, test = split_labelled(len(labelled), subject, protocol, seed)
+    return Split(np.flatnonzero(recordings.unlabelled), labelled[train], labelled[test])
+
+
+def methods(tensorize: STFT, augment: Augmentation, parameters: Mapping[str, Any]) -> dict[str, ATD | SALS | GRSALS]:
+    """The four tensor methods with the same settings, by their names in the paper.
+
+    Parameters
+    ----------
+    tensorize, augment : as for `ATD`
+    parameters : further arguments of `ATD`; SALS and GR-SALS take those they know
+    """
+    own = {"augment", "beta", "gamma", "rounds"}
+    shared = {"tensorize": tensorize, **{key: value for key, value in parameters.items() if key not in own}}
+    full = {**parameters, "tensorize": tensorize, "augment": augment}
+    return {
+        "ATD": ATD(**full),
+        "ATD_ss-": ATD(**{**full, "beta": 0.0}),
+        "GR-SALS": GRSALS(**shared),
+        "SALS": SALS(**shared),
+    }
+
+
+def compare(
+    recordings: Recordings,
+    estimators: Mapping[str, ATD | SALS | GRSALS],
+    protocols: Sequence[Protocol],
+    seeds: Sequence[int],
+    on_fit: Callable[[str, int, ATD | SALS | GRSALS], None] | None = None,
+) -> list[Row]:
+    """Fit every method for every seed and judge it.
+
+    Parameters
+    ----------
+    recordings : the windows
+    estimators : unfitted, by name; their `random_state` is set to the seed
+    protocols : how to split; where the data has an unlabelled part of its own, one fit serves all protocols
+    on_fit : called after every fit with the method's name, the seed and the fitted model
+
+    Returns
+    -------
+    a row for each method, seed and protocol: accuracies in percent by probe, seconds a sweep, sweeps, parameters, fit
+    """
+    unknown = set(protocols) - set(get_args(Protocol))
+    if unknown:
+        raise PolyadicError(f"protocols must be among {get_args(Protocol)}, but hold {sorted(unknown)}")
+    rows: list[Row] = []
+    for seed in seeds:
+        parts = {protocol: split(recordings, protocol, seed) for protocol in protocols}
+        for name, estimator in estimators.items():
+            model = None
+            for protocol, part in parts.items():
+                if model is None or recordings.unlabelled is None:
+                    model = clone(estimator).set_params(random_state=seed).fit(recordings.X[part.unlabelled])
+                    if on_fit is not None:
+                        on_fit(name, seed, model)
+                rows.append({"method": name, "seed": seed, "protocol": protocol, **_judge(model, recordings, part)})
+    return rows
+
+
+def _judge(model: ATD | SALS | GRSALS, recordings: Recordings, part: Split) -> Row:
+    row: Row = {}
+    if recordings.y is not None:
+        Z_train, Z_test = (model.transform(recordings.X[rows]) for rows in (part.train, part.test))
+        y_train, y_test = recordings.y[part.train], recordings.y[part.test]
+        if len(np.unique(y_train)) < 2:
+            raise PolyadicError("y must have at least two classes among the training windows, but has one")
+        row = {kind: 100 * probe_accuracy(kind, Z_train, y_train, Z_test, y_test) for kind in PROBES}
+    seconds = model.history_["seconds"]
+    # The first sweep of a process also pays for memory and caches.
+    row |= {"seconds_per_sweep": float(np.median(seconds[1:] or seconds)), "sweeps": model.n_sweeps_}
+    some = part.unlabelled[:_SCORED_WINDOWS]
+    return row | {"parameters": model.n_parameters_, "fit": model.score(recordings.X[some])}
+
+
+def summarise(rows: Sequence[Row]) -> list[Row]:
+    """Mean and standard deviation over the seeds, for each method and protocol, in the order of the rows.
+
+    Examples
+    --------
+    >>> summarise([{"method": "A", "protocol": "paper", "seed": s, "plain": 90.0 + s} for s in (0, 2)])
+    [{'method': 'A', 'protocol': 'paper', 'plain': 91.0, 'plain_std': 1.4142135623730951}]
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["protocol"], row["method"]), []).append(row)
+    summary = []
+    for (protocol, method), members in groups.items():
+        entry: Row = {"method": method, "protocol": protocol}
+        for key in members[0].keys() - {"method", "protocol", "seed"}:
+            values = [member[key] for member in members]
+            entry[key] = float(np.mean(values))
+            entry[f"{key}_std"] = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        summary.append(dict(sorted(entry.items(), key=lambda item: (item[0] not in ("method", "protocol"), item[0]))))
+    return summary

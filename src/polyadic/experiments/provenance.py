@@ -1,0 +1,82 @@
+"""Where a result comes from: command, commit, machine, versions, date. No paths, no names of people or hosts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+__all__ = ["digest", "provenance"]
+
+_PACKAGES = ("polyadic", "torch", "numpy", "scipy", "scikit-learn")
+
+
+def digest(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the source tree this runs from, with a mark if the tree has changes, or None if it is installed."""
+    here = Path(__file__).resolve().parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(  # noqa: S603
+            ["git", "-C", str(here), *words],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        ).stdout.strip()
+
+    try:
+        if not git("ls-files", "--", Path(__file__).name):
+            return None
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "--porcelain", "--", "..") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration, IndexError):
+        return platform.processor() or platform.machine()
+
+
+def provenance(device: str) -> dict[str, Any]:
+    """What a reader needs to judge and repeat a result.
+
+    Parameters
+    ----------
+    device : the torch device that did the work
+    """
+    import torch
+
+    # Paths say nothing to anyone else: only the names of files are kept.
+    words = [Path(word).name if os.sep in word else word for word in sys.argv]
+    machine = {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    if device.startswith("cuda"):
+        machine["gpu"] = torch.cuda.get_device_name()
+    return {
+        "command": " ".join(words),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": _commit(),
+        "machine": machine,
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+    }

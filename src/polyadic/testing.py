@@ -1,0 +1,217 @@
+"""Tests that every augmentation should pass, your own too: inherit them and name the augmentation.
+
+They hold what training relies on: a window's augmentation depends on (seed, sweep, window id) and on nothing else.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from polyadic.augment import Augmentation
+
+__all__ = ["AugmentationContract"]
+
+_FLOATS = (torch.float32, torch.float64)
+
+
+class AugmentationContract:
+    """A base class of tests for pytest; a subclass sets `augmentation`, where it likes in a fixture of its own.
+
+    Attributes
+    ----------
+    augmentation : what is tested
+    shape : (windows, channels, time) of the batches it is tested on
+
+    Examples
+    --------
+    >>> from polyadic.draws import uniform
+    >>> class Flip(Augmentation):
+    ...     def apply(self, X, keys):
+    ...         return torch.where(uniform(keys, (1, 1)) < 0.5, X, -X)
+    >>> class TestFlip(AugmentationContract):
+    ...     augmentation = Flip()
+    >>> TestFlip().test_input_is_not_changed()
+    """
+
+    augmentation: Augmentation
+    shape: tuple[int, int, int] = (16, 9, 160)
+
+    def windows(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        """The batch under test, on the CPU: a slow wave, noise and an offset on each channel.
+
+        Returns
+        -------
+        (windows, channels, time)
+        """
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(self.shape, generator=generator, dtype=torch.float64)
+        phase, offset = torch.rand((2, *self.shape[:2], 1), generator=generator, dtype=torch.float64)
+        time = torch.arange(self.shape[2], dtype=torch.float64)
+        X: Tensor = torch.sin(time / 10 + 6 * phase) + 0.5 * noise + offset
+        return X.to(dtype)
+
+    # ------------------------------------------------------------ what comes out
+
+    def test_shape_type_and_device_stay_the_same(self) -> None:
+        devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+        for device in devices:
+            for dtype in _FLOATS:
+                X = self.windows(dtype).to(device)
+                result = self.augmentation(X)
+                came, expected = [(tuple(Y.shape), Y.dtype, Y.device) for Y in (result, X)]
+                assert came == expected, f"a batch {expected} became {came}"
+
+    def test_finite_windows_stay_finite(self) -> None:
+        X = self.windows()
+        spike = torch.zeros_like(X)
+        spike[..., X.shape[2] // 2] = 1.0
+        kinds = {"noise": X, "silence": 0 * X, "a constant": 0 * X + 3, "a spike": spike, "volts": 1e-6 * X}
+        for name, windows in kinds.items():
+            for dtype in _FLOATS:
+                result = self.augmentation(windows.to(dtype))
+                assert bool(torch.isfinite(result).all()), f"{name} in {dtype} became NaN or infinite"
+
+    def test_single_and_double_precision_agree(self) -> None:
+        single = self.augmentation(self.windows(torch.float32))
+        _assert_close(single, self.augmentation(self.windows(torch.float32).double()), 1000)
+
+    # -------------------------------------------------------------- what goes in
+
+    def test_input_is_not_changed(self) -> None:
+        for dtype in _FLOATS:
+            X = self.windows(dtype)
+            before = X.clone()
+            self.augmentation(X)
+            assert torch.equal(X, before), f"the {dtype} input was changed"
+
+    def test_input_that_cannot_be_written_to_will_do(self) -> None:
+        X = self.windows()
+        expected = self.augmentation(X)
+        with torch.inference_mode():
+            locked = X.clone()
+        array = X.numpy().copy()
+        array.flags.writeable = False
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            readonly = torch.from_numpy(array)
+        for batch in (locked, readonly):
+            _assert_close(self.augmentation(batch), expected, 100)
+        assert torch.equal(readonly, X), "a read-only input was changed"
+
+    def test_memory_layout_of_the_input_does_not_matter(self) -> None:
+        X = self.windows()
+        expected = self.augmentation(X)
+        layouts = {
+            "time first": X.permute(2, 1, 0).contiguous().permute(2, 1, 0),
+            "every other sample": torch.stack([X, -X], dim=3).flatten(2)[..., ::2],
+            "channels apart": torch.stack([X, -X], dim=2)[:, :, 0],
+        }
+        for name, view in layouts.items():
+            assert torch.equal(view, X)
+            assert not view.is_contiguous(), name
+            _assert_close(self.augmentation(view), expected, 100)
+        repeated = X[:1].expand_as(X)
+        _assert_close(self.augmentation(repeated), self.augmentation(repeated.contiguous()), 100)
+
+    def test_batches_of_other_dimensions_are_refused(self) -> None:
+        import pytest
+
+        from polyadic.errors import PolyadicError
+
+        X = self.windows()
+        for wrong in (X[0, 0], X[0], X[None]):
+            with pytest.raises(PolyadicError, match="windows, channels, time"):
+                self.augmentation(wrong)
+
+    def test_numbers_that_are_not_floating_point_are_refused(self) -> None:
+        import pytest
+
+        from polyadic.errors import PolyadicError
+
+        for dtype in (torch.int16, torch.int64, torch.bool, torch.complex64):
+            with pytest.raises(PolyadicError, match="floating-point"):
+                self.augmentation(self.windows().to(dtype))
+
+    # ------------------------------------------------- what the draws depend on
+
+    def test_same_seed_sweep_and_ids_give_the_same_result(self) -> None:
+        for dtype in _FLOATS:
+            X, ids = self.windows(dtype), self._ids()
+            first = self.augmentation(X, ids, seed=3, sweep=5)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(1)
+                before = torch.get_rng_state()
+                second = self.augmentation(X, ids, seed=3, sweep=5)
+                assert torch.equal(torch.get_rng_state(), before), "torch's own random numbers were drawn from"
+            assert torch.equal(first, second), "two calls alike gave different results"
+
+    def test_another_seed_gives_another_result(self) -> None:
+        X = self.windows()
+        assert not torch.equal(self.augmentation(X, seed=0), self.augmentation(X, seed=1))
+
+    def test_another_sweep_gives_another_result(self) -> None:
+        X = self.windows()
+        assert not torch.equal(self.augmentation(X, sweep=0), self.augmentation(X, sweep=1))
+
+    def test_another_window_id_gives_another_result(self) -> None:
+        X = self.windows()[:1].repeat(len(self.windows()), 1, 1)
+        result = self.augmentation(X)
+        assert not torch.equal(result, result[:1].expand_as(result)), "all windows got the same augmentation"
+        assert not torch.equal(result, self.augmentation(X, self._ids()))
+
+    def test_ids_are_positions_unless_given(self) -> None:
+        X = self.windows()
+        assert torch.equal(self.augmentation(X), self.augmentation(X, torch.arange(len(X))))
+
+    def test_batch_of_one_gives_what_the_whole_batch_gives(self) -> None:
+        for dtype in _FLOATS:
+            X, ids = self.windows(dtype), self._ids()
+            single = [self.augmentation(X[n : n + 1], ids[n : n + 1], seed=2, sweep=1) for n in range(len(X))]
+            _assert_close(torch.cat(single), self.augmentation(X, ids, seed=2, sweep=1), 100)
+
+    def test_size_of_the_batches_does_not_matter(self) -> None:
+        X, ids = self.windows(), self._ids()
+        parts = [self.augmentation(X[n : n + 5], ids[n : n + 5]) for n in range(0, len(X), 5)]
+        _assert_close(torch.cat(parts), self.augmentation(X, ids), 100)
+
+    def test_order_of_the_batch_does_not_matter(self) -> None:
+        X, ids = self.windows(), self._ids()
+        order = torch.arange(len(X)).roll(3).flip(0)
+        _assert_close(self.augmentation(X[order], ids[order]), self.augmentation(X, ids)[order], 100)
+
+    def test_other_windows_of_the_batch_do_not_matter(self) -> None:
+        X, ids = self.windows(), self._ids()
+        half = len(X) // 2
+        others = torch.cat([X[:half], 100 * X[half:].flip(2)])
+        new_ids = torch.cat([ids[:half], ids[half:] + 10_000])
+        _assert_close(self.augmentation(others, new_ids)[:half], self.augmentation(X, ids)[:half], 100)
+
+    def test_cpu_and_cuda_agree(self) -> None:
+        import pytest
+
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device")
+        for dtype in _FLOATS:
+            X, ids = self.windows(dtype), self._ids()
+            expected = self.augmentation(X, ids, seed=1, sweep=2)
+            for where in (ids, ids.cuda()):
+                _assert_close(self.augmentation(X.cuda(), where, seed=1, sweep=2).cpu(), expected, 1000)
+
+    def _ids(self) -> Tensor:
+        """Numbers of windows as a shuffled batch has them: neither in order nor from 0 on."""
+        return (torch.arange(self.shape[0]) * 7919 + 17) % 1_000_003
+
+
+def _assert_close(result: Tensor, expected: Tensor, rounding_errors: int) -> None:
+    """Equal, up to some rounding errors of the coarser type at the largest value of each window."""
+    assert result.shape == expected.shape, f"shape {tuple(result.shape)} instead of {tuple(expected.shape)}"
+    eps = max(torch.finfo(Y.dtype).eps for Y in (result, expected))
+    largest = expected.double().abs().flatten(1).amax(dim=1)
+    error = (result.double() - expected.double()).abs().flatten(1).amax(dim=1)
+    # Not "any above the limit": a NaN is above nothing.
+    assert bool((error <= rounding_errors * eps * largest).all()), (
+        f"windows differ by up to {float((error / largest).max()):.1e} of their largest value"
+    )

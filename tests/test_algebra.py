@@ -1,0 +1,404 @@
+"""The multilinear kernels against slow oracles: explicit loops in numpy, and TensorLy where it has the same kernel."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import tensorly as tl
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from tensorly.cp_tensor import unfolding_dot_khatri_rao
+from torch import Tensor
+
+from polyadic.algebra import (
+    collect,
+    contract_first,
+    contract_last,
+    gram,
+    khatri_rao,
+    project,
+    reconstruct,
+    relative_error,
+    ridge_inverse,
+    ridge_solve,
+    squared_error,
+)
+from polyadic.errors import PolyadicError
+
+tl.set_backend("numpy")
+
+# The device fixture is the same for every example, so hypothesis need not worry about it.
+steady = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+DTYPES = [torch.float32, torch.float64]
+dtypes = pytest.mark.parametrize("dtype", DTYPES)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A random tensor problem: N samples of the given sizes, a rank, a type and a seed."""
+
+    samples: int
+    sizes: tuple[int, ...]
+    rank: int
+    dtype: torch.dtype = torch.float64
+    seed: int = 0
+
+    def draw(self, device: torch.device) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """T (N, I, …), X (N, R) and the factors."""
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64).to(device, self.dtype)
+
+        factors = [normal(size, self.rank) for size in self.sizes]
+        return normal(self.samples, *self.sizes), normal(self.samples, self.rank), factors
+
+
+# Sizes end at 4 and ranks at 6: every problem may have a rank above, among or below its dimensions.
+shapes = st.builds(
+    Shape,
+    samples=st.integers(1, 4),
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple),
+    rank=st.integers(1, 6),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 2**31),
+)
+
+LOW_RANK = Shape(3, (2, 4, 3), 1, torch.float32)
+HIGH_RANK = Shape(2, (3, 2), 7, torch.float32)
+ORDER_TWO = Shape(4, (3,), 2, torch.float32)
+ORDER_FIVE = Shape(2, (2, 3, 1, 4), 5)
+ONLY_ONES = Shape(1, (1, 1, 1, 1), 3)
+
+
+def over_shapes(test):
+    """Run a test on random shapes and on those that must never be left out."""
+    for shape in (LOW_RANK, HIGH_RANK, ORDER_TWO, ORDER_FIVE, ONLY_ONES):
+        test = example(shape)(test)
+    return steady(given(shape=shapes)(test))
+
+
+def array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().double().numpy()
+
+
+def assert_agrees(actual: Tensor, expected: np.ndarray, like: Tensor) -> None:
+    """Equal in shape, to the rounding of the type of `like`, and of that type and on that device."""
+    assert actual.dtype == like.dtype
+    assert actual.device == like.device
+    tolerance = 300 * torch.finfo(like.dtype).eps
+    np.testing.assert_allclose(
+        array(actual), expected, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(expected).max()))
+    )
+
+
+def slow_component(factors: list[np.ndarray], index: tuple[int, ...], r: int) -> float:
+    """Entry `index` of the r-th rank-one tensor."""
+    return math.prod(factor[i, r] for factor, i in zip(factors, index, strict=True))
+
+
+def slow_khatri_rao(factors: list[np.ndarray]) -> np.ndarray:
+    rank = factors[0].shape[1]
+    cells = np.ndindex(*(len(factor) for factor in factors))
+    return np.array([[slow_component(factors, index, r) for r in range(rank)] for index in cells])
+
+
+def slow_gram(factors: list[np.ndarray]) -> np.ndarray:
+    product = slow_khatri_rao(factors)
+    rank = product.shape[1]
+    return np.array([[sum(row[r] * row[s] for row in product) for s in range(rank)] for r in range(rank)])
+
+
+def slow_project(T: np.ndarray, factors: list[np.ndarray]) -> np.ndarray:
+    rank = factors[0].shape[1]
+    out = np.zeros((len(T), rank))
+    for (n, *index), r in itertools.product(np.ndindex(*T.shape), range(rank)):
+        out[n, r] += T[(n, *index)] * slow_component(factors, tuple(index), r)
+    return out
+
+
+def slow_collect(X: np.ndarray, T: np.ndarray) -> np.ndarray:
+    out = np.zeros((X.shape[1], *T.shape[1:]))
+    for (n, *index), r in itertools.product(np.ndindex(*T.shape), range(X.shape[1])):
+        out[(r, *index)] += X[n, r] * T[(n, *index)]
+    return out
+
+
+def slow_reconstruct(X: np.ndarray, factors: list[np.ndarray]) -> np.ndarray:
+    out = np.zeros((len(X), *(len(factor) for factor in factors)))
+    for n, *index in np.ndindex(*out.shape):
+        out[(n, *index)] = sum(X[n, r] * slow_component(factors, tuple(index), r) for r in range(X.shape[1]))
+    return out
+
+
+@over_shapes
+def test_khatri_rao_equals_explicit_loops(device, shape):
+    _, _, factors = shape.draw(device)
+    assert_agrees(khatri_rao(factors), slow_khatri_rao([array(f) for f in factors]), like=factors[0])
+
+
+@over_shapes
+def test_gram_equals_the_inner_products_of_the_khatri_rao_columns(device, shape):
+    _, _, factors = shape.draw(device)
+    assert_agrees(gram(factors), slow_gram([array(f) for f in factors]), like=factors[0])
+
+
+@over_shapes
+def test_project_equals_explicit_loops(device, shape):
+    T, _, factors = shape.draw(device)
+    assert_agrees(project(T, factors), slow_project(array(T), [array(f) for f in factors]), like=T)
+
+
+@over_shapes
+def test_collect_equals_explicit_loops(device, shape):
+    T, X, _ = shape.draw(device)
+    assert_agrees(collect(X, T), slow_collect(array(X), array(T)), like=T)
+
+
+@over_shapes
+def test_reconstruct_equals_explicit_loops(device, shape):
+    _, X, factors = shape.draw(device)
+    assert_agrees(reconstruct(X, factors), slow_reconstruct(array(X), [array(f) for f in factors]), like=X)
+
+
+@over_shapes
+def test_contract_last_equals_explicit_loops(device, shape):
+    T, X, factors = shape.draw(device)
+    Y = collect(X, T)
+    slow = np.zeros(Y.shape[:-1])
+    for *index, k in np.ndindex(*Y.shape):
+        slow[tuple(index)] += array(Y)[(*index, k)] * array(factors[-1])[k, index[0]]
+    assert_agrees(contract_last(Y, factors[-1]), slow, like=Y)
+
+
+@steady
+@example(LOW_RANK)
+@example(HIGH_RANK)
+@example(ORDER_FIVE)
+@example(ONLY_ONES)
+@given(shape=shapes.filter(lambda shape: len(shape.sizes) > 1))
+def test_contract_first_equals_explicit_loops(device, shape):
+    T, X, factors = shape.draw(device)
+    Y = collect(X, T)
+    slow = np.zeros((Y.shape[0], *Y.shape[2:]))
+    for r, i, *index in np.ndindex(*Y.shape):
+        slow[(r, *index)] += array(Y)[(r, i, *index)] * array(factors[0])[i, r]
+    assert_agrees(contract_first(Y, factors[0]), slow, like=Y)
+
+
+@over_shapes
+def test_project_and_reconstruct_equal_tensorly(device, shape):
+    T, X, factors = shape.draw(device)
+    arrays = [array(f) for f in (X, *factors)]
+    assert_agrees(project(T, factors), unfolding_dot_khatri_rao(array(T), (None, arrays), 0), like=T)
+    assert_agrees(reconstruct(X, factors), tl.cp_to_tensor((None, arrays)), like=X)
+
+
+@over_shapes
+def test_what_collect_returns_holds_the_mttkrp_of_every_basis(device, shape):
+    T, X, factors = shape.draw(device)
+    for mode in range(len(factors)):
+        mttkrp = collect(X, T)
+        for later in reversed(factors[mode + 1 :]):
+            mttkrp = contract_last(mttkrp, later)
+        for earlier in factors[:mode]:
+            mttkrp = contract_first(mttkrp, earlier)
+        expected = unfolding_dot_khatri_rao(array(T), (None, [array(f) for f in (X, *factors)]), mode + 1)
+        assert_agrees(mttkrp.T, expected, like=T)
+
+
+@dtypes
+def test_kernels_take_strided_tensors_and_change_no_input(device, dtype):
+    T, X, factors = Shape(4, (3, 2, 5), 3, dtype).draw(device)
+    strided = T.permute(0, 3, 2, 1).contiguous().permute(0, 3, 2, 1)
+    assert not strided.is_contiguous()
+    G = gram(factors)
+    given = [tensor.clone() for tensor in (strided, X, G, *factors)]
+    M = project(strided, factors)
+    torch.testing.assert_close(M, project(T, factors))
+    torch.testing.assert_close(collect(X, strided), collect(X, T))
+    torch.testing.assert_close(squared_error(strided, X, M, G), squared_error(T, X, M, G))
+    ridge_solve(G, M, 0.1)
+    reconstruct(X, factors)
+    for before, after in zip(given, (strided, X, G, *factors), strict=True):
+        assert torch.equal(before, after)
+
+
+@steady
+@example(LOW_RANK, 1e-3)
+@example(HIGH_RANK, 0.1)
+@example(ONLY_ONES, 5.0)
+@given(shape=shapes, alpha=st.floats(0.01, 10.0))
+def test_ridge_solve_equals_least_squares_on_the_stacked_system(device, shape, alpha):
+    T, _, factors = shape.draw(device)
+    # Columns of one norm keep the system's condition in the hands of alpha.
+    factors = [f / torch.linalg.vector_norm(f, dim=0) for f in factors]
+    design = np.vstack([slow_khatri_rao([array(f) for f in factors]), math.sqrt(alpha) * np.eye(shape.rank)])
+    target = np.hstack([array(T).reshape(len(T), -1), np.zeros((len(T), shape.rank))])
+    expected = np.linalg.lstsq(design, target.T)[0].T
+    solved = ridge_solve(gram(factors), project(T, factors), alpha)
+    assert solved.dtype == T.dtype
+    tolerance = 1e3 * torch.finfo(T.dtype).eps * max(1.0, shape.rank / alpha)
+    np.testing.assert_allclose(array(solved), expected, atol=tolerance * max(1.0, float(np.abs(expected).max())))
+
+
+@dtypes
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 100.0])
+def test_ridge_inverse_is_the_inverse(device, dtype, alpha):
+    A = torch.randn(9, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    G = (A.T @ A).to(device, dtype)
+    expected = np.linalg.inv(array(G) + alpha * np.eye(4))
+    assert_agrees(ridge_inverse(G, alpha), expected, like=G)
+
+
+@dtypes
+def test_ridge_inverse_of_columns_of_very_different_sizes_is_exact_and_silent(device, dtype):
+    # In float32 these pivots span 24 orders of magnitude, yet no column follows from another.
+    sizes = torch.tensor([1e-6, 1.0, 1e6], dtype=torch.float64)
+    shared = torch.full((3, 3), 0.5, dtype=torch.float64) + 0.5 * torch.eye(3, dtype=torch.float64)
+    G = (sizes[:, None] * shared * sizes).to(device, dtype)
+    unscaled = array(ridge_inverse(G, 0.0)) * sizes.numpy()[:, None] * sizes.numpy()
+    np.testing.assert_allclose(unscaled, np.linalg.inv(shared.numpy()), rtol=1e-5)
+
+
+def fit_error(X: Tensor, T: Tensor, K: Tensor) -> float:
+    """How far the fit XKᵀ is from the best one, relative to that."""
+    best = array(T) @ np.linalg.pinv(array(K)).T @ array(K).T
+    return float(np.linalg.norm(array(X) @ array(K).T - best) / np.linalg.norm(best))
+
+
+@dtypes
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_two_equal_columns_are_solved_by_jitter_with_a_warning(device, dtype, scale):
+    T, _, (A,) = Shape(20, (5,), 3, dtype).draw(device)
+    A = scale * A
+    A[:, 2] = A[:, 0]
+    with pytest.warns(RuntimeWarning, match=r"3 x 3 Gram matrix is singular at alpha=0; .* added to its diagonal"):
+        X = ridge_solve(gram([A]), project(T, [A]), 0.0)
+    assert bool(torch.isfinite(X).all())
+    assert fit_error(X, T, A) < (2e-2 if dtype == torch.float32 else 1e-4)
+
+
+@dtypes
+@pytest.mark.parametrize(("size", "rank"), [(1, 2), (1, 5), (3, 4), (7, 8), (4, 12)])
+def test_a_rank_above_the_dimension_is_never_taken_for_regular(dtype, size, rank):
+    # Whether rounding leaves the last pivot small depends on the order of the columns, so many draws are needed.
+    for seed in range(40):
+        T, _, (A,) = Shape(6, (size,), rank, dtype, seed).draw(torch.device("cpu"))
+        with pytest.warns(RuntimeWarning, match="Gram matrix is singular at alpha=0"):
+            X = ridge_solve(gram([A]), project(T, [A]), 0.0)
+        assert bool(torch.isfinite(X).all())
+        assert fit_error(X, T, A) < 0.5
+
+
+@pytest.mark.parametrize(("size", "rank"), [(1, 2), (7, 8), (4, 12)])
+def test_float32_rows_of_a_singular_float64_gram_are_as_good_as_float32_can_hold(device, size, rank):
+    for seed in range(10):
+        T, _, (A,) = Shape(6, (size,), rank, torch.float32, seed).draw(device)
+        with pytest.warns(RuntimeWarning, match="Gram matrix is singular at alpha=0"):
+            X = ridge_solve(gram([A.double()]), project(T, [A]), 0.0)
+        assert X.dtype == torch.float32
+        assert fit_error(X, T, A) < 1e-3
+
+
+def test_float32_rows_of_nearly_equal_columns_lose_nothing_to_a_float64_gram(device):
+    T, _, (A,) = Shape(20, (50,), 4, torch.float32).draw(device)
+    A[:, 1] = A[:, 0] + 1e-3 * A[:, 1]
+    assert fit_error(ridge_solve(gram([A.double()]), project(T, [A]), 0.0), T, A) < 1e-3
+
+
+def test_what_is_singular_in_float32_can_be_regular_in_float64(device):
+    G = torch.tensor([[1.0, 1.0], [1.0, 1.0 + 2.0**-20]], dtype=torch.float64, device=device)
+    assert_agrees(G @ ridge_inverse(G, 0.0) / 2**12, np.eye(2) / 2**12, like=G)
+    with pytest.warns(RuntimeWarning, match="singular"):
+        assert bool(torch.isfinite(ridge_inverse(G.float(), 0.0)).all())
+
+
+@dtypes
+def test_an_all_zero_gram_gives_the_solution_of_smallest_norm_with_a_warning(device, dtype):
+    G = torch.zeros(3, 3, dtype=dtype, device=device)
+    with pytest.warns(RuntimeWarning, match=r"singular at alpha=0; the least-squares solution of smallest norm"):
+        X = ridge_solve(G, torch.ones(2, 3, dtype=dtype, device=device), 0.0)
+    assert torch.equal(X, torch.zeros_like(X))
+
+
+@dtypes
+def test_a_gram_that_rounding_made_indefinite_gets_the_pseudo_inverse_with_a_warning(device, dtype):
+    G = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=dtype, device=device)
+    with pytest.warns(RuntimeWarning, match="smallest norm"):
+        inverse = ridge_inverse(G, 0.0)
+    assert_agrees(inverse, np.linalg.pinv(array(G)), like=G)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-33, 1e-36, 1e-39, 1e-44])
+def test_the_inverse_of_a_vanishing_float32_gram_is_finite(device, scale):
+    for pattern in (torch.ones(3, 3), torch.ones(3, 3) + torch.eye(3)):
+        G = (scale * pattern.double()).float().to(device)
+        if scale < 1e-38 or bool((pattern == 1).all()):
+            with pytest.warns(RuntimeWarning, match="Gram matrix is singular"):
+                inverse = ridge_inverse(G, 0.0)
+        else:
+            inverse = ridge_inverse(G, 0.0)
+        assert bool(torch.isfinite(inverse).all())
+
+
+@dtypes
+def test_a_positive_alpha_makes_a_singular_gram_regular_and_silent(device, dtype):
+    zero = torch.zeros(3, 3, dtype=dtype, device=device)
+    assert_agrees(ridge_inverse(zero, 0.5), 2 * np.eye(3), like=zero)
+    ones = torch.ones(3, 3, dtype=dtype, device=device)
+    assert_agrees(ridge_inverse(ones, 0.5), np.linalg.inv(np.ones((3, 3)) + 0.5 * np.eye(3)), like=ones)
+
+
+@dtypes
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", [(0, 0), (2, 1), (2, 2)])
+def test_a_gram_that_is_not_finite_is_an_error(device, dtype, value, place):
+    G = torch.eye(3, dtype=dtype, device=device)
+    G[place] = G[place[::-1]] = value
+    with pytest.raises(PolyadicError, match=r"G must be finite, but holds NaN or infinity \(shape \(3, 3\)"):
+        ridge_solve(G, torch.ones(2, 3, dtype=dtype, device=device), 1.0)
+
+
+@over_shapes
+def test_squared_and_relative_error_equal_those_of_the_dense_reconstruction(device, shape):
+    T, X, factors = shape.draw(device)
+    residual = array(T) - slow_reconstruct(array(X), [array(f) for f in factors])
+    error = squared_error(T, X, project(T, factors), gram(factors))
+    assert error.dtype == torch.float64
+    # Rounding is that of the terms that cancel, not of the small difference.
+    size = float(np.sum(array(T) ** 2) + np.sum((array(T) - residual) ** 2))
+    tolerance = 300 * torch.finfo(T.dtype).eps * size
+    assert float(error) == pytest.approx(float(np.sum(residual**2)), abs=tolerance, rel=1e-9)
+    relative = relative_error(T, X, factors)
+    assert isinstance(relative, float)
+    assert relative**2 * float(np.sum(array(T) ** 2)) == pytest.approx(
+        float(np.sum(residual**2)), abs=tolerance, rel=1e-9
+    )
+
+
+@dtypes
+def test_an_exact_fit_has_an_error_near_zero(device, dtype):
+    _, X, factors = Shape(5, (4, 3, 2), 3, dtype).draw(device)
+    error = relative_error(reconstruct(X, factors), X, factors)
+    assert 0.0 <= error < 100 * math.sqrt(torch.finfo(dtype).eps)
+
+
+@dtypes
+def test_the_relative_error_of_an_all_zero_tensor_is_zero_if_met_and_infinite_if_not(device, dtype):
+    _, X, factors = Shape(2, (3, 2), 2, dtype).draw(device)
+    T = torch.zeros(2, 3, 2, dtype=dtype, device=device)
+    assert relative_error(T, torch.zeros_like(X), factors) == 0.0
+    assert relative_error(T, X, factors) == math.inf

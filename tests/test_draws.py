@@ -1,0 +1,244 @@
+"""Random numbers as functions of seed, sweep, window, stream and position: reproducible, uniform and unrelated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+
+from polyadic.draws import derive, integer_seed, permutation, uniform, window_keys
+
+steady = settings(derandomize=True, deadline=None, database=None, max_examples=40)
+
+MASK32 = (1 << 32) - 1
+
+
+def slow_scramble(x: int) -> int:
+    """The mixing rounds on an unsigned 32-bit Python integer."""
+    x ^= x >> 16
+    x = x * 0x7FEB352D & MASK32
+    x ^= x >> 15
+    x = x * 0x846CA68B & MASK32
+    return x ^ x >> 16
+
+
+def slow_unscramble(x: int) -> int:
+    """The integer that `slow_scramble` takes to x."""
+    x ^= x >> 16
+    x = x * pow(0x846CA68B, -1, 1 << 32) & MASK32
+    x ^= x >> 15 ^ x >> 30
+    x = x * pow(0x7FEB352D, -1, 1 << 32) & MASK32
+    return x ^ x >> 16
+
+
+def slow_key(seed: int, sweep: int, window: int) -> int:
+    base = integer_seed(seed, sweep)
+    low = slow_scramble(window & MASK32 ^ base & MASK32)
+    return slow_scramble((low + (base >> 32) & MASK32) ^ (window >> 32 & MASK32))
+
+
+def slow_derive(key: int, stream: int) -> int:
+    return slow_scramble(key ^ integer_seed(stream) & MASK32)
+
+
+def slow_uniform(key: int, position: int) -> float:
+    return (slow_scramble(key ^ slow_scramble(position + 1)) >> 8) / 2**24
+
+
+def unsigned(keys: Tensor) -> list[int]:
+    return [key & MASK32 for key in keys.tolist()]
+
+
+def draw(
+    seed: int = 0, sweep: int = 0, ids: Tensor | None = None, stream: int | None = None, count: int = 64
+) -> Tensor:
+    """`count` numbers for each window, by default of windows 0 … 63."""
+    keys = window_keys(seed, sweep, torch.arange(64) if ids is None else ids)
+    return uniform(keys if stream is None else derive(keys, stream), (count,))
+
+
+def correlation(a: Tensor, b: Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]).double())[0, 1])
+
+
+def assert_unrelated(a: Tensor, b: Tensor) -> None:
+    """Correlated no more than independent numbers would be, at 4.5 standard deviations, and equal as rarely."""
+    assert abs(correlation(a, b)) < 4.5 / math.sqrt(a.numel())
+    assert int((a == b).sum()) <= 3
+
+
+@steady
+@given(
+    st.integers(-(2**63), 2**64),
+    st.integers(0, 10**6),
+    st.lists(st.integers(0, 2**62), min_size=1, max_size=5),
+    st.integers(0, 1000),
+)
+def test_draws_equal_a_transcription_in_plain_integers(seed, sweep, ids, stream):
+    keys = window_keys(seed, sweep, torch.tensor(ids))
+    assert keys.dtype == torch.int32
+    assert unsigned(keys) == [slow_key(seed, sweep, window) for window in ids]
+    derived = derive(keys, stream)
+    assert unsigned(derived) == [slow_derive(key, stream) for key in unsigned(keys)]
+    numbers = uniform(derived, (2, 3))
+    assert numbers.flatten(1).tolist() == [[slow_uniform(key, at) for at in range(6)] for key in unsigned(derived)]
+
+
+@steady
+@given(st.permutations(range(12)), st.integers(1, 12))
+def test_neither_the_order_nor_the_size_of_batches_changes_a_windows_draws(order, size):
+    whole = draw(seed=3, sweep=2, ids=torch.arange(12), stream=1)
+    for batch in torch.split(torch.tensor(order), size):
+        assert torch.equal(draw(seed=3, sweep=2, ids=batch, stream=1), whole[batch])
+
+
+def test_asking_for_more_numbers_does_not_change_the_first():
+    keys = window_keys(0, 0, torch.arange(5))
+    assert torch.equal(uniform(keys, (10,)), uniform(keys, (100,))[:, :10])
+    assert torch.equal(uniform(keys, (2, 3, 4)), uniform(keys, (24,)).reshape(5, 2, 3, 4))
+    assert uniform(keys, ()).shape == (5,)
+
+
+def test_draws_are_the_same_on_every_device(device):
+    ids = torch.tensor([0, 1, 77, 2**31, 2**40 + 3])
+    on_cpu = draw(seed=5, sweep=1, ids=ids, stream=2)
+    on_device = draw(seed=5, sweep=1, ids=ids.to(device), stream=2)
+    assert on_device.device.type == device.type
+    assert torch.equal(on_cpu, on_device.cpu())
+    moved = uniform(derive(window_keys(5, 1, ids).to(device), 2), (64,))
+    assert torch.equal(on_cpu, moved.cpu())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_the_integer_type_of_the_ids_does_not_matter(dtype):
+    ids = torch.tensor([0, 5, 100])
+    assert torch.equal(window_keys(1, 2, ids.to(dtype)), window_keys(1, 2, ids))
+
+
+def test_draws_touch_neither_their_input_nor_the_global_generator():
+    ids = torch.arange(10)
+    keys = window_keys(0, 0, ids)
+    before, state = keys.clone(), torch.get_rng_state()
+    uniform(keys, (4,))
+    derive(keys, 1)
+    permutation(10, 0, 0)
+    assert torch.equal(keys, before)
+    assert torch.equal(ids, torch.arange(10))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_lie_in_the_half_open_unit_interval(device, dtype):
+    numbers = uniform(window_keys(0, 0, torch.arange(2000)).to(device), (1000,), dtype)
+    assert numbers.dtype == dtype
+    assert 0.0 <= float(numbers.min()) < 1e-5
+    assert 1 - 1e-5 < float(numbers.max()) < 1.0
+
+
+def over(**ranges: range) -> Tensor:
+    """Twenty windows' draws for each value of one of seed, sweep and stream."""
+    ((name, values),) = ranges.items()
+    return torch.cat([draw(ids=torch.arange(20), count=10, **{name: value}) for value in values])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_smallest_number_is_0_and_the_largest_a_step_below_1(device, dtype):
+    keys = [slow_unscramble(bits) ^ slow_scramble(1) for bits in (0, MASK32)]
+    signed = torch.tensor(keys).to(device, torch.int32)
+    assert unsigned(signed) == keys
+    assert uniform(signed, (1,), dtype).flatten().tolist() == [0.0, 1 - 2.0**-24]
+
+
+# Ways to walk through the numbers, each of which must look uniform.
+WALKS: dict[str, Callable[[], Tensor]] = {
+    "along one window": lambda: draw(seed=1, ids=torch.tensor([7]), count=100_000),
+    "over windows at one position": lambda: draw(ids=torch.arange(100_000), count=3)[:, 2],
+    "over distant windows": lambda: draw(seed=2, ids=torch.arange(100_000) * 2**33, count=1),
+    "over derived keys": lambda: draw(ids=torch.arange(100_000), stream=4, count=1),
+    "over seeds": lambda: over(seed=range(500)),
+    "over sweeps": lambda: over(sweep=range(500)),
+    "over streams": lambda: over(stream=range(500)),
+}
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_numbers_are_uniform(walk):
+    numbers = WALKS[walk]().flatten().double()
+    counts = torch.histc(numbers, bins=64, min=0.0, max=1.0)
+    assert 1e-4 < stats.chisquare(counts.numpy()).pvalue < 1 - 1e-4
+    # Every one of the 24 bits is set half of the time.
+    bits = (numbers * 2**24).long()[:, None] >> torch.arange(24) & 1
+    deviation = (bits.double().mean(dim=0) - 0.5).abs()
+    assert float(deviation.max()) < 4.5 * 0.5 / math.sqrt(len(numbers))
+
+
+def test_successive_numbers_fill_the_square_evenly():
+    pairs = draw(ids=torch.arange(2000), count=100).double().reshape(-1, 2)
+    cells = (pairs * 8).long()
+    counts = torch.bincount(cells[:, 0] * 8 + cells[:, 1], minlength=64)
+    assert 1e-4 < stats.chisquare(counts.numpy()).pvalue < 1 - 1e-4
+
+
+@pytest.mark.parametrize("distance", [1, 2, 64, 2**16, 2**31, 2**32, 2**33])
+def test_neighbouring_windows_are_unrelated(distance):
+    ids = torch.arange(100)
+    assert_unrelated(draw(ids=ids, count=1000), draw(ids=ids + distance, count=1000))
+
+
+def test_neighbouring_positions_seeds_sweeps_and_streams_are_unrelated():
+    base = draw(count=1000)
+    assert_unrelated(base[:, :-1], base[:, 1:])
+    assert_unrelated(base, draw(seed=1, count=1000))
+    assert_unrelated(base, draw(sweep=1, count=1000))
+    assert_unrelated(base, draw(stream=0, count=1000))
+    assert_unrelated(draw(stream=0, count=1000), draw(stream=1, count=1000))
+    # A seed and a sweep are no interchangeable parts of a sum.
+    assert_unrelated(draw(seed=1, sweep=0, count=1000), draw(seed=0, sweep=1, count=1000))
+
+
+def test_no_two_windows_of_a_sweep_share_a_key():
+    keys = window_keys(0, 0, torch.arange(300_000))
+    assert len(torch.unique(keys)) == len(keys)
+    assert len(torch.unique(derive(keys, 9))) == len(keys)
+
+
+def test_ids_of_more_than_31_bits_have_draws_of_their_own():
+    ids = torch.tensor([5, 5 + 2**31, 5 + 2**32, 5 + 2**33, 5 + 2**62])
+    keys = window_keys(0, 0, ids)
+    assert len(set(keys.tolist())) == len(ids)
+    assert torch.equal(window_keys(0, 0, ids[2:3]), keys[2:3])
+
+
+def test_integer_seed_tells_values_orders_and_lengths_apart():
+    parts = [(), (0,), (1,), (0, 0), (0, 1), (1, 0), (-1,), (2**32,), (2**63,), (0, 0, 0)]
+    seeds = [integer_seed(*part) for part in parts]
+    assert len(set(seeds)) == len(parts)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_seeds_and_keys_stay_what_they_are_from_version_to_version():
+    # Whoever changes these changes every result that is to be reproduced from a seed.
+    assert integer_seed(0) == 3980143261097177850
+    assert window_keys(0, 0, torch.tensor([0, 1])).tolist() == [1755503195, -464791573]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 1000])
+def test_permutation_visits_every_window_once(count):
+    order = permutation(count, seed=3, sweep=4)
+    assert order.dtype == torch.int64
+    assert torch.equal(order.sort().values, torch.arange(count))
+    assert torch.equal(order, permutation(count, seed=3, sweep=4))
+
+
+def test_permutations_of_other_sweeps_and_seeds_differ():
+    orders = [permutation(1000, seed, sweep).double() for seed in range(3) for sweep in range(3)]
+    for number, order in enumerate(orders):
+        for other in orders[number + 1 :]:
+            assert abs(correlation(order, other)) < 4.5 / math.sqrt(1000)
+            assert int((order == other).sum()) < 15

@@ -1,0 +1,962 @@
+"""ATD, SALS and GR-SALS on windows and tensors: what a fit promises, with two to four dimensions and an STFT."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from polyadic import ATD, GRSALS, SALS, als, draws
+from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
+from polyadic.errors import PolyadicError
+from polyadic.presets import preset
+from polyadic.spectral import STFT
+
+Model = ATD | SALS | GRSALS
+
+SETTINGS: dict[str, Any] = {
+    "rank": 3,
+    "alpha": 0.01,
+    "solver": "blend",
+    "learning_rate": 0.5,
+    "batch_size": 10,
+    "max_sweeps": 3,
+    "device": "cpu",
+    "random_state": 4,
+}
+MEMORY = {"solver": "memory", "learning_rate": 0.3}
+SHORT_TIME = STFT(n_fft=8, hop=4)
+HISTORY = ["loss", "fit", "fit_augmented", "tikhonov", "self_supervised", "graph", "seconds"]
+
+
+def windows(*shape: int, seed: int = 0) -> np.ndarray:
+    """Three rank-one components with random coefficients, and noise."""
+    generator = np.random.default_rng(seed)
+    X = generator.normal(size=(shape[0], 3))
+    for size in shape[1:]:
+        X = (
+            X[:, None] * generator.normal(size=(size, 3))
+            if X.ndim == 2
+            else X[..., None, :] * generator.normal(size=(size, 3))
+        )
+    return X.sum(axis=-1) + 0.1 * generator.normal(size=shape)
+
+
+def fainter(batch: Tensor) -> Tensor:
+    return 0.8 * batch
+
+
+def matrix(batch: Tensor) -> Tensor:
+    """A tensorize of one's own: squares and cubes of the windows as a further mode."""
+    return torch.stack([batch, batch**2, batch**3], dim=2)
+
+
+FLAT, CUBE, FOUR = windows(34, 7), windows(34, 3, 40), windows(34, 4, 5, 3)
+TURN = Compose([Jitter(0.2), Bandpass([(1, 20), (5, 24)], fs=50), Rotate3D([(0, 1, 2)])])
+
+CASES: dict[str, tuple[Callable[..., Model], dict[str, Any], np.ndarray]] = {
+    "SALS, two dimensions": (SALS, {}, FLAT),
+    "SALS, three dimensions": (SALS, {}, CUBE),
+    "SALS, four dimensions, float32": (SALS, {}, FOUR.astype(np.float32)),
+    "SALS, three dimensions, float32, memory": (SALS, MEMORY, CUBE.astype(np.float32)),
+    "SALS, STFT": (SALS, {"tensorize": SHORT_TIME}, CUBE),
+    "SALS, STFT, memory": (SALS, {"tensorize": SHORT_TIME, **MEMORY}, CUBE),
+    "SALS, four dimensions, full batch": (SALS, {"batch_size": None}, FOUR),
+    "SALS, function": (SALS, {"tensorize": matrix}, CUBE),
+    "GRSALS, three dimensions": (GRSALS, {"graph_weight": 0.5}, CUBE),
+    "GRSALS, four dimensions, memory": (GRSALS, {"graph_weight": 0.5, **MEMORY}, FOUR),
+    "GRSALS, STFT, full batch": (GRSALS, {"graph_weight": 0.5, "tensorize": SHORT_TIME, "batch_size": None}, CUBE),
+    "ATD, two dimensions": (ATD, {"augment": fainter, "beta": 0.01}, FLAT),
+    "ATD, three dimensions": (ATD, {"augment": TURN, "beta": 0.01}, CUBE),
+    "ATD, four dimensions": (ATD, {"augment": fainter, "beta": 0.01}, FOUR),
+    "ATD, STFT, float32": (ATD, {"augment": TURN, "beta": 0.05, "tensorize": SHORT_TIME}, CUBE.astype(np.float32)),
+    "ATD, STFT, memory": (ATD, {"augment": TURN, "beta": 0.05, "tensorize": SHORT_TIME, **MEMORY}, CUBE),
+    "ATD, STFT, full batch": (ATD, {"augment": TURN, "beta": 0.05, "tensorize": SHORT_TIME, "batch_size": None}, CUBE),
+    "ATD without alignment": (ATD, {"augment": TURN, "beta": 0.0, "tensorize": SHORT_TIME}, CUBE),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> tuple[Model, np.ndarray]:
+    """A model that is not fitted, and data for it."""
+    kind, settings, X = CASES[request.param]
+    return kind(**SETTINGS | settings), X.copy()
+
+
+def tensors(model: Model, X: np.ndarray) -> np.ndarray:
+    return X if model.tensorize_ is None else model.tensorize_(torch.tensor(X)).numpy()
+
+
+def dense(Z: np.ndarray, factors: list[np.ndarray]) -> np.ndarray:
+    """The reconstruction, by an explicit sum over components."""
+    total = 0.0
+    for r in range(Z.shape[1]):
+        part = Z[:, r]
+        for factor in factors:
+            part = np.multiply.outer(part, factor[:, r])
+        total = total + part
+    return np.asarray(total)
+
+
+def arranged(factors: list[np.ndarray]) -> list[Tensor]:
+    """Bases in the one order, scale and sign that depends on them alone."""
+    state = als.State([torch.tensor(factor) for factor in factors])
+    als.arrange(state)
+    return state.factors
+
+
+def losses(model: Model) -> dict[str, list[float]]:
+    """The history without the seconds, which no seed settles."""
+    return {name: values for name, values in model.history_.items() if name != "seconds"}
+
+
+def assert_same(one: Model, other: Model, X: np.ndarray) -> None:
+    """Equal to the bit in everything learned."""
+    for mine, theirs in zip(one.factors_, other.factors_, strict=True):
+        np.testing.assert_array_equal(mine, theirs, strict=True)
+    assert losses(one) == losses(other)
+    assert one.tensorize_ == other.tensorize_
+    assert (one.seed_, one.n_sweeps_) == (other.seed_, other.n_sweeps_)
+    np.testing.assert_array_equal(one.transform(X), other.transform(X), strict=True)
+
+
+# ------------------------------------------------------------------------------------------ what every fit promises
+
+
+def test_fit_leaves_bases_history_and_counts(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    assert model.fit(X) is model
+    T = tensors(model, X)
+    assert [factor.shape for factor in model.factors_] == [(size, 3) for size in T.shape[1:]]
+    assert all(type(factor) is np.ndarray and factor.dtype == X.dtype for factor in model.factors_)
+    assert model.n_parameters_ == 3 * sum(T.shape[1:])
+    assert list(model.history_) == HISTORY
+    assert {len(values) for values in model.history_.values()} == {model.n_sweeps_} == {3}
+    terms = np.sum([model.history_[name] for name in HISTORY[1:-1]], axis=0)
+    np.testing.assert_allclose(model.history_["loss"], terms)
+    assert model.history_["loss"][-1] < model.history_["loss"][0]
+    assert model.n_features_in_ == X.shape[1]
+
+
+def test_fit_transform_score_and_partial_fit_do_not_change_the_input(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    for data in (X, torch.tensor(X)):
+        before = copy.deepcopy(data)
+        model.fit(data)
+        model.transform(data)
+        model.score(data)
+        model.partial_fit(data)
+        assert (before == data).all()
+        features = model.transform(data)
+        before = copy.deepcopy(features)
+        model.inverse_transform(features)
+        assert (before == features).all()
+
+
+def test_fitting_twice_is_equal_to_the_bit(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    other = clone(model).fit(X)
+    assert_same(model.fit(X), other, X)
+    other.partial_fit(X[:5])
+    assert_same(model, other.fit(X), X)
+
+
+def test_a_transform_of_one_row_equals_that_row_of_the_whole(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    Z = model.fit(X).transform(X)
+    tolerance = 1e-4 if X.dtype == np.float32 else 1e-11
+    scale = np.abs(Z).max()
+    for row in (0, 7, len(X) - 1):
+        np.testing.assert_allclose(model.transform(X[row : row + 1])[0], Z[row], rtol=0, atol=tolerance * scale)
+
+
+def test_a_transform_in_pieces_equals_the_transform_of_the_whole(
+    case: tuple[Model, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, X = case
+    Z, score = model.fit(X).transform(X), model.score(X)
+    monkeypatch.setattr("polyadic.estimators._TRANSFORM_BYTES", 4 * tensors(model, X)[0].nbytes)
+    np.testing.assert_allclose(model.transform(X), Z, rtol=0, atol=1e-4 * np.abs(Z).max())
+    assert model.score(X) == pytest.approx(score, rel=1e-4)
+
+
+def test_features_are_the_ridge_least_squares_solution(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    Z = model.fit(X).transform(X)
+    K = dense(np.eye(3), [factor.astype(np.float64) for factor in model.factors_]).reshape(3, -1)
+    T = tensors(model, X).reshape(len(X), -1).astype(np.float64)
+    expected = np.linalg.solve(K @ K.T + model.alpha * np.eye(3), K @ T.T).T
+    np.testing.assert_allclose(Z, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_fit_transform_is_fit_and_transform(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    np.testing.assert_array_equal(clone(model).fit_transform(X), model.fit(X).transform(X), strict=True)
+
+
+def test_labels_are_ignored(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    y = np.arange(len(X))
+    assert_same(clone(model).fit(X, y), model.fit(X), X)
+    assert model.score(X, y) == model.score(X)
+
+
+def test_inverse_transform_is_the_sum_of_the_components(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    Z = model.fit(X).transform(X)
+    back = model.inverse_transform(Z)
+    assert back.shape == tensors(model, X).shape
+    assert back.dtype == X.dtype
+    np.testing.assert_allclose(back, dense(Z, model.factors_), rtol=1e-4, atol=1e-4 * np.abs(back).max())
+    from_torch = model.inverse_transform(torch.tensor(Z))
+    assert isinstance(from_torch, Tensor)
+    np.testing.assert_array_equal(from_torch.numpy(), back)
+
+
+def test_score_is_one_minus_the_dense_relative_error(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    T = tensors(model.fit(X), X)
+    error = np.linalg.norm(T - dense(model.transform(X), model.factors_)) / np.linalg.norm(T)
+    assert model.score(X) == pytest.approx(1 - error, abs=1e-4)
+    assert isinstance(model.score(X), float)
+
+
+def test_copies_and_pickles_give_the_same_features_and_go_on_alike(
+    case: tuple[Model, np.ndarray], tmp_path: Path
+) -> None:
+    model, X = case
+    model.fit(X)
+    joblib.dump(model, tmp_path / "model")
+    stored = joblib.load(tmp_path / "model")
+    copied = copy.deepcopy(model)
+    assert_same(model, stored, X)
+    for each in (model, stored, copied):
+        each.partial_fit(X[:9])
+    assert_same(model, stored, X)
+    assert_same(model, copied, X)
+
+
+def test_a_clone_has_the_parameters_and_nothing_learned(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    fresh = clone(model.fit(X))
+    assert fresh.get_params() == model.get_params()
+    assert vars(fresh) == fresh.get_params()
+
+
+def test_parameters_can_be_read_and_set(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    assert model.set_params(rank=2, max_sweeps=1) is model
+    assert model.get_params()["rank"] == 2
+    assert model.fit(X).transform(X).shape == (len(X), 2)
+    assert model.n_sweeps_ == 1
+
+
+def test_features_have_names_and_come_as_a_data_frame_where_asked(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    Z = model.fit(X).transform(X)
+    names = [f"{type(model).__name__.lower()}{r}" for r in range(3)]
+    assert list(model.get_feature_names_out()) == names
+    frame = model.set_output(transform="pandas").transform(X)
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame.columns) == names
+    np.testing.assert_array_equal(frame.to_numpy(), Z)
+    np.testing.assert_array_equal(model.inverse_transform(frame), clone(model).fit(X).inverse_transform(Z))
+    assert isinstance(model.transform(torch.tensor(X)), pd.DataFrame)
+
+
+def test_the_same_model_comes_out_on_every_device(case: tuple[Model, np.ndarray], device: torch.device) -> None:
+    model, X = case
+    score = clone(model).fit(X).score(X)
+    model.set_params(device=device).fit(X)
+    Z = model.transform(torch.tensor(X, device=device))
+    assert Z.device.type == device.type
+    assert model.score(X) == pytest.approx(score, abs=1e-3)
+
+
+@pytest.mark.parametrize("count", [1, 2, 10, 11])
+def test_any_number_of_windows_can_be_fitted(case: tuple[Model, np.ndarray], count: int) -> None:
+    model, X = case
+    assert model.fit(X[:count]).transform(X).shape == (len(X), 3)
+    assert np.isfinite(model.transform(X)).all()
+
+
+@pytest.mark.parametrize("method", ["transform", "inverse_transform", "score", "save"])
+def test_a_model_that_is_not_fitted_says_so(case: tuple[Model, np.ndarray], method: str) -> None:
+    model, X = case
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(model, method)(X)
+    assert not hasattr(model, "n_parameters_")
+
+
+# ----------------------------------------------------------------------------------------------------- partial_fit
+
+
+def literal_step(model: Model, X: np.ndarray, state: als.State, first_id: int = 0) -> als.State:
+    """One step of Algorithm 2 put together by hand from the parameters."""
+    batch = torch.tensor(X)
+    T = batch
+    if isinstance(model, ATD) and model.augment is not None:
+        ids = torch.arange(first_id, first_id + len(X))
+        own = isinstance(model.augment, Augmentation)
+        second = model.augment(batch, ids, seed=model.seed_, sweep=0) if own else model.augment(batch)
+        T = torch.cat([batch, second])
+    T = T if model.tensorize_ is None else model.tensorize_(T)
+    objective = als.Objective(
+        alpha=model.alpha, beta=getattr(model, "beta", 0.0), graph_weight=getattr(model, "graph_weight", 0.0)
+    )
+    als.step(T, state, objective, len(T) // len(batch), model.solver, model.learning_rate)
+    return state
+
+
+def test_partial_fit_is_the_literal_step_on_each_batch_in_turn(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    assert model.partial_fit(X[:9]) is model
+    shape, dtype = tensors(model, X).shape[1:], torch.tensor(X).dtype
+    state = als.State(als.initial_factors(shape, 3, seed=4, dtype=dtype, device=torch.device("cpu")))
+    for first, last in ((0, 9), (9, 13), (13, 14)):
+        if first:
+            model.partial_fit(X[first:last])
+        literal_step(model, X[first:last], state, first)
+        for mine, expected in zip(model.factors_, state.factors, strict=True):
+            np.testing.assert_array_equal(mine, expected.numpy())
+    assert model.n_sweeps_ == 0
+    assert model.history_ == {name: [] for name in HISTORY}
+    assert model.n_parameters_ == 3 * sum(shape)
+
+
+def test_partial_fit_goes_on_from_a_fit_with_what_its_solver_remembers(case: tuple[Model, np.ndarray]) -> None:
+    model, X = case
+    model.fit(X)
+    state = als.State([torch.tensor(factor) for factor in model.factors_])
+    if model.solver == "memory":
+        assert model._memory is not None
+        state.memory = model._memory
+    history = copy.deepcopy(model.history_)
+    literal_step(model, X[:9], state)
+    model.partial_fit(X[:9])
+    for mine, expected in zip(model.factors_, state.factors, strict=True):
+        np.testing.assert_array_equal(mine, expected.numpy())
+    assert model.history_ == history
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SALS(**SETTINGS),
+        SALS(**SETTINGS | MEMORY),
+        GRSALS(graph_weight=0.5, **SETTINGS),
+        ATD(augment=fainter, beta=0.01, **SETTINGS),
+        ATD(augment=fainter, beta=0.01, **SETTINGS | MEMORY),
+    ],
+    ids=["SALS", "SALS memory", "GRSALS", "ATD", "ATD memory"],
+)
+@pytest.mark.parametrize("X", [CUBE, FOUR], ids=["three dimensions", "four dimensions"])
+def test_partial_fit_over_the_batches_of_a_sweep_is_a_fit_of_one_sweep_but_for_order_sign_and_scale(
+    model: Model, X: np.ndarray
+) -> None:
+    fitted = clone(model).set_params(max_sweeps=1).fit(X)
+    stepped = clone(model)
+    for ids in draws.permutation(len(X), seed=4, sweep=0).split(10):
+        stepped.partial_fit(X[ids.numpy()])
+    for mine, theirs in zip(arranged(fitted.factors_), arranged(stepped.factors_), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+    order = [np.abs(stepped.transform(X)).argmax(axis=1), np.abs(fitted.transform(X)).argmax(axis=1)]
+    assert len(set(zip(*order, strict=True))) == 3, "components must be the same up to their order"
+
+
+def test_partial_fit_of_another_rank_than_before_is_refused() -> None:
+    model = SALS(**SETTINGS).fit(CUBE).set_params(rank=2)
+    with pytest.raises(PolyadicError, match="rank must stay 3 as in fit, but is 2 now"):
+        model.partial_fit(CUBE)
+    assert model.fit(CUBE).partial_fit(CUBE).transform(CUBE).shape == (34, 2)
+
+
+# ---------------------------------------------------------------------------------------- a fit that fails
+
+
+def broken(X: np.ndarray) -> np.ndarray:
+    """The last window of the order of the first sweep is no number: by then most of the work is done."""
+    X = X.copy()
+    X[draws.permutation(len(X), seed=4, sweep=0)[-1]] = np.nan
+    return X
+
+
+def interrupted(batch: Tensor) -> Tensor:
+    raise KeyboardInterrupt
+
+
+def mixed_names(X: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(X, columns=["a", *range(1, X.shape[1])])
+
+
+FAILURES: dict[str, tuple[Callable[[Model, np.ndarray], object], str | None]] = {
+    "NaN at the end": (lambda model, X: model.fit(broken(X)), "contains NaN"),
+    "NaN of another shape": (lambda model, X: model.fit(broken(np.concatenate([X, X], axis=1))), "contains NaN"),
+    "NaN in a batch": (lambda model, X: model.partial_fit(broken(X)), "contains NaN"),
+    "another shape": (lambda model, X: model.partial_fit(np.concatenate([X, X], axis=1)), "is expecting"),
+    "wrong rank": (lambda model, X: model.set_params(rank=0).fit(X), "rank must be"),
+    "other rank": (lambda model, X: model.set_params(rank=9).partial_fit(X), "rank must stay"),
+    "wrong device": (lambda model, X: model.set_params(device="gpu").fit(X[:, :2]), "device must be"),
+    "wrong function": (lambda model, X: model.set_params(tensorize=len).fit(X[:, :2]), "tensorize must return"),
+    "too short": (lambda model, X: model.set_params(tensorize=STFT(64, 4)).fit(X[:, :2]), "n_fft=64|three dimensions"),
+    "interrupt": (lambda model, X: model.set_params(tensorize=interrupted).fit(X[:, :2]), None),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_fit_that_fails_leaves_a_fitted_model_as_it_was(case: tuple[Model, np.ndarray], failure: str) -> None:
+    model, X = case
+    action, message = FAILURES[failure]
+    model.fit(X)
+    learned = {name: value for name, value in vars(model).items() if name not in model.get_params()}
+    kept, Z = copy.deepcopy(learned), model.transform(X)
+    parameters = model.get_params()
+    with pytest.raises((ValueError, KeyboardInterrupt), match=message):
+        action(model, X)
+    assert {name: value for name, value in vars(model).items() if name not in parameters} == learned
+    for mine, before in zip(model.factors_, kept["factors_"], strict=True):
+        np.testing.assert_array_equal(mine, before)
+    assert model.history_ == kept["history_"]
+    assert model._sample_shape == kept["_sample_shape"] == X.shape[1:]
+    assert model.n_features_in_ == kept["n_features_in_"] == X.shape[1]
+    assert model.tensorize_ == kept["tensorize_"]
+    model.set_params(**parameters)
+    np.testing.assert_array_equal(model.transform(X), Z)
+    twin = clone(model).fit(X).partial_fit(X[:4])
+    assert_same(model.partial_fit(X[:4]), twin, X)
+
+
+@pytest.mark.parametrize("failure", [name for name in FAILURES if name not in ("another shape", "other rank")])
+def test_a_fit_that_fails_leaves_a_new_model_new(case: tuple[Model, np.ndarray], failure: str) -> None:
+    model, X = case
+    action, message = FAILURES[failure]
+    with pytest.raises((ValueError, KeyboardInterrupt), match=message):
+        action(model, X)
+    assert vars(model) == model.get_params()
+
+
+def test_column_names_that_cannot_be_used_leave_a_fitted_model_as_it_was() -> None:
+    frame = pd.DataFrame(FLAT).add_prefix("x")
+    model = SALS(**SETTINGS).fit(frame)
+    with pytest.raises(TypeError, match="feature names"):
+        model.fit(mixed_names(FLAT))
+    assert list(model.feature_names_in_) == list(frame.columns)
+
+
+def test_fitting_without_column_names_forgets_those_of_an_earlier_fit() -> None:
+    model = SALS(**SETTINGS).fit(pd.DataFrame(FLAT).add_prefix("x")).fit(FLAT)
+    assert not hasattr(model, "feature_names_in_")
+
+
+# ------------------------------------------------------------------------------------------- the paper's numbers
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "count"),
+    [
+        ("sleep_edf", (14, 129, 86), 7328),
+        ("har", (18, 33, 33), 2688),
+        ("ptb_xl", (24, 129, 75), 7296),
+        ("mgh", (12, 257, 43), 9984),
+    ],
+)
+def test_the_models_of_the_paper_have_its_shapes_and_numbers_of_parameters(
+    name: str, shape: tuple[int, ...], count: int
+) -> None:
+    settings = preset(name)
+    X = np.random.default_rng(0).normal(size=(2, *settings.shape)).astype(np.float32)
+    model = ATD(tensorize=settings.tensorize, augment=settings.augment, **{**settings.parameters, "max_sweeps": 1})
+    model.fit(X)
+    assert model.rank == 32
+    assert tuple(len(factor) for factor in model.factors_) == shape
+    assert model.n_parameters_ == count
+
+
+def test_the_parameters_have_the_names_of_the_design() -> None:
+    shared = "rank tensorize alpha solver learning_rate batch_size max_sweeps tol patience device random_state verbose"
+    assert set(SALS().get_params()) == set(shared.split())
+    assert set(ATD().get_params()) == set(shared.split()) | {"augment", "beta", "gamma", "rounds"}
+    assert set(GRSALS().get_params()) == set(shared.split()) | {"graph", "graph_weight"}
+
+
+# ------------------------------------------------------------------------------------- augmentations and functions
+
+
+@pytest.mark.parametrize("batch_size", [10, None])
+def test_without_alignment_both_fit_terms_stay(batch_size: int | None) -> None:
+    settings = SETTINGS | {"batch_size": batch_size}
+    model = ATD(augment=fainter, beta=0, **settings).fit(CUBE)
+    assert min(model.history_["fit"]) > 0
+    assert min(model.history_["fit_augmented"]) > 0
+    assert set(model.history_["self_supervised"]) == {0.0}
+    alone = SALS(**settings).fit(CUBE)
+    assert set(alone.history_["fit_augmented"]) == {0.0}
+    assert not np.allclose(alone.factors_[0], model.factors_[0])
+
+
+def test_without_alignment_a_full_batch_fit_is_that_of_windows_and_augmented_windows_together() -> None:
+    settings = SETTINGS | {"batch_size": None}
+    model = ATD(augment=fainter, beta=0, **settings).fit(CUBE)
+    stacked = SALS(**settings).fit(np.concatenate([CUBE, 0.8 * CUBE]))
+    for mine, theirs in zip(model.factors_, stacked.factors_, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-10)
+
+
+def test_alignment_appears_in_the_history_and_changes_the_bases() -> None:
+    model = ATD(augment=TURN, beta=0.05, tensorize=SHORT_TIME, **SETTINGS).fit(CUBE)
+    without = ATD(augment=TURN, beta=0.0, tensorize=SHORT_TIME, **SETTINGS).fit(CUBE)
+    assert all(value != 0 for value in model.history_["self_supervised"])
+    assert not np.array_equal(model.factors_[0], without.factors_[0])
+
+
+@pytest.mark.parametrize("settings", [{}, MEMORY, {"batch_size": None}, {"tensorize": SHORT_TIME}])
+def test_without_augmentation_and_alignment_atd_is_sals_to_the_bit(settings: dict[str, Any]) -> None:
+    model = ATD(augment=None, beta=0, **SETTINGS | settings).fit(CUBE)
+    assert_same(model, SALS(**SETTINGS | settings).fit(CUBE), CUBE)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_alignment_without_an_augmentation_is_an_error(method: str) -> None:
+    with pytest.raises(PolyadicError, match=r"augment is None, but beta=0\.01 .* give an augmentation, or beta=0"):
+        getattr(ATD(beta=0.01, **SETTINGS), method)(CUBE)
+
+
+def test_gamma_none_is_the_size_of_the_batch() -> None:
+    by_default = ATD(augment=fainter, beta=0.01, gamma=None, **SETTINGS).fit(CUBE[:30])
+    given = ATD(augment=fainter, beta=0.01, gamma=10, **SETTINGS).fit(CUBE[:30])
+    other = ATD(augment=fainter, beta=0.01, gamma=1, **SETTINGS).fit(CUBE[:30])
+    assert_same(by_default, given, CUBE)
+    assert not np.array_equal(by_default.factors_[0], other.factors_[0])
+
+
+def test_rounds_are_used() -> None:
+    one, two = (ATD(augment=TURN, beta=0.05, rounds=rounds, **SETTINGS).fit(CUBE) for rounds in (1, 2))
+    assert not np.array_equal(one.factors_[0], two.factors_[0])
+
+
+def test_a_function_of_ones_own_equals_the_same_stft() -> None:
+    fixed = STFT(n_fft=8, hop=4, floor=0.01)
+    model = ATD(tensorize=lambda batch: fixed(batch), augment=lambda batch: 0.8 * batch, beta=0.01, **SETTINGS).fit(
+        CUBE
+    )
+    own = ATD(tensorize=fixed, augment=fainter, beta=0.01, **SETTINGS).fit(CUBE)
+    np.testing.assert_array_equal(model.transform(CUBE), own.transform(CUBE))
+
+
+def in_place(batch: Tensor) -> Tensor:
+    return batch.abs_().add_(1.0)
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_functions_that_write_to_their_batch_do_not_write_to_the_input(kind: Callable[..., Any]) -> None:
+    X = kind(CUBE)
+    model = ATD(tensorize=in_place, augment=in_place, beta=0.01, **SETTINGS).fit(X)
+    model.transform(X)
+    model.score(X)
+    model.partial_fit(X)
+    np.testing.assert_array_equal(np.asarray(X), CUBE)
+
+
+def test_an_augmentation_that_writes_to_its_batch_does_not_write_to_the_first_view() -> None:
+    model = ATD(augment=lambda batch: batch.mul_(0.8), beta=0.01, **SETTINGS).fit(CUBE)
+    np.testing.assert_array_equal(model.factors_[0], ATD(augment=fainter, beta=0.01, **SETTINGS).fit(CUBE).factors_[0])
+
+
+def test_a_network_can_make_the_tensors_and_the_augmentations() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(40, 6).double()
+    noise = torch.nn.Linear(40, 40).double()
+    Z = ATD(tensorize=layer, augment=noise, beta=0.01, **SETTINGS).fit(CUBE).transform(torch.tensor(CUBE))
+    assert Z.shape == (34, 3)
+    assert not Z.requires_grad
+    assert layer.weight.grad is None
+
+
+def test_what_a_function_gives_is_brought_to_the_type_of_the_batch() -> None:
+    X = CUBE.astype(np.float32)
+    model = ATD(tensorize=Tensor.double, augment=lambda batch: 0.8 * batch.double(), beta=0.01, **SETTINGS).fit(X)
+    assert model.factors_[0].dtype == np.float32
+    np.testing.assert_allclose(
+        model.transform(X), ATD(augment=fainter, beta=0.01, **SETTINGS).fit_transform(X), rtol=1e-3, atol=1e-4
+    )
+
+
+def later_other(factor: list[int]) -> Callable[[Tensor], Tensor]:
+    return lambda batch: batch[..., : factor[0]]
+
+
+@dataclass(frozen=True)
+class Shortened(Augmentation):
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        return X[..., :-1]
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    ("augment", "came"),
+    [
+        (lambda batch: batch[:-1], r"\(\d+, 3, 40\)"),
+        (lambda batch: batch[..., :-1], r"\(\d+, 3, 39\)"),
+        (lambda batch: batch.numpy(), "ndarray"),
+        (lambda batch: None, "NoneType"),
+        (Shortened(), r"\(\d+, 3, 39\)"),
+    ],
+    ids=["fewer", "shorter", "numpy", "None", "class"],
+)
+def test_an_augmentation_of_another_shape_is_refused(augment: Any, came: str, method: str) -> None:
+    message = rf"augment must return a tensor of the batch's shape \(\d+, 3, 40\), but gave {came}"
+    with pytest.raises(PolyadicError, match=message):
+        getattr(ATD(augment=augment, beta=0.01, **SETTINGS), method)(CUBE)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    ("tensorize", "came"),
+    [
+        (lambda batch: batch[:-1], r"\(\d+, 3, 40\)"),
+        (lambda batch: batch[:, 0, 0], r"\(\d+,\)"),
+        (lambda batch: batch.numpy(), "ndarray"),
+        (torch.sum, r"\(\)"),
+    ],
+    ids=["fewer", "one dimension", "numpy", "sum"],
+)
+def test_a_tensorize_that_does_not_give_a_tensor_for_each_window_is_refused(
+    tensorize: Any, came: str, method: str
+) -> None:
+    with pytest.raises(PolyadicError, match=rf"tensorize must return a tensor of \d+ samples, but gave {came}"):
+        getattr(SALS(tensorize=tensorize, **SETTINGS), method)(CUBE)
+
+
+@pytest.mark.parametrize("method", ["transform", "score", "partial_fit"])
+def test_a_tensorize_that_gives_another_shape_than_in_fit_is_refused(method: str) -> None:
+    length = [20]
+    model = SALS(tensorize=later_other(length), **SETTINGS).fit(CUBE)
+    length[0] = 10
+    with pytest.raises(PolyadicError, match=r"tensorize must give tensors of shape \(3, 20\).* but gave \(3, 10\)"):
+        getattr(model, method)(CUBE)
+
+
+@pytest.mark.filterwarnings("ignore:.*singular")
+def test_a_function_that_makes_nan_is_an_error_and_no_model() -> None:
+    for settings in (SETTINGS, SETTINGS | {"max_sweeps": 1, "batch_size": None}):
+        model = SALS(tensorize=torch.log, **settings)
+        with pytest.raises(PolyadicError, match="finite"):
+            model.fit(CUBE)
+        assert not hasattr(model, "factors_")
+
+
+@dataclass(frozen=True)
+class Recorded(Augmentation):
+    """Notes which key each window got, window by window; the first sample of a window is its number."""
+
+    keys: dict[int, list[int]] = field(default_factory=dict)
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        for number, key in zip(X[:, 0, 0].long().tolist(), keys.tolist(), strict=True):
+            self.keys.setdefault(number, []).append(key)
+        return 0.8 * X
+
+
+def numbered() -> np.ndarray:
+    X = CUBE.copy()
+    X[:, 0, 0] = np.arange(len(X))
+    return X
+
+
+def recorded(**settings: Any) -> dict[int, list[int]]:
+    augment = Recorded()
+    ATD(augment=augment, beta=0.0, tensorize=fainter, **SETTINGS | settings).fit(numbered())
+    assert sorted(augment.keys) == list(range(34))
+    return augment.keys
+
+
+def test_the_size_and_order_of_batches_do_not_change_what_happens_to_a_window() -> None:
+    keys = recorded(batch_size=10)
+    assert recorded(batch_size=7) == recorded(batch_size=1) == recorded(batch_size=100) == keys
+    assert all(len(set(row)) == 3 for row in keys.values()), "every sweep augments anew"
+    assert len({row[0] for row in keys.values()}) == 34, "every window is augmented in its own way"
+    assert recorded(random_state=5) != keys
+
+
+def test_a_full_batch_fit_augments_once_as_the_first_sweep_does() -> None:
+    keys, first = recorded(batch_size=None), recorded(batch_size=10)
+    assert all(set(row) == {first[number][0]} for number, row in keys.items())
+
+
+def test_partial_fit_counts_its_windows_so_that_each_is_augmented_in_its_own_way() -> None:
+    augment = Recorded()
+    model = ATD(augment=augment, beta=0.0, **SETTINGS)
+    X = numbered()
+    for ids in (range(10), range(10, 30), range(30, 34)):
+        model.partial_fit(X[list(ids)])
+    assert augment.keys == {number: row[:1] for number, row in recorded().items()}
+
+
+# -------------------------------------------------------------------------------------------------------- the seed
+
+
+def test_another_seed_is_another_model_and_the_same_seed_the_same() -> None:
+    first, again, other = (SALS(**SETTINGS | {"random_state": seed}).fit(CUBE) for seed in (1, np.int64(1), 2))
+    assert_same(first, again, CUBE)
+    assert first.seed_ == 1
+    assert not np.array_equal(first.factors_[0], other.factors_[0])
+
+
+def test_a_random_state_gives_the_same_model_from_the_same_state_and_moves_on() -> None:
+    first, again = (SALS(**SETTINGS | {"random_state": np.random.RandomState(7)}) for _ in range(2))
+    assert_same(first.fit(CUBE), again.fit(CUBE), CUBE)
+    seed = first.seed_
+    assert first.fit(CUBE).seed_ != seed
+
+
+def test_without_a_seed_every_fit_is_another_and_is_kept_by_partial_fit() -> None:
+    model = SALS(**SETTINGS | {"random_state": None}).fit(CUBE)
+    seed = model.seed_
+    assert model.partial_fit(CUBE).seed_ == seed
+    assert model.fit(CUBE).seed_ != seed
+
+
+# -------------------------------------------------------------------------------------------------------- the STFT
+
+
+def test_the_floor_is_learned_in_fit_and_kept_for_quieter_windows() -> None:
+    model = SALS(tensorize=SHORT_TIME, **SETTINGS).fit(CUBE)
+    assert model.tensorize == SHORT_TIME, "parameters stay as they were given"
+    assert model.tensorize_ == SHORT_TIME.fitted(torch.tensor(CUBE))
+    assert np.size(model.tensorize_.floor) == 3
+    floor = model.tensorize_.floor
+    quiet = model.transform(1e-6 * CUBE)
+    np.testing.assert_allclose(quiet, model.transform(np.zeros_like(CUBE)), atol=1e-2)
+    assert model.partial_fit(100 * CUBE).tensorize_.floor == floor
+    assert model.fit(100 * CUBE).tensorize_.floor != floor
+
+
+def test_the_unit_of_the_recording_only_shifts_logarithms() -> None:
+    volts = SALS(tensorize=SHORT_TIME, **SETTINGS).fit(1e-5 * CUBE)
+    T, other = tensors(volts, 1e-5 * CUBE), SHORT_TIME.fitted(torch.tensor(CUBE))(torch.tensor(CUBE)).numpy()
+    np.testing.assert_allclose(T - np.log(1e-5), other, atol=1e-9)
+
+
+# ------------------------------------------------------------------------------------------------------------ graphs
+
+
+def ring(count: int) -> np.ndarray:
+    weights = np.zeros((count, count))
+    for i in range(count):
+        weights[i, (i + 1) % count] = weights[(i + 1) % count, i] = 1.0 + i % 3
+    return weights
+
+
+@pytest.mark.parametrize("batch_size", [10, None])
+@pytest.mark.parametrize(
+    "kind",
+    [sparse.csr_array, sparse.coo_matrix, sparse.csc_matrix, np.float32, np.int64, torch.tensor, np.ndarray.tolist],
+)
+def test_a_graph_may_be_dense_or_sparse_of_any_type(kind: Callable[..., Any], batch_size: int | None) -> None:
+    settings = SETTINGS | {"batch_size": batch_size, "graph_weight": 0.5}
+    expected = GRSALS(graph=ring(34), **settings).fit(CUBE)
+    model = GRSALS(graph=kind(ring(34)), **settings)
+    assert_same(model.fit(CUBE), expected, CUBE)
+    assert model.history_["graph"][0] > 0
+    assert not np.array_equal(expected.factors_[0], SALS(**SETTINGS | {"batch_size": batch_size}).fit(CUBE).factors_[0])
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_a_graph_of_booleans_has_weights_of_one(kind: Callable[..., Any]) -> None:
+    connected = ring(34) > 0
+    model = GRSALS(graph=kind(connected), graph_weight=0.5, **SETTINGS).fit(CUBE)
+    assert_same(model, GRSALS(graph=connected.astype(float), graph_weight=0.5, **SETTINGS).fit(CUBE), CUBE)
+
+
+def test_the_complete_graph_has_equal_weights_of_one_over_the_batch() -> None:
+    settings = SETTINGS | {"batch_size": None, "graph_weight": 0.5}
+    model = GRSALS(graph="complete", **settings).fit(CUBE)
+    given = GRSALS(graph=np.full((34, 34), 1 / 34), **settings).fit(CUBE)
+    np.testing.assert_allclose(model.factors_[0], given.factors_[0], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(model.history_["graph"], given.history_["graph"])
+
+
+@pytest.mark.parametrize("settings", [{}, MEMORY, {"batch_size": None}])
+def test_a_graph_of_no_weight_is_sals_to_the_bit(settings: dict[str, Any]) -> None:
+    model = GRSALS(graph=ring(34), graph_weight=0, **SETTINGS | settings).fit(CUBE)
+    assert_same(model, SALS(**SETTINGS | settings).fit(CUBE), CUBE)
+
+
+def test_the_graph_term_is_the_trace_at_the_coefficients_that_minimise_the_objective() -> None:
+    weight, alpha, weights = 0.5, 0.01, ring(34)
+    settings = SETTINGS | {"batch_size": None, "max_sweeps": 1, "alpha": alpha}
+    model = GRSALS(graph=weights, graph_weight=weight, **settings).fit(CUBE)
+    start = als.initial_factors((3, 40), 3, 4, torch.float64, torch.device("cpu"))
+    K = dense(np.eye(3), [factor.numpy() for factor in start]).reshape(3, -1)
+    L = np.diag(weights.sum(axis=1)) - weights
+    system = np.kron(np.eye(34), K @ K.T + alpha * np.eye(3)) + weight * np.kron(L, np.eye(3))
+    X = np.linalg.solve(system, (CUBE.reshape(34, -1) @ K.T).reshape(-1)).reshape(34, 3)
+    assert model.history_["graph"] == [pytest.approx(weight * np.trace(X.T @ L @ X))]
+    assert model.history_["fit"] == [pytest.approx(np.sum((CUBE.reshape(34, -1) - X @ K) ** 2))]
+
+
+def test_each_batch_takes_its_own_part_of_the_graph() -> None:
+    weights, ids = ring(34), draws.permutation(34, seed=4, sweep=0)
+    model = GRSALS(graph=weights, graph_weight=0.5, **SETTINGS | {"max_sweeps": 1}).fit(CUBE)
+    stepped = GRSALS(graph_weight=0.5, **SETTINGS)
+    for part in ids.split(10):
+        rows = part.numpy()
+        stepped.set_params(graph=weights[np.ix_(rows, rows)]).partial_fit(CUBE[rows])
+    for mine, theirs in zip(arranged(model.factors_), arranged(stepped.factors_), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+LOPSIDED = ring(34) + np.triu(np.ones((34, 34)), 2)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (ring(33), r"graph must have shape \(34, 34\) for 34 windows, but has \(33, 33\)"),
+        (np.ones((34, 3)), r"graph must have shape \(34, 34\) for 34 windows, but has \(34, 3\)"),
+        (-ring(34), "graph must have finite weights >= 0, but they reach from -3 to -?0"),
+        (np.where(ring(34) > 2, np.nan, ring(34)), "graph must have finite weights >= 0, but they reach from nan"),
+        (np.where(ring(34) > 2, np.inf, ring(34)), "graph must have finite weights >= 0, but they reach from 0 to inf"),
+        (LOPSIDED, "graph must be symmetric, but weights differ by up to 1"),
+        (1e-12 * LOPSIDED, "graph must be symmetric, but weights differ by up to 1e-12"),
+        (1j * ring(34), "graph must hold real numbers, but has type complex128"),
+    ],
+)
+def test_a_graph_of_wrong_weights_is_refused_with_the_reason(
+    weights: np.ndarray, message: str, kind: Callable[..., Any]
+) -> None:
+    with pytest.raises(PolyadicError, match=message):
+        GRSALS(graph=kind(weights), graph_weight=0.5, **SETTINGS).fit(CUBE)
+
+
+@pytest.mark.parametrize("graph", [3.0, [["a"]], {}, ring(34)[0]])
+def test_something_else_than_a_graph_is_refused_by_name(graph: Any) -> None:
+    with pytest.raises(PolyadicError, match="graph must"):
+        GRSALS(graph=graph, graph_weight=0.5, **SETTINGS).fit(CUBE)
+
+
+# --------------------------------------------------------------------------------------------- scikit-learn around it
+
+
+def two_classes(count: int = 80) -> tuple[np.ndarray, np.ndarray]:
+    """Windows whose first frequency is strong in one class and weak in the other."""
+    generator = np.random.default_rng(1)
+    y = np.arange(count) % 2
+    time = np.arange(64)
+    phases = generator.uniform(0, 2 * np.pi, size=(count, 3, 1))
+    X = np.where(y, 3.0, 0.5)[:, None, None] * np.sin(2 * np.pi * time / 8 + phases)
+    return X + 0.3 * generator.normal(size=X.shape), y
+
+
+def test_a_pipeline_from_windows_to_classes_learns() -> None:
+    X, y = two_classes()
+    features = ATD(tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), beta=0.05, **SETTINGS)
+    pipeline = make_pipeline(features, StandardScaler(), LogisticRegression()).fit(X[:40], y[:40])
+    assert pipeline.score(X[40:], y[40:]) > 0.9
+    assert pipeline[:-1].transform(X).shape == (80, 3)
+    assert clone(pipeline).fit(X[:40], y[:40]).score(X[40:], y[40:]) == pipeline.score(X[40:], y[40:])
+
+
+def test_a_grid_search_over_the_rank_finds_that_of_the_data() -> None:
+    search = GridSearchCV(SALS(**SETTINGS), {"rank": np.arange(1, 4)}, cv=3, error_score="raise").fit(FOUR)
+    assert search.best_params_ == {"rank": 3}
+    assert search.best_estimator_.n_parameters_ == 3 * (4 + 5 + 3)
+
+
+def test_a_grid_search_reaches_into_a_pipeline() -> None:
+    X, y = two_classes()
+    features = ATD(tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), beta=0.05, **SETTINGS)
+    pipeline = make_pipeline(features, StandardScaler(), LogisticRegression())
+    grid = {"atd__rank": [1, 2], "atd__beta": [0.0, 0.05]}
+    search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(X, y)
+    assert search.best_score_ > 0.9
+
+
+def test_silence_is_fitted_perfectly() -> None:
+    silence = np.zeros((5, 3, 4))
+    model = SALS(**SETTINGS).fit(silence)
+    assert model.score(silence) == 1.0
+    assert not model.transform(silence).any()
+
+
+def test_the_stop_rule_ends_a_fit_early() -> None:
+    model = SALS(**SETTINGS | {"max_sweeps": 200, "tol": 1e-3, "patience": 3, "batch_size": None}).fit(FOUR)
+    assert 4 <= model.n_sweeps_ < 200
+    recent = model.history_["loss"][-4:]
+    assert all(abs(b - a) <= 1e-3 * a for a, b in pairwise(recent))
+
+
+# -------------------------------------------------------------------------------------------------------- progress
+
+NUMBER = r"-?[\d.]+(e[+-]\d+)?"
+TERMS = {
+    "SALS, STFT": ["fit", "Tikhonov"],
+    "GRSALS, three dimensions": ["fit", "Tikhonov", "graph"],
+    "ATD, STFT, memory": ["fit", "augmented", "Tikhonov", "self-supervised"],
+    "ATD without alignment": ["fit", "augmented", "Tikhonov"],
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_verbose_writes_lines_with_the_loss_terms_to_standard_error_where_there_is_no_terminal(
+    name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kind, settings, X = CASES[name]
+    model = kind(**SETTINGS | settings | {"verbose": 1, "max_sweeps": 11, "tol": 0})
+    model.fit(X)
+    out, err = capfd.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert [line.split(" of at most 11, ")[0] for line in lines] == [
+        f"{kind.__name__}: sweep {sweep}" for sweep in (1, 10, 11)
+    ]
+    terms = r" \+ ".join(f"{term} {NUMBER}" for term in TERMS[name])
+    assert all(re.search(rf"loss {NUMBER} = {terms}$", line) for line in lines)
+    assert f"loss {model.history_['loss'][0]:.4g} " in lines[0]
+
+
+def test_verbose_shows_a_bar_with_sweeps_loss_terms_and_remaining_time_on_a_terminal(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TTY_INTERACTIVE", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    ATD(augment=fainter, beta=0.01, verbose=1, **SETTINGS).fit(CUBE)
+    out, err = capfd.readouterr()
+    assert out == ""
+    last = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", err).replace("\r", "\n").strip().splitlines()[-1]
+    terms = r" \+ ".join(f"{term} {NUMBER}" for term in ("fit", "augmented", "Tikhonov", "self-supervised"))
+    assert re.search(rf"^ATD .* sweep 3/3 \d:\d\d:\d\d at most \d:\d\d:\d\d loss {NUMBER} = {terms}$", last)
+
+
+def test_a_silent_model_prints_nothing(case: tuple[Model, np.ndarray], capfd: pytest.CaptureFixture[str]) -> None:
+    model, X = case
+    model.set_params(verbose=0).fit(X)
+    model.partial_fit(X)
+    model.transform(X)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_progress_does_not_change_the_model(capfd: pytest.CaptureFixture[str]) -> None:
+    assert_same(SALS(verbose=1, **SETTINGS).fit(CUBE), SALS(**SETTINGS).fit(CUBE), CUBE)
+    capfd.readouterr()

@@ -1,0 +1,38 @@
+"""The estimators keep scikit-learn's contract: its own common checks, on the two-dimensional input that it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sklearn.base import BaseEstimator
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import Tensor
+
+from polyadic import ATD, GRSALS, SALS
+
+
+@dataclass(frozen=True)
+class Fainter:
+    """An augmentation that can be copied and compared as scikit-learn asks, and whose name is the same in every run."""
+
+    share: float = 0.9
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        return self.share * batch
+
+
+@parametrize_with_checks(
+    [
+        SALS(rank=2, solver="blend", learning_rate=0.5, max_sweeps=3, device="cpu"),
+        SALS(rank=2, solver="memory", learning_rate=0.5, max_sweeps=3, device="cpu"),
+        SALS(rank=2, solver="blend", learning_rate=0.5, batch_size=None, max_sweeps=3, device="cpu"),
+        GRSALS(rank=2, solver="blend", learning_rate=0.5, max_sweeps=3, device="cpu"),
+        ATD(rank=2, augment=Fainter(), beta=0.1, solver="blend", learning_rate=0.5, max_sweeps=3, device="cpu"),
+        ATD(rank=2, augment=Fainter(), beta=0.0, solver="memory", learning_rate=0.5, max_sweeps=3, device="cpu"),
+    ]
+)
+def test_every_common_check_of_scikit_learn_passes(
+    estimator: BaseEstimator, check: Callable[[BaseEstimator], None]
+) -> None:
+    check(estimator)
