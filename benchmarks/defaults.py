@@ -20,20 +20,24 @@ import torch
 from polyadic import ATD, GRSALS, SALS, spectral
 from polyadic.data.splits import split_labelled
 from polyadic.evaluate import PROBES, probe_accuracy
+from polyadic.experiments.provenance import provenance
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 
-BASE = {"method": "ATD", "solver": "memory", "learning_rate": 0.1, "window": "hann", "floor": 1e-2}
+BASE = {"method": "ATD", "solver": "blend", "learning_rate": 0.05, "window": "hann", "floor": 1e-2}
 CANDIDATES = [
     {},
-    *({"learning_rate": rate} for rate in (0.02, 0.05, 0.2)),
-    *({"solver": "blend", "learning_rate": rate} for rate in (0.02, 0.05, 0.1)),
-    *({"floor": floor} for floor in (1e-3, 3e-3, 3e-2, 0.1)),
-    {"window": "rectangular"},
-    *({"alpha": alpha} for alpha in (1.0, 100.0)),
-    *({"beta": beta} for beta in (0.0, 200.0)),
     {"method": "SALS"},
     *({"method": "GRSALS", "graph_weight": weight} for weight in (1e-3, 1.0, 100.0, 1000.0)),
+    {"beta": 0.0},
+    {"beta": 200.0},
+    {"alpha": 1.0},
+    {"solver": "memory", "learning_rate": 0.1},
+    {"learning_rate": 0.1},
+    {"window": "rectangular"},
+    {"floor": 3e-3},
+    {"floor": 3e-2},
+    {"learning_rate": 0.02},
 ]
 
 
@@ -80,7 +84,7 @@ def main(data: str, out: str) -> None:
             rows.append({"candidate": candidate, "sweeps": sweeps, **accuracy})
             print(rows[-1], f"{time.perf_counter() - begun:.1f} s", flush=True)
             Path(out).parent.mkdir(parents=True, exist_ok=True)
-            Path(out).write_text(json.dumps({"base": BASE, "rows": rows}, indent=1) + "\n")
+            Path(out).write_text(json.dumps({**provenance(place), "base": BASE, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
