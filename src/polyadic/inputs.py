@@ -29,6 +29,8 @@ class Samples:
         self.data: np.ndarray | Tensor = X.detach() if isinstance(X, Tensor) else _as_array(X, name)
         if isinstance(self.data, Tensor) and self.data.layout != torch.strided:
             raise TypeError(f"{name} must be a dense tensor, but has layout {self.data.layout}. Use '.to_dense()'.")
+        if isinstance(self.data, Tensor) and self.data.dtype in (torch.uint16, torch.uint32, torch.uint64):
+            self.data = self.data.to(torch.float32)  # torch cannot take rows of these on every device
         shape = tuple(self.data.shape)
         if len(shape) < 2:
             raise PolyadicError(

@@ -31,7 +31,12 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree this runs from, with a mark if the tree has changes, or None if it is installed."""
+    """The commit of the source tree this runs from, with a mark if the tree has changes, or None if it is installed.
+
+    A copy without a history can be told by the variable POLYADIC_COMMIT.
+    """
+    if "POLYADIC_COMMIT" in os.environ:
+        return os.environ["POLYADIC_COMMIT"]
     here = Path(__file__).resolve().parent
 
     def git(*words: str) -> str:

@@ -1,0 +1,219 @@
+"""`polyadic run` from end to end, in a process of its own where that matters."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from polyadic import load
+from polyadic.cli import app
+from polyadic.data import synthetic
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import PROBES, probe_accuracy
+from polyadic.experiments.compare import Recordings, compare, methods, read_npz, split, summarise
+from polyadic.presets import preset
+
+METHODS = ["ATD", "ATD_ss-", "GR-SALS", "SALS"]
+QUICK = ("--seeds", "2", "--sweeps", "2", "--rank", "4", "--quiet")
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["run", *arguments])
+
+
+def polyadic(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from polyadic.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    signals = synthetic(300)
+    path = tmp_path / "windows.npz"
+    np.savez(path, X=signals.X, y=signals.y, subject=signals.subject, fs=signals.fs)
+    return path
+
+
+def test_run_writes_a_table_the_results_and_a_model_of_each_method(tmp_path, arrays):
+    result = run("--data", str(arrays), "--out", str(tmp_path / "out"), *QUICK)
+    assert result.exit_code == 0, result.output
+    assert all(method in result.stdout for method in METHODS)
+    assert "protocol subject: people apart" in result.stdout
+    written = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [entry["method"] for entry in written["summary"]] == METHODS
+    assert {"command", "commit", "date", "machine", "versions", "seeds"} <= written.keys()
+    assert str(tmp_path) not in json.dumps(written)
+    assert len(written["rows"]) == 2 * len(METHODS)
+    assert "| ATD |" in (tmp_path / "out" / "results.md").read_text()
+    for name in ("atd", "atd_ss", "gr-sals", "sals"):
+        assert load(tmp_path / "out" / f"{name}.safetensors").transform(np.load(arrays)["X"][:3]).shape == (3, 4)
+
+
+def test_run_without_arguments_takes_built_in_signals(tmp_path):
+    result = run("--out", str(tmp_path), "--seeds", "1", "--sweeps", "1", "--json")
+    assert result.exit_code == 0, result.output
+    written = json.loads(result.stdout)
+    assert written["title"] == "built-in signals"
+    assert all(entry["parameters"] == 8 * (8 + 33 + 13) for entry in written["summary"])
+
+
+def test_the_same_command_gives_the_same_figures(tmp_path, arrays):
+    def figures():
+        written = json.loads(run("--data", str(arrays), "--out", str(tmp_path / "out"), "--json", *QUICK).stdout)
+        return [{key: row[key] for key in row if key != "seconds_per_sweep"} for row in written["rows"]]
+
+    assert figures() == figures()
+
+
+def test_both_protocols_are_told_apart(tmp_path, arrays):
+    result = run("--data", str(arrays), "--out", str(tmp_path / "out"), "--protocol", "both", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "windows drawn at random" in result.stdout
+    assert "people apart" in result.stdout
+
+
+def test_windows_without_labels_get_models_and_no_accuracy(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, X=synthetic(60).X)
+    result = run("--data", str(path), "--out", str(tmp_path / "out"), *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "%" not in result.stdout
+    assert load(tmp_path / "out" / "atd.safetensors").n_parameters_ > 0
+
+
+def test_windows_without_people_are_drawn_at_random_and_the_table_says_so(tmp_path):
+    signals = synthetic(120)
+    np.savez(tmp_path / "xy.npz", X=signals.X, y=signals.y)
+    result = run("--data", str(tmp_path / "xy.npz"), "--out", str(tmp_path / "out"), *QUICK)
+    assert "protocol paper: windows drawn at random" in result.stdout
+
+
+def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "har.npz", X=rng.normal(size=(80, 9, 128)).astype(np.float32), y=np.arange(80) % 2)
+    base = ("--data", str(tmp_path / "har.npz"), "--preset", "har", "--seeds", "1", "--sweeps", "1", "--json")
+    paper = json.loads(run(*base, "--out", str(tmp_path / "a")).stdout)
+    own = json.loads(run(*base, "--defaults", "--out", str(tmp_path / "b")).stdout)
+    assert paper["settings_of_ATD"]["learning_rate"] == preset("har").parameters["learning_rate"]
+    assert own["settings_of_ATD"]["learning_rate"] != preset("har").parameters["learning_rate"]
+    assert own["settings_of_ATD"]["tensorize"]["window"] == "hann"
+    assert paper["settings_of_ATD"]["tensorize"]["window"] == "rectangular"
+    assert paper["settings_of_ATD"]["augment"] == own["settings_of_ATD"]["augment"]
+    assert all(entry["parameters"] == 2688 for entry in paper["summary"] + own["summary"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--preset", "har"), "--preset is for recordings"),
+        (("--defaults",), "--defaults goes with --preset"),
+        (("--data", "missing.npz"), "does not exist"),
+        (("--data", "damaged.npz"), "damaged.npz cannot be read as a .npz file"),
+        (("--data", "other.npz"), "must hold X, or X_train and X_test, but holds Q"),
+        (("--data", "short.npz"), r"y must have shape \(6,\), one a window, but has \(5,\)"),
+        (("--data", "good.npz", "--protocol", "person"), "--protocol must be subject, paper or both, but is 'person'"),
+        (("--data", "good.npz", "--preset", "hal"), "name must be one of sleep_edf, har, ptb_xl, mgh, but is 'hal'"),
+        (("--data", "good.npz", "--protocol", "subject"), "needs to know who each window is of"),
+        (("--data", "good.npz", "--n-fft", "999"), "at least n_fft=999 samples, but they have 64"),
+        (("--data", "good.npz", "--device", "cuda:99"), "cuda"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line_with_exit_code_1_or_2(tmp_path, arguments, message):
+    (tmp_path / "damaged.npz").write_bytes(b"PK\x03\x04 not really")
+    np.savez(tmp_path / "other.npz", Q=np.zeros(3))
+    np.savez(tmp_path / "short.npz", X=np.ones((6, 2, 64)), y=np.zeros(5))
+    np.savez(tmp_path / "good.npz", X=np.random.default_rng(0).normal(size=(40, 2, 64)), y=np.arange(40) % 2)
+    result = polyadic("run", "--seeds", "1", "--sweeps", "1", *arguments, cwd=tmp_path)
+    assert result.returncode in (1, 2)
+    assert "Traceback" not in result.stderr
+    import re
+
+    assert re.search(message, re.sub(r"[│╭╮╰╯─\s]+", " ", result.stderr))
+
+
+def test_help_and_import_load_nothing_heavy():
+    code = (
+        "import sys, polyadic, polyadic.cli\n"
+        "from typer.testing import CliRunner\n"
+        "assert CliRunner().invoke(polyadic.cli.app, ['--help']).exit_code == 0\n"
+        "assert CliRunner().invoke(polyadic.cli.app, ['run', '--help']).exit_code == 0\n"
+        "print([name for name in ('torch', 'sklearn', 'scipy', 'numpy') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_the_version_is_shown():
+    from polyadic import __version__
+
+    assert CliRunner().invoke(app, ["--version"]).stdout.strip() == f"polyadic {__version__}"
+
+
+def test_a_file_with_a_split_of_its_own_keeps_it(tmp_path):
+    path = tmp_path / "own.npz"
+    np.savez(
+        path, X_train=np.zeros((8, 2, 16)), X_test=np.ones((6, 2, 16)), y_test=np.arange(6), subject_test=np.arange(6)
+    )
+    recordings = read_npz(path)
+    parts = split(recordings, "subject", 0)
+    assert np.array_equal(parts.unlabelled, np.arange(8))
+    assert sorted([*parts.train, *parts.test]) == list(range(8, 14))
+    assert sorted(recordings.y[8:]) == list(range(6))
+
+
+def test_one_fit_serves_both_protocols_where_the_data_has_an_unlabelled_part():
+    signals = synthetic(200)
+    recordings = Recordings("s", signals.X, signals.y, signals.subject, np.arange(200) < 100, signals.fs)
+    fitted = []
+    p = methods(preset("har").tensorize, preset("har").augment.steps[0], {"rank": 2, "max_sweeps": 1})
+    rows = compare(recordings, {"SALS": p["SALS"]}, ["paper", "subject"], [0, 1], lambda *call: fitted.append(call[:2]))
+    assert fitted == [("SALS", 0), ("SALS", 1)]
+    assert [(row["seed"], row["protocol"]) for row in rows] == [(s, p) for s in (0, 1) for p in ("paper", "subject")]
+
+
+def test_the_four_methods_differ_as_the_paper_says():
+    settings = preset("har")
+    estimators = methods(settings.tensorize, settings.augment, settings.parameters)
+    assert list(estimators) == METHODS
+    assert (estimators["ATD"].beta, estimators["ATD_ss-"].beta) == (2.0, 0.0)
+    assert estimators["ATD_ss-"].augment is settings.augment
+    assert not hasattr(estimators["SALS"], "augment")
+    assert len({estimator.learning_rate for estimator in estimators.values()}) == 1
+
+
+def test_a_summary_is_mean_and_standard_deviation_over_seeds():
+    rows = [{"method": m, "protocol": "paper", "seed": s, "plain": 10.0 * s} for m in "AB" for s in range(3)]
+    summary = summarise(rows)
+    assert [entry["method"] for entry in summary] == ["A", "B"]
+    assert all((entry["plain"], entry["plain_std"]) == (10.0, 10.0) for entry in summary)
+
+
+@pytest.mark.parametrize("kind", PROBES)
+def test_the_probe_learns_what_can_be_learned(kind):
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    Z = rng.normal(size=(200, 3)) + 4 * y[:, None]
+    assert probe_accuracy(kind, Z[:100], y[:100], Z[100:], y[100:]) > 0.97
+
+
+def test_only_the_standardised_probe_is_blind_to_scale():
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    Z = np.c_[rng.normal(size=200) * 1e-4, rng.normal(size=200) * 100]
+    Z[:, 0] += 1e-3 * y
+    halves = (Z[:100], y[:100], Z[100:], y[100:])
+    assert probe_accuracy("standardised", *halves) > 0.95 > probe_accuracy("plain", *halves)
+
+
+def test_training_labels_of_one_class_are_refused():
+    signals = synthetic(100)
+    recordings = Recordings("s", signals.X, np.zeros(100, int), signals.subject)
+    estimators = methods(preset("har").tensorize, preset("har").augment.steps[0], {"rank": 2, "max_sweeps": 1})
+    with pytest.raises(PolyadicError, match="at least two classes"):
+        compare(recordings, {"SALS": estimators["SALS"]}, ["subject"], [0])
