@@ -172,7 +172,9 @@ def test_one_fit_serves_both_protocols_where_the_data_has_an_unlabelled_part():
     recordings = Recordings("s", signals.X, signals.y, signals.subject, np.arange(200) < 100, signals.fs)
     fitted = []
     p = methods(preset("har").tensorize, preset("har").augment.steps[0], {"rank": 2, "max_sweeps": 1})
-    rows = compare(recordings, {"SALS": p["SALS"]}, ["paper", "subject"], [0, 1], lambda *call: fitted.append(call[:2]))
+    rows = compare(
+        recordings, {"SALS": p["SALS"]}, ["paper", "subject"], [0, 1], on_fit=lambda *call: fitted.append(call[:2])
+    )
     assert fitted == [("SALS", 0), ("SALS", 1)]
     assert [(row["seed"], row["protocol"]) for row in rows] == [(s, p) for s in (0, 1) for p in ("paper", "subject")]
 

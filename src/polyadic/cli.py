@@ -86,6 +86,7 @@ def run(
         float, typer.Option(min=0.0, help="Built-in signals: strength of the components no class cares about.")
     ] = 0.8,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder for the models, results.json and results.md.")] = Path(
         "polyadic-run"
     ),
@@ -112,6 +113,7 @@ def run(
         hop=hop,
         nuisance=nuisance,
         device=device,
+        jobs=jobs,
         out=out,
     )
     main_job.run(job, as_json=json, quiet=quiet)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import clone
 
@@ -126,6 +127,7 @@ def compare(
     estimators: Mapping[str, ATD | SALS | GRSALS],
     protocols: Sequence[Protocol],
     seeds: Sequence[int],
+    jobs: int = 1,
     on_fit: Callable[[str, int, ATD | SALS | GRSALS], None] | None = None,
 ) -> list[Row]:
     """Fit every method for every seed and judge it.
@@ -135,7 +137,8 @@ def compare(
     recordings : the windows
     estimators : unfitted, by name; their `random_state` is set to the seed
     protocols : how to split; where the data has an unlabelled part of its own, one fit serves all protocols
-    on_fit : called after every fit with the method's name, the seed and the fitted model
+    jobs : processes at a time
+    on_fit : called with the method's name, the seed and the fitted model when a method is done with a seed
 
     Returns
     -------
@@ -144,18 +147,28 @@ def compare(
     unknown = set(protocols) - set(get_args(Protocol))
     if unknown:
         raise PolyadicError(f"protocols must be among {get_args(Protocol)}, but hold {sorted(unknown)}")
+    units = [(seed, name) for seed in seeds for name in estimators]
+    work = (delayed(_rows)(recordings, estimators[name], protocols, seed) for seed, name in units)
     rows: list[Row] = []
-    for seed in seeds:
-        parts = {protocol: split(recordings, protocol, seed) for protocol in protocols}
-        for name, estimator in estimators.items():
-            model = None
-            for protocol, part in parts.items():
-                if model is None or recordings.unlabelled is None:
-                    model = clone(estimator).set_params(random_state=seed).fit(recordings.X[part.unlabelled])
-                    if on_fit is not None:
-                        on_fit(name, seed, model)
-                rows.append({"method": name, "seed": seed, "protocol": protocol, **_judge(model, recordings, part)})
+    for (seed, name), (found, model) in zip(units, Parallel(jobs, return_as="generator")(work), strict=True):
+        rows += [{"method": name, "seed": seed, **row} for row in found]
+        if on_fit is not None:
+            on_fit(name, seed, model)
     return rows
+
+
+def _rows(
+    recordings: Recordings, estimator: ATD | SALS | GRSALS, protocols: Sequence[Protocol], seed: int
+) -> tuple[list[Row], ATD | SALS | GRSALS]:
+    """What one method achieves with one seed under each protocol, and its (last) model."""
+    rows, model = [], None
+    for protocol in protocols:
+        part = split(recordings, protocol, seed)
+        if model is None or recordings.unlabelled is None:
+            model = clone(estimator).set_params(random_state=seed).fit(recordings.X[part.unlabelled])
+        rows.append({"protocol": protocol, **_judge(model, recordings, part)})
+    assert model is not None
+    return rows, model
 
 
 def _judge(model: ATD | SALS | GRSALS, recordings: Recordings, part: Split) -> Row:

@@ -52,6 +52,7 @@ class Job:
     hop: int | None = None
     nuisance: float = 0.8
     device: str = "auto"
+    jobs: int = 1
 
 
 def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
@@ -66,16 +67,14 @@ def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
     seeds = range(job.seeds)
     hidden = quiet or as_json or not errors.is_terminal
     with _bar(errors, hidden) as bar:
-        # Where the data has no split of its own, every protocol needs a fit of its own.
-        per_seed = len(estimators) * (1 if recordings.unlabelled is not None else len(protocols))
-        task = bar.add_task("starting", total=job.seeds * per_seed)
+        task = bar.add_task("the first method", total=job.seeds * len(estimators))
 
         def on_fit(name: str, seed: int, model: ATD | SALS | GRSALS) -> None:
-            bar.update(task, advance=1, description=f"{name}, seed {seed}")
+            bar.update(task, advance=1, description=f"and testing, {name} with seed {seed} done")
             if seed == seeds[0]:
                 model.save(job.out / f"{name.lower().rstrip('-')}.safetensors")
 
-        rows = compare(recordings, estimators, protocols, seeds, on_fit)
+        rows = compare(recordings, estimators, protocols, seeds, job.jobs, on_fit)
     result = _result(job, recordings, estimators, rows)
     text = json.dumps(result, indent=1) + "\n"
     write_atomically(job.out / "results.json", text.encode())
@@ -204,9 +203,9 @@ def _title(result: dict[str, Any], protocol: str) -> str:
 
 
 def _table(result: dict[str, Any], protocol: str) -> Table:
-    table = Table(title=_title(result, protocol), title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=_title(result, protocol), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for number, head in enumerate(_heads(result)):
-        table.add_column(head, justify="right" if number else "left")
+        table.add_column(head, justify="right" if number else "left", no_wrap=True)
     for entry in result["summary"]:
         if entry["protocol"] == protocol:
             table.add_row(*_cells(entry))

@@ -74,7 +74,8 @@ def provenance(device: str) -> dict[str, Any]:
     import torch
 
     # Paths say nothing to anyone else: only the names of files are kept.
-    words = [Path(word).name if os.sep in word else word for word in sys.argv]
+    words = ["polyadic" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0], *sys.argv[1:]]
+    words = [Path(word).name if os.sep in word else word for word in words]
     machine = {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     if device.startswith("cuda"):
         machine["gpu"] = torch.cuda.get_device_name()
