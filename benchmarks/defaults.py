@@ -1,7 +1,7 @@
 """How the library's defaults were chosen: on people of the HAR training set alone, the test people never seen.
 
 Three times, a third of the 21 training subjects are held out as labelled, in halves for training and testing the
-probe; the rest are unlabelled. Each candidate changes one thing of the base setting.
+probe; the rest are unlabelled. Each candidate changes little of the base setting.
 
     python benchmarks/defaults.py har.npz docs/results/defaults/har.json
 """

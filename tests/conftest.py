@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+# Everything here is small: threads would only get in each other's way, and badly so on a busy machine.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(params=["cpu", "cuda"])
 def device(request: pytest.FixtureRequest) -> torch.device:

@@ -407,3 +407,10 @@ def test_the_relative_error_of_an_all_zero_tensor_is_zero_if_met_and_infinite_if
     T = torch.zeros(2, 3, 2, dtype=dtype, device=device)
     assert relative_error(T, torch.zeros_like(X), factors) == 0.0
     assert relative_error(T, X, factors) == math.inf
+
+
+def test_squared_error_keeps_its_digits_over_large_batches():
+    T = torch.randn(300, 20_000, generator=torch.Generator().manual_seed(0))
+    X, factors = torch.zeros(300, 1), [torch.ones(20_000, 1)]
+    error = squared_error(T, X, torch.zeros(300, 1), gram(factors))
+    assert float(error) == pytest.approx(float(T.double().square().sum()), rel=3e-6)

@@ -48,7 +48,7 @@ def test_the_loss_on_har_falls_and_every_term_is_there(model):
     assert abs(model.history_["self_supervised"][-1]) < 1e-2 * model.history_["fit"][-1]
 
 
-def test_the_unit_of_the_recordings_does_not_matter(har):
+def test_the_log_floor_follows_the_unit_of_the_recordings(har):
     X = har["X_train"][:256]
     frames = STFT(64, 8)
     volts, microvolts = (SALS(4, tensorize=frames, max_sweeps=2).fit(scale * X) for scale in (1e-6, 1.0))

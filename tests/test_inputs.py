@@ -273,7 +273,8 @@ def test_windows_an_stft_cannot_take_are_refused_with_what_came_and_what_was_exp
         ((5, 3, 9), r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, 3, 9\)"),
         ((5, 3), r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, 3\)"),
         ((5, 3, 8, 1), r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, 3, 8, 1\)"),
-        ((5, 4, 8), "X has 4 features, but SALS is expecting 3 features as input"),
+        ((5, 4, 8), r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, 4, 8\)"),
+        ((5, 128), r"X must have shape \(N, 3, 8\) as in fit, but has shape \(5, 128\)"),
     ],
 )
 def test_after_fit_another_number_of_channels_samples_or_dimensions_is_refused(
@@ -403,3 +404,24 @@ def test_none_passes_only_where_it_means_something() -> None:
         check_integer("n", None, 1)
     with pytest.raises(PolyadicError, match="x must be a number of at least 0, but is None"):
         check_number("x", None, 0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda T: T * float("nan"), "must return finite real numbers, but gave NaN or infinity"),
+        (lambda T: T.to(torch.complex64), "must return finite real numbers, but gave type torch.complex64"),
+    ],
+)
+def test_what_functions_of_the_user_give_back_is_checked(broken, message) -> None:
+    with pytest.raises(PolyadicError, match=f"tensorize {message}"):
+        SALS(tensorize=broken, **SETTINGS).fit(WINDOWS)
+    with pytest.raises(PolyadicError, match=f"augment {message}"):
+        ATD(augment=broken, beta=0.0, **SETTINGS).fit(WINDOWS)
+    with pytest.raises(PolyadicError, match="tensorize must return a tensor of"):
+        SALS(tensorize=lambda T: T[:, :0], **SETTINGS).fit(WINDOWS)
+
+
+def test_a_learning_rate_of_zero_is_refused() -> None:
+    with pytest.raises(PolyadicError, match="learning_rate must be more than 0"):
+        SALS(**SETTINGS | {"learning_rate": 0.0}).fit(WINDOWS)

@@ -122,6 +122,11 @@ def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path)
         (("--data", "good.npz", "--protocol", "subject"), "needs to know who each window is of"),
         (("--data", "good.npz", "--n-fft", "999"), "at least n_fft=999 samples, but they have 64"),
         (("--data", "good.npz", "--device", "cuda:99"), "cuda"),
+        (("--data", "fractions.npz"), "y must hold classes"),
+        (("--data", "rates.npz"), "fs must be one positive number in Hz"),
+        (("--data", "uneven.npz"), "X_train and X_test must have windows of one shape"),
+        (("--data", "good.npz", "--out", "good.npz"), "good.npz"),
+        (("--data", "slow.npz", "--preset", "har"), "is too slow for har"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line_with_exit_code_1_or_2(tmp_path, arguments, message):
@@ -129,6 +134,11 @@ def test_what_cannot_be_done_is_said_in_one_line_with_exit_code_1_or_2(tmp_path,
     np.savez(tmp_path / "other.npz", Q=np.zeros(3))
     np.savez(tmp_path / "short.npz", X=np.ones((6, 2, 64)), y=np.zeros(5))
     np.savez(tmp_path / "good.npz", X=np.random.default_rng(0).normal(size=(40, 2, 64)), y=np.arange(40) % 2)
+    good = np.load(tmp_path / "good.npz")
+    np.savez(tmp_path / "fractions.npz", X=good["X"], y=np.linspace(0, 1, 40))
+    np.savez(tmp_path / "rates.npz", **good, fs=[50, 50])
+    np.savez(tmp_path / "slow.npz", **good, fs=20)
+    np.savez(tmp_path / "uneven.npz", X_train=np.ones((3, 2, 64)), X_test=np.ones((3, 2, 32)))
     result = polyadic("run", "--seeds", "1", "--sweeps", "1", *arguments, cwd=tmp_path)
     assert result.returncode in (1, 2)
     assert "Traceback" not in result.stderr
@@ -177,6 +187,33 @@ def test_one_fit_serves_both_protocols_where_the_data_has_an_unlabelled_part():
     )
     assert fitted == [("SALS", 0), ("SALS", 1)]
     assert [(row["seed"], row["protocol"]) for row in rows] == [(s, p) for s in (0, 1) for p in ("paper", "subject")]
+
+
+def test_a_preset_follows_the_sampling_rate_of_the_file(tmp_path):
+    X = np.random.default_rng(0).normal(size=(40, 9, 256)).astype(np.float32)
+    np.savez(tmp_path / "fast.npz", X=X, fs=100)
+    result = run(
+        "--data", str(tmp_path / "fast.npz"), "--preset", "har", "--out", str(tmp_path / "out"), "--json", *QUICK
+    )
+    settings = json.loads(result.stdout)["settings_of_ATD"]
+    assert (settings["tensorize"]["n_fft"], settings["tensorize"]["hop"]) == (128, 4)
+    assert settings["augment"]["steps"][1]["fs"] == 100
+
+
+def test_known_sampling_rates_bring_a_bandpass_filter(tmp_path, arrays):
+    result = run("--data", str(arrays), "--out", str(tmp_path / "out"), "--json", *QUICK)
+    assert [step["type"] for step in json.loads(result.stdout)["settings_of_ATD"]["augment"]["steps"]] == [
+        "Jitter",
+        "Bandpass",
+    ]
+
+
+def test_jobs_do_not_change_the_figures(tmp_path, arrays):
+    def figures(*more):
+        written = json.loads(run("--data", str(arrays), "--out", str(tmp_path / "out"), "--json", *QUICK, *more).stdout)
+        return [[row["method"], row["seed"], row["plain"], row["standardised"]] for row in written["rows"]]
+
+    assert figures() == figures("--jobs", "2")
 
 
 def test_the_four_methods_differ_as_the_paper_says():

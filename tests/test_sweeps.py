@@ -29,6 +29,7 @@ from test_als import (
 from polyadic import ATD, SALS, als
 from polyadic.algebra import gram, project, reconstruct
 from polyadic.als import TERMS, Objective, Settings, State, Statistics
+from polyadic.errors import PolyadicError
 
 CPU = torch.device("cpu")
 FULL = Settings(solver="blend", learning_rate=1.0, batch_size=None, max_sweeps=4, tol=0.0, patience=3, seed=0)
@@ -508,3 +509,20 @@ def test_arranging_forgets_the_coefficients_of_the_order_before():
     state = State(bases((5, 4), 3), coefficients=draw(6, 3))
     als.arrange(state)
     assert state.coefficients is None
+
+
+def test_a_random_function_augments_a_window_alike_in_every_pass_over_the_data(monkeypatch):
+    from polyadic import ATD
+
+    def noisy(batch):
+        return batch + 0.3 * torch.randn_like(batch)
+
+    monkeypatch.setattr(als, "_CHUNK_BYTES", 800)
+    X = torch.randn(20, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).numpy()
+    model = ATD(3, augment=noisy, beta=1e-6, batch_size=None, max_sweeps=12, tol=0.0).fit(X)
+    assert np.all(np.diff(model.history_["loss"]) <= 1e-9)
+
+
+def test_an_objective_with_both_alignment_and_graph_is_refused():
+    with pytest.raises(PolyadicError, match="alignment or a graph"):
+        Objective(0.1, beta=1.0, graph_weight=1.0)

@@ -195,10 +195,11 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
     # The smaller the jitter the more it magnifies rounding, the larger the more it distorts: this lies between the two.
     jitter = tolerance ** (2 / 3) * float(exact.diagonal().amax())
     inverse = _cholesky_inverse(exact + jitter * eye, tolerance, limits.max)
-    remedy = f"{jitter:.1e} was added to its diagonal"
+    remedy = "a little was added to its diagonal"
     if inverse is None:
         inverse = torch.linalg.pinv(exact, atol=limits.tiny, rtol=tolerance, hermitian=True)
         remedy = "the least-squares solution of smallest norm was taken"
+    # Without numbers that change from step to step, Python shows the same warning only once.
     warnings.warn(
         f"the {rank} x {rank} Gram matrix is singular at alpha={alpha:g}; {remedy}. "
         "A larger alpha or a smaller rank avoids this.",
@@ -282,13 +283,14 @@ def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> T, factors = torch.ones(1, 2), [torch.ones(2, 1)]
+    >>> T, factors = torch.ones(1, 4), [torch.ones(4, 1)]
     >>> squared_error(T, torch.zeros(1, 1), project(T, factors), gram(factors))
-    tensor(2., dtype=torch.float64)
+    tensor(4., dtype=torch.float64)
     """
-    flat = T.reshape(-1)
+    # Row by row: float32 sums over the whole batch at once would lose the digits that matter.
+    energy: Tensor = torch.linalg.vector_norm(T.flatten(1), dim=1).double().square().sum()
     explained = 2 * (X * M).sum(dtype=torch.float64) - ((X.T @ X) * G).sum(dtype=torch.float64)
-    return (torch.dot(flat, flat).double() - explained).clamp_min(0.0)
+    return (energy - explained).clamp_min(0.0)
 
 
 def relative_error(T: Tensor, X: Tensor, factors: Sequence[Tensor]) -> float:
@@ -304,7 +306,7 @@ def relative_error(T: Tensor, X: Tensor, factors: Sequence[Tensor]) -> float:
 
     Examples
     --------
-    >>> relative_error(torch.ones(1, 2), torch.zeros(1, 1), [torch.ones(2, 1)])
+    >>> relative_error(torch.ones(1, 4), torch.zeros(1, 1), [torch.ones(4, 1)])
     1.0
     """
     error = float(squared_error(T, X, project(T, factors), gram(factors)))

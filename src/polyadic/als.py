@@ -1,8 +1,9 @@
 """Alternating least squares for the objective of the paper: a step, a sweep, the stop rule (appendix C).
 
-Algorithm 1 (full batch) and Algorithm 2 (mini-batch) differ in what a step sees, not in what it does. The views of a
-batch lie stacked in one tensor: first the b windows, then, where there is an augmentation, their b augmented views, so
-that both pass through the same two matrix products.
+Algorithm 1 (full batch) and Algorithm 2 (mini-batch) share all their parts; the first sees all windows at once, starts
+the fixed-point rule from the last sweep's coefficients and does not blend. The views of a batch lie stacked in one
+tensor: first the b windows, then, where there is an augmentation, their b augmented views, so that both pass through
+the same two matrix products.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from polyadic.algebra import (
     ridge_solve,
     squared_error,
 )
+from polyadic.errors import PolyadicError
 
 __all__ = [
     "TERMS",
@@ -74,6 +76,12 @@ class Objective:
     rounds: int = 1
     graph_weight: float = 0.0
     graph: Callable[[Tensor], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if self.beta > 0 and self.graph_weight > 0:
+            raise PolyadicError(
+                f"an objective has an alignment or a graph, but beta={self.beta:g}, graph_weight={self.graph_weight:g}"
+            )
 
     def gamma_for(self, count: int) -> float:
         """γ for a batch of `count` windows."""
@@ -227,9 +235,10 @@ def _warn_if_diverging(differences: list[float], beta: float) -> None:
     still = (differences[-2] + differences[-1]) / 2
     if (differences[-1] < differences[0] and still < 0.25) or differences[-1] < 1e-4:
         return
+    # Without its numbers (`alignment.convergence` has them) Python shows the same warning only once.
     warnings.warn(
-        f"the fixed-point rule does not converge at beta={beta:g}: its mean relative change was {differences[0]:.2g} "
-        f"in round 1 and still is {still:.2g} after {len(differences)} rounds. Use a smaller beta.",
+        f"the fixed-point rule does not converge at beta={beta:g}: rows still change after {len(differences)} rounds. "
+        "Use a smaller beta.",
         ConvergenceWarning,
         stacklevel=2,
     )
@@ -242,13 +251,13 @@ def _graph_coefficients(M: Tensor, G: Tensor, objective: Objective, adjacency: T
         # L = I − 11ᵀ/b of the complete graph leaves the mean alone and adds w to the ridge of all deviations from it.
         mean = M.mean(dim=0, keepdim=True)
         return ridge_solve(G, mean, alpha) + ridge_solve(G, M - mean, alpha + weight)
-    roots, Q = torch.linalg.eigh(_laplacian(adjacency).to(M))
-    values, P = torch.linalg.eigh(G.to(M))
+    roots, Q = torch.linalg.eigh(_laplacian(adjacency).to(M.device, torch.float64))
+    values, P = torch.linalg.eigh(G.double())
     denominator = values.clamp_min(0) + alpha + weight * roots.clamp_min(0)[:, None]
-    rotated = Q.T @ M @ P
+    rotated = Q.T @ M.double() @ P
     solved = torch.where(denominator > 0, rotated / denominator, torch.zeros_like(rotated))
     smoothed: Tensor = Q @ solved @ P.T
-    return smoothed
+    return smoothed.to(M.dtype)
 
 
 def _laplacian(adjacency: Tensor) -> Tensor:
@@ -336,7 +345,7 @@ def step(
     """
     adjacency = None
     if objective.graph is not None:
-        adjacency = objective.graph(torch.arange(len(T)) if ids is None else ids)
+        adjacency = objective.graph(torch.arange(len(T) // n_views) if ids is None else ids)
     G, M = _gram(state.factors), project(T, state.factors)
     X = solve_coefficients(M, G, objective, n_views, adjacency=adjacency, watch=watch)
     terms = torch.cat([_fit_terms(T, X, M, G, n_views), _penalties(X, objective, n_views, adjacency)])
@@ -501,6 +510,6 @@ def arrange(state: State) -> None:
     state.coefficients = None
     state.energy = None if state.energy is None else state.energy[order]
     if state.memory is not None:
-        signs = flips[order].to(state.memory.S.dtype)
-        Y = state.memory.Y[order] * signs.reshape(-1, *[1] * (state.memory.Y.ndim - 1))
-        state.memory = Statistics(Y, state.memory.S[order][:, order] * signs[:, None] * signs)
+        Y, S, signs = state.memory.Y[order], state.memory.S[order][:, order], flips[order]
+        Y = Y * signs.to(Y.dtype).reshape(-1, *[1] * (Y.ndim - 1))
+        state.memory = Statistics(Y, S * signs[:, None] * signs)

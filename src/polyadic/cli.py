@@ -22,15 +22,19 @@ app = typer.Typer(
 )
 
 _EXAMPLES = """
-Examples:
+Built-in signals, and such as augmentations cannot help with:
 
-  polyadic run                                             built-in signals
+  polyadic run
 
-  polyadic run --nuisance 0                                signals on which augmentations cannot help
+  polyadic run --nuisance 0
 
-  polyadic run --data windows.npz --fs 100                 your own: X (N, channels, time), optional y, subject
+Your own windows, sampled at 100 Hz:
 
-  polyadic run --data har.npz --preset har --protocol both  the paper's settings and protocol, and by person
+  polyadic run --data windows.npz --fs 100
+
+The paper's settings, its protocol and by person:
+
+  polyadic run --data har.npz --preset har --protocol both
 """
 
 
@@ -66,7 +70,8 @@ def run(
     defaults: Annotated[
         bool,
         typer.Option(
-            "--defaults", help="With --preset: its frames and augmentations, but the library's own other settings."
+            "--defaults",
+            help="With --preset: its frame length, hop and augmentations, all else the library's own settings.",
         ),
     ] = False,
     protocol: Annotated[
@@ -86,7 +91,9 @@ def run(
         float, typer.Option(min=0.0, help="Built-in signals: strength of the components no class cares about.")
     ] = 0.8,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes at a time. With more than one, seconds a sweep say nothing.")
+    ] = 1,
     out: Annotated[Path, typer.Option(help="Folder for the models, results.json and results.md.")] = Path(
         "polyadic-run"
     ),
@@ -95,8 +102,9 @@ def run(
 ) -> None:
     """Compare ATD, ATD_ss-, GR-SALS and SALS on the same windows.
 
-    Fits each on the unlabelled part, trains a logistic regression on the labelled training part, and tests it on the
-    rest: accuracy over the seeds, parameters, seconds a sweep. Writes one model of each method and the results.
+    Each is fitted on the unlabelled part; a logistic regression is trained and tested on the labelled part.
+
+    Shows accuracy over the seeds, parameters and seconds a sweep; writes one model of each method and the results.
     """
     from polyadic.experiments import main_job
 
@@ -123,6 +131,6 @@ def main() -> None:
     """The `polyadic` command: 0 if all went well, 1 for input or settings that cannot be used, 130 for Ctrl-C."""
     try:
         app()
-    except (PolyadicError, FileNotFoundError, PermissionError) as error:
+    except (PolyadicError, OSError) as error:
         typer.secho(f"polyadic: {error}", err=True, fg="red")
         raise SystemExit(1) from None

@@ -6,14 +6,13 @@ The classes hold parameters and check input; the work is done by `als`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -21,79 +20,16 @@ from torch import Tensor
 
 from polyadic import als, persist
 from polyadic.algebra import gram, project, reconstruct, squared_error
-from polyadic.augment import Augmentation
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.inputs import Samples, check_integer, check_number, choose_device
 from polyadic.progress import sweep_bar
+from polyadic.sources import Augment, Graph, Transform, WindowSource, check_modes, tensors
 from polyadic.spectral import STFT
 
 __all__ = ["ATD", "GRSALS", "SALS", "load"]
 
 _CALIBRATION_WINDOWS = 1024
 _TRANSFORM_BYTES = 64 * 2**20
-
-_Transform = Callable[[Tensor], Tensor]
-_Augment = Augmentation | _Transform
-
-
-@dataclass
-class _WindowSource:
-    """Batches of a fit: samples, their augmentations, and both as tensors."""
-
-    samples: Samples
-    tensorize: _Transform | None
-    augment: _Augment | None
-    seed: int
-    device: torch.device
-    dtype: torch.dtype
-    first_id: int = 0
-
-    @property
-    def n_windows(self) -> int:
-        return len(self.samples)
-
-    @property
-    def n_views(self) -> int:
-        return 1 if self.augment is None else 2
-
-    def views(self, ids: Tensor, sweep: int) -> Tensor:
-        batch = self.samples.take(ids, self.device, self.dtype)
-        if self.augment is not None:
-            batch = torch.cat([batch, self._augmented(batch, ids + self.first_id, sweep)])
-        return _tensors(self.tensorize, batch)
-
-    def _augmented(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
-        assert self.augment is not None
-        with torch.no_grad():
-            if isinstance(self.augment, Augmentation):
-                result = self.augment(batch, ids, seed=self.seed, sweep=sweep)
-            else:
-                result = self.augment(batch.clone())
-        if not isinstance(result, Tensor) or result.shape != batch.shape:
-            came = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
-            raise PolyadicError(
-                f"augment must return a tensor of the batch's shape {tuple(batch.shape)}, but gave {came}"
-            )
-        return result.to(batch)
-
-
-def _tensors(tensorize: _Transform | None, batch: Tensor) -> Tensor:
-    if tensorize is None:
-        return batch
-    with torch.no_grad():
-        # The batch may be a view of the user's array, which a function of the user's might write to.
-        T = tensorize(batch if isinstance(tensorize, STFT) else batch.clone())
-    if not isinstance(T, Tensor) or T.ndim < 2 or len(T) != len(batch):
-        came = tuple(T.shape) if isinstance(T, Tensor) else type(T).__name__
-        raise PolyadicError(f"tensorize must return a tensor of {len(batch)} samples, but gave {came}")
-    return T.to(batch).contiguous()
-
-
-def _check_modes(T: Tensor, factors: list[Tensor]) -> None:
-    """Refuse tensors the bases were not made for, as a function other than that of the fit gives."""
-    expected = tuple(len(factor) for factor in factors)
-    if T.shape[1:] != expected:
-        raise PolyadicError(f"tensorize must give tensors of shape {expected} as in fit, but gave {tuple(T.shape[1:])}")
 
 
 @contextmanager
@@ -115,7 +51,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self,
         rank: int = 32,
         *,
-        tensorize: _Transform | None = None,
+        tensorize: Transform | None = None,
         alpha: float = 1e-3,
         solver: Literal["blend", "memory"] = "blend",
         learning_rate: float = 0.05,
@@ -161,7 +97,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             with bar as on_sweep:
                 self.history_ = als.fit(source, state, objective, settings, on_sweep)
             self.n_sweeps_ = len(self.history_["loss"])
-            self._n_seen = 0
+            self._n_seen = len(source.samples)
             self._keep(state)
         return self
 
@@ -192,13 +128,13 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             state = als.State(factors, _moved(self._memory, source.device, source.dtype))
             ids = torch.arange(len(source.samples))
             T = source.views(ids, 0)
-            _check_modes(T, factors)
+            check_modes(T, factors)
             als.step(T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch=True)
             self._n_seen += len(source.samples)
             self._keep(state)
         return self
 
-    def _begin(self, X: Any, reset: bool = True) -> tuple[_WindowSource, als.Objective, als.Settings]:
+    def _begin(self, X: Any, reset: bool = True) -> tuple[WindowSource, als.Objective, als.Settings]:
         """Check parameters and input, and take over what a new model learns from the input at once."""
         self._check_parameters()
         samples = self._samples(X, reset)
@@ -207,9 +143,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             self.seed_ = _seed(self.random_state)
             self.tensorize_ = self._calibrated(samples, device)
             self._sample_shape = samples.shape[1:]
-        source = _WindowSource(
-            samples, self.tensorize_, getattr(self, "augment", None), self.seed_, device, samples.dtype
-        )
+        source = WindowSource(samples, self.tensorize_, self._augmentation(), self.seed_, device, samples.dtype)
         settings = als.Settings(
             solver=self.solver,
             learning_rate=float(self.learning_rate),
@@ -221,15 +155,15 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         )
         return source, self._objective(len(samples)), settings
 
-    def _calibrated(self, samples: Samples, device: torch.device) -> _Transform | None:
+    def _calibrated(self, samples: Samples, device: torch.device) -> Transform | None:
         """`tensorize`, its log floor fixed by the scale of the data where it asks for that."""
         if not isinstance(self.tensorize, STFT):
             return self.tensorize
         ids = torch.linspace(0, len(samples) - 1, min(len(samples), _CALIBRATION_WINDOWS), dtype=torch.float64).long()
         return self.tensorize.fitted(samples.take(ids, device, samples.dtype))
 
-    def _initial_factors(self, source: _WindowSource) -> list[Tensor]:
-        first = _tensors(self.tensorize_, source.samples.take(slice(0, 1), source.device, source.dtype))
+    def _initial_factors(self, source: WindowSource) -> list[Tensor]:
+        first = tensors(self.tensorize_, source.samples.take(slice(0, 1), source.device, source.dtype))
         return als.initial_factors(first.shape[1:], self.rank, self.seed_, source.dtype, source.device)
 
     def _keep(self, state: als.State) -> None:
@@ -242,6 +176,9 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self._memory = _moved(state.memory, torch.device("cpu"), state.factors[0].dtype)
         self._n_features_out = self.rank
 
+    def _augmentation(self) -> Augment | None:
+        return None
+
     def _objective(self, count: int) -> als.Objective:
         return als.Objective(alpha=float(self.alpha))
 
@@ -251,6 +188,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if self.solver not in ("blend", "memory"):
             raise PolyadicError(f"solver must be 'blend' or 'memory', but is {self.solver!r}")
         check_number("learning_rate", self.learning_rate, 0, 1)
+        if self.learning_rate == 0:
+            raise PolyadicError("learning_rate must be more than 0, but is 0: nothing would be learned")
         check_integer("batch_size", self.batch_size, 1, none=True)
         check_integer("max_sweeps", self.max_sweeps, 1)
         check_number("tol", self.tol, 0)
@@ -326,17 +265,19 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         size = int(np.prod([factor.shape[0] for factor in factors])) * samples.dtype.itemsize
         rows = max(1, _TRANSFORM_BYTES // size)
         for start in range(0, len(samples), rows):
-            T = _tensors(self.tensorize_, samples.take(slice(start, start + rows), device, samples.dtype))
-            _check_modes(T, factors)
+            T = tensors(self.tensorize_, samples.take(slice(start, start + rows), device, samples.dtype))
+            check_modes(T, factors)
             M = project(T, factors)
             yield T, als.solve_coefficients(M, G, closed_form), M, G
 
     def _samples(self, X: Any, reset: bool) -> Samples:
         samples = Samples(X)
-        validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
-        if not reset and samples.shape[1:] != self._sample_shape:
+        # Columns of a matrix that do not fit are for scikit-learn to tell, in the words its users know.
+        both_flat = not reset and len(samples.shape) == 1 + len(self._sample_shape) == 2
+        if not reset and not both_flat and samples.shape[1:] != self._sample_shape:
             expected = ", ".join(str(size) for size in self._sample_shape)
             raise PolyadicError(f"X must have shape (N, {expected}) as in fit, but has shape {samples.shape}")
+        validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
         return samples
 
     def _factors(self, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
@@ -361,6 +302,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file, atomically; `polyadic.load` reads it back.
+
+        Functions of your own, a given graph and a RandomState are not written: files hold no code and no data.
 
         Parameters
         ----------
@@ -485,7 +428,8 @@ class ATD(_CPFeatures):
     rank : number of components, and of features
     tensorize : from a batch (b, channels, time) to tensors (b, I, J, …), as `polyadic.spectral.STFT`; None if the input
         already is a tensor
-    augment : from a batch to its augmented view, as those of `polyadic.augment`, or any function; needed unless beta=0
+    augment : from a batch to its augmented view, as those of `polyadic.augment`, or any function (which
+        should draw from torch's generator: it is seeded for each batch); needed unless beta=0
     alpha : weight of the Tikhonov term
     beta : weight of the self-supervised loss; 0 with an augmentation is the paper's ATD_ss-
     gamma : weight of the random pairs; None for the number of windows in the batch, as in the paper
@@ -521,8 +465,8 @@ class ATD(_CPFeatures):
         self,
         rank: int = 32,
         *,
-        tensorize: _Transform | None = None,
-        augment: _Augment | None = None,
+        tensorize: Transform | None = None,
+        augment: Augment | None = None,
         alpha: float = 1e-3,
         beta: float = 2.0,
         gamma: float | None = None,
@@ -556,6 +500,9 @@ class ATD(_CPFeatures):
         self.gamma = gamma
         self.rounds = rounds
 
+    def _augmentation(self) -> Augment | None:
+        return self.augment
+
     def _objective(self, count: int) -> als.Objective:
         gamma = None if self.gamma is None else float(self.gamma)
         return als.Objective(alpha=float(self.alpha), beta=float(self.beta), gamma=gamma, rounds=int(self.rounds))
@@ -580,7 +527,8 @@ class GRSALS(_CPFeatures):
     Parameters
     ----------
     graph : "complete" for equal weights 1/b among the b windows of a batch, or a symmetric (N, N) array or sparse
-        matrix of weights among the windows given to `fit`, of which each batch takes its part
+        matrix of weights among the windows given to `fit`, of which each batch takes its part (with batch_size=None
+        the whole is decomposed in every sweep, in time N³)
     graph_weight : weight w of the regulariser
     rank, tensorize, alpha, solver, learning_rate, batch_size : as for `SALS`
     max_sweeps, tol, patience, device, random_state, verbose : as for `SALS`
@@ -600,7 +548,7 @@ class GRSALS(_CPFeatures):
         self,
         rank: int = 32,
         *,
-        tensorize: _Transform | None = None,
+        tensorize: Transform | None = None,
         graph: Any = "complete",
         graph_weight: float = 1e-3,
         alpha: float = 1e-3,
@@ -632,7 +580,7 @@ class GRSALS(_CPFeatures):
         self.graph_weight = graph_weight
 
     def _objective(self, count: int) -> als.Objective:
-        graph = None if isinstance(self.graph, str) else _Graph.of(self.graph, count)
+        graph = None if isinstance(self.graph, str) else Graph.of(self.graph, count)
         return als.Objective(alpha=float(self.alpha), graph_weight=float(self.graph_weight), graph=graph)
 
     def _check_parameters(self) -> None:
@@ -645,42 +593,11 @@ class GRSALS(_CPFeatures):
             )
 
 
-@dataclass(frozen=True)
-class _Graph:
-    """Weights among the windows of a fit, from which each batch takes its part."""
-
-    weights: Any
-
-    @classmethod
-    def of(cls, graph: Any, count: int) -> _Graph:
-        given = graph if sparse.issparse(graph) else np.asarray(graph)
-        if given.dtype.kind not in "fiub":
-            raise PolyadicError(f"graph must hold real numbers, but has type {given.dtype}")
-        weights = sparse.csr_array(given, dtype=np.float64) if sparse.issparse(given) else given.astype(np.float64)
-        if weights.shape != (count, count):
-            raise PolyadicError(
-                f"graph must have shape ({count}, {count}) for {count} windows, but has {weights.shape}"
-            )
-        lowest, highest = weights.min(), weights.max()
-        if not (lowest >= 0 and highest < np.inf):
-            raise PolyadicError(f"graph must have finite weights >= 0, but they reach from {lowest:g} to {highest:g}")
-        gap = abs(weights - weights.T).max()
-        if gap > 1e-9 * highest:
-            raise PolyadicError(f"graph must be symmetric, but weights differ by up to {gap:g} from their mirror image")
-        return cls(weights)
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        """Weights among the windows `ids`: (b, b) float64."""
-        rows = ids.numpy()
-        part = self.weights[rows][:, rows]
-        return torch.as_tensor(part.toarray() if sparse.issparse(part) else part)
-
-
 _ESTIMATORS: dict[str, type[_CPFeatures]] = {kind.__name__: kind for kind in (ATD, SALS, GRSALS)}
 
 
 def load(
-    path: str | os.PathLike[str], *, tensorize: _Transform | None = None, augment: _Augment | None = None
+    path: str | os.PathLike[str], *, tensorize: Transform | None = None, augment: Augment | None = None
 ) -> ATD | SALS | GRSALS:
     """A model from the file that `save` wrote.
 

@@ -19,6 +19,7 @@ from polyadic.inputs import check_integer
 __all__ = ["PARTS", "STFT", "Part"]
 
 _RELATIVE_FLOOR = 1e-2
+_PIECE = 64
 
 
 class Part(NamedTuple):
@@ -137,7 +138,10 @@ class STFT:
         if self.floor != "auto":
             self._floors(self._coefficients(X[:1]))
             return self
-        return replace(self, floor=tuple(self._floors(self._coefficients(X)).tolist()))
+        # In small pieces: the coefficients of many long windows would fill the memory.
+        pieces = torch.split(X, _PIECE)
+        squares = [_mean_squares(self._coefficients(piece)) * len(piece) for piece in pieces]
+        return replace(self, floor=tuple(_floor(torch.stack(squares).sum(dim=0) / len(X)).tolist()))
 
     def shape(self, channels: int, time: int) -> tuple[int, int, int]:
         """The shape of one window's tensor.
@@ -178,9 +182,18 @@ class STFT:
                     f"floor must be one number or one for each of the {channels} channels, but has {given.numel()}"
                 )
             return given.expand(channels)
-        squares = torch.view_as_real(Z).square().mean(dim=(0, 2, 3, 4), dtype=torch.float64)
-        scale = squares.sqrt()
-        # A silent channel borrows the scale of the others; silence everywhere is as good as any scale.
-        audible = scale[scale > 0]
-        fallback = audible.mean() if len(audible) else torch.ones_like(scale[0])
-        return _RELATIVE_FLOOR * torch.where(scale > 0, scale, fallback)
+        return _floor(_mean_squares(Z))
+
+
+def _mean_squares(Z: Tensor) -> Tensor:
+    """Of the real and imaginary parts of each channel: (channels,) float64."""
+    return torch.view_as_real(Z).square().mean(dim=(0, 2, 3, 4), dtype=torch.float64)
+
+
+def _floor(squares: Tensor) -> Tensor:
+    """The floor of each channel with these mean squares."""
+    scale = squares.sqrt()
+    # A silent channel borrows the scale of the others; silence everywhere is as good as any scale.
+    audible = scale[scale > 0]
+    fallback = audible.mean() if len(audible) else torch.ones_like(scale[0])
+    return _RELATIVE_FLOOR * torch.where(scale > 0, scale, fallback)

@@ -1,8 +1,8 @@
 """Multichannel signals with known classes, by the data model of the paper (section 2.1, Eqn. classdist1).
 
 A window is a sum of rank-one components, each a channel pattern times a frequency times an envelope in time, with
-coefficients that depend on the class; plus components that have nothing to do with the class and that the augmentations
-of `Signals.augment` perturb; plus noise.
+coefficients that depend on the class; plus components that have nothing to do with the class and that augmentations
+such as a bandpass filter perturb; plus noise.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def synthetic(
     a random phase and strength in each window and a gain of each channel that varies from person to person. Six
     components of random strength that no class cares about lie below 1.5 Hz and above 26 Hz, where a bandpass filter
     weakens them: with `nuisance` large, bases that see filtered views waste less on them; with `nuisance=0` there is
-    nothing to be gained from augmentations, and plain SALS is the better choice.
+    nothing to be gained from augmentations, and SALS, which fits only what is there, does better or as well.
 
     Parameters
     ----------

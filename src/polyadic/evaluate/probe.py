@@ -12,6 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from polyadic.errors import PolyadicError
+
 __all__ = ["PROBES", "probe", "probe_accuracy"]
 
 PROBES = ("plain", "standardised")
@@ -30,6 +32,8 @@ def probe(kind: str = "standardised") -> Any:
     >>> probe("plain")
     LogisticRegression(max_iter=1000)
     """
+    if kind not in PROBES:
+        raise PolyadicError(f"kind must be one of {', '.join(PROBES)}, but is {kind!r}")
     regression = LogisticRegression(max_iter=1000)
     return regression if kind == "plain" else make_pipeline(StandardScaler(), regression)
 

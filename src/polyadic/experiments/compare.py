@@ -6,10 +6,13 @@ Every seed has its own start, order and augmentations, and its own split of the 
 from __future__ import annotations
 
 import os
+import struct
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -51,23 +54,28 @@ class Recordings:
 
 
 def read_npz(path: str | os.PathLike[str]) -> Recordings:
-    """Windows from a `.npz` file.
+    """Windows from a `.npz` file, or from a `.npy` file that holds nothing but X.
 
     Either `X` (N, channels, time) with optional `y` and `subject` (N,), or, where the data has a split of its own,
     `X_train` for the unlabelled windows and `X_test`, `y_test`, `subject_test` for the labelled ones. `fs` is optional.
     """
     name = Path(path).name
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # numpy, zipfile and zlib each have errors of their own for a damaged file
+        file = np.load(path, allow_pickle=False)
+        arrays = {"X": file} if isinstance(file, np.ndarray) else {key: file[key] for key in file.files}
+    except OSError as error:
+        if error.errno is not None:  # the system's own, such as a missing permission
+            raise
         raise PolyadicError(f"{name} cannot be read as a .npz file: {error}") from error
-    fs = float(arrays["fs"]) if "fs" in arrays else None
+    except (ValueError, KeyError, EOFError, BadZipFile, zlib.error, NotImplementedError, struct.error) as error:
+        raise PolyadicError(f"{name} cannot be read as a .npz file: {error}") from error
+    fs = _rate(arrays.get("fs"), name)
     if "X" in arrays:
         recordings = Recordings(name, arrays["X"], arrays.get("y"), arrays.get("subject"), None, fs)
     elif "X_train" in arrays and "X_test" in arrays:
+        if arrays["X_train"].shape[1:] != arrays["X_test"].shape[1:]:
+            shapes = arrays["X_train"].shape, arrays["X_test"].shape
+            raise PolyadicError(f"{name}: X_train and X_test must have windows of one shape, but have {shapes}")
         n_train, n_test = len(arrays["X_train"]), len(arrays["X_test"])
 
         def joined(key: str) -> NDArray[Any] | None:
@@ -88,6 +96,14 @@ def read_npz(path: str | os.PathLike[str]) -> Recordings:
             expected = len(recordings.X)
             raise PolyadicError(f"{name}: {key} must have shape ({expected},), one a window, but has {column.shape}")
     return recordings
+
+
+def _rate(value: NDArray[Any] | None, name: str) -> float | None:
+    if value is None:
+        return None
+    if value.shape != () or value.dtype.kind not in "fiu" or not 0 < value < np.inf:
+        raise PolyadicError(f"{name}: fs must be one positive number in Hz, but is {value!r}")
+    return float(value)
 
 
 def split(recordings: Recordings, protocol: Protocol, seed: int) -> Split:
@@ -144,9 +160,9 @@ def compare(
     -------
     a row for each method, seed and protocol: accuracies in percent by probe, seconds a sweep, sweeps, parameters, fit
     """
-    unknown = set(protocols) - set(get_args(Protocol))
-    if unknown:
-        raise PolyadicError(f"protocols must be among {get_args(Protocol)}, but hold {sorted(unknown)}")
+    for seed in seeds:
+        for protocol in protocols:
+            _check_classes(recordings, split(recordings, protocol, seed))
     units = [(seed, name) for seed in seeds for name in estimators]
     work = (delayed(_rows)(recordings, estimators[name], protocols, seed) for seed, name in units)
     rows: list[Row] = []
@@ -171,13 +187,21 @@ def _rows(
     return rows, model
 
 
+def _check_classes(recordings: Recordings, part: Split) -> None:
+    """Refuse labels that no classifier could learn, before anything is fitted."""
+    if recordings.y is None:
+        return
+    if recordings.y.dtype.kind == "f" and not np.array_equal(recordings.y, np.rint(recordings.y)):
+        raise PolyadicError("y must hold classes (whole numbers or names), but holds fractions")
+    if len(np.unique(recordings.y[part.train])) < 2:
+        raise PolyadicError("y must have at least two classes among the training windows, but has one")
+
+
 def _judge(model: ATD | SALS | GRSALS, recordings: Recordings, part: Split) -> Row:
     row: Row = {}
     if recordings.y is not None:
         Z_train, Z_test = (model.transform(recordings.X[rows]) for rows in (part.train, part.test))
         y_train, y_test = recordings.y[part.train], recordings.y[part.test]
-        if len(np.unique(y_train)) < 2:
-            raise PolyadicError("y must have at least two classes among the training windows, but has one")
         row = {kind: 100 * probe_accuracy(kind, Z_train, y_train, Z_test, y_test) for kind in PROBES}
     seconds = model.history_["seconds"]
     # The first sweep of a process also pays for memory and caches.
@@ -187,7 +211,7 @@ def _judge(model: ATD | SALS | GRSALS, recordings: Recordings, part: Split) -> R
 
 
 def summarise(rows: Sequence[Row]) -> list[Row]:
-    """Mean and standard deviation over the seeds, for each method and protocol, in the order of the rows.
+    """Mean and, over several seeds, standard deviation, for each method and protocol, in the order of the rows.
 
     Examples
     --------
@@ -203,6 +227,7 @@ def summarise(rows: Sequence[Row]) -> list[Row]:
         for key in members[0].keys() - {"method", "protocol", "seed"}:
             values = [member[key] for member in members]
             entry[key] = float(np.mean(values))
-            entry[f"{key}_std"] = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+            if len(values) > 1:
+                entry[f"{key}_std"] = float(np.std(values, ddof=1))
         summary.append(dict(sorted(entry.items(), key=lambda item: (item[0] not in ("method", "protocol"), item[0]))))
     return summary

@@ -98,11 +98,11 @@ def _recordings(job: Job) -> Recordings:
         signals = synthetic(nuisance=job.nuisance)
         return Recordings("built-in signals", signals.X, signals.y, signals.subject, None, signals.fs)
     recordings = read_npz(job.data)
-    return dataclasses.replace(recordings, fs=job.fs or recordings.fs)
+    return recordings if job.fs is None else dataclasses.replace(recordings, fs=job.fs)
 
 
 def _protocols(job: Job, recordings: Recordings) -> list[Protocol]:
-    if job.protocol is None:
+    if job.protocol is None or recordings.y is None:
         return ["paper" if recordings.subject is None else "subject"]
     if job.protocol == "both":
         return ["paper", "subject"]
@@ -117,7 +117,7 @@ def _estimators(job: Job, recordings: Recordings) -> dict[str, ATD | SALS | GRSA
     parameters: dict[str, Any] = {}
     augment: Augmentation
     if job.preset is not None:
-        settings = paper_preset(job.preset, job.fs)
+        settings = paper_preset(job.preset, recordings.fs)
         tensorize, augment = settings.tensorize, settings.augment
         if job.defaults:
             tensorize = STFT(tensorize.n_fft, tensorize.hop)
@@ -128,7 +128,7 @@ def _estimators(job: Job, recordings: Recordings) -> dict[str, ATD | SALS | GRSA
         tensorize = _BUILT_IN_FRAMES
         augment = Compose([Jitter(0.05), Bandpass(_BUILT_IN_BANDS, recordings.fs or 64.0)])
     else:
-        tensorize, augment = _frames(recordings.X.shape), Jitter(0.05)
+        tensorize, augment = _frames(recordings.X.shape), _views(recordings.fs)
     if job.n_fft is not None or job.hop is not None:
         tensorize = dataclasses.replace(tensorize, n_fft=job.n_fft or tensorize.n_fft, hop=job.hop or tensorize.hop)
     parameters |= {"device": job.device}
@@ -143,6 +143,13 @@ def _frames(shape: tuple[int, ...]) -> STFT:
         raise PolyadicError(f"X must have three dimensions (windows, channels, time), but has shape {shape}")
     n_fft = max(2, min(_LONGEST_FRAME, 1 << max(shape[2] // 4, 2).bit_length() - 1))
     return STFT(n_fft=n_fft, hop=max(1, n_fft // 4))
+
+
+def _views(fs: float | None) -> Augmentation:
+    """Jitter and, where the sampling rate is known, a filter for the lower or the upper half of the spectrum."""
+    if fs is None:
+        return Jitter(0.05)
+    return Compose([Jitter(0.05), Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)])
 
 
 def _bar(console: Console, hidden: bool) -> Progress:
@@ -169,10 +176,10 @@ def _result(job: Job, recordings: Recordings, estimators: dict[str, Any], rows: 
             "nuisance": job.nuisance if job.data is None else None,
         },
         "preset": job.preset,
-        "library_defaults": job.defaults or job.preset is None,
         "settings_of_ATD": settings,
         "graph_weight_of_GR-SALS": estimators["GR-SALS"].graph_weight,
         "seeds": list(range(job.seeds)),
+        "jobs": job.jobs,
         **provenance(str(choose_device(job.device))),
         "summary": summarise(rows),
         "rows": rows,
@@ -180,7 +187,8 @@ def _result(job: Job, recordings: Recordings, estimators: dict[str, Any], rows: 
 
 
 def _cells(entry: Row) -> list[str]:
-    accuracies = [f"{entry[kind]:.2f} ± {entry[f'{kind}_std']:.2f}" for kind in PROBES if kind in entry]
+    spread = {kind: f" ± {entry[f'{kind}_std']:.2f}" if f"{kind}_std" in entry else "" for kind in PROBES}
+    accuracies = [f"{entry[kind]:.2f}{spread[kind]}" for kind in PROBES if kind in entry]
     return [
         entry["method"],
         *accuracies,
@@ -199,11 +207,13 @@ def _heads(result: dict[str, Any]) -> list[str]:
 def _title(result: dict[str, Any], protocol: str) -> str:
     split = {"subject": "people apart", "paper": "windows drawn at random"}[protocol]
     labelled = PROBES[0] in result["summary"][0]
-    return f"{result['title']}, {len(result['seeds'])} seeds" + (f", protocol {protocol}: {split}" if labelled else "")
+    count = len(result["seeds"])
+    seeds = f"{count} seed{'s' * (count > 1)}"
+    return f"{result['title']}, {seeds}" + (f", protocol {protocol}: {split}" if labelled else "")
 
 
 def _table(result: dict[str, Any], protocol: str) -> Table:
-    table = Table(title=_title(result, protocol), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=_title(result, protocol), title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
     for number, head in enumerate(_heads(result)):
         table.add_column(head, justify="right" if number else "left", no_wrap=True)
     for entry in result["summary"]:

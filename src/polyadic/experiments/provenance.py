@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -75,7 +76,7 @@ def provenance(device: str) -> dict[str, Any]:
 
     # Paths say nothing to anyone else: only the names of files are kept.
     words = ["polyadic" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0], *sys.argv[1:]]
-    words = [Path(word).name if os.sep in word else word for word in words]
+    words = [re.sub(rf"[^=]*{re.escape(os.sep)}", "", word) for word in words]
     machine = {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     if device.startswith("cuda"):
         machine["gpu"] = torch.cuda.get_device_name()

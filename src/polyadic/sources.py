@@ -1,0 +1,130 @@
+"""Where a fit gets its batches: samples with their augmented views as tensors, and graphs among the samples.
+
+What functions of the user's give back is checked here, so that errors name the function and not what came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from polyadic.augment import Augmentation
+from polyadic.draws import integer_seed
+from polyadic.errors import PolyadicError
+from polyadic.inputs import Samples
+from polyadic.spectral import STFT
+
+__all__ = ["Augment", "Graph", "Transform", "WindowSource", "check_modes", "tensors"]
+
+Transform = Callable[[Tensor], Tensor]
+Augment = Augmentation | Transform
+
+
+@dataclass
+class WindowSource:
+    """Batches of a fit: samples, their augmentations, and both as tensors."""
+
+    samples: Samples
+    tensorize: Transform | None
+    augment: Augment | None
+    seed: int
+    device: torch.device
+    dtype: torch.dtype
+    first_id: int = 0
+
+    @property
+    def n_windows(self) -> int:
+        return len(self.samples)
+
+    @property
+    def n_views(self) -> int:
+        return 1 if self.augment is None else 2
+
+    def views(self, ids: Tensor, sweep: int) -> Tensor:
+        """Windows `ids` and, where there is an augmentation, their augmented views: (n_views · b, I, J, …)."""
+        batch = self.samples.take(ids, self.device, self.dtype)
+        if self.augment is not None:
+            batch = torch.cat([batch, self._augmented(batch, ids + self.first_id, sweep)])
+        return tensors(self.tensorize, batch)
+
+    def _augmented(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
+        assert self.augment is not None
+        with torch.no_grad():
+            if isinstance(self.augment, Augmentation):
+                result = self.augment(batch, ids, seed=self.seed, sweep=sweep)
+            else:
+                # A function draws from torch's generator: from the same seed for the same batch, so that a batch that
+                # is read twice is augmented alike both times.
+                with torch.random.fork_rng(devices=[batch.device] if batch.is_cuda else []):
+                    torch.manual_seed(integer_seed(self.seed, sweep, int(ids[0])))
+                    result = self.augment(batch.clone())
+        if not isinstance(result, Tensor) or result.shape != batch.shape:
+            came = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+            raise PolyadicError(
+                f"augment must return a tensor of the batch's shape {tuple(batch.shape)}, but gave {came}"
+            )
+        return _real("augment", result).to(batch)
+
+
+def tensors(tensorize: Transform | None, batch: Tensor) -> Tensor:
+    """A batch as tensors (b, I, J, …), contiguous."""
+    if tensorize is None:
+        return batch
+    with torch.no_grad():
+        # The batch may be a view of the user's array, which a function of the user's might write to.
+        T = tensorize(batch if isinstance(tensorize, STFT) else batch.clone())
+    if not isinstance(T, Tensor) or T.ndim < 2 or len(T) != len(batch) or T.numel() == 0:
+        came = tuple(T.shape) if isinstance(T, Tensor) else type(T).__name__
+        raise PolyadicError(f"tensorize must return a tensor of {len(batch)} samples, but gave {came}")
+    return T if isinstance(tensorize, STFT) else _real("tensorize", T).to(batch).contiguous()
+
+
+def _real(name: str, result: Tensor) -> Tensor:
+    if result.is_complex() or not bool(torch.isfinite(result).all()):
+        came = f"type {result.dtype}" if result.is_complex() else "NaN or infinity"
+        raise PolyadicError(f"{name} must return finite real numbers, but gave {came}")
+    return result
+
+
+def check_modes(T: Tensor, factors: list[Tensor]) -> None:
+    """Refuse tensors the bases were not made for, as a function other than that of the fit gives."""
+    expected = tuple(len(factor) for factor in factors)
+    if T.shape[1:] != expected:
+        raise PolyadicError(f"tensorize must give tensors of shape {expected} as in fit, but gave {tuple(T.shape[1:])}")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Weights among the windows of a fit, from which each batch takes its part."""
+
+    weights: Any
+
+    @classmethod
+    def of(cls, graph: Any, count: int) -> Graph:
+        given = graph if sparse.issparse(graph) else np.asarray(graph)
+        if given.dtype.kind not in "fiub":
+            raise PolyadicError(f"graph must hold real numbers, but has type {given.dtype}")
+        weights = sparse.csr_array(given, dtype=np.float64) if sparse.issparse(given) else given.astype(np.float64)
+        if weights.shape != (count, count):
+            raise PolyadicError(
+                f"graph must have shape ({count}, {count}) for {count} windows, but has {weights.shape}"
+            )
+        lowest, highest = weights.min(), weights.max()
+        if not (lowest >= 0 and highest < np.inf):
+            raise PolyadicError(f"graph must have finite weights >= 0, but they reach from {lowest:g} to {highest:g}")
+        gap = abs(weights - weights.T).max()
+        if gap > 1e-9 * highest:
+            raise PolyadicError(f"graph must be symmetric, but weights differ by up to {gap:g} from their mirror image")
+        return cls(weights)
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Weights among the windows `ids`: (b, b) float64."""
+        rows = ids.numpy()
+        part = self.weights[rows][:, rows]
+        return torch.as_tensor(part.toarray() if sparse.issparse(part) else part)
