@@ -14,6 +14,6 @@ html_theme = "furo"
 html_title = f"polyadic {__version__}"
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "inherited-members": False}
+autodoc_default_options = {"members": True}
 napoleon_google_docstring = False
 nitpicky = False

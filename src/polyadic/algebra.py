@@ -134,8 +134,15 @@ def contract_first(Y: Tensor, factor: Tensor) -> Tensor:
     >>> contract_first(torch.ones(1, 2, 3), torch.tensor([[1.0], [4.0]]))
     tensor([[5., 5., 5.]])
     """
-    column = factor.reshape(factor.shape[0], *[1] * (Y.ndim - 2), factor.shape[1])
-    return (Y.movedim(0, -1) * column).sum(dim=0).movedim(-1, 0)
+    slices = Y.movedim(0, -1)
+    if Y.is_cuda:
+        column = factor.reshape(factor.shape[0], *[1] * (Y.ndim - 2), factor.shape[1])
+        return (slices * column).sum(dim=0).movedim(-1, 0)
+    # On a CPU the product as a whole would cost more in fresh memory than in arithmetic.
+    total = slices[0] * factor[0]
+    for part, row in zip(slices[1:], factor[1:], strict=True):
+        total.addcmul_(part, row)
+    return total.movedim(-1, 0)
 
 
 def contract_last(Y: Tensor, factor: Tensor) -> Tensor:
@@ -155,7 +162,11 @@ def contract_last(Y: Tensor, factor: Tensor) -> Tensor:
     >>> contract_last(torch.ones(1, 2, 3), torch.tensor([[1.0], [1.0], [2.0]]))
     tensor([[4., 4.]])
     """
-    return (Y.movedim(0, -1) * factor).sum(dim=-2).movedim(-1, 0)
+    slices = Y.movedim(0, -1)
+    if Y.is_cuda or Y.ndim == 2:
+        return (slices * factor).sum(dim=-2).movedim(-1, 0)
+    # Slice by slice, for the same reason as in `contract_first`.
+    return torch.stack([(part * factor).sum(dim=-2) for part in slices]).movedim(-1, 0)
 
 
 def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
