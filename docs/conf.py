@@ -1,5 +1,11 @@
 """Sphinx settings of the documentation."""
 
+from __future__ import annotations
+
+import re
+
+from sphinx.application import Sphinx
+
 from polyadic import __version__
 
 project = "polyadic"
@@ -8,7 +14,7 @@ copyright = "2026, The polyadic developers"
 version = release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
-myst_enable_extensions = ["dollarmath", "deflist"]
+myst_enable_extensions = ["dollarmath"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"polyadic {__version__}"
@@ -16,4 +22,31 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
 napoleon_google_docstring = False
-nitpicky = False
+napoleon_use_rtype = False
+
+_NAMED = ("Parameters", "Attributes", "Raises")
+_PLAIN = ("Returns", "Yields")
+
+
+def _as_numpydoc(_app: Sphinx, _what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
+    """Docstrings here say `name : meaning`, where numpydoc has `name : type`: put the meaning on a line below."""
+    section, result = "", []
+    for number, line in enumerate(lines):
+        following = lines[number + 1] if number + 1 < len(lines) else ""
+        if re.fullmatch(r"-{3,}", following):
+            section = line
+        entry = re.fullmatch(r"(\S.*?) : (.*)", line)
+        underline = re.fullmatch(r"-{3,}", line)
+        if section in _NAMED and entry:
+            result += [entry[1], f"    {entry[2]}"]
+        elif section in _PLAIN and line.strip() and line != section and not underline:
+            # numpydoc takes the first line for a type and the rest for its meaning: an empty type, then.
+            line = line.replace("*", r"\*")
+            result += [f"    {line}"] if result and result[-1].startswith("    ") else ["..", f"    {line}"]
+        else:
+            result.append(line)
+    lines[:] = result
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-docstring", _as_numpydoc, priority=400)
