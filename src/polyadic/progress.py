@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 __all__ = ["sweep_bar"]
 
@@ -39,6 +43,16 @@ def sweep_bar(title: str, max_sweeps: int) -> Iterator[Callable[[dict[str, list[
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
+
+    class Bar(Progress):
+        """A bar with the loss and its terms on a line of its own, for both would not fit on one."""
+
+        terms = ""
+
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield self.make_tasks_table(self.tasks)
+            yield Text(self.terms, style="dim", overflow="ellipsis", no_wrap=True)
 
     console = Console(stderr=True)
     columns = (
@@ -49,16 +63,17 @@ def sweep_bar(title: str, max_sweeps: int) -> Iterator[Callable[[dict[str, list[
         TimeElapsedColumn(),
         TextColumn("at most"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[terms]}", style="dim"),
+        TextColumn("left"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=max_sweeps, terms="")
+    with Bar(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(title, total=max_sweeps)
         unsaid = ""
 
         def update(history: dict[str, list[float]]) -> None:
             nonlocal unsaid
             done = len(history["loss"])
-            progress.update(task, completed=done, terms=_describe(history))
+            progress.terms = _describe(history)
+            progress.update(task, completed=done)
             unsaid = f"{title}: sweep {done} of at most {max_sweeps}, {_describe(history)}"
             if done == 1 or done % 10 == 0:
                 say()

@@ -67,10 +67,10 @@ def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
     seeds = range(job.seeds)
     hidden = quiet or as_json or not errors.is_terminal
     with _bar(errors, hidden) as bar:
-        task = bar.add_task("the first method", total=job.seeds * len(estimators))
+        task = bar.add_task("", total=job.seeds * len(estimators))
 
         def on_fit(name: str, seed: int, model: ATD | SALS | GRSALS) -> None:
-            bar.update(task, advance=1, description=f"and testing, {name} with seed {seed} done")
+            bar.update(task, advance=1, description=f"({name}, seed {seed} done)")
             if seed == seeds[0]:
                 model.save(job.out / f"{name.lower().rstrip('-')}.safetensors")
 
