@@ -2,8 +2,8 @@
 
 A window is a sum of rank-one components, each a channel pattern times a frequency times an envelope in time, with
 coefficients that depend on the class; plus components that have nothing to do with the class and that augmentations
-such as a bandpass filter perturb; plus noise. The default strengths were chosen so that augmented views help: the signals
-illustrate the method, they are no evidence for it.
+such as a bandpass filter perturb; plus noise. The default strengths were chosen so that augmented views help: the
+signals illustrate the method, they are no evidence for it.
 """
 
 from __future__ import annotations
