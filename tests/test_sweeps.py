@@ -523,6 +523,28 @@ def test_a_random_function_augments_a_window_alike_in_every_pass_over_the_data(m
     assert np.all(np.diff(model.history_["loss"]) <= 1e-9)
 
 
+def test_a_random_function_depends_on_the_models_seed_alone_and_leaves_the_global_generator_as_it_was():
+    from polyadic import ATD
+
+    drawn = []
+
+    def noisy(batch):
+        drawn.append(torch.randn(3))
+        return batch + 0.1 * torch.randn_like(batch)
+
+    X = torch.randn(20, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).numpy()
+    factors, states = [], []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        factors.append(ATD(2, augment=noisy, beta=0.0, batch_size=5, max_sweeps=2).fit(X).factors_[0])
+        states.append(torch.equal(before, torch.get_rng_state()))
+    assert np.array_equal(*factors)
+    assert states == [True, True]
+    first_fit = drawn[: len(drawn) // 2]
+    assert len({tuple(noise.tolist()) for noise in first_fit}) == len(first_fit) == 8
+
+
 def test_an_objective_with_both_alignment_and_graph_is_refused():
     with pytest.raises(PolyadicError, match="alignment or a graph"):
         Objective(0.1, beta=1.0, graph_weight=1.0)
