@@ -5,7 +5,7 @@ Every message names the argument, what came and what was expected.
 
 from __future__ import annotations
 
-__all__ = ["ModelFileError", "PolyadicError"]
+__all__ = ["DataError", "ModelFileError", "PolyadicError"]
 
 
 class PolyadicError(ValueError):
@@ -14,3 +14,7 @@ class PolyadicError(ValueError):
 
 class ModelFileError(PolyadicError):
     """A model file that is damaged, of a newer schema, or not a model file at all."""
+
+
+class DataError(PolyadicError):
+    """A recording or a store that is damaged, incomplete, or not what it is said to be."""

@@ -1,0 +1,1 @@
+"""Readers of file formats, one module each; every one gives `polyadic.data.recordings.Recording`s."""
