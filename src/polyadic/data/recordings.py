@@ -121,7 +121,7 @@ def hold(signal: NDArray[Any], factor: int) -> NDArray[Any]:
 
 
 def resampled(values: NDArray[Any], fs: float, target: float) -> NDArray[np.float32]:
-    """Values at another rate by a polyphase filter: (…, samples) to (…, samples · target / fs).
+    """Values at another rate by a polyphase filter, ends prolonged by a line: (…, samples) to (…, samples · target / fs).
 
     Raises
     ------
@@ -132,9 +132,9 @@ def resampled(values: NDArray[Any], fs: float, target: float) -> NDArray[np.floa
     from scipy.signal import resample_poly
 
     ratio = Fraction(target / fs).limit_denominator(10_000)
-    if ratio.numerator == 0 or abs(float(ratio) - target / fs) > 1e-9 * target / fs:
+    if not 1 <= ratio.numerator <= 10_000 or abs(float(ratio) - target / fs) > 1e-9 * target / fs:
         raise PolyadicError(f"fs must be in a ratio of whole numbers to {fs:g} Hz, but is {target:g}")
-    result = resample_poly(values.astype(np.float64), ratio.numerator, ratio.denominator, axis=-1)
+    result = resample_poly(values.astype(np.float64), ratio.numerator, ratio.denominator, axis=-1, padtype="line")
     return np.asarray(result, dtype=np.float32)
 
 

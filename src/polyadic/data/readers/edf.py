@@ -1,0 +1,456 @@
+"""EDF, EDF+ and BDF files: signals in the file's own digits, annotations, and the gaps of discontinuous files.
+
+The header is checked against the size of the file before anything is read. Digits come through edfio. Annotations and
+the onsets of data records are read here, because edfio takes files with gaps for continuous ones.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic.data.recordings import Annotation, Recording, Segment, hold, resampled
+from polyadic.errors import DataError, PolyadicError
+
+__all__ = ["read_annotations", "read_edf", "read_start"]
+
+_PHYSICAL = ("physical minimum", "physical maximum")
+_DIGITAL = ("digital minimum", "digital maximum")
+_EIGHT = dict.fromkeys((*_PHYSICAL, *_DIGITAL), 8)
+_FIELDS = {"label": 16, "transducer": 80, "unit": 8, **_EIGHT, "filters": 80, "samples": 8}
+"""Widths of the header's fields of each signal, in their order, up to the last one needed."""
+_SIZE = 256
+"""Bytes of the header's part about the file, and of its part about each signal."""
+_FACTOR = 10_000
+"""The most a rate is raised by: a damaged duration of records must not ask for more memory than there is."""
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
+_TAL = re.compile(rb"([+-]\d{1,12}(?:\.\d*)?)(?:\x15(\d{1,12}(?:\.\d*)?)?)?\x14(?:(.*)\x14)?", re.DOTALL)
+
+
+class _Signal(NamedTuple):
+    """A signal as the header describes it; `fields` are bytes, which count only if the signal is chosen."""
+
+    label: str
+    samples: int
+    first_byte: int
+    fields: dict[str, bytes]
+
+
+class _Header(NamedTuple):
+    """What the header says, checked against the size of the file; `begin` is the data's first byte."""
+
+    file: str
+    begin: int
+    sample_bytes: int
+    continuous: bool | None
+    record_bytes: int
+    records: int
+    duration: float
+    signals: tuple[_Signal, ...]
+
+    def of_notes(self, signal: _Signal) -> bool:
+        return signal.label == ("EDF Annotations" if self.sample_bytes == 2 else "BDF Annotations")
+
+    @property
+    def ordinary(self) -> list[_Signal]:
+        return [signal for signal in self.signals if not self.of_notes(signal)]
+
+    @property
+    def annotations(self) -> list[_Signal]:
+        return [signal for signal in self.signals if self.of_notes(signal)]
+
+    def rate(self, signal: _Signal) -> float:
+        return signal.samples / self.duration
+
+
+def read_edf(
+    path: str | os.PathLike[str],
+    *,
+    channels: Sequence[str] | None = None,
+    fs: float | None = None,
+    resample: Literal["hold", "polyphase"] | None = None,
+    name: str | None = None,
+    subject: str | None = None,
+) -> Recording:
+    """Read an EDF, EDF+ or BDF file; a file which says that it is continuous (EDF+C) is taken at its word.
+
+    Parameters
+    ----------
+    path : of the file
+    channels : names in the order wanted; all signals but annotations if None
+    fs : sampling rate in Hz; the highest of the chosen channels if None
+    resample : what to do with channels of other rates than `fs`. "hold" repeats digits by whole factors, "polyphase"
+        filters each unbroken stretch and gives float32 values; None makes other rates an error
+    name, subject : of the recording; the file's name without its ending, and the recording's name, if None
+
+    Returns
+    -------
+    Recording with signals of shape (channels, samples): int16 digits, or float32 values for the 24 bits of BDF
+
+    Raises
+    ------
+    DataError : if the file is damaged, or has not the channels or rates asked for
+    PolyadicError : if an argument cannot be used, or edfio is not installed
+    """
+    _check_arguments(channels, fs, resample)
+    path = Path(path)
+    header = _read_header(path)
+    chosen = _choose(header, channels)
+    target = _target_rate(header, chosen, fs, resample)
+    scale, offset, limits = _calibrate(header, chosen)
+    onsets, annotations = _read_times(path, header)
+    stretches = _stretches(header, onsets, max(header.rate(one) for one in chosen))
+    bounds = _bounds(header, stretches, target)
+    as_values = resample == "polyphase" or header.sample_bytes == 3
+    signal = np.empty((len(chosen), bounds[-1]), np.float32 if as_values else np.int16)
+    for row, digits in enumerate(_digits(path, header, chosen)):
+        content = digits * scale[row] + offset[row] if as_values else digits
+        edges = [record * chosen[row].samples for record, _ in stretches[1:]]
+        for piece, start, stop in zip(np.split(content, edges), bounds[:-1], bounds[1:], strict=True):
+            signal[row, start:stop] = _at_rate(piece, header.rate(chosen[row]), target, resample)[: stop - start]
+    if as_values:
+        limits = np.sort(limits * scale[:, None] + offset[:, None], axis=1)
+        scale, offset = np.ones(len(chosen)), np.zeros(len(chosen))
+
+    name = path.stem if name is None else name
+    return Recording(
+        name=name,
+        subject=name if subject is None else subject,
+        fs=target,
+        channels=tuple(one.label for one in chosen),
+        units=tuple(_unit(header, one) for one in chosen),
+        signal=signal,
+        scale=scale,
+        offset=offset,
+        annotations=annotations,
+        segments=tuple(Segment(first, onset) for first, (_, onset) in zip(bounds[:-1], stretches, strict=True)),
+        limits=limits.astype(signal.dtype),
+    )
+
+
+def read_annotations(path: str | os.PathLike[str]) -> tuple[Annotation, ...]:
+    """The annotations of an EDF+ or BDF+ file, such as a hypnogram, in order of onset.
+
+    Raises
+    ------
+    DataError : if the file is damaged or has no annotation signal
+    """
+    path = Path(path)
+    header = _read_header(path)
+    if not header.annotations:
+        raise DataError(f"{header.file}: must have a signal of annotations, but has none")
+    return _read_times(path, header)[1]
+
+
+def read_start(path: str | os.PathLike[str]) -> str:
+    """Date and time at which a file says it begins, as it writes them: "dd.mm.yy hh.mm.ss".
+
+    Raises
+    ------
+    DataError : if the file is damaged
+    """
+    path = Path(path)
+    header = _read_header(path)
+    with path.open("rb") as file:
+        head = file.read(_SIZE)
+    return f"{_text(header.file, 'start date', head[168:176])} {_text(header.file, 'start time', head[176:184])}"
+
+
+def _check_arguments(channels: object, fs: object, resample: object) -> None:
+    if resample not in (None, "hold", "polyphase"):
+        raise PolyadicError(f"resample must be 'hold', 'polyphase' or None, but is {resample!r}")
+    if fs is not None and not (isinstance(fs, int | float | np.integer | np.floating) and 0 < fs < math.inf):
+        raise PolyadicError(f"fs must be a positive number in Hz, but is {fs!r}")
+    if channels is None:
+        return
+    names = channels if isinstance(channels, list | tuple) and all(isinstance(one, str) for one in channels) else ()
+    if not names or len(set(names)) != len(names):
+        raise PolyadicError(f"channels must be a list of names that differ, but is {channels!r}")
+
+
+# The header
+
+
+def _read_header(path: Path) -> _Header:
+    try:
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            head = stream.read(_SIZE)
+            count = _count_signals(path.name, head)
+            return _parse(path.name, head, stream.read(_SIZE * count), count, size)
+    except OSError as error:
+        raise DataError(f"{path.name}: cannot be opened: {error.strerror}") from error
+
+
+def _count_signals(file: str, head: bytes) -> int:
+    """The number of signals, once the first bytes are those of a header for as many."""
+    if len(head) < _SIZE:
+        raise DataError(f"{file}: must begin with a header of {_SIZE} bytes, but has {len(head)} bytes in all")
+    if head[:8] != b"\xffBIOSEMI" and head[:8].rstrip() != b"0":
+        raise DataError(f"{file}: must begin with '0' (EDF) or '\\xffBIOSEMI' (BDF), but begins with {head[:8]!r}")
+    count = _integer(file, "number of signals", head[252:256])
+    said = _integer(file, "size of the header", head[184:192])
+    if count < 1:
+        raise DataError(f"{file}: must have one signal or more, but says it has {count}")
+    if said != _SIZE * (count + 1):
+        raise DataError(f"{file}: {count} signals need a header of {_SIZE * (count + 1)} bytes, but it says {said}")
+    return count
+
+
+def _parse(file: str, head: bytes, rest: bytes, count: int, size: int) -> _Header:
+    """The header from its two parts; `size` of the file in bytes."""
+    begin = _SIZE * (count + 1)
+    if size < begin or len(rest) < _SIZE * count:
+        raise DataError(f"{file}: {count} signals need a header of {begin} bytes, but the file has {size}")
+    if head[193:196] == b"DF+" and head[196:197] not in b"CD":
+        raise DataError(f"{file}: must be continuous ('+C') or discontinuous ('+D'), but is {head[192:197]!r}")
+    sample_bytes = 3 if head[0] == 0xFF else 2
+    signals = _parse_signals(file, rest, count, sample_bytes)
+    record = sum(signal.samples for signal in signals) * sample_bytes
+    header = _Header(
+        file=file,
+        begin=begin,
+        sample_bytes=sample_bytes,
+        continuous={b"DF+C": True, b"DF+D": False}.get(head[193:197]),
+        record_bytes=record,
+        records=_count_records(file, _integer(file, "number of data records", head[236:244]), begin, record, size),
+        duration=_number(file, "duration of a data record", head[244:252]),
+        signals=signals,
+    )
+    # Only files of nothing but annotations may have records without duration.
+    if header.duration < 0 or (header.ordinary and header.duration == 0):
+        raise DataError(f"{file}: data records must last more than 0 s, but last {header.duration:g} s")
+    return header
+
+
+def _parse_signals(file: str, rest: bytes, count: int, sample_bytes: int) -> tuple[_Signal, ...]:
+    columns, start = {}, 0
+    for field, width in _FIELDS.items():
+        columns[field] = [rest[start + i * width : start + (i + 1) * width] for i in range(count)]
+        start += width * count
+    signals, first_byte = [], 0
+    for i in range(count):
+        label = _text(file, f"label of signal {i + 1}", columns["label"][i])
+        samples = _integer(file, f"number of samples of {label!r} in a data record", columns["samples"][i])
+        if samples < 1:
+            raise DataError(f"{file}: {label!r} must have one sample or more in a data record, but has {samples}")
+        fields = {field: column[i] for field, column in columns.items()}
+        signals.append(_Signal(label, samples, first_byte, fields))
+        first_byte += samples * sample_bytes
+    return tuple(signals)
+
+
+def _count_records(file: str, said: int, begin: int, record: int, size: int) -> int:
+    """The number of data records of `record` bytes; one that was not known when recording began (-1) from the size."""
+    found, over = divmod(size - begin, record)
+    if said == -1 and not over:
+        said = found
+    if said == -1:
+        raise DataError(f"{file}: must end with a whole data record of {record} bytes, but {over} bytes are left over")
+    if said < 1:
+        raise DataError(f"{file}: must have one data record or more, but has {said}")
+    if begin + said * record != size:
+        raise DataError(
+            f"{file}: {said} data records of {record} bytes and a header of {begin} need a file of "
+            f"{begin + said * record} bytes, but it has {size}"
+        )
+    return said
+
+
+def _text(file: str, what: str, raw: bytes) -> str:
+    text = raw.decode("ascii", "replace")
+    if not (raw.isascii() and text.isprintable()):
+        raise DataError(f"{file}: the {what} must be printable ASCII, but is {raw!r}")
+    return text.strip()
+
+
+def _integer(file: str, what: str, raw: bytes) -> int:
+    text = _text(file, what, raw)
+    if not re.fullmatch(r"[+-]?\d+", text):
+        raise DataError(f"{file}: the {what} must be a whole number, but is {text!r}")
+    return int(text)
+
+
+def _number(file: str, what: str, raw: bytes) -> float:
+    text = _text(file, what, raw)
+    if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+        raise DataError(f"{file}: the {what} must be a number, but is {text!r}")
+    return float(text)
+
+
+def _unit(header: _Header, signal: _Signal) -> str:
+    # Many devices write the micro sign, in one encoding or another, where the format wants a "u".
+    raw = signal.fields["unit"].replace(b"\xc2\xb5", b"u").replace(b"\xb5", b"u")
+    return _text(header.file, f"unit of {signal.label!r}", raw)
+
+
+# Channels
+
+
+def _choose(header: _Header, channels: Sequence[str] | None) -> list[_Signal]:
+    """The signals of the names asked for, in that order."""
+    if not header.ordinary:
+        raise DataError(f"{header.file}: must have signals, but has only annotations")
+    counts = Counter(signal.label for signal in header.ordinary)
+    wanted = list(counts) if channels is None else channels
+    if missing := [name for name in wanted if name not in counts]:
+        raise DataError(f"{header.file}: must have the channels {missing}, but has {', '.join(map(repr, counts))}")
+    if twice := [name for name in wanted if counts[name] > 1]:
+        raise DataError(f"{header.file}: channels must have names of their own, but several are called {twice}")
+    named = {signal.label: signal for signal in header.ordinary}
+    return [named[name] for name in wanted]
+
+
+def _target_rate(header: _Header, chosen: list[_Signal], fs: float | None, resample: str | None) -> float:
+    rates = [header.rate(signal) for signal in chosen]
+    if not all(0 < rate < math.inf for rate in rates):
+        raise DataError(f"{header.file}: data records of {header.duration:g} s give no sampling rate in Hz")
+    target = float(max(rates) if fs is None else fs)
+    factors = [target / rate for rate in rates]
+    listed = ", ".join(f"{signal.label} {rate:g} Hz" for signal, rate in zip(chosen, rates, strict=True))
+    if resample is None and not all(math.isclose(factor, 1, rel_tol=1e-9) for factor in factors):
+        raise DataError(f"{header.file}: without resample all channels must have {target:g} Hz, but have {listed}")
+    if max(factors) > _FACTOR:
+        raise DataError(f"{header.file}: all rates must be {target / _FACTOR:g} Hz or more, but are {listed}")
+    if resample == "hold" and not all(
+        round(factor) >= 1 and math.isclose(factor, round(factor), rel_tol=1e-9) for factor in factors
+    ):
+        raise DataError(f"{header.file}: resample='hold' needs whole factors to {target:g} Hz, but rates are {listed}")
+    return target
+
+
+def _calibrate(header: _Header, chosen: list[_Signal]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Scale and offset: (channels,) each, and lowest and highest digits: (channels, 2)."""
+    lowest, highest = (-(2**15), 2**15 - 1) if header.sample_bytes == 2 else (-(2**23), 2**23 - 1)
+    rows = []
+    for signal in chosen:
+        end = f" of {signal.label!r}"
+        low, high = (_integer(header.file, kind + end, signal.fields[kind]) for kind in _DIGITAL)
+        bottom, top = (_number(header.file, kind + end, signal.fields[kind]) for kind in _PHYSICAL)
+        if not lowest <= low < high <= highest:
+            raise DataError(
+                f"{header.file}: the digits{end} must have a minimum below their maximum, "
+                f"both within {lowest} … {highest}, but have {low} … {high}"
+            )
+        scale = (top - bottom) / (high - low)
+        # Beyond these float32 would overflow, or all values would be 0.
+        if not (abs(scale) > 1e-37 and max(abs(bottom), abs(top), abs(scale) * 2 * highest) < 1e37):
+            raise DataError(f"{header.file}: the values{end} must have a range, but have {bottom:g} … {top:g}")
+        rows.append((scale, bottom - low * scale, low, high))
+    table = np.array(rows, np.float64)
+    return table[:, 0], table[:, 1], table[:, 2:]
+
+
+def _digits(path: Path, header: _Header, chosen: list[_Signal]) -> Iterator[NDArray[Any]]:
+    """The digits of one channel after the other: (samples,) each."""
+    try:
+        import edfio
+    except ImportError as error:
+        raise PolyadicError("EDF files need edfio, which is not installed: pip install polyadic[edf]") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what edfio warns of has been checked
+            opened = edfio.read_edf(path) if header.sample_bytes == 2 else edfio.read_bdf(path)
+        named: dict[str, Any] = dict(zip((one.label for one in header.ordinary), opened.signals, strict=True))
+        del opened
+        for signal in chosen:
+            digits = np.asarray(named.pop(signal.label).digital)  # edfio keeps what it read as long as it is kept
+            if len(digits) != header.records * signal.samples:
+                raise DataError(f"{header.file}: {signal.label!r} has {len(digits)} samples, not those of the header")
+            yield digits
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{header.file}: edfio cannot read the signals: {error}") from error
+
+
+def _at_rate(content: NDArray[Any], rate: float, target: float, resample: str | None) -> NDArray[Any]:
+    if resample == "polyphase":
+        return resampled(content, rate, target)
+    return hold(content, round(target / rate))
+
+
+# Times
+
+
+def _read_times(path: Path, header: _Header) -> tuple[list[Decimal | None], tuple[Annotation, ...]]:
+    """Onsets of the data records, None where a record does not tell its own, and annotations.
+
+    Both are seconds from the first sample, or from the file's start time if there are no samples.
+    """
+    if not header.annotations:
+        return [], ()
+    content = np.memmap(path, np.uint8, "r", header.begin, (header.records, header.record_bytes))
+    onsets: list[Decimal | None] = []
+    found = []
+    for number, signal in enumerate(header.annotations):
+        stop = signal.first_byte + signal.samples * header.sample_bytes
+        for record, raw in enumerate(np.asarray(content)[:, signal.first_byte : stop]):
+            tals = _parse_tals(header.file, record, raw.tobytes())
+            if number == 0:
+                # Timekeeping: the first note of a record is empty, and its onset is that of the record.
+                onsets.append(tals[0][0] if tals and tals[0][1] is None and tals[0][2][0] == "" else None)
+            found += [(onset, duration, text.strip()) for onset, duration, texts in tals for text in texts]
+    zero = onsets[0] or Decimal(0)
+    if zero >= 1 and not header.ordinary:
+        zero = Decimal(0)  # a start time is short of its fraction of a second, no more; this is some note's onset
+    notes = [
+        Annotation(float(onset - zero), float(duration or 0), text)
+        for onset, duration, text in found
+        if text or duration is not None
+    ]
+    shifted = [None if onset is None else onset - zero for onset in onsets]
+    return shifted, tuple(sorted(notes, key=lambda note: note.onset))
+
+
+def _parse_tals(file: str, record: int, raw: bytes) -> list[tuple[Decimal, Decimal | None, list[str]]]:
+    """Time-stamped annotation lists of one record: onset, duration if there is one, and texts."""
+    tals = []
+    for part in filter(None, raw.split(b"\x00")):
+        match = _TAL.fullmatch(part)
+        try:
+            if match is None:
+                raise ValueError("not of the form onset, duration, texts")
+            onset, duration, texts = (None if group is None else group.decode() for group in match.groups())
+        except ValueError as error:
+            raise DataError(f"{file}: annotations of data record {record + 1}: {error}: {part[:40]!r}") from error
+        assert onset is not None
+        tals.append((Decimal(onset), Decimal(duration) if duration else None, (texts or "").split("\x14")))
+    return tals
+
+
+def _stretches(header: _Header, onsets: list[Decimal | None], fs: float) -> list[tuple[int, float]]:
+    """First record and onset in seconds of each unbroken stretch; a gap is more than half a sample at the rate `fs`."""
+    known = [float(onset) for onset in onsets if onset is not None]
+    told = bool(known) and len(known) == header.records
+    if header.continuous is False and not told:
+        raise DataError(f"{header.file}: data records of a discontinuous file must tell their onsets, but some do not")
+    if header.continuous or not told:
+        return [(0, 0.0)]
+    gaps = np.diff(known) - header.duration
+    if (back := np.flatnonzero(gaps < -0.5 / fs)).size:
+        record = int(back[0])
+        raise DataError(
+            f"{header.file}: data record {record + 2} must begin after the one before it ends at "
+            f"{known[record] + header.duration:g} s, but begins at {known[record + 1]:g} s"
+        )
+    return [(0, known[0]), *((int(record), known[record]) for record in np.flatnonzero(gaps > 0.5 / fs) + 1)]
+
+
+def _bounds(header: _Header, stretches: list[tuple[int, float]], fs: float) -> list[int]:
+    """First samples of all stretches at `fs`, and the number of samples in all."""
+    per_record = header.duration * fs
+    if math.isclose(per_record, round(per_record), rel_tol=1e-9):
+        per_record = round(per_record)
+    records = np.diff([*(record for record, _ in stretches), header.records])
+    return [0, *np.cumsum([math.floor(int(count) * per_record) for count in records]).tolist()]

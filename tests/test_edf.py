@@ -1,0 +1,606 @@
+"""Files written with edfio come back digit by digit, and damaged ones are told, never guessed at."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+import tracemalloc
+import warnings
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import edfio
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polyadic.data.readers.edf import read_annotations, read_edf
+from polyadic.data.recordings import Annotation, Recording, Segment, resampled, window_starts
+from polyadic.errors import DataError, PolyadicError
+
+UNICODE = "Schläft – 睡眠"
+NOTES = (
+    Annotation(0.5, 0.0, "lights off"),
+    Annotation(0.75, 0.0, "again"),
+    Annotation(0.75, 2.5, UNICODE),
+    Annotation(4.25, 30.0, "Sleep stage 2"),
+)
+
+
+def edf_signal(digits, fs=40.0, label="A", **settings):
+    settings = {"physical_range": (-500, 500), "digital_range": (-2048, 2047), "physical_dimension": "uV"} | settings
+    return edfio.EdfSignal.from_digital(np.asarray(digits, np.int16), fs, label=label, **settings)
+
+
+def bdf_signal(digits, fs=40.0, label="A", **settings):
+    settings = {"physical_range": (-262144, 262143), "physical_dimension": "uV"} | settings
+    return edfio.BdfSignal.from_digital(np.asarray(digits, np.int32), fs, label=label, **settings)
+
+
+def some_digits(count, seed=0, highest=2047):
+    return np.random.default_rng(seed).integers(-highest - 1, highest + 1, count)
+
+
+def written(path, signals, notes=None, kind=edfio.Edf, **settings):
+    if notes is not None:
+        notes = [edfio.EdfAnnotation(note.onset, note.duration or None, note.text) for note in notes]
+    kind(signals, annotations=notes, data_record_duration=1 if signals else None, **settings).write(path)
+    return path
+
+
+@pytest.fixture
+def plus(tmp_path):
+    """An EDF+C file of some 3 kB: two signals of 40 Hz, eight records of a second, and `NOTES`."""
+    signals = [edf_signal(some_digits(320, seed), label=label) for seed, label in enumerate("AB")]
+    return written(tmp_path / "plus.edf", signals, NOTES)
+
+
+def patched(path, at, new):
+    """The file with some bytes overwritten."""
+    raw = bytearray(path.read_bytes())
+    raw[at : at + len(new)] = new
+    path.write_bytes(raw)
+    return path
+
+
+def exchanged(path, old, new):
+    """The file with one list of annotations in another's place; zeros fill what is over."""
+    end = b"" if old.endswith(b"\x14") else b"\x14"
+    raw = path.read_bytes()
+    assert raw.count(old + end) == 1
+    path.write_bytes(raw.replace(old + end, (new + end).ljust(len(old + end), b"\x00")))
+    return path
+
+
+def field(signals, name, number):
+    """Where the header keeps a field of a signal."""
+    before = {"label": 0, "unit": 96, "bottom": 104, "top": 112, "low": 120, "high": 128, "samples": 216}[name]
+    return 256 + signals * before + number * (16 if name == "label" else 8)
+
+
+def discontinuous(path, onsets):
+    """The file with other onsets of its records, and the header's word that it has gaps."""
+    raw = bytearray(path.read_bytes())
+    width = 3 if raw[0] == 0xFF else 2
+    count = int(raw[252:256])
+    lengths = [width * int(raw[(at := field(count, "samples", i)) : at + 8]) for i in range(count)]
+    raw[196:197] = b"D"
+    for record, onset in enumerate(onsets):
+        start = 256 * (count + 1) + record * sum(lengths) + sum(lengths[:-1])
+        block = bytes(raw[start : start + lengths[-1]])
+        block = f"+{onset}\x14\x14".encode() + block[block.index(b"\x00") :]
+        block = block[: lengths[-1]].ljust(lengths[-1], b"\x00")
+        assert block.endswith(b"\x00")
+        raw[start : start + lengths[-1]] = block
+    path.write_bytes(raw)
+    return path
+
+
+def check(recording):
+    """What every recording that was read must be."""
+    assert isinstance(recording, Recording)
+    assert recording.signal.dtype in (np.int16, np.float32)
+    assert np.isfinite(recording.values).all()
+    assert recording.limits.shape == (len(recording.channels), 2)
+    assert (recording.limits[:, 0] < recording.limits[:, 1]).all()
+    firsts = [segment.first for segment in recording.segments]
+    assert firsts[0] == 0
+    assert firsts == sorted(set(firsts))
+    assert firsts[-1] < recording.signal.shape[1]
+    onsets = [note.onset for note in recording.annotations]
+    assert np.isfinite(onsets).all()
+    assert onsets == sorted(onsets)
+
+
+# What a good file holds
+
+
+def test_digits_of_edf_come_back_as_they_were_written_with_what_makes_them_values(tmp_path):
+    first, second = some_digits(200), some_digits(200, 1)
+    path = written(
+        tmp_path / "night.edf",
+        [
+            edf_signal(first, label="EEG Fpz-Cz"),
+            edf_signal(second, label="Temp", physical_range=(34, 40.2), physical_dimension="degC"),
+        ],
+    )
+    recording = read_edf(path)
+    assert recording.signal.dtype == np.int16
+    assert np.array_equal(recording.signal, [first, second])
+    expected = [signal.data for signal in edfio.read_edf(path).signals]
+    np.testing.assert_allclose(recording.values, expected, rtol=1e-12, atol=1e-12)
+    assert (recording.channels, recording.units) == (("EEG Fpz-Cz", "Temp"), ("uV", "degC"))
+    assert (recording.name, recording.subject, recording.fs) == ("night", "night", 40.0)
+    assert recording.limits.tolist() == [[-2048, 2047]] * 2
+    assert (recording.annotations, recording.segments) == ((), (Segment(0, 0.0),))
+
+
+def test_the_24_bits_of_bdf_come_back_as_values(tmp_path):
+    digits = some_digits(200, highest=2**23 - 1)
+    digits[:2] = -(2**23), 2**23 - 1
+    recording = read_edf(written(tmp_path / "a.bdf", [bdf_signal(digits)], kind=edfio.Bdf))
+    expected = np.array([edfio.read_bdf(tmp_path / "a.bdf").signals[0].data])
+    assert recording.signal.dtype == np.float32
+    np.testing.assert_allclose(recording.signal, expected, rtol=1e-6)
+    assert (recording.scale.tolist(), recording.offset.tolist()) == ([1.0], [0.0])
+    assert recording.limits.tolist() == [[-262144.0, 262143.0]]
+    assert recording.signal[0, :2].tolist() == [-262144.0, 262143.0]
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(
+    digits=st.lists(st.integers(-32768, 32767), min_size=4, max_size=4),
+    ends=st.lists(st.integers(-99999, 99999), min_size=2, max_size=2, unique=True),
+    limits=st.lists(st.integers(-32768, 32767), min_size=2, max_size=2, unique=True),
+)
+def test_values_are_those_of_edfio_and_lead_back_to_the_digits(digits, ends, limits):
+    with TemporaryDirectory() as folder:
+        low, high = sorted(limits)
+        ranges = {"physical_range": (ends[0] / 100, ends[1] / 100), "digital_range": (low, high)}
+        signal = edf_signal(np.clip(digits, low, high), 4.0, **ranges)
+        path = written(Path(folder) / "a.edf", [signal])
+        recording = read_edf(path)
+        assert recording.signal[0].tolist() == np.clip(digits, low, high).tolist()
+        size = max(map(abs, ends)) * 65536 / (high - low)
+        np.testing.assert_allclose(recording.values[0], edfio.read_edf(path).signals[0].data, atol=1e-13 * size)
+        back = (recording.values - recording.offset[:, None]) / recording.scale[:, None]
+        assert np.array_equal(np.round(back), recording.signal)
+
+
+def test_channels_come_in_the_order_asked_for(tmp_path):
+    path = written(tmp_path / "a.edf", [edf_signal([i, i, i, i], 4.0, label) for i, label in enumerate("ABC")])
+    recording = read_edf(path, channels=["C", "A"], name="one", subject="someone")
+    assert (recording.channels, recording.name, recording.subject) == (("C", "A"), "one", "someone")
+    assert recording.signal[:, 0].tolist() == [2, 0]
+
+
+def test_annotations_come_with_durations_and_any_script_and_without_timekeeping(plus):
+    assert read_edf(plus).annotations == NOTES
+    assert read_annotations(plus) == NOTES
+
+
+def test_annotations_count_from_the_first_sample_where_that_comes_a_fraction_of_a_second_late(tmp_path):
+    path = written(tmp_path / "a.edf", [edf_signal(some_digits(320))], NOTES, starttime=datetime.time(1, 2, 3, 250_000))
+    assert b"+0.75\x14lights off" in path.read_bytes()
+    assert read_edf(path).annotations == NOTES
+
+
+def test_several_annotations_of_one_moment_and_empty_ones_with_a_duration_are_kept(plus):
+    exchanged(plus, b"+0.5\x14lights off\x14", b"+0.5\x14on \x14\nit\t\x14")
+    exchanged(plus, b"+4.25\x1530\x14Sleep stage 2\x14", b"+4.25\x1530\x14\x14")
+    expected = (Annotation(0.5, 0.0, "on"), Annotation(0.5, 0.0, "it"), *NOTES[1:3], Annotation(4.25, 30.0, ""))
+    assert read_edf(plus).annotations == expected
+
+
+def test_a_hypnogram_of_annotations_only_is_read(tmp_path):
+    stages = tuple(Annotation(30.0 * i, 30.0, f"Sleep stage {stage}") for i, stage in enumerate("W12R"))
+    path = written(tmp_path / "hypnogram.edf", [], stages)
+    assert read_annotations(path) == stages
+    with pytest.raises(DataError, match=r"hypnogram\.edf: must have signals, but has only annotations"):
+        read_edf(path)
+
+
+@pytest.mark.parametrize("first", [b"+30\x14\x14\x00", b""])
+def test_a_hypnogram_that_begins_late_or_leaves_timekeeping_out_keeps_all_stages_and_their_times(tmp_path, first):
+    stages = (Annotation(30.0, 30.0, "Sleep stage W"), Annotation(60.0, 30.0, "Sleep stage 1"))
+    path = written(tmp_path / "hypnogram.edf", [], stages)
+    exchanged(path, b"+0\x14\x14\x00+30\x1530\x14Sleep stage W", first + b"+30\x1530\x14Stage W")
+    assert read_annotations(path) == (Annotation(30.0, 30.0, "Stage W"), stages[1])
+
+
+def test_annotations_of_bdf_are_read(tmp_path):
+    path = written(tmp_path / "a.bdf", [bdf_signal(some_digits(320))], NOTES, kind=edfio.Bdf)
+    assert read_edf(path).annotations == NOTES
+    assert read_annotations(path) == NOTES
+
+
+def test_identification_that_is_odd_does_not_matter(plus):
+    expected = read_edf(plus)
+    patched(plus, 8, bytes(range(120, 280 - 24)))  # patient and recording
+    patched(plus, 168, b"99.99.99??:\xff\x00.;;")  # date and time
+    patched(plus, 256 + 3 * 16, b"\xe9lectrode\x00")  # transducer
+    patched(plus, field(3, "bottom", 2), b"????????")  # what is said of the annotations' values
+    recording = read_edf(plus)
+    assert np.array_equal(recording.signal, expected.signal)
+    assert recording.annotations == expected.annotations
+
+
+def test_the_micro_sign_in_a_unit_is_read_as_u(plus):
+    patched(plus, field(3, "unit", 0), b"\xb5V")
+    patched(plus, field(3, "unit", 1), b"\xc2\xb5V")
+    assert read_edf(plus).units == ("uV", "uV")
+
+
+def test_a_number_of_records_left_open_is_found_from_the_size(plus):
+    expected = read_edf(plus)
+    recording = read_edf(patched(plus, 236, b"-1      "))
+    assert np.array_equal(recording.signal, expected.signal)
+    assert recording.annotations == expected.annotations
+
+
+@pytest.mark.parametrize("kind", ["edf", "bdf"])
+def test_mne_reads_the_same(tmp_path, kind):
+    mne = pytest.importorskip("mne")
+    make, file, read = {
+        "edf": (edf_signal, edfio.Edf, mne.io.read_raw_edf),
+        "bdf": (bdf_signal, edfio.Bdf, mne.io.read_raw_bdf),
+    }[kind]
+    path = written(tmp_path / f"a.{kind}", [make(some_digits(320, i), label=f"C{i}") for i in range(3)], NOTES, file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        raw = read(path, preload=True, verbose="error")
+        notes = mne.read_annotations(path)
+    recording = read_edf(path)
+    assert (tuple(raw.ch_names), raw.info["sfreq"]) == (recording.channels, recording.fs)
+    np.testing.assert_allclose(recording.values, raw.get_data() * 1e6, rtol=1e-6, atol=1e-6)
+    theirs = zip(notes.onset, notes.duration, notes.description, strict=True)
+    assert sorted(theirs) == sorted(tuple(note) for note in recording.annotations)
+
+
+# Rates
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Three signals of 100, 20 and 1 Hz, for 10 s."""
+    signals = [edf_signal(some_digits(10 * fs, fs), float(fs), f"S{fs}") for fs in (20, 100, 1)]
+    return written(tmp_path / "mixed.edf", signals)
+
+
+def test_mixed_rates_are_an_error_that_lists_them(mixed):
+    with pytest.raises(DataError, match=r"mixed\.edf.*100 Hz.*S20 20 Hz, S100 100 Hz, S1 1 Hz"):
+        read_edf(mixed)
+    assert read_edf(mixed, channels=["S20"]).fs == 20
+    assert read_edf(mixed, channels=["S20"], fs=20).fs == 20
+
+
+@pytest.mark.parametrize("fs", [None, 200])
+def test_hold_repeats_the_digits_of_slow_channels(mixed, fs):
+    recording = read_edf(mixed, fs=fs, resample="hold")
+    target = fs or 100
+    assert (recording.fs, recording.signal.dtype, recording.signal.shape) == (target, np.int16, (3, 10 * target))
+    for row, own in enumerate((20, 100, 1)):
+        expected = some_digits(10 * own, own)
+        assert np.array_equal(recording.signal[row], expected[np.arange(10 * target) * own // target])
+    assert recording.limits.tolist() == [[-2048, 2047]] * 3
+
+
+def test_hold_repeats_the_values_of_bdf(tmp_path):
+    signals = [bdf_signal(some_digits(4 * fs, fs), float(fs), f"S{fs}") for fs in (10, 40)]
+    recording = read_edf(written(tmp_path / "a.bdf", signals, kind=edfio.Bdf), resample="hold")
+    own = read_edf(tmp_path / "a.bdf", channels=["S10"])
+    assert np.array_equal(recording.signal[0], np.repeat(own.signal[0], 4))
+
+
+def test_polyphase_gives_values_at_any_rate(mixed):
+    recording = read_edf(mixed, fs=50, resample="polyphase")
+    assert (recording.fs, recording.signal.dtype, recording.signal.shape) == (50, np.float32, (3, 500))
+    for row, own in enumerate((20, 100, 1)):
+        values = edfio.read_edf(mixed).signals[row].data
+        np.testing.assert_allclose(recording.signal[row], resampled(values, own, 50), rtol=1e-5, atol=1e-4)
+    assert recording.limits.tolist() == [[-500.0, 500.0]] * 3
+    check(recording)
+
+
+def test_polyphase_leaves_channels_of_the_rate_asked_for_as_they_are(mixed):
+    recording = read_edf(mixed, channels=["S100"], resample="polyphase")
+    np.testing.assert_allclose(recording.signal, read_edf(mixed, channels=["S100"]).values, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"fs": 50, "channels": ["S100"]}, r"without resample .* must have 50 Hz, but have S100 100 Hz"),
+        ({"fs": 150, "resample": "hold"}, r"resample='hold' needs whole factors to 150 Hz"),
+        ({"fs": 50, "resample": "hold"}, r"resample='hold' needs whole factors to 50 Hz"),
+        ({"fs": 100 * np.pi, "resample": "polyphase"}, r"fs must be in a ratio of whole numbers"),
+        ({"channels": ["S20", "Nose"]}, r"mixed\.edf.*\['Nose'\].*'S20', 'S100', 'S1'"),
+        ({"channels": "S20"}, r"channels must be a list of names that differ, but is 'S20'"),
+        ({"channels": []}, r"channels must be a list"),
+        ({"channels": [3]}, r"channels must be a list"),
+        ({"channels": ["S20", "S20"]}, r"channels must be a list of names that differ"),
+        ({"fs": 0}, r"fs must be a positive number in Hz, but is 0"),
+        ({"fs": float("nan")}, r"fs must be a positive number"),
+        ({"fs": "fast"}, r"fs must be a positive number"),
+        ({"resample": "linear"}, r"resample must be 'hold', 'polyphase' or None, but is 'linear'"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_file_is_told(mixed, arguments, message):
+    with pytest.raises(PolyadicError, match=message):
+        read_edf(mixed, **arguments)
+
+
+def test_channels_of_one_name_are_not_confused(tmp_path):
+    signals = [edf_signal([i, i, i, i], 4.0, label) for i, label in enumerate("ABB")]
+    path = written(tmp_path / "a.edf", signals)
+    for channels in (None, ["B"], ["A", "B"]):
+        with pytest.raises(DataError, match=r"several are called \['B'\]"):
+            read_edf(path, channels=channels)
+    assert read_edf(path, channels=["A"]).signal.tolist() == [[0, 0, 0, 0]]
+
+
+# Gaps
+
+ONSETS = [0, 1, 2, 10, 11, 20.5, 21.5, 40]
+GAPS = ((0, 0.0), (3, 10.0), (5, 20.5), (7, 40.0))
+
+
+@pytest.mark.parametrize("kind", ["edf", "bdf"])
+def test_a_discontinuous_file_has_a_segment_for_each_unbroken_stretch(tmp_path, kind):
+    make, file = {"edf": (edf_signal, edfio.Edf), "bdf": (bdf_signal, edfio.Bdf)}[kind]
+    notes = (*NOTES, Annotation(20.75, 1.0, "after two gaps"))
+    path = written(tmp_path / f"a.{kind}", [make(some_digits(320))], notes, kind=file)
+    digits = read_edf(path).signal
+    recording = read_edf(discontinuous(path, ONSETS))
+    assert recording.segments == tuple(Segment(40 * record, onset) for record, onset in GAPS)
+    assert np.array_equal(recording.signal, digits)
+    assert recording.annotations == notes
+    assert window_starts(recording, 50).tolist() == [0, 50, 120, 200]
+
+
+def test_onsets_of_a_discontinuous_file_that_starts_between_seconds_count_from_its_first_sample(tmp_path):
+    start = datetime.time(1, 2, 3, 250_000)
+    path = written(tmp_path / "a.edf", [edf_signal(some_digits(320))], NOTES, starttime=start)
+    recording = read_edf(discontinuous(path, [onset + 0.25 for onset in ONSETS]))
+    assert recording.segments == tuple(Segment(40 * record, onset) for record, onset in GAPS)
+    assert recording.annotations == NOTES
+
+
+def test_onsets_less_than_half_a_sample_off_make_no_gap_and_more_make_one(plus):
+    near = [0, 1.012, 2.0, 3, 4, 5, 6, 7]
+    assert len(read_edf(discontinuous(plus, near)).segments) == 1
+    far = [0, 1.013, 2.013, 3.013, 4.013, 5.013, 6.013, 7.013]
+    assert read_edf(discontinuous(plus, far)).segments == (Segment(0, 0.0), Segment(40, 1.013))
+
+
+def test_a_gap_shorter_than_a_sample_of_the_rate_asked_for_still_counts(plus):
+    late = [0, 1, 2, 3, 4.1, 5.1, 6.1, 7.1]
+    recording = read_edf(discontinuous(plus, late), fs=4, resample="polyphase")
+    assert recording.segments == (Segment(0, 0.0), Segment(16, 4.1))
+
+
+def test_gaps_count_even_if_the_header_does_not_say_what_the_file_is(plus):
+    recording = read_edf(patched(discontinuous(plus, ONSETS), 192, b"     "))
+    assert len(recording.segments) == len(GAPS)
+
+
+@pytest.mark.parametrize("resample", ["hold", "polyphase"])
+def test_segments_follow_the_rate(plus, resample):
+    own = read_edf(discontinuous(plus, ONSETS))
+    recording = read_edf(plus, fs=80, resample=resample)
+    assert recording.segments == tuple(Segment(80 * record, onset) for record, onset in GAPS)
+    assert recording.signal.shape == (2, 640)
+    if resample == "polyphase":  # no filter reaches over a gap
+        np.testing.assert_allclose(
+            recording.signal[:, 240:400], resampled(own.values[:, 120:200], 40, 80), rtol=1e-5, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize(
+    ("onsets", "message"),
+    [
+        (
+            [0, 1, 2, 2.5, 4, 5, 6, 7],
+            r"data record 4 must begin after .* ends at 3 s, but begins at 2\.5 s",
+        ),
+        ([0, 1, 2, 3, 1, 5, 6, 7], r"data record 5 must begin after"),
+    ],
+)
+def test_records_that_overlap_or_go_back_are_an_error(plus, onsets, message):
+    with pytest.raises(DataError, match=message):
+        read_edf(discontinuous(plus, onsets))
+
+
+def test_a_discontinuous_file_must_tell_the_onset_of_every_record(plus, tmp_path):
+    raw = plus.read_bytes()
+    with pytest.raises(DataError, match="must tell their onsets"):
+        read_edf(patched(discontinuous(plus, ONSETS), raw.index(b"+3\x14\x14"), b"\x00" * 16))
+    plain = written(tmp_path / "plain.edf", [edf_signal(some_digits(40))])
+    with pytest.raises(DataError, match="must tell their onsets"):
+        read_edf(patched(plain, 192, b"EDF+D"))
+
+
+# Damage
+
+DAMAGE = {
+    "no bytes at all": (lambda raw: b"", "has 0 bytes in all"),
+    "half a header": (lambda raw: raw[:100], "has 100 bytes in all"),
+    "no headers of signals": (lambda raw: raw[:600], "need a header of 1024 bytes, but the file has 600"),
+    "cut short": (lambda raw: raw[:-30], "need a file of"),
+    "cut by a record": (lambda raw: raw[: -(len(raw) - 1024) // 8], "8 data records of"),
+    "bytes after the end": (lambda raw: raw + b"\x00\x01", "need a file of"),
+    "open number, cut short": (lambda raw: put(raw[:-30], 236, b"-1      "), "must end with a whole data record"),
+    "open number, no records": (lambda raw: put(raw[:1024], 236, b"-1      "), "one data record or more, but has 0"),
+    "no records": (lambda raw: put(raw, 236, b"0       "), "one data record or more, but has 0"),
+    "negative records": (lambda raw: put(raw, 236, b"-2      "), "one data record or more"),
+    "huge records": (lambda raw: put(raw, 236, b"99999999"), "99999999 data records"),
+    "another format": (lambda raw: b"RIFF" + raw[4:], "must begin with '0'"),
+    "another version": (lambda raw: b"1" + raw[1:], "must begin with '0'"),
+    "no signals": (lambda raw: put(put(raw, 252, b"0   "), 184, b"256     "), "one signal or more, but says it has 0"),
+    "negative signals": (lambda raw: put(raw, 252, b"-3  "), "one signal or more"),
+    "one signal fewer": (lambda raw: put(raw, 252, b"2   "), "2 signals need a header of 768 bytes, but it says 1024"),
+    "huge signals": (lambda raw: put(put(raw, 252, b"9999"), 184, b"2560000 "), "9999 signals need a header"),
+    "signals not a number": (lambda raw: put(raw, 252, b"1_0 "), "number of signals must be a whole number"),
+    "header's size wrong": (lambda raw: put(raw, 184, b"1280    "), "need a header of 1024 bytes, but it says 1280"),
+    "letters beyond ASCII": (lambda raw: put(raw, 184, b"102\xb2    "), "size of the header must be printable ASCII"),
+    "label beyond ASCII": (lambda raw: put(raw, 256, b"\xe9"), "label of signal 1 must be printable ASCII"),
+    "label of nothing": (lambda raw: put(raw, 256, b"\x00"), "label of signal 1 must be printable ASCII"),
+    "unit beyond ASCII": (lambda raw: put(raw, field(3, "unit", 0), b"\xe9"), "unit of 'A' must be printable"),
+    "no samples": (lambda raw: put(raw, field(3, "samples", 0), b"0       "), "'A' must have one sample or more"),
+    "negative samples": (lambda raw: put(raw, field(3, "samples", 0), b"-40     "), "'A' must have one sample"),
+    "huge samples": (lambda raw: put(raw, field(3, "samples", 0), b"99999999"), "need a file of"),
+    "samples not whole": (lambda raw: put(raw, field(3, "samples", 0), b"40.0    "), "must be a whole number"),
+    "records of no time": (lambda raw: put(raw, 244, b"0       "), "must last more than 0 s, but last 0 s"),
+    "records of negative time": (lambda raw: put(raw, 244, b"-1      "), "must last more than 0 s, but last -1 s"),
+    "records of nan": (lambda raw: put(raw, 244, b"nan     "), "duration of a data record must be a number"),
+    "records of endless time": (lambda raw: put(raw, 244, b"1e999   "), "duration of a data record must be a number"),
+    "records too short": (lambda raw: put(raw, 244, b"1e-308  "), "give no sampling rate"),
+    "neither C nor D": (lambda raw: put(raw, 192, b"EDF+X"), r"continuous \('\+C'\) or discontinuous"),
+    "digits the wrong way": (lambda raw: put(raw, field(3, "low", 0), b"2048    "), "minimum below their maximum"),
+    "digits of one value": (lambda raw: put(raw, field(3, "low", 0), b"2047    "), "minimum below their maximum"),
+    "digits of 17 bits": (lambda raw: put(raw, field(3, "high", 1), b"32768   "), "within -32768 … 32767"),
+    "digits not whole": (
+        lambda raw: put(raw, field(3, "high", 1), b"2e3     "),
+        "digital maximum of 'B' must",
+    ),
+    "values of one value": (lambda raw: put(raw, field(3, "bottom", 1), b"500     "), "'B' must have a range"),
+    "values with a comma": (
+        lambda raw: put(raw, field(3, "top", 0), b"500,5   "),
+        "physical maximum of 'A' must",
+    ),
+    "values too large": (lambda raw: put(raw, field(3, "top", 0), b"1e300   "), "'A' must have a range"),
+    "values beyond numbers": (lambda raw: put(raw, field(3, "top", 0), b"inf     "), "physical maximum of 'A'"),
+    "onset not a number": (lambda raw: put(raw, raw.index(b"+3\x14"), b"+x"), "annotations of data record 4"),
+    "onset without a sign": (lambda raw: put(raw, raw.index(b"+3\x14"), b"33"), "not of the form onset"),
+    "annotation without an end": (lambda raw: raw.replace(b"off\x14", b"off "), "annotations of data record 1"),
+    "annotation not of Unicode": (lambda raw: raw.replace(b"lights", b"l\xffghts"), "can't decode byte 0xff"),
+}
+
+
+def put(raw, at, new):
+    return raw[:at] + new + raw[at + len(new) :]
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_file_is_an_error_that_names_it_and_says_what_was_expected(plus, kind):
+    change, message = DAMAGE[kind]
+    plus.write_bytes(change(plus.read_bytes()))
+    with pytest.raises(DataError, match=message) as caught:
+        read_edf(plus)
+    assert str(caught.value).startswith("plus.edf: ")
+    assert str(plus.parent) not in str(caught.value)
+
+
+def test_a_damaged_channel_does_not_keep_the_others_from_being_read(plus):
+    patched(plus, field(3, "low", 0), b"junk")
+    assert read_edf(plus, channels=["B"]).channels == ("B",)
+    with pytest.raises(DataError, match="digital minimum of 'A'"):
+        read_edf(plus, channels=["B", "A"])
+
+
+def test_files_that_are_not_there_or_hold_no_annotations_are_told(tmp_path):
+    for read in (read_edf, read_annotations):
+        with pytest.raises(DataError, match=r"none\.edf: cannot be opened: No such file"):
+            read(tmp_path / "none.edf")
+    plain = written(tmp_path / "plain.edf", [edf_signal(some_digits(40))])
+    with pytest.raises(DataError, match=r"plain\.edf: must have a signal of annotations, but has none"):
+        read_annotations(plain)
+
+
+def test_a_header_of_huge_numbers_takes_no_memory(plus):
+    whole = plus.read_bytes()
+    tracemalloc.start()
+    for at, new in ((236, b"99999999"), (field(3, "samples", 0), b"99999999"), (252, b"9999"), (184, b"99999999")):
+        plus.write_bytes(put(whole, at, new))
+        with pytest.raises(DataError):
+            read_edf(plus)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**20
+
+
+@pytest.mark.parametrize("resample", ["hold", "polyphase"])
+def test_a_damaged_duration_of_records_does_not_blow_up_a_rate_asked_for(plus, resample):
+    patched(plus, 244, b"4000000 ")
+    with pytest.raises(DataError, match=r"all rates must be 0\.004 Hz or more, but are A 1e-05 Hz, B 1e-05 Hz"):
+        read_edf(plus, fs=40, resample=resample)
+
+
+@pytest.mark.parametrize("open_number", [False, True])
+def test_a_file_cut_anywhere_is_an_error(plus, open_number):
+    whole = plus.read_bytes()
+    record = (len(whole) - 1024) // 8
+    for size in range(0, len(whole), 50):
+        plus.write_bytes(put(whole, 236, b"-1      ")[:size] if open_number else whole[:size])
+        if open_number and size > 1024 and (size - 1024) % record == 0:
+            assert read_edf(plus).signal.shape[1] == (size - 1024) // record * 40
+            continue
+        with pytest.raises(DataError, match=r"^plus\.edf: "):
+            read_edf(plus)
+
+
+def test_500_files_with_flipped_bytes_are_either_read_or_told(plus):
+    random = np.random.default_rng(20)
+    whole = np.frombuffer(plus.read_bytes(), np.uint8)
+    counts = {"read": 0, "error": 0}
+    for _ in range(500):
+        raw = whole.copy()
+        for _ in range(random.integers(1, 5)):
+            at = random.integers(1024) if random.random() < 0.7 else random.integers(len(raw))
+            raw[at] ^= random.integers(1, 256)
+        plus.write_bytes(raw.tobytes())
+        try:
+            recording = read_edf(plus)
+        except DataError:
+            counts["error"] += 1
+        else:
+            check(recording)
+            counts["read"] += 1
+    assert min(counts.values()) > 100, counts
+
+
+def test_flipped_bytes_of_signals_change_their_own_samples_and_nothing_else(plus):
+    random = np.random.default_rng(21)
+    whole = np.frombuffer(plus.read_bytes(), np.uint8)
+    expected = read_edf(plus)
+    record = (len(whole) - 1024) // 8
+    for _ in range(100):
+        raw, touched = whole.copy(), np.zeros((2, 320), bool)
+        for _ in range(random.integers(1, 5)):
+            row, sample = random.integers(2), random.integers(320)
+            if touched[row, sample]:
+                continue
+            touched[row, sample] = True
+            at = 1024 + sample // 40 * record + row * 80 + sample % 40 * 2
+            raw[at + random.integers(2)] ^= random.integers(1, 256)
+        plus.write_bytes(raw.tobytes())
+        recording = read_edf(plus)
+        assert np.array_equal(recording.signal != expected.signal, touched)
+        assert recording.annotations == expected.annotations
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, UnicodeError, ZeroDivisionError, OverflowError, IndexError])
+def test_whatever_edfio_raises_is_told_as_damage(plus, monkeypatch, error):
+    def fails(path):
+        raise error("broken")
+
+    monkeypatch.setattr(edfio, "read_edf", fails)
+    with pytest.raises(DataError, match=r"plus\.edf: edfio cannot read the signals: .*broken"):
+        read_edf(plus)
+
+
+# edfio as something that may be absent
+
+
+def test_without_edfio_the_error_says_how_to_get_it(plus, monkeypatch):
+    monkeypatch.setitem(sys.modules, "edfio", None)
+    with pytest.raises(PolyadicError, match=r"pip install polyadic\[edf\]"):
+        read_edf(plus)
+    assert read_annotations(plus) == NOTES
+
+
+def test_the_reader_can_be_imported_without_edfio():
+    code = "import sys, polyadic.data.readers.edf; sys.exit('edfio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
