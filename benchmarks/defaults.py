@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 
 from polyadic import ATD, GRSALS, SALS, spectral
-from polyadic.data.splits import split_labelled
 from polyadic.evaluate import PROBES, probe_accuracy
 from polyadic.experiments.provenance import provenance
 from polyadic.presets import preset
@@ -58,7 +58,8 @@ def fit(settings: dict, X: torch.Tensor, fold: int) -> ATD | SALS | GRSALS:
 
 def judge(job: tuple) -> float:
     kind, protocol, seed, Z, y, subject = job
-    train, test = split_labelled(len(y), subject, protocol, seed)
+    splitter = ShuffleSplit if protocol == "paper" else GroupShuffleSplit
+    train, test = next(splitter(1, test_size=0.5, random_state=seed).split(Z, y, subject))
     return 100 * probe_accuracy(kind, Z[train], y[train], Z[test], y[test])
 
 

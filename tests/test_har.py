@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from polyadic import ATD, SALS
-from polyadic.data import split_labelled
+from polyadic.data import split
+from polyadic.data.opening import open_windows
 from polyadic.evaluate import probe_accuracy
 from polyadic.presets import preset
 from polyadic.spectral import STFT
@@ -17,22 +18,21 @@ def har(data_folder):
     path = data_folder / "har.npz"
     if not path.exists():
         pytest.skip("POLYADIC_DATA has no har.npz")
-    with np.load(path) as file:
-        return {key: file[key] for key in file.files}
+    return open_windows(path)
 
 
 def accuracy(model, har, protocol):
-    Z = model.transform(har["X_test"])
-    train, test = split_labelled(len(Z), har["subject_test"], protocol, 0)
-    y = har["y_test"]
-    return probe_accuracy("standardised", Z[train], y[train], Z[test], y[test])
+    _, train, test = split(har, protocol)
+    return probe_accuracy("standardised", model.transform(train), train.label, model.transform(test), test.label)
 
 
 @pytest.fixture(scope="module")
 def model(har):
     settings = preset("har")
     frames = STFT(settings.tensorize.n_fft, settings.tensorize.hop)
-    return ATD(32, tensorize=frames, augment=settings.augment, learning_rate=0.2, max_sweeps=3).fit(har["X_train"][::3])
+    return ATD(32, tensorize=frames, augment=settings.augment, learning_rate=0.2, max_sweeps=3).fit(
+        har.select(part="train")[::3]
+    )
 
 
 def test_a_short_fit_on_har_already_tells_activities_apart(model, har):
@@ -49,7 +49,7 @@ def test_the_loss_on_har_falls_and_every_term_is_there(model):
 
 
 def test_the_log_floor_follows_the_unit_of_the_recordings(har):
-    X = har["X_train"][:256]
+    X = har.X[:256]
     frames = STFT(64, 8)
     volts, microvolts = (SALS(4, tensorize=frames, max_sweeps=2).fit(scale * X) for scale in (1e-6, 1.0))
     shift = np.log(1e-6)

@@ -13,10 +13,12 @@ from typer.testing import CliRunner
 
 from polyadic import load
 from polyadic.cli import app
-from polyadic.data import synthetic
+from polyadic.data import Windows, synthetic
+from polyadic.data.opening import open_windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES, probe_accuracy
-from polyadic.experiments.compare import Recordings, compare, methods, read_npz, split, summarise
+from polyadic.experiments.compare import compare, parted, summarise
+from polyadic.experiments.configure import methods
 from polyadic.presets import preset
 
 METHODS = ["ATD", "ATD_ss-", "GR-SALS", "SALS"]
@@ -36,7 +38,7 @@ def polyadic(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPr
 def arrays(tmp_path):
     signals = synthetic(300)
     path = tmp_path / "windows.npz"
-    np.savez(path, X=signals.X, y=signals.y, subject=signals.subject, fs=signals.fs)
+    np.savez(path, X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
     return path
 
 
@@ -89,7 +91,7 @@ def test_windows_without_labels_get_models_and_no_accuracy(tmp_path):
 
 def test_windows_without_people_are_drawn_at_random_and_the_table_says_so(tmp_path):
     signals = synthetic(120)
-    np.savez(tmp_path / "xy.npz", X=signals.X, y=signals.y)
+    np.savez(tmp_path / "xy.npz", X=signals.X, y=signals.label)
     result = run("--data", str(tmp_path / "xy.npz"), "--out", str(tmp_path / "out"), *QUICK)
     assert "protocol paper: windows drawn at random" in result.stdout
 
@@ -114,7 +116,7 @@ def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path)
         (("--preset", "har"), "--preset is for recordings"),
         (("--defaults",), "--defaults goes with --preset"),
         (("--data", "missing.npz"), "does not exist"),
-        (("--data", "damaged.npz"), "damaged.npz cannot be read as a .npz file"),
+        (("--data", "damaged.npz"), "damaged.npz cannot be read"),
         (("--data", "other.npz"), "must hold X, or X_train and X_test, but holds Q"),
         (("--data", "short.npz"), r"y must have shape \(6,\), one a window, but has \(5,\)"),
         (("--data", "good.npz", "--protocol", "person"), "--protocol must be subject, paper or both, but is 'person'"),
@@ -170,20 +172,21 @@ def test_a_file_with_a_split_of_its_own_keeps_it(tmp_path):
     np.savez(
         path, X_train=np.zeros((8, 2, 16)), X_test=np.ones((6, 2, 16)), y_test=np.arange(6), subject_test=np.arange(6)
     )
-    recordings = read_npz(path)
-    parts = split(recordings, "subject", 0)
+    windows = open_windows(path)
+    parts = parted(windows, "subject", 0)
     assert np.array_equal(parts.unlabelled, np.arange(8))
     assert sorted([*parts.train, *parts.test]) == list(range(8, 14))
-    assert sorted(recordings.y[8:]) == list(range(6))
+    assert sorted(windows.label[8:]) == list(range(6))
 
 
 def test_one_fit_serves_both_protocols_where_the_data_has_an_unlabelled_part():
     signals = synthetic(200)
-    recordings = Recordings("s", signals.X, signals.y, signals.subject, np.arange(200) < 100, signals.fs)
+    part = np.where(signals.subject.astype(int) < 15, "train", "test")
+    windows = Windows(signals.X, signals.fs, subject=signals.subject, label=signals.label, part=part)
     fitted = []
     p = methods(preset("har").tensorize, preset("har").augment.steps[0], {"rank": 2, "max_sweeps": 1})
     rows = compare(
-        recordings, {"SALS": p["SALS"]}, ["paper", "subject"], [0, 1], on_fit=lambda *call: fitted.append(call[:2])
+        windows, {"SALS": p["SALS"]}, ["paper", "subject"], [0, 1], on_fit=lambda *call: fitted.append(call[:2])
     )
     assert fitted == [("SALS", 0), ("SALS", 1)]
     assert [(row["seed"], row["protocol"]) for row in rows] == [(s, p) for s in (0, 1) for p in ("paper", "subject")]
@@ -252,7 +255,7 @@ def test_only_the_standardised_probe_is_blind_to_scale():
 
 def test_training_labels_of_one_class_are_refused():
     signals = synthetic(100)
-    recordings = Recordings("s", signals.X, np.zeros(100, int), signals.subject)
+    windows = Windows(signals.X, subject=signals.subject, label=np.zeros(100, int))
     estimators = methods(preset("har").tensorize, preset("har").augment.steps[0], {"rank": 2, "max_sweeps": 1})
     with pytest.raises(PolyadicError, match="at least two classes"):
-        compare(recordings, {"SALS": estimators["SALS"]}, ["subject"], [0])
+        compare(windows, {"SALS": estimators["SALS"]}, ["subject"], [0])

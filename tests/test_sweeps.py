@@ -4,7 +4,7 @@ and what is settled at the end. What one step does is the business of `test_als`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -26,7 +26,7 @@ from test_als import (
     ridge_on_unfolding,
 )
 
-from polyadic import ATD, SALS, als
+from polyadic import ATD, SALS, als, draws
 from polyadic.algebra import gram, project, reconstruct
 from polyadic.als import TERMS, Objective, Settings, State, Statistics
 from polyadic.errors import PolyadicError
@@ -56,7 +56,14 @@ class Recorded:
         batch = self.T[ids]
         return batch if self.view is None else torch.cat([batch, self.view(batch, sweep)])
 
-    def batches(self, sweep: int) -> list[list[int]]:
+    def order(self, seed: int, sweep: int) -> torch.Tensor:
+        return draws.permutation(self.n_windows, seed, sweep)
+
+    def batches(self, parts: Sequence[torch.Tensor], sweep: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for ids in parts:
+            yield ids, self.views(ids, sweep)
+
+    def seen(self, sweep: int) -> list[list[int]]:
         return [ids for ids, of in self.asked if of == sweep]
 
 
@@ -213,7 +220,7 @@ def test_a_mini_batch_sweep_visits_every_window_once_and_drops_no_short_batch(co
     history = als.fit(source, state, Objective(0.1, beta=0.2), MINI)
     assert len(history["loss"]) == 4
     for sweep in range(4):
-        batches = source.batches(sweep)
+        batches = source.seen(sweep)
         assert [len(ids) for ids in batches] == sizes
         assert sorted(chain(*batches)) == list(range(count))
     assert all(torch.isfinite(factor).all() for factor in state.factors)
@@ -225,7 +232,7 @@ def test_every_sweep_and_every_seed_shuffles_anew():
     for seed in (0, 1):
         source = Recorded(windows(40))
         als.fit(source, State(bases((4, 3, 2), 3)), Objective(0.1), replace(MINI, seed=seed))
-        orders += [tuple(chain(*source.batches(sweep))) for sweep in range(4)]
+        orders += [tuple(chain(*source.seen(sweep))) for sweep in range(4)]
     assert len(set(orders)) == 8
     assert tuple(range(40)) not in orders
 
@@ -241,7 +248,7 @@ def test_a_mini_batch_fit_is_its_steps_one_after_another_arranged_by_the_energy_
     for sweep in range(4):
         before = sum(float(f.square().sum()) for f in steps.factors)
         total, steps.energy = torch.zeros(5, dtype=torch.float64), None
-        for batch in source.batches(sweep):
+        for batch in source.seen(sweep):
             ids = torch.tensor(batch)
             T = source.T[ids] if view is None else torch.cat([source.T[ids], view(source.T[ids], sweep)])
             total += als.step(T, steps, objective, source.n_views, solver, 0.3, ids)

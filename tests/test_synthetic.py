@@ -12,13 +12,13 @@ from polyadic.errors import PolyadicError
 def test_the_same_seed_gives_the_same_signals_and_another_seed_others():
     first, again, other = synthetic(50), synthetic(50), synthetic(50, seed=1)
     assert np.array_equal(first.X, again.X)
-    assert np.array_equal(first.y, again.y)
+    assert np.array_equal(first.label, again.label)
     assert not np.array_equal(first.X, other.X)
 
 
 def test_classes_and_people_are_balanced():
     signals = synthetic(600, n_classes=3)
-    assert np.bincount(signals.y).tolist() == [200, 200, 200]
+    assert np.bincount(signals.label).tolist() == [200, 200, 200]
     assert np.bincount(signals.subject).tolist() == [20] * 30
 
 
@@ -38,7 +38,7 @@ def test_nuisance_lies_outside_the_band_of_the_classes_and_noise_everywhere():
 def test_the_class_decides_how_strong_its_own_components_are():
     signals = synthetic(400, nuisance=0.0, noise=0.0, n_classes=2)
     power = (np.abs(np.fft.rfft(signals.X)) ** 2).mean(axis=1)
-    per_class = np.stack([np.log(power[signals.y == label]).mean(axis=0) for label in (0, 1)])
+    per_class = np.stack([np.log(power[signals.label == label]).mean(axis=0) for label in (0, 1)])
     assert np.abs(per_class[0] - per_class[1]).max() > 1
 
 

@@ -115,6 +115,14 @@ class Source(Protocol):
     @property
     def n_views(self) -> int: ...
 
+    def order(self, seed: int, sweep: int) -> Tensor:
+        """The order in which a sweep visits the windows: (N,)."""
+        ...
+
+    def batches(self, parts: Sequence[Tensor], sweep: int) -> Iterable[tuple[Tensor, Tensor]]:
+        """Each of the parts, window ids (b,), with what `views` gives for it."""
+        ...
+
     def views(self, ids: Tensor, sweep: int) -> Tensor:
         """Windows `ids` and, if `n_views` is 2, their augmentations: (n_views · b, I, J, …)."""
         ...
@@ -362,9 +370,9 @@ def step(
 def _mini_batch_sweep(source: Source, state: State, objective: Objective, settings: Settings, sweep: int) -> Tensor:
     """Algorithm 2: the shuffled batches of one sweep, the last one short if it must be."""
     total = torch.zeros(len(TERMS), dtype=torch.float64, device=state.factors[0].device)
-    order = draws.permutation(source.n_windows, settings.seed, sweep)
-    for number, ids in enumerate(torch.split(order, settings.batch_size or len(order))):
-        T = source.views(ids, sweep)
+    order = source.order(settings.seed, sweep)
+    parts = torch.split(order, settings.batch_size or len(order))
+    for number, (ids, T) in enumerate(source.batches(parts, sweep)):
         total += step(
             T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch=number == 0
         )
@@ -384,8 +392,10 @@ class _Chunks(Iterable[tuple[Tensor, Tensor]]):
         self.kept: Tensor | None = None
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for ids in self.parts:
-            T = self.source.views(ids, 0) if self.kept is None else self.kept
+        if self.kept is not None:
+            yield self.parts[0], self.kept
+            return
+        for ids, T in self.source.batches(self.parts, 0):
             if len(self.parts) == 1:
                 self.kept = T
             yield ids, T

@@ -6,7 +6,7 @@ The classes hold parameters and check input; the work is done by `als`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -21,9 +21,10 @@ from torch import Tensor
 from polyadic import als, persist
 from polyadic.algebra import gram, project, reconstruct, squared_error
 from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.files import write_rows
 from polyadic.inputs import Samples, check_integer, check_number, choose_device
 from polyadic.progress import sweep_bar
-from polyadic.sources import Augment, Graph, Transform, WindowSource, check_modes, tensors
+from polyadic.sources import Augment, Graph, Transform, WindowSource, check_modes, read_ahead, tensors
 from polyadic.spectral import STFT
 
 __all__ = ["ATD", "GRSALS", "SALS", "load"]
@@ -83,7 +84,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
         Parameters
         ----------
-        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; numpy, torch or a memory map
+        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; numpy, torch, a memory map, `Windows` or a
+            `WindowStore`. What lies on a disk is read batch by batch, in memory that does not grow with it
         y : ignored
 
         Returns
@@ -97,6 +99,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             with bar as on_sweep:
                 self.history_ = als.fit(source, state, objective, settings, on_sweep)
             self.n_sweeps_ = len(self.history_["loss"])
+            self.waited_, self.split_ = source.waited, str(getattr(X, "split", ""))
             self._n_seen = len(source.samples)
             self._keep(state)
         return self
@@ -117,7 +120,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             new = not hasattr(self, "factors_")
             source, objective, settings = self._begin(X, reset=new)
             if new:
-                self._n_seen, self.n_sweeps_ = 0, 0
+                self._n_seen, self.n_sweeps_, self.split_ = 0, 0, ""
                 self._memory: als.Statistics | None = None
                 self.history_ = {name: [] for name in ("loss", *als.TERMS, "seconds")}
                 factors = self._initial_factors(source)
@@ -207,20 +210,34 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     # -------------------------------------------------------------- features
 
-    def transform(self, X: Any) -> Any:
+    def transform(
+        self,
+        X: Any,
+        *,
+        out: str | os.PathLike[str] | None = None,
+        on_rows: Callable[[int], None] | None = None,
+    ) -> Any:
         """Features of new samples in closed form, Eqn. feature_extractor.
 
         Parameters
         ----------
-        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`
+        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `fit` takes
+        out : a `.npy` file to write the features to batch by batch; it is there whole or not at all
+        on_rows : called with the number of samples done after each batch
 
         Returns
         -------
-        (N, rank), the same kind of array as X
+        (N, rank), the same kind of array as X, or the memory map of `out`
         """
         check_is_fitted(self)
         samples = self._samples(X, reset=False)
-        return samples.like_input(torch.cat([Z for _, Z, _, _ in self._batches(samples)]))
+        features = _counted((Z for _, Z, _, _ in self._batches(samples)), on_rows)
+        if out is None:
+            return samples.like_input(torch.cat(list(features)))
+        shape = (len(samples), self._n_features_out)
+        dtype = np.dtype(np.float64 if samples.dtype == torch.float64 else np.float32)
+        write_rows(out, shape, dtype, (Z.cpu().numpy() for Z in features))
+        return np.load(out, mmap_mode="r")
 
     def inverse_transform(self, Z: Any) -> Any:
         """The tensors that features stand for (the STFT is not undone).
@@ -264,8 +281,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         closed_form = als.Objective(alpha=float(self.alpha))
         size = int(np.prod([factor.shape[0] for factor in factors])) * samples.dtype.itemsize
         rows = max(1, _TRANSFORM_BYTES // size)
-        for start in range(0, len(samples), rows):
-            T = tensors(self.tensorize_, samples.take(slice(start, start + rows), device, samples.dtype))
+        for ids, batch, _ in read_ahead(samples, torch.split(torch.arange(len(samples)), rows)):
+            T = tensors(self.tensorize_, samples.checked(batch, ids, device, samples.dtype))
             check_modes(T, factors)
             M = project(T, factors)
             yield T, als.solve_coefficients(M, G, closed_form), M, G
@@ -327,6 +344,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "feature_names": [str(name) for name in getattr(self, "feature_names_in_", [])],
             "seed": int(self.seed_),
             "n_seen": int(self._n_seen),
+            "split": self.split_,
             "history": self.history_,
         }
         persist.write(path, arrays, header)
@@ -361,6 +379,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.history_ = {str(name): [float(value) for value in values] for name, values in header["history"].items()}
         self.n_sweeps_ = len(self.history_["loss"])
         self.seed_, self._n_seen = int(header["seed"]), int(header["n_seen"])
+        self.split_ = str(header.get("split", ""))
         self.n_features_in_, self._n_features_out = self._sample_shape[0], self.rank
         columns = header["feature_names"]
         if not isinstance(columns, list) or len(columns) not in (0, self.n_features_in_):
@@ -378,6 +397,15 @@ def _seed(random_state: Any) -> int:
         raise PolyadicError(
             f"random_state must be an integer, a numpy RandomState or None, but is {random_state!r}"
         ) from error
+
+
+def _counted(parts: Iterator[Tensor], on_rows: Callable[[int], None] | None) -> Iterator[Tensor]:
+    done = 0
+    for part in parts:
+        yield part
+        done += len(part)
+        if on_rows is not None:
+            on_rows(done)
 
 
 def _moved(memory: als.Statistics | None, device: torch.device, dtype: torch.dtype) -> als.Statistics | None:
@@ -411,6 +439,8 @@ class SALS(_CPFeatures):
     history_ : `loss`, its terms and `seconds`, one number for each sweep
     n_sweeps_, n_parameters_, seed_ : numbers
     tensorize_ : `tensorize` with what it learned from the data's scale
+    split_ : hash and part of the split that X was of, or ""
+    waited_ : seconds in which the fit waited for a disk
 
     Examples
     --------
@@ -450,6 +480,8 @@ class ATD(_CPFeatures):
     history_ : `loss`, its terms and `seconds`, one number for each sweep
     n_sweeps_, n_parameters_, seed_ : numbers
     tensorize_ : `tensorize` with what it learned from the data's scale
+    split_ : hash and part of the split that X was of, or ""
+    waited_ : seconds in which the fit waited for a disk
 
     Examples
     --------

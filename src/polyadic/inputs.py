@@ -1,9 +1,9 @@
-"""What users hand in, as torch batches: numpy arrays, memory maps, torch tensors, lists and data frames, checked."""
+"""What users hand in, as torch batches: arrays, memory maps, stores, torch tensors, lists and data frames, checked."""
 
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,7 +12,30 @@ from torch import Tensor
 
 from polyadic.errors import PolyadicError
 
-__all__ = ["Samples", "check_integer", "check_number", "choose_device"]
+__all__ = ["Raw", "Readable", "Samples", "check_integer", "check_number", "choose_device"]
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """Samples that are read when they are wanted, as those of a store."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        """Some samples: (n, …)."""
+        ...
+
+
+class Raw(NamedTuple):
+    """Samples as they are stored: value = digit · scale + offset, or the values themselves without a scale."""
+
+    digits: Tensor
+    scale: Tensor | None = None
+    offset: Tensor | None = None
 
 
 class Samples:
@@ -26,7 +49,7 @@ class Samples:
 
     def __init__(self, X: Any, name: str = "X") -> None:
         self.name = name
-        self.data: np.ndarray | Tensor = X.detach() if isinstance(X, Tensor) else _as_array(X, name)
+        self.data: np.ndarray | Tensor | Readable = X.detach() if isinstance(X, Tensor) else _as_array(X, name)
         if isinstance(self.data, Tensor) and self.data.layout != torch.strided:
             raise TypeError(f"{name} must be a dense tensor, but has layout {self.data.layout}. Use '.to_dense()'.")
         if isinstance(self.data, Tensor) and self.data.dtype in (torch.uint16, torch.uint32, torch.uint64):
@@ -58,24 +81,32 @@ class Samples:
             return torch.float64 if self.data.dtype == torch.float64 else torch.float32
         return torch.float64 if self.data.dtype.newbyteorder("=") == np.float64 else torch.float32
 
-    def take(self, ids: Tensor | slice, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Some samples as a floating-point batch, checked to be finite.
+    @property
+    def on_disk(self) -> bool:
+        """Whether samples are read from files, so that it pays to read ahead."""
+        return bool(getattr(self.data, "on_disk", isinstance(self.data, np.memmap)))
+
+    def read(self, ids: Tensor | slice) -> Raw:
+        """Some samples as they are stored: (b, …). Runs no torch kernel, so that it may run beside those that do.
 
         Parameters
         ----------
         ids : (b,), or a slice
-
-        Returns
-        -------
-        (b, …)
         """
         if isinstance(self.data, Tensor):
-            batch = self.data[ids if isinstance(ids, slice) else ids.to(self.data.device)]
-        else:
-            part = self.data[ids if isinstance(ids, slice) else ids.numpy()]
-            # What torch can hold: the machine's byte order, positive strides, memory that may be written to.
-            batch = torch.from_numpy(np.require(part, part.dtype.newbyteorder("="), ["C", "W"]))
-        batch = batch.to(device, dtype)
+            return Raw(self.data[ids if isinstance(ids, slice) else ids.to(self.data.device)])
+        if isinstance(self.data, np.ndarray):
+            return Raw(_tensor(self.data[ids if isinstance(ids, slice) else ids.numpy()]))
+        rows = np.arange(len(self))[ids] if isinstance(ids, slice) else ids.numpy()
+        raw = getattr(self.data, "raw", None)
+        parts = (self.data.read(rows),) if raw is None else raw(rows)
+        return Raw(*(None if part is None else _tensor(part) for part in parts))  # type: ignore[arg-type]
+
+    def checked(self, raw: Raw, ids: Tensor | slice, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Samples that were read, as a floating-point batch on the device, checked to be finite: (b, …)."""
+        batch = raw.digits.to(device).to(dtype)
+        if raw.scale is not None and raw.offset is not None:
+            batch = torch.addcmul(raw.offset.to(device, dtype), batch, raw.scale.to(device, dtype))
         if not bool(torch.isfinite(batch).all()):
             finite = torch.isfinite(batch.flatten(1)).all(dim=1)
             row = int((~finite).nonzero()[0, 0])
@@ -87,6 +118,10 @@ class Samples:
             )
         return batch
 
+    def take(self, ids: Tensor | slice, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Some samples as a floating-point batch, checked to be finite: (b, …)."""
+        return self.checked(self.read(ids), ids, device, dtype)
+
     def like_input(self, result: Tensor) -> Any:
         """A result as the kind of array that came in: torch stays torch on its device, all else becomes numpy."""
         if isinstance(self.data, Tensor):
@@ -94,7 +129,14 @@ class Samples:
         return result.cpu().numpy()
 
 
-def _as_array(X: Any, name: str) -> np.ndarray:
+def _tensor(array: np.ndarray) -> Tensor:
+    """What torch can hold: the machine's byte order, positive strides, memory that may be written to."""
+    return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
+
+
+def _as_array(X: Any, name: str) -> np.ndarray | Readable:
+    if isinstance(X, Readable):
+        return X
     if sparse.issparse(X):
         raise TypeError(f"Sparse data was passed for {name}, but dense data is required. Use '.toarray()' to convert.")
     try:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +14,9 @@ from safetensors.numpy import save as to_bytes
 
 from polyadic import augment, spectral
 from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.files import write_atomically
 
-__all__ = ["SCHEMA", "decode", "encode", "read", "write", "write_atomically"]
+__all__ = ["SCHEMA", "decode", "encode", "read", "write"]
 
 SCHEMA = 1
 """Version of the header's layout. Readers refuse a newer one."""
@@ -91,24 +90,6 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], header
     text = json.dumps({"schema": SCHEMA, **header}, allow_nan=True)
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     write_atomically(path, to_bytes(contiguous, metadata={_KEY: text}))
-
-
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
-    target = Path(path)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["sweep_bar"]
+__all__ = ["file_bar", "sweep_bar"]
 
 _LABELS = {
     "fit": "fit",
@@ -86,3 +87,44 @@ def sweep_bar(title: str, max_sweeps: int) -> Iterator[Callable[[dict[str, list[
 
         yield update
         say()
+
+
+@contextmanager
+def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, int, int, int], None]]:
+    """A bar on standard error that moves with every file: files, windows, MB/s, time left; none without a terminal.
+
+    Yields
+    ------
+    a function to be called with the file's name, files done, files in all, windows so far, bytes so far
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[said]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    hidden = hidden or not console.is_terminal
+    with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
+        task = progress.add_task(title, total=None, said="")
+        begun = time.perf_counter()
+
+        def update(name: str, done: int, total: int, windows: int, size: int) -> None:
+            speed = size / 1e6 / max(time.perf_counter() - begun, 1e-9)
+            counted = f"{windows:,} windows, " if windows else ""
+            progress.update(task, completed=done, total=total, said=f"{counted}{speed:,.0f} MB/s, {name}")
+
+        yield update

@@ -5,7 +5,9 @@ What functions of the user's give back is checked here, so that errors name the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +17,14 @@ from scipy import sparse
 from torch import Tensor
 
 from polyadic.augment import Augmentation
-from polyadic.draws import integer_seed
+from polyadic.draws import integer_seed, permutation
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples
+from polyadic.inputs import Raw, Samples
 from polyadic.spectral import STFT
 
-__all__ = ["Augment", "Graph", "Transform", "WindowSource", "check_modes", "tensors"]
+__all__ = ["Augment", "Graph", "Transform", "WindowSource", "check_modes", "read_ahead", "tensors"]
+
+_AHEAD = 3
 
 Transform = Callable[[Tensor], Tensor]
 Augment = Augmentation | Transform
@@ -37,6 +41,7 @@ class WindowSource:
     device: torch.device
     dtype: torch.dtype
     first_id: int = 0
+    waited: float = 0.0
 
     @property
     def n_windows(self) -> int:
@@ -46,9 +51,26 @@ class WindowSource:
     def n_views(self) -> int:
         return 1 if self.augment is None else 2
 
+    def order(self, seed: int, sweep: int) -> Tensor:
+        """The order in which a sweep visits the windows: (N,)."""
+        wanted = getattr(self.samples.data, "order", None)
+        order = None if wanted is None else wanted(seed, sweep)
+        return permutation(self.n_windows, seed, sweep) if order is None else torch.as_tensor(order)
+
+    def batches(self, parts: Sequence[Tensor], sweep: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The windows and views of each part in turn; what lies on a disk is read while the last part is worked on.
+
+        `waited` counts the seconds in which nothing could be done but wait for the disk.
+        """
+        for ids, batch, waited in read_ahead(self.samples, parts):
+            self.waited += waited
+            yield ids, self._views(self.samples.checked(batch, ids, self.device, self.dtype), ids, sweep)
+
     def views(self, ids: Tensor, sweep: int) -> Tensor:
         """Windows `ids` and, where there is an augmentation, their augmented views: (n_views · b, I, J, …)."""
-        batch = self.samples.take(ids, self.device, self.dtype)
+        return self._views(self.samples.take(ids, self.device, self.dtype), ids, sweep)
+
+    def _views(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
         if self.augment is not None:
             batch = torch.cat([batch, self._augmented(batch, ids + self.first_id, sweep)])
         return tensors(self.tensorize, batch)
@@ -70,6 +92,29 @@ class WindowSource:
                 f"augment must return a tensor of the batch's shape {tuple(batch.shape)}, but gave {came}"
             )
         return _real("augment", result).to(batch)
+
+
+def read_ahead(samples: Samples, parts: Sequence[Tensor]) -> Iterator[tuple[Tensor, Raw, float]]:
+    """Each part's numbers, its samples as they are, and the seconds it had to be waited for.
+
+    Samples on disk are read by a thread, up to three parts ahead; those in memory when they are asked for.
+    """
+    if not samples.on_disk:
+        for ids in parts:
+            yield ids, samples.read(ids), 0.0
+        return
+    with ThreadPoolExecutor(1, "polyadic-read") as reader:
+        try:
+            coming: list[Future[Raw]] = [reader.submit(samples.read, ids) for ids in parts[:_AHEAD]]
+            for number, ids in enumerate(parts):
+                begun = time.perf_counter()
+                batch = coming.pop(0).result()
+                waited = time.perf_counter() - begun
+                if number + _AHEAD < len(parts):
+                    coming.append(reader.submit(samples.read, parts[number + _AHEAD]))
+                yield ids, batch, waited
+        finally:
+            reader.shutdown(wait=False, cancel_futures=True)
 
 
 def tensors(tensorize: Transform | None, batch: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from polyadic import __version__
+from polyadic.cli import models, stores
 from polyadic.errors import PolyadicError
 
 __all__ = ["app", "main"]
@@ -18,8 +19,14 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Small, fast features that can be looked into, from many unlabelled multichannel recordings.\n\n"
-    "Start with [bold]polyadic run[/bold]: it needs no data and takes less than a minute.",
+    "Start with [bold]polyadic run[/bold]: it needs no data and takes less than a minute. With recordings of your own, "
+    "[bold]prepare[/bold] a store of windows, [bold]fit[/bold] a model to it, and [bold]transform[/bold] windows into "
+    "features.",
 )
+app.add_typer(stores.app, name="prepare")
+app.command(epilog=stores.VERIFY_EXAMPLES)(stores.verify)
+app.command(epilog=models.FIT_EXAMPLES)(models.fit)
+app.command(epilog=models.TRANSFORM_EXAMPLES)(models.transform)
 
 _EXAMPLES = """
 Built-in signals, and such as augmentations cannot help with:
@@ -58,10 +65,10 @@ def run(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="A .npz file with X (windows, channels, time), optional y and subject; or X_train (unlabelled) with "
-            "X_test, y_test, subject_test. Built-in signals if not given.",
+            help="A window store made by [bold]polyadic prepare[/bold], or a .npz file with X (windows, channels, "
+            "time), optional y and subject; or X_train (unlabelled) with X_test, y_test, subject_test. Built-in "
+            "signals if not given.",
             exists=True,
-            dir_okay=False,
         ),
     ] = None,
     preset: Annotated[

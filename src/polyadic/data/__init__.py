@@ -1,8 +1,22 @@
-"""Data: signals with known classes, and splits that keep people apart."""
+"""Data: windows with who and when, stores on disk, splits that keep people apart, and signals with known classes."""
 
 from __future__ import annotations
 
-from polyadic.data.splits import Split, split_labelled, split_windows
-from polyadic.data.synthetic import Signals, synthetic
+from polyadic.data.recordings import Annotation, Recording
+from polyadic.data.splits import Split, split
+from polyadic.data.store import Header, WindowStore
+from polyadic.data.synthetic import synthetic
+from polyadic.data.windows import Windows
+from polyadic.data.writer import StoreWriter
 
-__all__ = ["Signals", "Split", "split_labelled", "split_windows", "synthetic"]
+__all__ = [
+    "Annotation",
+    "Header",
+    "Recording",
+    "Split",
+    "StoreWriter",
+    "WindowStore",
+    "Windows",
+    "split",
+    "synthetic",
+]

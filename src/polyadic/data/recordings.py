@@ -121,7 +121,7 @@ def hold(signal: NDArray[Any], factor: int) -> NDArray[Any]:
 
 
 def resampled(values: NDArray[Any], fs: float, target: float) -> NDArray[np.float32]:
-    """Values at another rate by a polyphase filter, ends prolonged by a line: (…, samples) to (…, samples · target / fs).
+    """Values at another rate by a polyphase filter, ends prolonged by a line: (…, n) to (…, n · target / fs).
 
     Raises
     ------

@@ -8,14 +8,13 @@ signals illustrate the method, they are no evidence for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 
-__all__ = ["Signals", "synthetic"]
+__all__ = ["synthetic"]
 
 _FS = 64.0
 _BAND = (4.0, 20.0)
@@ -27,22 +26,6 @@ _SPREAD = 0.45
 _GAIN = 0.25
 
 
-@dataclass(frozen=True)
-class Signals:
-    """Windows and what is known of them.
-
-    X : (N, channels, time) float32
-    y : (N,), classes from 0 on
-    subject : (N,), people from 0 on
-    fs : sampling rate in Hz
-    """
-
-    X: NDArray[np.float32]
-    y: NDArray[np.intp]
-    subject: NDArray[np.intp]
-    fs: float
-
-
 def synthetic(
     n_windows: int = 1200,
     n_channels: int = 8,
@@ -51,7 +34,7 @@ def synthetic(
     nuisance: float = 0.8,
     noise: float = 0.5,
     seed: int = 0,
-) -> Signals:
+) -> Windows:
     """Signals with known classes.
 
     Every class has two components of its own (4 to 20 Hz) that are strong in its windows and weak in the others', with
@@ -70,7 +53,7 @@ def synthetic(
     Examples
     --------
     >>> signals = synthetic(n_windows=10)
-    >>> signals.X.shape, sorted(set(signals.y.tolist()))
+    >>> signals.shape, sorted(set(signals.label.tolist()))
     ((10, 8, 256), [0, 1, 2, 3])
     """
     for name, value, least in (("n_windows", n_windows, 1), ("n_channels", n_channels, 1), ("length", length, 2)):
@@ -94,7 +77,7 @@ def synthetic(
     X += _oscillations(rng, irrelevant, frequencies, n_channels, length)
     X += noise * rng.normal(size=X.shape)
     X *= rng.lognormal(0.0, _GAIN, (_SUBJECTS, n_channels, 1))[subject]
-    return Signals(X.astype(np.float32), y, subject, _FS)
+    return Windows(X.astype(np.float32), _FS, subject=subject, label=y, dataset="synthetic")
 
 
 def _oscillations(

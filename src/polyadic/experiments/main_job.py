@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,25 +13,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from polyadic import ATD, GRSALS, SALS
-from polyadic.augment import Augmentation, Bandpass, Compose, Jitter
-from polyadic.data import synthetic
-from polyadic.data.splits import PROTOCOLS, Protocol
+from polyadic.data import Windows, synthetic
+from polyadic.data.opening import open_windows
+from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
+from polyadic.data.store import read_manifest
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES
-from polyadic.experiments.compare import Recordings, Row, compare, methods, read_npz, summarise
-from polyadic.experiments.provenance import digest, provenance
+from polyadic.experiments.compare import Row, compare, summarise
+from polyadic.experiments.configure import configured
+from polyadic.experiments.provenance import provenance
+from polyadic.files import digest, write_atomically
 from polyadic.inputs import choose_device
-from polyadic.persist import encode, write_atomically
-from polyadic.presets import preset as paper_preset
-from polyadic.spectral import STFT
+from polyadic.persist import encode
 
 __all__ = ["Job", "run"]
-
-_BUILT_IN_RANK = 8
-_BUILT_IN_SWEEPS = 15
-_BUILT_IN_FRAMES = STFT(n_fft=64, hop=16, window="hann", parts="amplitude")
-_BUILT_IN_BANDS = [(2.0, 24.0), (4.0, 20.0)]
-_LONGEST_FRAME = 256
 
 
 @dataclass(frozen=True)
@@ -57,11 +51,18 @@ class Job:
 
 def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
     """Do the job: print the table (or the JSON), write models, `results.json` and `results.md`."""
-    if job.defaults and job.preset is None:
-        raise PolyadicError("--defaults goes with --preset; without a preset the library's settings are used anyway")
-    recordings = _recordings(job)
-    protocols = _protocols(job, recordings)
-    estimators = _estimators(job, recordings)
+    windows = _windows(job)
+    protocols = _protocols(job, windows)
+    estimators = configured(
+        windows,
+        preset=job.preset,
+        defaults=job.defaults,
+        n_fft=job.n_fft,
+        hop=job.hop,
+        rank=job.rank,
+        max_sweeps=job.sweeps,
+        device=job.device,
+    )
     job.out.mkdir(parents=True, exist_ok=True)
     console, errors = Console(), Console(stderr=True)
     seeds = range(job.seeds)
@@ -74,8 +75,8 @@ def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
             if seed == seeds[0]:
                 model.save(job.out / f"{name.lower().rstrip('-')}.safetensors")
 
-        rows = compare(recordings, estimators, protocols, seeds, job.jobs, on_fit)
-    result = _result(job, recordings, estimators, rows)
+        rows = compare(windows, estimators, protocols, seeds, job.jobs, on_fit)
+    result = _result(job, windows, estimators, rows)
     text = json.dumps(result, indent=1) + "\n"
     write_atomically(job.out / "results.json", text.encode())
     write_atomically(job.out / "results.md", _markdown(result).encode())
@@ -84,72 +85,30 @@ def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
         return
     for protocol in protocols:
         console.print(_table(result, protocol))
-    if recordings.y is not None:
+    if (windows.label >= 0).any():
         console.print(
             "Accuracy of a logistic regression on plain and on standardised features, mean ± std over the seeds."
         )
     console.print(f"Models, results.json and results.md are in {job.out}/", highlight=False)
 
 
-def _recordings(job: Job) -> Recordings:
+def _windows(job: Job) -> Windows:
     if job.data is None:
         if job.preset is not None:
             raise PolyadicError("--preset is for recordings of that dataset: give them with --data")
-        signals = synthetic(nuisance=job.nuisance)
-        return Recordings("built-in signals", signals.X, signals.y, signals.subject, None, signals.fs)
-    recordings = read_npz(job.data)
-    return recordings if job.fs is None else dataclasses.replace(recordings, fs=job.fs)
+        return synthetic(nuisance=job.nuisance)
+    return open_windows(job.data, fs=job.fs)
 
 
-def _protocols(job: Job, recordings: Recordings) -> list[Protocol]:
-    if job.protocol is None or recordings.y is None:
-        return ["paper" if recordings.subject is None else "subject"]
+def _protocols(job: Job, windows: Windows) -> list[Protocol]:
+    if job.protocol is None or not (windows.label >= 0).any():
+        return ["paper" if (windows.subject == "").any() else "subject"]
     if job.protocol == "both":
         return ["paper", "subject"]
     for known in PROTOCOLS:
         if job.protocol == known:
             return [known]
     raise PolyadicError(f"--protocol must be subject, paper or both, but is {job.protocol!r}")
-
-
-def _estimators(job: Job, recordings: Recordings) -> dict[str, ATD | SALS | GRSALS]:
-    """The four methods with the job's settings: the preset's, or what suits the recordings."""
-    parameters: dict[str, Any] = {}
-    augment: Augmentation
-    if job.preset is not None:
-        settings = paper_preset(job.preset, recordings.fs)
-        tensorize, augment = settings.tensorize, settings.augment
-        if job.defaults:
-            tensorize = STFT(tensorize.n_fft, tensorize.hop)
-        else:
-            parameters |= settings.parameters
-    elif job.data is None:
-        parameters |= {"rank": _BUILT_IN_RANK, "max_sweeps": _BUILT_IN_SWEEPS}
-        tensorize = _BUILT_IN_FRAMES
-        augment = Compose([Jitter(0.05), Bandpass(_BUILT_IN_BANDS, recordings.fs or 64.0)])
-    else:
-        tensorize, augment = _frames(recordings.X.shape), _views(recordings.fs)
-    if job.n_fft is not None or job.hop is not None:
-        tensorize = dataclasses.replace(tensorize, n_fft=job.n_fft or tensorize.n_fft, hop=job.hop or tensorize.hop)
-    parameters |= {"device": job.device}
-    parameters |= {} if job.rank is None else {"rank": job.rank}
-    parameters |= {} if job.sweeps is None else {"max_sweeps": job.sweeps}
-    return methods(tensorize, augment, parameters)
-
-
-def _frames(shape: tuple[int, ...]) -> STFT:
-    """Frames of a quarter of the window or 256 samples, a power of two, that overlap by three quarters."""
-    if len(shape) != 3:
-        raise PolyadicError(f"X must have three dimensions (windows, channels, time), but has shape {shape}")
-    n_fft = max(2, min(_LONGEST_FRAME, 1 << max(shape[2] // 4, 2).bit_length() - 1))
-    return STFT(n_fft=n_fft, hop=max(1, n_fft // 4))
-
-
-def _views(fs: float | None) -> Augmentation:
-    """Jitter and, where the sampling rate is known, a filter for the lower or the upper half of the spectrum."""
-    if fs is None:
-        return Jitter(0.05)
-    return Compose([Jitter(0.05), Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)])
 
 
 def _bar(console: Console, hidden: bool) -> Progress:
@@ -164,15 +123,16 @@ def _bar(console: Console, hidden: bool) -> Progress:
     return Progress(*columns, console=console, disable=hidden, transient=True)
 
 
-def _result(job: Job, recordings: Recordings, estimators: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
+def _result(job: Job, windows: Windows, estimators: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
     atd = estimators["ATD"]
     settings = {name: encode(value) for name, value in atd.get_params(deep=False).items() if name != "random_state"}
     return {
-        "title": recordings.name,
+        "title": "built-in signals" if job.data is None else job.data.name,
         "data": {
-            "sha256": None if job.data is None else digest(job.data),
-            "shape": list(recordings.X.shape),
-            "fs": recordings.fs,
+            "sha256": _checksum(job.data),
+            "shape": list(windows.shape),
+            "fs": windows.fs,
+            "drawn": "recordings" if windows.dataset in PAPER else "windows",
             "nuisance": job.nuisance if job.data is None else None,
         },
         "preset": job.preset,
@@ -184,6 +144,13 @@ def _result(job: Job, recordings: Recordings, estimators: dict[str, Any], rows: 
         "summary": summarise(rows),
         "rows": rows,
     }
+
+
+def _checksum(data: Path | None) -> str | None:
+    """What tells whether the data is the same: of a store the checksum in its manifest, which covers all of it."""
+    if data is None:
+        return None
+    return str(read_manifest(data)["checksum"]) if data.is_dir() else digest(data)
 
 
 def _cells(entry: Row) -> list[str]:
@@ -205,7 +172,7 @@ def _heads(result: dict[str, Any]) -> list[str]:
 
 
 def _title(result: dict[str, Any], protocol: str) -> str:
-    split = {"subject": "people apart", "paper": "windows drawn at random"}[protocol]
+    split = {"subject": "people apart", "paper": f"{result['data']['drawn']} drawn at random"}[protocol]
     labelled = PROBES[0] in result["summary"][0]
     count = len(result["seeds"])
     seeds = f"{count} seed{'s' * (count > 1)}"

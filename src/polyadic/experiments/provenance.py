@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
@@ -13,15 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["digest", "provenance"]
+__all__ = ["provenance"]
 
 _PACKAGES = ("polyadic", "torch", "numpy", "scipy", "scikit-learn")
-
-
-def digest(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _version(package: str) -> str | None:

@@ -1,0 +1,63 @@
+"""Files that are there whole or not at all, and their checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+__all__ = ["digest", "open_atomically", "write_atomically", "write_rows"]
+
+
+def digest(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def open_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file to write to that takes its name when the block ends well, and leaves nothing behind when it does not."""
+    target = Path(path)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
+    with open_atomically(path) as file:
+        file.write(content)
+
+
+def write_rows(
+    path: str | os.PathLike[str], shape: tuple[int, ...], dtype: np.dtype[Any], parts: Iterable[np.ndarray]
+) -> None:
+    """Write a `.npy` file part by part, without holding all of it.
+
+    Parameters
+    ----------
+    shape : of the whole array
+    parts : arrays of some rows each, in order
+    """
+    with open_atomically(path) as file:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            file.write(np.ascontiguousarray(part, dtype).data.cast("B"))
