@@ -20,11 +20,10 @@ from polyadic.data.prepare import Entry, OnError, Piece, Plan, Progress, prepare
 from polyadic.data.readers import edf, ptbxl, wfdb
 from polyadic.data.readers import har as har_reader
 from polyadic.data.readers import mgh as mgh_reader
-from polyadic.data.readers.arrays import read_csv
+from polyadic.data.readers.tables import read_csv
 from polyadic.data.recordings import UNLABELLED, Recording, label_starts, window_starts
 from polyadic.data.store import WindowStore
 from polyadic.data.synthetic import synthetic
-from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
 
 __all__ = ["folder", "har", "mgh", "ptb_xl", "sleep_edf", "synthetic"]
@@ -129,7 +128,7 @@ def mgh(
 
 
 def _mgh(path: Path) -> Piece:
-    recording = mgh_reader.read_mgh(path)
+    recording = mgh_reader.read_mgh(path.with_suffix(""))
     if not recording.annotations:
         if not path.stem.startswith("te"):
             raise DataError(f"{path.stem}-arousal.mat with the sleep stages of {path.name} is missing or has none")
@@ -175,42 +174,13 @@ def _ptb_xl(path: Path, patient: str, sex: int) -> Piece:
 def har(root: _Path, store: _Path, *, append: bool = False, progress: Progress | None = None) -> WindowStore:
     """UCI HAR: windows of 128 samples of nine channels at 50 Hz, six activities, with the official people split.
 
-    The publisher does not tell which recording a window is of. The windows of a person are taken for one recording in
-    which each overlaps its neighbour by half, as most of them do.
-
     Parameters
     ----------
     root : the folder `UCI HAR Dataset`, a folder above it, or the zip file
     store : folder of the store
     append, progress : as for `polyadic.data.prepare.prepare`
     """
-    arrays = har_reader.read_har(root)
-    assert arrays.subject is not None
-    assert arrays.part is not None
-    recording = np.char.add(np.char.add(arrays.part, "-"), np.char.zfill(arrays.subject.astype(str), 2))
-    windows = Windows(
-        arrays.X,
-        arrays.fs,
-        subject=arrays.subject,
-        recording=recording,
-        start=_places(recording) * (har_reader.LENGTH // 2),
-        label=arrays.label,
-        part=arrays.part,
-        classes=arrays.classes or (),
-        channels=har_reader.CHANNELS,
-        units=har_reader.UNITS,
-        dataset="har",
-    )
-    return write_windows(windows, store, append=append, progress=progress)
-
-
-def _places(group: NDArray[Any]) -> NDArray[np.int64]:
-    """The how-manieth member of its group each entry is, from 0 on."""
-    order = np.argsort(group, kind="stable")
-    sizes = np.unique(group, return_counts=True)[1]
-    places = np.empty(len(group), np.int64)
-    places[order] = np.concatenate([np.arange(size) for size in sizes])
-    return places
+    return write_windows(har_reader.read_har(root), store, append=append, progress=progress)
 
 
 def folder(

@@ -25,16 +25,6 @@ def open_windows(path: str | os.PathLike[str], *, fs: float | None = None) -> Wi
         if fs is not None:
             raise PolyadicError(f"fs is for files of arrays, but {Path(path).name} is a store and knows its own")
         return WindowStore(path).windows
-    arrays = read_arrays(path)
-    return Windows(
-        arrays.X,
-        arrays.fs if fs is None else fs,
-        subject=arrays.subject,
-        recording=arrays.recording,
-        start=arrays.start,
-        label=arrays.label,
-        part=arrays.part,
-        classes=arrays.classes or (),
-        channels=arrays.channels or (),
-        units=arrays.units or (),
-    )
+    windows = read_arrays(path)
+    windows.fs = windows.fs if fs is None else fs
+    return windows

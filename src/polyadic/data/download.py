@@ -1,0 +1,313 @@
+"""Fetches public datasets file by file, each checked against its SHA-256.
+
+A file comes to its name only once it is complete and right: what was fetched before a failure is kept, and a second
+call goes on from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+from urllib.parse import quote, urlsplit
+
+from polyadic.errors import DataError, PolyadicError
+
+__all__ = ["Progress", "Source", "download", "sources"]
+
+Progress = Callable[[str, int, int, int], None]
+"""Called as files grow: name, number of the file from 1 on, number of files, bytes of the file there so far."""
+
+_SUMS = "SHA256SUMS.txt"
+_SUMS_LARGEST = 64 * 1024**2
+_STEP = 1024**2
+_WORKERS = 4
+"""Files fetched at once: PTB-XL has 43,600 small ones, which one after another only wait for the network."""
+
+_PAUSES = (1.0, 5.0)
+"""Seconds before a file is tried again."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a dataset is published.
+
+    Parameters
+    ----------
+    name, title : as `download` calls it, and as its authors do
+    licence : under which it may be used
+    bytes : about as many are fetched
+    base : address of its folder
+    citation : to give when it is used
+    """
+
+    name: str
+    title: str
+    licence: str
+    bytes: int
+    base: str
+    citation: str
+
+
+_SOURCES = {
+    "sleep_edf": Source(
+        "sleep_edf",
+        "Sleep-EDF Database Expanded 1.0.0, Sleep Cassette",
+        "Open Data Commons Attribution License 1.0",
+        7_000_000_000,
+        "https://physionet.org/files/sleep-edfx/1.0.0/",
+        "B. Kemp, A. H. Zwinderman, B. Tuk, H. A. C. Kamphuisen, J. J. L. Oberyé: Analysis of a sleep-dependent "
+        "neuronal feedback loop: the slow-wave microcontinuity of the EEG. IEEE Transactions on Biomedical "
+        "Engineering 47(9), 1185–1194, 2000",
+    ),
+    "ptb_xl": Source(
+        "ptb_xl",
+        "PTB-XL 1.0.3, at 500 Hz",
+        "Creative Commons Attribution 4.0",
+        2_640_000_000,
+        "https://physionet.org/files/ptb-xl/1.0.3/",
+        "P. Wagner, N. Strodthoff, R.-D. Bousseljot, D. Kreiseler, F. I. Lunze, W. Samek, T. Schaeffter: PTB-XL, a "
+        "large publicly available electrocardiography dataset. Scientific Data 7, 154, 2020",
+    ),
+    "har": Source(
+        "har",
+        "Human Activity Recognition Using Smartphones",
+        "Creative Commons Attribution 4.0; the README in the archive forbids commercial use",
+        61_005_872,
+        "https://archive.ics.uci.edu/static/public/240/",
+        "D. Anguita, A. Ghio, L. Oneto, X. Parra, J. L. Reyes-Ortiz: A public domain dataset for human activity "
+        "recognition using smartphones. European Symposium on Artificial Neural Networks, 2013",
+    ),
+}
+
+_WANTED = {
+    "sleep_edf": ("sleep-cassette/*-PSG.edf", "sleep-cassette/*-Hypnogram.edf"),
+    "ptb_xl": ("ptbxl_database.csv", "scp_statements.csv", "RECORDS", "records500/*"),
+}
+"""Which of the files that PhysioNet lists belong to a dataset."""
+
+_HAR = {
+    "human+activity+recognition+using+smartphones.zip": (
+        "c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031"
+    )
+}
+"""The UCI archive publishes no checksum: several who fetched the file of 61,005,872 bytes have recorded this one."""
+
+_MGH = (
+    "mgh cannot be downloaded: the sleep recordings of the Massachusetts General Hospital are not public. Ask the "
+    "authors of Biswal et al., Expert-level sleep scoring with deep neural networks, JAMIA 25(12), 2018. The "
+    "hospital's recordings for the PhysioNet/CinC Challenge 2018 have the same layout, 994 with labels and 989 "
+    "without: https://physionet.org/content/challenge-2018/"
+)
+
+
+def sources() -> tuple[Source, ...]:
+    """The datasets that `download` knows."""
+    return tuple(_SOURCES.values())
+
+
+def download(
+    name: str,
+    root: str | os.PathLike[str],
+    *,
+    files: str | Sequence[str] | None = None,
+    base: str | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Fetches a dataset, or what of it is not there yet or damaged.
+
+    Parameters
+    ----------
+    name : of one of the `sources`
+    root : folder for the files; made if it is not there
+    files : patterns such as `"*/SC400*"`, of which a file's path must match one (`*` also crosses folders); None is all
+    base : address of a mirror
+    progress : called now and then, never twice at once, but from several threads
+
+    Returns
+    -------
+    the folder; for "har" the zip file in it
+
+    Raises
+    ------
+    PolyadicError : if the name or a pattern is not known, or the address cannot be reached
+    DataError : if what came is not what its checksum tells
+    """
+    if name == "mgh":
+        raise PolyadicError(_MGH)
+    if name not in _SOURCES:
+        raise PolyadicError(f"name must be one of {', '.join(_SOURCES)}, but is {name!r}")
+    base = (_SOURCES[name].base if base is None else base).rstrip("/") + "/"
+    if urlsplit(base).scheme not in ("http", "https"):
+        raise PolyadicError(f"base must be an address that begins with https:// or http://, but is {base}")
+    get = _getter()
+    root = Path(root)
+    root.mkdir(parents=True, exist_ok=True)
+    sums = _HAR if name == "har" else _selected(_published(get, base, root), _WANTED[name], base)
+    if files is not None:
+        sums = _selected(sums, (files,) if isinstance(files, str) else tuple(files), base)
+    _fetch_all(get, base, root, sums, progress)
+    return root / next(iter(sums)) if name == "har" else root
+
+
+Get = Callable[[str, Any], None]
+"""Writes what is at an address to something with a method `write`."""
+
+
+def _getter() -> Get:
+    """Pooch's downloader, with errors that name the address."""
+    try:
+        import pooch
+        import requests
+    except ImportError as error:
+        raise PolyadicError("downloads need pooch: pip install polyadic[download]") from error
+
+    def get(address: str, file: Any) -> None:
+        fetch = pooch.HTTPDownloader(chunk_size=1 << 16, timeout=60)
+        try:
+            fetch(address, file, None)
+        except requests.RequestException as error:
+            raise PolyadicError(
+                f"{address} cannot be fetched: {error}. Files fetched so far are kept; call again to go on"
+            ) from error
+
+    return get
+
+
+def _published(get: Get, base: str, root: Path) -> dict[str, str]:
+    """Checksums by path, as published beside the data; if that cannot be reached, as published last time."""
+    target = root / _SUMS
+    try:
+        with _arriving(target) as file:
+            get(base + _SUMS, _Counted(file, largest=_SUMS_LARGEST))
+            file.flush()
+            _sums(Path(file.name))
+    except DataError:
+        raise
+    except PolyadicError:
+        if not target.is_file():
+            raise
+    return _sums(target)
+
+
+def _sums(path: Path) -> dict[str, str]:
+    """Checksums by path from lines of a checksum and a path."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{_SUMS} must be text, but is not: {error}") from error
+    sums = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        found = re.fullmatch(r"([0-9a-fA-F]{64}) [ *]?(\S.*?)\s*", line)
+        if not found:
+            raise DataError(f"{_SUMS}, line {number}: must be a SHA-256 and a path, but is {line[:80]!r}")
+        name = found[2].removeprefix("./")
+        # Refused for Windows too, where a backslash parts folders and a colon names a drive.
+        if name.startswith("/") or ".." in PurePosixPath(name).parts or re.search(r"[\\:\x00-\x1f]", name):
+            raise DataError(f"{_SUMS}, line {number}: paths must stay within the folder, but there is {name!r}")
+        sums[name] = found[1].lower()
+    return sums
+
+
+def _selected(sums: dict[str, str], patterns: Sequence[str], base: str) -> dict[str, str]:
+    found = {name: sha for name, sha in sums.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
+    if not found:
+        raise PolyadicError(f"files must match a file of {base}, but {', '.join(patterns) or 'no pattern'} match none")
+    return found
+
+
+def _fetch_all(get: Get, base: str, root: Path, sums: dict[str, str], progress: Progress | None) -> None:
+    lock, stop = threading.Lock(), threading.Event()
+
+    def one(item: tuple[int, tuple[str, str]]) -> None:
+        index, (name, sha) = item
+
+        def tell(count: int) -> None:
+            if stop.is_set():
+                raise PolyadicError("another file could not be fetched")
+            if progress is not None:
+                with lock:
+                    progress(name, index, len(sums), count)
+
+        target = root / name
+        if not _is_right(target, sha):
+            for pause in (*_PAUSES, None):
+                try:
+                    _fetch(get, base + quote(name, safe="/+"), target, sha, tell)
+                    break
+                except PolyadicError:
+                    if pause is None or stop.wait(pause):
+                        raise
+        tell(target.stat().st_size)
+
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        try:
+            # The first failure ends the loop, which takes back what has not begun.
+            for _ in pool.map(one, enumerate(sums.items(), start=1)):
+                pass
+        finally:
+            stop.set()  # what has begun ends early too, if there is any left
+
+
+def _fetch(get: Get, address: str, target: Path, sha: str, tell: Callable[[int], None]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _arriving(target) as file:
+        counted = _Counted(file, tell)
+        get(address, counted)
+        if counted.sha.hexdigest() != sha:
+            raise DataError(
+                f"{address} must have SHA-256 {sha}, but what came has {counted.sha.hexdigest()}: it is not kept"
+            )
+
+
+def _is_right(path: Path, sha: str) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == sha
+
+
+@contextmanager
+def _arriving(target: Path) -> Iterator[IO[bytes]]:
+    """A file beside the target that takes its place at the end, and is removed if anything goes wrong before."""
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+class _Counted:
+    """Writes on to a file, and tells of every mebibyte; `sha` is of all that came."""
+
+    def __init__(self, file: IO[bytes], tell: Callable[[int], None] | None = None, largest: int | None = None) -> None:
+        self.file = file
+        self.tell = tell
+        self.largest = largest
+        self.count = 0
+        self.sha = hashlib.sha256()
+
+    def write(self, chunk: bytes) -> None:
+        before, self.count = self.count, self.count + len(chunk)
+        if self.largest is not None and self.count > self.largest:
+            raise DataError(f"{_SUMS} must have at most {self.largest} bytes, but has more")
+        self.file.write(chunk)
+        self.sha.update(chunk)
+        if self.tell is not None and self.count // _STEP > before // _STEP:
+            self.tell(self.count)
+
+    def flush(self) -> None:
+        """Left to the file: Pooch asks for it after every chunk."""

@@ -1,0 +1,246 @@
+"""Human activity recognition with smartphones as the UCI archive publishes it: windows that are cut already.
+
+Read from the folder or straight from the zip file, also where that lies within another zip file.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import lzma
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic.data.windows import Windows
+from polyadic.errors import DataError
+
+__all__ = ["CHANNELS", "FS", "LENGTH", "UNITS", "read_har"]
+
+CHANNELS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz")
+UNITS = ("g", "g", "g", "rad/s", "rad/s", "rad/s", "g", "g", "g")
+FS = 50.0
+LENGTH = 128
+"""Samples in a window."""
+
+_CLASSES = 6
+_FOLDER = "UCI HAR Dataset"
+_LEGEND = "activity_labels.txt"
+_LARGEST = 256 * 1024**2
+"""Bytes in a file that are read at most; the published ones have 15 MB, the zip file 61 MB."""
+
+_SIGNS = b"0123456789+-.eE \t\r\n\v\f"
+_LONGEST = 64 * LENGTH
+"""Bytes in a line at most: one that is longer has not 128 numbers."""
+
+_DAMAGE = (
+    ValueError,
+    KeyError,
+    IndexError,
+    EOFError,
+    OverflowError,
+    RuntimeError,
+    NotImplementedError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
+"""What zipfile raises on files that are no zip files, are damaged or encrypted."""
+
+Read = Callable[[str], bytes]
+"""From a path within the dataset to the bytes of that file."""
+
+
+def read_har(root: str | os.PathLike[str]) -> Windows:
+    """All windows, those of the part "train" first: X (N, 9, 128) float32 in g and rad/s at 50 Hz.
+
+    The publisher does not tell which recording a window is of. The windows of a person are taken for one recording in
+    which each overlaps its neighbour by half, as most of them do.
+
+    Parameters
+    ----------
+    root : the folder `UCI HAR Dataset`, its parent, its zip file, or a zip file that holds that zip file
+
+    Raises
+    ------
+    DataError : if a file is missing or damaged; names it, and the line
+    """
+    root = Path(root)
+    if root.is_dir():
+        return _windows(_folder(root))
+    if not root.is_file():
+        raise DataError(f"{root} is not there")
+    try:
+        with zipfile.ZipFile(root) as archive:
+            return _windows(_archive(archive, root.name))
+    except DataError:
+        raise
+    except OSError as error:
+        # The system's own, such as a missing permission, pass; EINVAL is a damaged place to go to in the file.
+        if error.errno not in (None, errno.EINVAL):
+            raise
+        raise DataError(f"{root.name} cannot be read as a zip file: {error}") from error
+    except _DAMAGE as error:
+        raise DataError(f"{root.name} cannot be read as a zip file: {error}") from error
+
+
+def _folder(root: Path) -> Read:
+    folder = next((each for each in (root, root / _FOLDER) if (each / _LEGEND).is_file()), None)
+    if folder is None:
+        raise DataError(f"{root} must hold {_LEGEND} or the folder {_FOLDER} with it, but does not")
+
+    def read(name: str) -> bytes:
+        path = folder / name
+        if not path.is_file():
+            raise DataError(f"{name} is missing in {folder}")
+        _check_size(path.stat().st_size, name)
+        return path.read_bytes()
+
+    return read
+
+
+def _archive(archive: zipfile.ZipFile, name: str, depth: int = 0) -> Read:
+    """Reads from a zip file, or from the one within it."""
+    entries = {
+        info.filename: info
+        for info in archive.infolist()
+        # What macOS adds has the names of real files, but not their contents.
+        if not info.filename.startswith("__MACOSX/") and not PurePosixPath(info.filename).name.startswith("._")
+    }
+    legends = sorted((each for each in entries if PurePosixPath(each).name == _LEGEND), key=len)
+    if not legends:
+        nested = [info for each, info in entries.items() if PurePosixPath(each).name == f"{_FOLDER}.zip"]
+        if not nested or depth:
+            raise DataError(f"{name} must hold {_LEGEND} or {_FOLDER}.zip, but does not")
+        _check_size(nested[0].file_size, nested[0].filename)
+        inner = zipfile.ZipFile(io.BytesIO(archive.read(nested[0])))
+        return _archive(inner, nested[0].filename, depth + 1)
+    prefix = legends[0].removesuffix(_LEGEND)
+
+    def read(path: str) -> bytes:
+        info = entries.get(prefix + path)
+        if info is None:
+            raise DataError(f"{path} is missing in {name}")
+        _check_size(info.file_size, path)
+        return archive.read(info)
+
+    return read
+
+
+def _check_size(size: int, name: str) -> None:
+    if size > _LARGEST:
+        raise DataError(f"{name} must have at most {_LARGEST} bytes, but claims {size}")
+
+
+def _windows(read: Read) -> Windows:
+    classes = _classes(read(_LEGEND))
+    columns: dict[str, list[NDArray[Any]]] = {"X": [], "label": [], "subject": [], "part": []}
+    for part in ("train", "test"):
+        label = _whole(read, f"{part}/y_{part}.txt", _CLASSES)
+        subject = _whole(read, f"{part}/subject_{part}.txt", None)
+        if len(subject) != len(label):
+            raise DataError(f"{part}/subject_{part}.txt must have {len(label)} lines, but has {len(subject)}")
+        X = np.empty((len(label), len(CHANNELS), LENGTH), np.float32)
+        for number, channel in enumerate(CHANNELS):
+            path = f"{part}/Inertial Signals/{channel}_{part}.txt"
+            X[:, number] = _signal(read(path), path, len(label))
+        for key, column in (("X", X), ("label", label - 1), ("subject", subject), ("part", np.full(len(X), part))):
+            columns[key].append(column)
+    joined = {key: np.concatenate(pieces) for key, pieces in columns.items()}
+    person = np.char.zfill(joined["subject"].astype(str), 2)
+    recording = np.char.add(np.char.add(joined["part"], "-"), person)
+    return Windows(
+        joined["X"],
+        FS,
+        subject=joined["subject"],
+        recording=recording,
+        start=_places(recording) * (LENGTH // 2),
+        label=joined["label"],
+        part=joined["part"],
+        classes=classes,
+        channels=CHANNELS,
+        units=UNITS,
+        dataset="har",
+    )
+
+
+def _places(group: NDArray[Any]) -> NDArray[np.int64]:
+    """The how-manieth member of its group each entry is, from 0 on: (N,)."""
+    order = np.argsort(group, kind="stable")
+    places = np.empty(len(group), np.int64)
+    places[order] = np.concatenate([np.arange(size) for size in np.unique(group, return_counts=True)[1]])
+    return places
+
+
+def _lines(content: bytes) -> list[bytes]:
+    """The lines of a file without blank ones at its end."""
+    return content.rstrip().splitlines()
+
+
+def _classes(content: bytes) -> tuple[str, ...]:
+    """Names of the activities, in the order of their numbers."""
+    names = []
+    for number, line in enumerate(_lines(content), start=1):
+        found = re.fullmatch(rb"\s*(\d+)\s+([!-~]+)\s*", line)
+        if not found or found[1] != str(number).encode():
+            raise DataError(f"{_LEGEND}, line {number}: must be {number} and a name, but is {line[:40]!r}")
+        names.append(found[2].decode("ascii"))
+    if len(names) != _CLASSES or len(set(names)) != _CLASSES:
+        raise DataError(f"{_LEGEND} must name {_CLASSES} different activities, but names {', '.join(names)}")
+    return tuple(names)
+
+
+def _whole(read: Read, path: str, most: int | None) -> NDArray[np.int64]:
+    """Whole numbers from 1 on, up to `most`, one a line: (lines,)."""
+    lines = _lines(read(path))
+    if not lines:
+        raise DataError(f"{path} must have a line a window, but is empty")
+    numbers = np.empty(len(lines), np.int64)
+    for at, line in enumerate(lines):
+        word = line.strip()
+        number = int(word) if re.fullmatch(rb"[0-9]{1,9}", word) else 0
+        if number < 1 or (most is not None and number > most):
+            wanted = "a whole number from 1 on" if most is None else f"a whole number in 1 … {most}"
+            raise DataError(f"{path}, line {at + 1}: must be {wanted}, but is {line[:40]!r}")
+        numbers[at] = number
+    return numbers
+
+
+def _signal(content: bytes, path: str, count: int) -> NDArray[np.float32]:
+    """One channel: (count, 128)."""
+    lines = _lines(content)
+    if len(lines) != count:
+        raise DataError(f"{path} must have {count} lines, one a window, but has {len(lines)}")
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        row = line.split() if len(line) <= _LONGEST else []
+        if len(row) != LENGTH:
+            raise DataError(f"{path}, line {number}: must have {LENGTH} numbers, but has {len(row) or 'others'}")
+        rows.append(row)
+    # Checked for signs first: float() also takes nan, inf and 1_000, none of which is a measured value.
+    if not content.translate(None, _SIGNS):
+        try:
+            with np.errstate(over="ignore"):
+                values = np.array(rows, dtype=np.float32)
+            if np.isfinite(values).all():
+                return values
+        except ValueError:
+            pass
+    number = next(number for number, row in enumerate(rows, start=1) if not all(map(_is_number, row)))
+    raise DataError(f"{path}, line {number}: must have {LENGTH} finite numbers, but has something else")
+
+
+def _is_number(word: bytes) -> bool:
+    try:
+        return not word.translate(None, _SIGNS) and abs(float(word)) <= float(np.finfo(np.float32).max)
+    except ValueError:
+        return False

@@ -1,0 +1,128 @@
+"""Recordings and windows from objects of MNE-Python; that package itself is not needed to import this module.
+
+MNE's values are in SI units: volts, tesla, tesla per metre.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic.data.recordings import Annotation, Recording
+from polyadic.data.windows import Windows
+from polyadic.errors import DataError, PolyadicError
+
+__all__ = ["from_epochs", "from_raw"]
+
+_UNITS = {
+    **dict.fromkeys(("eeg", "eog", "ecg", "emg", "ecog", "seeg", "dbs", "bio"), "V"),
+    **dict.fromkeys(("mag", "ref_meg"), "T"),
+    "grad": "T/m",
+    "gsr": "S",
+    "temperature": "°C",
+    "hbo": "M",
+    "hbr": "M",
+}
+"""Units by type of channel; those of other types are not known."""
+
+_BLOCK = 1 << 20
+"""Samples that are read at once: MNE gives float64, of which a whole night need not be in memory."""
+
+
+def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> Recording:
+    """A recording from an `mne.io.Raw`, with all its channels.
+
+    Times of annotations count from the first sample. Samples that an annotation marks as bad (`BAD…`, also where two
+    files were joined, `EDGE boundary`) are missing; an annotation for some channels marks just those, and one without
+    duration marks one sample.
+
+    Parameters
+    ----------
+    name : of the recording; that of its file if None
+    subject : whose it is; the identifier in `raw.info` if None, else the recording's name
+    """
+    _check(raw, ("info", "ch_names", "n_times", "first_time", "annotations", "get_channel_types"), "raw", "mne.io.Raw")
+    if name is None:
+        files = [file for file in raw.filenames if file is not None]
+        name = Path(files[0]).stem if files else "raw"
+    signal = np.empty((len(raw.ch_names), raw.n_times), np.float32)
+    for first in range(0, raw.n_times, _BLOCK):
+        last = min(first + _BLOCK, raw.n_times)
+        signal[:, first:last] = raw.get_data(start=first, stop=last, verbose="ERROR")
+    count = len(signal)
+    annotations, missing = _annotations(raw)
+    return Recording(
+        name,
+        subject if subject is not None else (_subject(raw) or name),
+        float(raw.info["sfreq"]),
+        tuple(raw.ch_names),
+        _units(raw),
+        signal,
+        np.ones(count),
+        np.zeros(count),
+        annotations,
+        missing=missing,
+    )
+
+
+def from_epochs(epochs: Any) -> Windows:
+    """Windows from an `mne.Epochs`: X (N, channels, time) float32, labelled by the names of their events.
+
+    Classes are in the order of the events' codes. Epochs that MNE has dropped are left out.
+    """
+    _check(epochs, ("info", "ch_names", "events", "event_id", "get_channel_types"), "epochs", "mne.Epochs")
+    X = np.asarray(epochs.get_data(verbose="ERROR"), dtype=np.float32)
+    if not len(X):
+        raise DataError("epochs must have at least one epoch that is not dropped, but have none")
+    codes: dict[int, str] = {}
+    for event, code in epochs.event_id.items():
+        codes.setdefault(int(code), str(event))
+    ordered = sorted(codes)
+    place = {code: number for number, code in enumerate(ordered)}
+    subject = _subject(epochs)
+    return Windows(
+        X,
+        float(epochs.info["sfreq"]),
+        label=np.array([place[int(code)] for code in epochs.events[:, 2]], np.int32),
+        subject=None if subject is None else np.full(len(X), subject),
+        channels=tuple(epochs.ch_names),
+        units=_units(epochs),
+        classes=tuple(codes[code] for code in ordered),
+    )
+
+
+def _check(given: Any, needed: tuple[str, ...], argument: str, kind: str) -> None:
+    if not all(hasattr(given, each) for each in (*needed, "get_data")):
+        raise PolyadicError(f"{argument} must be an {kind}, but is a {type(given).__name__}")
+
+
+def _units(given: Any) -> tuple[str, ...]:
+    return tuple(_UNITS.get(kind, "") for kind in given.get_channel_types())
+
+
+def _subject(given: Any) -> str | None:
+    """The identifier of the person, if the file had one."""
+    person = given.info["subject_info"] or {}
+    return str(person.get("his_id") or person.get("id") or "") or None
+
+
+def _annotations(raw: Any) -> tuple[tuple[Annotation, ...], NDArray[np.bool_] | None]:
+    """Annotations, in order of onset as MNE keeps them, and the samples they mark as bad: (channels, samples)."""
+    found = []
+    missing = np.zeros((len(raw.ch_names), raw.n_times), np.bool_)
+    row = {channel: number for number, channel in enumerate(raw.ch_names)}
+    noted = raw.annotations
+    channels = noted.ch_names if noted.ch_names is not None else [()] * len(noted)
+    for onset, duration, text, names in zip(noted.onset, noted.duration, noted.description, channels, strict=True):
+        # MNE counts from where the device began, which is before the first sample if that was cut off.
+        onset = float(onset) - float(raw.first_time)
+        found.append(Annotation(onset, float(duration), str(text)))
+        if text.upper().startswith("BAD") or text == "EDGE boundary":
+            first = round(onset * raw.info["sfreq"])
+            last = max(round((onset + float(duration)) * raw.info["sfreq"]), first + 1)
+            rows = [row[each] for each in names if each in row] if names else slice(None)
+            missing[rows, max(first, 0) : max(last, 0)] = True
+    return tuple(found), missing if missing.any() else None

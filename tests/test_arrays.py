@@ -1,0 +1,479 @@
+"""Arrays and tables are read as they were written; what is damaged or claims too much is refused."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polyadic.data.readers.arrays import read_arrays
+from polyadic.data.readers.tables import read_csv
+from polyadic.data.recordings import Recording
+from polyadic.errors import DataError, PolyadicError
+
+SHARED = settings(derandomize=True, deadline=None, max_examples=60)
+
+
+def values(shape=(6, 2, 5), dtype=np.float32, seed=0):
+    return (np.random.default_rng(seed).normal(size=shape) * 100).astype(dtype)
+
+
+def save(path, **arrays):
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u1", ">f4", ">i2"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_an_npy_file_is_read_as_it_was_written(dtype, order, tmp_path):
+    X = np.asarray(values(dtype=np.float64).astype(np.dtype(dtype)), order=order)
+    np.save(tmp_path / "a.npy", X)
+    windows = read_arrays(tmp_path / "a.npy")
+    assert np.array_equal(windows.X, X)
+    assert windows.X.dtype == X.dtype.newbyteorder("=")
+    assert windows.X.dtype.isnative
+    assert (windows.fs, windows.classes, windows.channels, set(windows.label)) == (None, (), (), {-1})
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_every_column_of_an_npz_file_is_read(write, tmp_path):
+    columns = {
+        "X": values(dtype=np.int16),
+        "label": np.array([0, 2, -1, 1, 1, 0]),
+        "subject": np.array(["a", "a", "b", "b", "c", "c"]),
+        "recording": np.array([1, 1, 2, 2, 3, 4], np.uint8),
+        "start": np.arange(6) * 5,
+        "fs": 50,
+        "channels": ["x", "y"],
+        "units": ["g", "g"],
+        "classes": ["walk", "sit", "lie"],
+        "something": np.zeros(3),
+    }
+    write(tmp_path / "a.npz", **columns)
+    windows = read_arrays(str(tmp_path / "a.npz"))
+    assert windows.X.dtype == np.int16
+    assert windows.label.dtype == np.int32
+    assert windows.start.dtype == np.int64
+    for key in ("X", "label", "start"):
+        assert np.array_equal(getattr(windows, key), columns[key])
+    for key in ("subject", "recording"):
+        assert np.array_equal(getattr(windows, key), columns[key].astype(str))
+    assert set(windows.part) == {""}
+    assert windows.fs == 50.0
+    assert (windows.channels, windows.units, windows.classes) == (("x", "y"), ("g", "g"), ("walk", "sit", "lie"))
+
+
+def test_y_is_another_name_of_label_and_may_be_floating(tmp_path):
+    windows = read_arrays(save(tmp_path / "a.npz", X=values(), y=np.array([0.0, 1, 1, 0, -1, 1])))
+    assert windows.label.tolist() == [0, 1, 1, 0, -1, 1]
+    assert windows.label.dtype == np.int32
+
+
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_labels_that_are_texts_take_their_place_among_the_classes(kind, tmp_path):
+    texts = np.array(["sit", "walk", "", "sit", "lie", "walk"]).astype(np.dtype(kind))
+    windows = read_arrays(save(tmp_path / "a.npz", X=values(), y=texts))
+    assert windows.classes == ("lie", "sit", "walk")
+    assert windows.label.tolist() == [1, 2, -1, 1, 0, 2]
+    ordered = read_arrays(save(tmp_path / "b.npz", X=values(), y=texts, classes=["walk", "sit", "lie"]))
+    assert ordered.classes == ("walk", "sit", "lie")
+    assert ordered.label.tolist() == [1, 0, -1, 1, 2, 0]
+
+
+def test_parts_are_joined_with_train_first(tmp_path):
+    train, test = values((4, 2, 5), seed=1), values((3, 2, 5), seed=2)
+    path = save(
+        tmp_path / "a.npz",
+        X_train=train,
+        X_test=test,
+        y_test=np.array([1, 0, 1], np.uint8),
+        subject_train=np.array([1, 1, 2, 2]),
+        subject_test=np.array([3, 3, 4]),
+        exp_pos_train=np.array([[7, 0], [7, 64], [8, 0], [8, 64]]),
+        exp_pos_test=np.array([[9, 5], [9, 69], [10, 0]]),
+        fs=np.array([50.0]),
+    )
+    windows = read_arrays(path)
+    assert np.array_equal(windows.X, np.concatenate([train, test]))
+    assert windows.part.tolist() == ["train"] * 4 + ["test"] * 3
+    assert windows.label.tolist() == [-1, -1, -1, -1, 1, 0, 1]
+    assert windows.subject.tolist() == list("1122334")
+    assert windows.recording.tolist() == ["7", "7", "8", "8", "9", "9", "10"]
+    assert windows.start.tolist() == [0, 64, 0, 64, 5, 69, 0]
+    assert windows.fs == 50
+
+
+def test_texts_that_one_part_lacks_are_empty_there(tmp_path):
+    path = save(tmp_path / "a.npz", X_train=values(), X_test=values((1, 2, 5)), subject_test=["bob"], y_train=["a"] * 6)
+    windows = read_arrays(path)
+    assert windows.subject.tolist() == [""] * 6 + ["bob"]
+    assert windows.label.tolist() == [0] * 6 + [-1]
+
+
+X = values()
+WRONG = {
+    "no X": ({"Y": X}, "must be X, or X_train and X_test, but there is nothing"),
+    "one part": ({"X_train": X}, "but there is X_train"),
+    "flat X": ({"X": X[0]}, r"X must have shape \(N, channels, time\), but has \(2, 5\)"),
+    "flat part": ({"X_train": X[0], "X_test": X}, "X must have shape"),
+    "empty X": ({"X": X[:0]}, r"but has \(0, 2, 5\)"),
+    "texts": ({"X": X.astype(str)}, "X must hold real numbers"),
+    "complex": ({"X": X + 1j}, "X: arrays must hold numbers or texts, but hold complex64"),
+    "truths": ({"X": X > 0}, "hold bool"),
+    "pickle": ({"X": np.array([[[{}]]], dtype=object)}, "hold object"),
+    "record": ({"X": np.zeros((2, 2, 2), [("a", "f4")])}, "arrays must hold numbers or texts"),
+    "long double": ({"X": X.astype(np.longdouble)}, "at most 64 bits"),
+    "label length": ({"X": X, "y": np.zeros(5)}, r"label must have shape \(6,\), one a window, but has \(5,\)"),
+    "label shape": ({"X": X, "y": np.zeros((6, 1))}, r"but has \(6, 1\)"),
+    "label half": ({"X": X, "y": np.full(6, 0.5)}, "label must hold whole numbers"),
+    "label nan": ({"X": X, "y": np.full(6, np.nan)}, "label must hold whole numbers"),
+    "label huge": ({"X": X, "y": np.full(6, 2**40)}, "fit int32"),
+    "label below": ({"X": X, "y": np.full(6, -2)}, "label must lie in -1"),
+    "label above": ({"X": X, "y": np.full(6, 2), "classes": ["a", "b"]}, "label must lie in -1 … 1, but lies in 2"),
+    "label unknown": ({"X": X, "y": ["c"] * 6, "classes": ["a", "b"]}, "among the classes a, b, but there is 'c'"),
+    "label empty": ({"X": X, "y": np.zeros(0)}, "label must hold whole numbers"),
+    "label twice": ({"X": X, "y": np.zeros(6), "label": np.zeros(6)}, "but both are there"),
+    "subject length": ({"X": X, "subject": np.zeros(7)}, "subject must have shape"),
+    "subject nan": ({"X": X, "subject": np.full(6, np.nan)}, "subject must hold whole numbers"),
+    "start negative": ({"X": X, "start": np.full(6, -7)}, "start must lie in"),
+    "start huge": ({"X": X, "start": np.full(6, 2.0**63)}, "start must hold whole numbers"),
+    "fs zero": ({"X": X, "fs": 0}, "fs must be a positive number in Hz, but is 0.0"),
+    "fs nan": ({"X": X, "fs": np.nan}, "fs must be a positive number"),
+    "fs two": ({"X": X, "fs": [1, 2]}, "fs must be one positive number"),
+    "fs text": ({"X": X, "fs": "50"}, "fs must be one positive number"),
+    "channel count": ({"X": X, "channels": ["a"]}, "channels must be 2 names, one a channel, but are 1"),
+    "channel twice": ({"X": X, "channels": ["a", "a"]}, "channels must differ, but are a, a"),
+    "channel numbers": ({"X": X, "channels": [1, 2]}, "channels must be a list of names"),
+    "unit count": ({"X": X, "units": ["g"] * 3}, "units must be 2 names"),
+    "class twice": ({"X": X, "classes": ["a", "a"]}, "classes must differ"),
+    "part shapes": ({"X_train": X, "X_test": X[:, :1]}, "windows of one shape and type"),
+    "part types": ({"X_train": X, "X_test": X.astype(np.int16)}, "windows of one shape and type"),
+    "part length": ({"X_train": X, "X_test": X, "y_test": np.zeros(5)}, r"y must have shape \(6,\)"),
+    "part kinds": ({"X_train": X, "X_test": X, "y_test": ["a"] * 6, "y_train": np.zeros(6)}, "y must have shape"),
+    "position": ({"X_train": X, "X_test": X, "exp_pos_test": np.zeros((6, 3))}, r"exp_pos must have shape \(N, 2\)"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_arrays_that_do_not_fit_are_named(case, tmp_path):
+    arrays, message = WRONG[case]
+    with pytest.raises(DataError, match=message) as caught:
+        read_arrays(save(tmp_path / "a.npz", **arrays))
+    assert "a.npz" in str(caught.value)
+
+
+def npy(header, content=b""):
+    text = header.encode("latin1")
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + content
+
+
+HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2, 3), }\n"
+BAD_NPY = {
+    "empty": b"",
+    "magic": b"PK\x03\x04",
+    "cut header": npy(HEADER)[:30],
+    "no data": npy(HEADER),
+    "cut data": npy(HEADER, bytes(47)),
+    "more data": npy(HEADER, bytes(49)),
+    "huge": npy(HEADER.replace("(2,", "(999999999999,"), bytes(48)),
+    "huge beyond 64 bits": npy(HEADER.replace("(2,", "(99999999999999999999999,"), bytes(48)),
+    "negative": npy(HEADER.replace("(2, 2, 3)", "(-2, -2, 3)"), bytes(48)),
+    "zero times huge": npy(HEADER.replace("(2, 2, 3)", "(0, 99999999999999999999, 3)")),
+    "pickle": npy(HEADER.replace("<f4", "|O"), bytes(48)),
+    "old type": npy(HEADER.replace("<f4", "<a4"), bytes(48)),
+    "no type": npy(HEADER.replace("<f4", "spam"), bytes(48)),
+    "not a header": npy("__import__('os')", bytes(48)),
+    "version": b"\x93NUMPY\x07\x00" + bytes(60),
+    "long header": npy("{" + " " * 60000, bytes(48)),
+    "deep header": npy("(" * 9000, bytes(48)),
+}
+
+
+@pytest.mark.parametrize("case", BAD_NPY)
+@pytest.mark.parametrize("packed", [False, True])
+def test_damaged_headers_are_refused_before_memory_is_taken(case, packed, tmp_path, monkeypatch):
+    if case not in ("old type", "zero times huge"):  # these two claim no more bytes than there are
+        monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("memory was taken"))
+    path = tmp_path / ("a.npz" if packed else "a.npy")
+    if packed:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("X.npy", BAD_NPY[case])
+    else:
+        path.write_bytes(BAD_NPY[case])
+    with pytest.raises(DataError, match=r"^a.np[yz]"):
+        read_arrays(path)
+
+
+def test_a_header_that_python_2_wrote_is_read(tmp_path):
+    content = np.arange(12, dtype="<f4")
+    (tmp_path / "a.npy").write_bytes(npy(HEADER.replace("(2, 2, 3)", "(2L, 2L, 3L)"), content.tobytes()))
+    assert np.array_equal(read_arrays(tmp_path / "a.npy").X, content.reshape(2, 2, 3))
+
+
+def claiming(size, compression=zipfile.ZIP_DEFLATED):
+    """An archive whose array claims `size` bytes, in its own header and in the directory, but holds 48."""
+    header = npy(HEADER.replace("(2, 2, 3)", f"({(size - 128) // 4}, 1, 1)").strip().ljust(117) + "\n", bytes(48))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        archive.writestr("X.npy", header)
+    content = bytearray(file.getvalue())
+    entry = content.index(b"PK\x01\x02")
+    content[entry + 24 : entry + 28] = size.to_bytes(4, "little")
+    return bytes(content)
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_an_archive_cannot_claim_more_than_its_bytes_can_hold(compression, tmp_path, monkeypatch):
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("memory was taken"))
+    (tmp_path / "a.npz").write_bytes(claiming(4_000_000_000, compression))
+    with pytest.raises(DataError, match="X claims 4000000000 bytes"):
+        read_arrays(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_packing_is_refused(method, tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", method) as archive:
+        archive.writestr("X.npy", npy(HEADER, bytes(48)))
+    with pytest.raises(DataError, match="must be stored or deflated"):
+        read_arrays(tmp_path / "a.npz")
+
+
+def test_two_arrays_of_one_name_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("X.npy", npy(HEADER, bytes(48)))
+        archive.writestr("X", npy(HEADER, bytes(48)))
+    with pytest.raises(DataError, match="two arrays named X"):
+        read_arrays(tmp_path / "a.npz")
+
+
+def test_other_files_are_refused_by_name(tmp_path):
+    with pytest.raises(PolyadicError, match="read it by read_csv"):
+        read_arrays(tmp_path / "a.csv")
+    with pytest.raises(PolyadicError, match=r"path must end in .npz or .npy, but is a.mat"):
+        read_arrays(tmp_path / "a.mat")
+    with pytest.raises(DataError, match="is not a file"):
+        read_arrays(tmp_path / "a.npz")
+    with pytest.raises(DataError, match="is not a file"):
+        read_csv(tmp_path / "a.csv", fs=1)
+
+
+def table(path, rows, header=("x", "y"), delimiter=",", end="\n"):
+    lines = [delimiter.join(header), *(delimiter.join(map(str, row)) for row in rows)]
+    path.write_bytes((end.join(lines) + end).encode())
+    return path
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_table_is_a_recording_with_every_sample(delimiter, end, tmp_path):
+    numbers = values((40, 2))
+    path = table(tmp_path / "walk.csv", numbers.tolist(), delimiter=delimiter, end=end)
+    recording = read_csv(path, fs=25)
+    assert isinstance(recording, Recording)
+    assert recording.signal.dtype == np.float32
+    assert np.array_equal(recording.signal, numbers.T)
+    assert (recording.name, recording.subject, recording.fs) == ("walk", "walk", 25.0)
+    assert recording.channels == ("x", "y")
+    assert recording.units == ("", "")
+    named = read_csv(path, fs=25, name="r", subject="s")
+    assert (named.name, named.subject) == ("r", "s")
+
+
+@pytest.mark.parametrize("header", ["time", "T", " Time "])
+@pytest.mark.parametrize("fs", [1, 50, 100, 256, 499.5])
+def test_times_give_the_rate(header, fs, tmp_path):
+    rows = [[5 + at / fs, at] for at in range(300)]
+    recording = read_csv(table(tmp_path / "a.csv", rows, (header, "x")))
+    assert recording.fs == fs
+    assert recording.channels == ("x",)
+    assert np.array_equal(recording.signal[0], np.arange(300))
+
+
+def test_times_that_are_rounded_coarsely_do_with_a_given_rate(tmp_path):
+    path = table(tmp_path / "a.csv", [[round(at / 256, 3), at] for at in range(600)], ("t", "x"))
+    with pytest.raises(DataError, match=r"a.csv, line \d+: times must be evenly spaced"):
+        read_csv(path)
+    assert read_csv(path, fs=256).fs == 256
+
+
+@pytest.mark.parametrize("blocks", [1, 7, 40, 10_000])
+def test_the_size_of_blocks_changes_nothing(blocks, tmp_path, monkeypatch):
+    monkeypatch.setattr("polyadic.data.readers.tables._BLOCK", blocks)
+    numbers = values((40, 2))
+    path = table(tmp_path / "a.csv", numbers.tolist())
+    with path.open("a") as file:
+        file.write("\n\n\n")
+    assert np.array_equal(read_csv(path, fs=1).signal, numbers.T)
+    with path.open("a") as file:
+        file.write("1,2\n")
+    with pytest.raises(DataError, match="line 42: there must be 2 cells in the row, but"):
+        read_csv(path, fs=1)
+    with pytest.raises(DataError, match="line 6: cells must be numbers, but there is 'z'"):
+        read_csv(table(path, [*numbers[:4].tolist(), [1, "z"], *numbers.tolist()]), fs=1)
+
+
+def test_empty_cells_and_nan_are_missing_values(tmp_path):
+    path = table(tmp_path / "a.csv", [[1, ""], ["nan", 4], ["NaN", 6]])
+    assert np.array_equal(read_csv(path, fs=1).signal, [[1, np.nan, np.nan], [np.nan, 4, 6]], equal_nan=True)
+
+
+def test_quotes_a_mark_of_byte_order_and_one_column_are_read(tmp_path):
+    (tmp_path / "a.csv").write_bytes('\ufeff"acc, x";"acc, y"\n"1";2\n'.encode())
+    recording = read_csv(tmp_path / "a.csv", fs=1)
+    assert recording.channels == ("acc, x", "acc, y")
+    assert recording.signal.tolist() == [[1], [2]]
+    (tmp_path / "b.csv").write_text("x\n1\n2\n")
+    assert read_csv(tmp_path / "b.csv", fs=1).signal.tolist() == [[1, 2]]
+
+
+BAD_CSV = {
+    "empty": (b"", "line 1: the first row must name"),
+    "names only": (b"x,y\n", "at least one sample"),
+    "no names": (b"1,2\n3,4\n", "but holds numbers"),
+    "empty name": (b"x,\n1,2\n", "an empty name"),
+    "same names": (b"x,x\n1,2\n", "channel names must differ"),
+    "short row": (b"x,y\n1,2\n3\n", "line 3: there must be 2 cells in the row, but are 1"),
+    "long row": (b"x,y\n1,2,3\n", "line 2: there must be 2 cells in the row, but are 3"),
+    "blank row": (b"x,y\n1,2\n\n3,4\n", "line 3: there must be 2 cells"),
+    "word": (b"x,y\n1,2\n3,four\n", "line 3: cells must be numbers, but there is 'four'"),
+    "underscore": (b"x,y\n1,2\n3,1_0\n", "line 3: cells must be numbers, but there is '1_0'"),
+    "infinite": (b"x,y\n1,2\n3,inf\n", "sample 1 must be a number that fits float32"),
+    "too large": (b"x,y\n1,1e39\n", "sample 0 must be a number that fits float32"),
+    "decimal commas": (b"x;y\n1,5;2,5\n", "line 2: .* there is '1,5'; numbers must have decimal points"),
+    "decimal commas, tabs": (b"x\ty\n1\t-2,5\n", "'-2,5'; numbers must have decimal points"),
+    "decimal commas, commas": (b"x,y\n1,5,2,5\n", "but are 4; numbers must have decimal points"),
+    "decimal commas, alone": (b"x\n1,5\n", "but are 2; numbers must have decimal points"),
+    "not utf-8": (b"x,y\n1,\xff\n", "cannot be read as a table"),
+    "open quote": (b'x,y\n1,"2\n', "cannot be read as a table"),
+    "endless cell": (b"x,y\n1," + b"1" * 200_000, "cannot be read as a table"),
+    "times even": (b"t,x\n0,1\n1,2\n2,3\n4,3\n", "line 3: times must be evenly spaced by 1.33333 s"),
+    "times gap": (b"t,x\n" + b"".join(b"%d,1\n" % (at + (at > 300)) for at in range(900)), "line 303: .* by 2 s"),
+    "times back": (b"t,x\n2,1\n1,2\n", "the time column must rise"),
+    "times same": (b"t,x\n1,1\n1,2\n", "the time column must rise"),
+    "times missing": (b"t,x\n1,1\n,2\n", "none missing"),
+    "times endless": (b"t,x\n-1e308,1\n1e308,2\n", "the time column must rise"),
+    "time alone": (b"t,x\n1,1\n", "two or more times"),
+    "time only": (b"t\n1\n2\n", "a recording must have signals"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CSV)
+def test_tables_that_are_damaged_are_refused_by_line(case, tmp_path):
+    content, message = BAD_CSV[case]
+    (tmp_path / "a.csv").write_bytes(content)
+    timed = content.startswith(b"t")
+    with pytest.raises(DataError, match=message):
+        read_csv(tmp_path / "a.csv", fs=None if timed else 10)
+
+
+def test_a_rate_that_does_not_fit_the_times_is_refused(tmp_path):
+    path = table(tmp_path / "a.csv", [[at / 50, at] for at in range(100)], ("t", "x"))
+    assert read_csv(path, fs=50.3).fs == 50.3
+    with pytest.raises(DataError, match="a rate of 50 Hz, but fs is 51 Hz"):
+        read_csv(path, fs=51)
+    gap = table(tmp_path / "b.csv", [[(at + (at > 50)) / 50, at] for at in range(1000)], ("t", "x"))
+    with pytest.raises(DataError, match="line 53: times must be evenly spaced"):
+        read_csv(gap, fs=50)
+
+
+def test_a_rate_must_be_given_or_told(tmp_path):
+    path = table(tmp_path / "a.csv", [[1, 2]])
+    with pytest.raises(PolyadicError, match=r"fs must be given in Hz: a.csv has no first column named time"):
+        read_csv(path)
+    for fs in (0, -1, np.nan, np.inf):
+        with pytest.raises(PolyadicError, match="fs must be a positive number"):
+            read_csv(path, fs=fs)
+
+
+@SHARED
+@given(data=st.lists(st.lists(st.floats(width=32, allow_infinity=False), min_size=3, max_size=3), min_size=1))
+def test_any_float32_survives_a_table(data, tmp_path_factory):
+    path = table(tmp_path_factory.mktemp("csv") / "a.csv", data, ("a", "b", "c"))
+    assert np.array_equal(read_csv(path, fs=1).signal, np.array(data, np.float32).T, equal_nan=True)
+
+
+def flipped(path, read, count=500):
+    """How often a file with one byte changed was refused, and what it was read as otherwise."""
+    content = path.read_bytes()
+    rng = np.random.default_rng(2)
+    outcomes, results = Counter(), []
+    for at, bits in zip(rng.integers(len(content), size=count), rng.integers(1, 256, size=count), strict=True):
+        damaged = bytearray(content)
+        damaged[at] ^= int(bits)
+        path.write_bytes(damaged)
+        try:
+            results.append(read(path))
+            outcomes["read"] += 1
+        except DataError:
+            outcomes["refused"] += 1
+    assert sum(outcomes.values()) == count
+    return outcomes, results
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_flipped_bytes_of_an_npz_file_never_give_other_values(write, tmp_path):
+    # Wide enough for the values to outweigh headers and directory.
+    X, y, subject = values((20, 2, 5)), np.array(["a", "b"] * 10), np.array(["p", "q"] * 10)
+    write(tmp_path / "a.npz", X=X, y=y, subject=subject, fs=50, channels=["x", "y"])
+    outcomes, results = flipped(tmp_path / "a.npz", read_arrays)
+    assert outcomes["refused"] > 300
+    for windows in results:
+        assert np.array_equal(windows.X, X)
+        assert windows.label.tolist() == [0, 1] * 10
+        assert np.array_equal(windows.subject, subject)
+        assert (windows.fs, windows.channels) == (50, ("x", "y"))
+
+
+def test_flipped_bytes_of_an_npy_file_are_refused_or_change_values_only(tmp_path):
+    np.save(tmp_path / "a.npy", values())
+    outcomes, results = flipped(tmp_path / "a.npy", read_arrays)
+    assert outcomes["refused"] > 50
+    for windows in results:
+        assert windows.X.nbytes == values().nbytes
+        assert windows.X.ndim == 3
+
+
+def test_flipped_bytes_of_a_table_are_refused_or_change_values_only(tmp_path):
+    table(tmp_path / "a.csv", [[f"{at / 50:.2f}", f"{at * 1.5:.3f}", at] for at in range(60)], ("time", "x", "y"))
+    outcomes, results = flipped(tmp_path / "a.csv", read_csv)
+    assert outcomes["refused"] > 200
+    for recording in results:
+        assert recording.signal.shape == (2, 60)
+        assert not np.isinf(recording.signal).any()
+        assert recording.fs == pytest.approx(50, rel=0.02)
+
+
+@pytest.mark.parametrize(("at", "value"), [(-6, 10**9), (-10, 10**9), (-12, 7), (-12, 0)])
+def test_a_directory_that_points_elsewhere_or_counts_otherwise_is_refused(at, value, tmp_path):
+    path = save(tmp_path / "a.npz", X=X, y=np.zeros(6))
+    content = bytearray(path.read_bytes())
+    size = 2 if at == -12 else 4
+    content[at : at + size] = value.to_bytes(size, "little")
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"^a.npz"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.npy", "a.csv"])
+def test_files_that_are_cut_off_never_give_half_of_their_windows(name, tmp_path):
+    path = tmp_path / name
+    if name == "a.csv":
+        table(path, [[at / 10, at] for at in range(20)], ("t", "x"))
+    else:
+        np.save(path, X) if name == "a.npy" else save(path, X=X, y=np.zeros(6))
+    content = path.read_bytes()
+    for length in range(0, len(content), 3):
+        path.write_bytes(content[:length])
+        if name == "a.csv":  # a table may end anywhere, but not have rows of other widths or values of other kinds
+            try:
+                assert np.array_equal(read_csv(path).signal[0, :-1], np.arange(read_csv(path).signal.shape[1] - 1))
+            except DataError:
+                continue
+        else:
+            with pytest.raises(DataError, match=r"^a\.np"):
+                read_arrays(path)

@@ -1,0 +1,637 @@
+"""WFDB records and the table of PTB-XL, read from files in their published layouts, whole and damaged."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polyadic.data.readers.ptbxl import read_metadata
+from polyadic.data.readers.wfdb import read_wfdb
+from polyadic.data.recordings import Recording
+from polyadic.errors import DataError, PolyadicError
+
+FLIPS = 500
+BITS = {"16": 16, "61": 16, "160": 16, "212": 12, "310": 10, "311": 10, "80": 8, "24": 24, "32": 32}
+
+
+@pytest.fixture(scope="module")
+def wfdb() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import wfdb
+    return wfdb
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever reaches for the network fails with an error that is no DataError."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("the network was tried")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+def digits_of(bits: int, samples: int = 50, signals: int = 3) -> np.ndarray:
+    """Digits of all sizes, (samples, signals); some are the lowest, which stands for a missing value."""
+    rng = np.random.default_rng(bits)
+    digits = rng.integers(-(1 << bits - 1) + 1, 1 << bits - 1, (samples, signals))
+    digits[1], digits[2] = -(1 << bits - 1) + 1, (1 << bits - 1) - 1
+    digits[10, 0] = digits[20:25, 1] = -(1 << bits - 1)
+    return digits
+
+
+def write(wfdb: Any, folder: Path, name: str = "r", fmt: str = "16", **changes: Any) -> np.ndarray:
+    """A record of three signals written by the library; its digits, (samples, signals)."""
+    digits = digits_of(BITS[fmt])
+    fields = {
+        "fs": 100,
+        "units": ["mV", "uV", "mmHg"],
+        "sig_name": ["I", "II", "V1"],
+        "d_signal": digits,
+        "fmt": [fmt] * 3,
+        "adc_gain": [200.0, 100.0, 50.5],
+        "baseline": [0, 10, -5],
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wfdb.wrsamp(name, write_dir=str(folder), **(fields | changes))
+    return digits
+
+
+def annotate(wfdb: Any, folder: Path, extension: str = "atr", **changes: Any) -> None:
+    fields = {
+        "sample": np.array([0, 5, 30, 31]),
+        "symbol": ["N", "V", "+", "N"],
+        "aux_note": ["", "", "(AFIB\0", ""],
+        "fs": 100,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wfdb.wrann("r", extension, write_dir=str(folder), **(fields | changes))
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def flips(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Copies of a file with one byte changed, at random places, always the same ones."""
+    whole = path.read_bytes()
+    rng = np.random.default_rng(2018)
+    for place, change in zip(rng.integers(0, len(whole), FLIPS), rng.integers(1, 256, FLIPS), strict=True):
+        data = bytearray(whole)
+        data[place] ^= change
+        yield int(place), bytes(data)
+
+
+def assert_same(got: Recording, record: Any) -> None:
+    """A recording equals what the library reads in physical units, sample by sample."""
+    np.testing.assert_allclose(
+        got.values, record.p_signal.T, rtol=1e-6 if got.signal.dtype == np.float32 else 1e-12, atol=1e-12
+    )
+    assert got.fs == record.fs
+    assert got.channels == tuple(record.sig_name)
+    assert got.units == tuple(record.units)
+
+
+# ---------------------------------------------------------------- signals
+
+
+@pytest.mark.parametrize("fmt", ["16", "212", "80", "24", "32"])
+def test_values_are_those_of_the_library_sample_by_sample(wfdb: Any, tmp_path: Path, fmt: str) -> None:
+    digits = write(wfdb, tmp_path, fmt=fmt)
+    got = read_wfdb(tmp_path / "r")
+    assert_same(got, wfdb.rdrecord(str(tmp_path / "r"), physical=True))
+    gone = (digits == -(1 << BITS[fmt] - 1)).T
+    if BITS[fmt] <= 16:
+        assert got.signal.dtype == np.int16
+        np.testing.assert_array_equal(got.signal, digits.T)
+        np.testing.assert_array_equal(got.missing, gone)
+    else:
+        assert got.signal.dtype == np.float32
+        assert got.missing is None
+        np.testing.assert_array_equal(np.isnan(got.signal), gone)
+
+
+def pack(digits: np.ndarray, fmt: str) -> bytes:
+    """Digits, (samples, signals), in formats that the library reads and does not write."""
+    flat = digits.reshape(-1)
+    if fmt == "61":
+        return flat.astype(">i2").tobytes()
+    if fmt == "160":
+        return (flat + 32768).astype("<u2").tobytes()
+    if fmt == "8":
+        return np.diff(digits, axis=0, prepend=digits[:1]).astype("i1").tobytes()
+    a, b, c = (flat[start::3] & 1023 for start in range(3))
+    if fmt == "311":
+        return (a | b << 10 | c << 20).astype("<u4").tobytes()
+    low = (a & 127) << 1 | (a >> 7) << 8 | (c & 31) << 11
+    high = (b & 127) << 1 | (b >> 7) << 8 | (c >> 5) << 11
+    return np.stack([low, high], 1).astype("<u2").tobytes()
+
+
+@pytest.mark.parametrize("fmt", ["61", "160", "310", "311", "8"])
+def test_digits_of_rarer_formats_are_kept(tmp_path: Path, fmt: str) -> None:
+    digits = digits_of(BITS.get(fmt, 6))
+    (tmp_path / "r.dat").write_bytes(pack(digits, fmt))
+    sums = digits.sum(0) % 65536
+    lines = [f"r.dat {fmt} 10(3)/mV 0 0 {digits[0, n]} {sums[n]} 0 c{n}" for n in range(3)]
+    (tmp_path / "r.hea").write_text("\n".join(["r 3 100 50", *lines]))
+    got = read_wfdb(tmp_path / "r")
+    expected = (digits.T - 3) / 10
+    if fmt == "8":
+        assert got.missing is None
+        np.testing.assert_allclose(got.signal, expected, rtol=1e-6, atol=1e-12)
+    else:
+        np.testing.assert_array_equal(got.signal, digits.T)
+        np.testing.assert_array_equal(got.missing, (digits == -(1 << BITS[fmt] - 1)).T)
+
+
+def test_channels_come_in_the_order_asked_for(wfdb: Any, tmp_path: Path) -> None:
+    digits = write(wfdb, tmp_path)
+    got = read_wfdb(tmp_path / "r", channels=["V1", "I"])
+    assert got.channels == ("V1", "I")
+    assert got.units == ("mmHg", "mV")
+    np.testing.assert_array_equal(got.signal, digits[:, [2, 0]].T)
+    assert_same(got, wfdb.rdrecord(str(tmp_path / "r"), channel_names=["V1", "I"]))
+
+
+def test_an_unknown_channel_is_answered_with_those_there(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path)
+    with pytest.raises(DataError, match=r"no channel 'V9'; there are I, II, V1"):
+        read_wfdb(tmp_path / "r", channels=["I", "V9"])
+
+
+@pytest.mark.parametrize("channels", ["I", [], ["I", "I"]])
+def test_channels_must_be_different_names(wfdb: Any, tmp_path: Path, channels: Any) -> None:
+    write(wfdb, tmp_path)
+    with pytest.raises(PolyadicError, match="channels must"):
+        read_wfdb(tmp_path / "r", channels=channels)
+
+
+def test_channels_of_one_name_are_refused_only_if_chosen(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path)
+    edit(tmp_path / "r.hea", " V1", " II")
+    assert read_wfdb(tmp_path / "r", channels=["I"]).channels == ("I",)
+    for channels in (None, ["II"]):
+        with pytest.raises(DataError, match=r"r\.hea: several channels are named II"):
+            read_wfdb(tmp_path / "r", channels=channels)
+
+
+def test_signals_may_be_in_several_files(wfdb: Any, tmp_path: Path) -> None:
+    digits = write(wfdb, tmp_path)
+    lines = (tmp_path / "r.hea").read_text().replace("r.dat", "a.dat")
+    (tmp_path / "r.hea").write_text("b.dat".join(lines.rsplit("a.dat", 1)))
+    (tmp_path / "a.dat").write_bytes(digits[:, :2].astype("<i2").tobytes())
+    (tmp_path / "b.dat").write_bytes(digits[:, 2:].astype("<i2").tobytes())
+    assert_same(read_wfdb(tmp_path / "r"), wfdb.rdrecord(str(tmp_path / "r")))
+    (tmp_path / "a.dat").unlink()
+    np.testing.assert_array_equal(read_wfdb(tmp_path / "r", channels=["V1"]).signal, digits[:, 2:].T)
+    with pytest.raises(DataError, match=r"a\.dat: there is no such file"):
+        read_wfdb(tmp_path / "r")
+
+
+def test_name_and_subject_are_the_records_unless_given(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path)
+    for path in (tmp_path / "r", str(tmp_path / "r.hea")):
+        got = read_wfdb(path)
+        assert (got.name, got.subject) == ("r", "r")
+    got = read_wfdb(tmp_path / "r", name="night 1", subject="p7")
+    assert (got.name, got.subject) == ("night 1", "p7")
+    assert read_wfdb(tmp_path / "r", name="night 1").subject == "night 1"
+
+
+def test_limits_are_those_of_the_device_without_the_digit_for_missing_values(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path, fmt="212")
+    edit(tmp_path / "r.hea", "200.0(0)/mV 12 0", "200.0(0)/mV 11 1024")
+    limits = read_wfdb(tmp_path / "r").limits
+    assert limits is not None
+    assert limits.tolist() == [[0, 2047], [-2047, 2047], [-2047, 2047]]
+    edit(tmp_path / "r.hea", "mV 11 1024", "mV 0 1024")
+    assert read_wfdb(tmp_path / "r").limits is None
+
+
+def test_limits_of_wide_formats_are_values(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path, fmt="24")
+    edit(tmp_path / "r.hea", "200.0(0)", "-200.0(0)")
+    limits = read_wfdb(tmp_path / "r").limits
+    assert limits is not None
+    np.testing.assert_allclose(limits[0], [-(2**23 - 1) / 200, (2**23 - 1) / 200], rtol=1e-6)
+
+
+def test_skewed_signals_are_shifted_as_the_library_does(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path)
+    edit(tmp_path / "r.hea", "r.dat 16 100", "r.dat 16:7 100")
+    got = read_wfdb(tmp_path / "r")
+    assert_same(got, wfdb.rdrecord(str(tmp_path / "r")))
+    assert got.missing is not None
+    assert got.missing[1, -7:].all()
+
+
+def test_a_length_that_the_header_leaves_out_comes_from_the_file(wfdb: Any, tmp_path: Path) -> None:
+    digits = write(wfdb, tmp_path, fmt="212")
+    edit(tmp_path / "r.hea", "r 3 100 50", "r 3 100")
+    np.testing.assert_array_equal(read_wfdb(tmp_path / "r").signal, digits.T)
+
+
+def test_checksums_are_compared_as_16_bits_with_or_without_sign_and_0_is_none(wfdb: Any, tmp_path: Path) -> None:
+    digits = write(wfdb, tmp_path)
+    total = int(digits[:, 0].sum() % 65536)
+    for text in (total, total - 65536, 0):
+        write(wfdb, tmp_path)
+        edit(tmp_path / "r.hea", f" {digits[0, 0]} {total} 0 I", f" {digits[0, 0]} {text} 0 I")
+        np.testing.assert_array_equal(read_wfdb(tmp_path / "r").signal, digits.T)
+
+
+@pytest.mark.parametrize("channel", [0, 1, 2])
+def test_a_changed_digit_is_found_by_the_checksum_of_its_channel(wfdb: Any, tmp_path: Path, channel: int) -> None:
+    digits = write(wfdb, tmp_path)
+    digits[40, channel] ^= 1
+    (tmp_path / "r.dat").write_bytes(digits.astype("<i2").tobytes())
+    name = ("I", "II", "V1")[channel]
+    with pytest.raises(DataError, match=rf"r\.hea: channel {name} must have checksum"):
+        read_wfdb(tmp_path / "r")
+    assert read_wfdb(tmp_path / "r", channels=[("I", "II", "V1")[channel - 1]]).signal.shape == (1, 50)
+
+
+def test_a_wrong_first_digit_is_found_without_a_checksum(wfdb: Any, tmp_path: Path) -> None:
+    digits = write(wfdb, tmp_path)
+    edit(tmp_path / "r.hea", f" {digits[0, 1]} {digits[:, 1].sum() % 65536} 0 II", f" {digits[0, 1] + 1} 0 0 II")
+    with pytest.raises(DataError, match=r"channel II must begin with"):
+        read_wfdb(tmp_path / "r")
+
+
+def test_without_the_package_the_error_says_what_to_install(
+    wfdb: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(wfdb, tmp_path)
+    monkeypatch.setitem(sys.modules, "wfdb", None)
+    with pytest.raises(PolyadicError, match=r"pip install polyadic\[wfdb\]"):
+        read_wfdb(tmp_path / "r")
+
+
+# ---------------------------------------------------------------- annotations
+
+
+def test_annotations_are_those_of_the_library(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path)
+    annotate(wfdb, tmp_path, chan=np.array([0, 1, 1, 0]), subtype=np.array([0, 2, 0, 0]), num=np.array([0, 0, 3, 1]))
+    got = read_wfdb(tmp_path / "r", annotations="atr").annotations
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = wfdb.rdann(str(tmp_path / "r"), "atr")
+    assert [round(each.onset * 100) for each in got] == expected.sample.tolist()
+    assert [each.text for each in got] == ["N", "V", "(AFIB", "N"]
+    assert {each.duration for each in got} == {0.0}
+    assert read_wfdb(tmp_path / "r").annotations == ()
+
+
+def test_annotations_know_long_gaps_own_symbols_and_their_own_rate(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path)
+    annotate(
+        wfdb,
+        tmp_path,
+        sample=np.array([4, 400_000, 400_001]),
+        symbol=["W", "N", "W"],
+        aux_note=None,
+        fs=1e6,
+        custom_labels=[("W", "wake stage")],
+    )
+    got = read_wfdb(tmp_path / "r", annotations="atr").annotations
+    assert [(each.onset, each.text) for each in got] == [(4e-6, "W"), (0.4, "N"), (0.400001, "W")]
+
+
+def test_annotations_of_several_files_are_merged_in_time(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path)
+    annotate(wfdb, tmp_path)
+    annotate(wfdb, tmp_path, "qrs", sample=np.array([6]), symbol=["Q"], aux_note=None)
+    got = read_wfdb(tmp_path / "r", annotations=["atr", "qrs"]).annotations
+    assert [each.text for each in got] == ["N", "V", "Q", "(AFIB", "N"]
+
+
+def word(code: int, low: int) -> bytes:
+    return (code << 10 | low).to_bytes(2, "little")
+
+
+def test_a_comment_at_the_start_that_hangs_the_library_is_skipped(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path)
+    (tmp_path / "r.atr").write_bytes(word(22, 0) + word(63, 6) + b"## hi!" + word(1, 3) + word(0, 0))
+    got = read_wfdb(tmp_path / "r", annotations="atr").annotations
+    assert [tuple(each) for each in got] == [(0.03, 0.0, "N")]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "break off before their end mark"),
+        (word(1, 3), "break off before their end mark"),
+        (word(1, 3) + b"\0", "break off before their end mark"),
+        (word(59, 0) + b"\0\0", "break off before their end mark"),
+        (word(1, 3) + word(63, 9) + b"(AF", "must be printable UTF-8"),
+        (word(1, 3) + word(63, 2) + b"\xff\xfe" + word(0, 0), "must be printable UTF-8"),
+        (word(1, 3) + word(63, 2) + b"a\7" + word(0, 0), "must be printable UTF-8"),
+        (word(61, 3) + word(0, 0), "must begin with one"),
+        (word(55, 3) + word(0, 0), "at sample 3 has the unknown code 55"),
+        (word(1, 51) + word(0, 0), r"in order and within 0.5 s, but one is at sample 51"),
+        (word(59, 0) + b"\xff\xff\xfe\xff" + word(1, 0) + word(0, 0), "but one is at sample -2"),
+        (word(1, 9) + word(59, 0) + b"\xff\xff\xfe\xff" + word(1, 0) + word(0, 0), "but one is at sample 7"),
+        (word(1, 3) + word(0, 0) + b"more", "bytes after the end mark"),
+        (word(22, 0) + word(63, 22) + b"## time resolution: 0\0" + word(1, 3) + word(0, 0), "in order and within"),
+    ],
+)
+def test_damaged_annotations_are_refused(wfdb: Any, tmp_path: Path, data: bytes, message: str) -> None:
+    write(wfdb, tmp_path)
+    (tmp_path / "r.atr").write_bytes(data)
+    with pytest.raises(DataError, match=rf"^r\.atr: .*{message}"):
+        read_wfdb(tmp_path / "r", annotations="atr")
+
+
+def test_annotations_asked_for_must_be_there(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path)
+    with pytest.raises(DataError, match=r"^r\.atr: there is no such file"):
+        read_wfdb(tmp_path / "r", annotations="atr")
+    with pytest.raises(PolyadicError, match="extensions such as 'atr'"):
+        read_wfdb(tmp_path / "r", annotations=["../atr"])
+
+
+# ---------------------------------------------------------------- damage
+
+
+def swapped(folder: Path) -> None:
+    """The signal file of another record, of the same size."""
+    data = np.frombuffer((folder / "r.dat").read_bytes(), "<i2")
+    (folder / "r.dat").write_bytes(data[::-1].tobytes())
+
+
+def swapped_header(folder: Path) -> None:
+    edit(folder / "r.hea", "r 3 100 50", "q 3 100 50")
+
+
+def in_header(old: str, new: str) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / "r.hea", old, new)
+
+
+def bytes_of(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], int]:
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no header": (lambda folder: (folder / "r.hea").unlink(), r"r\.hea: there is no such file"),
+    "no signals": (lambda folder: (folder / "r.dat").unlink(), r"r\.dat: there is no such file"),
+    "empty header": (bytes_of("r.hea", lambda _: b""), r"r\.hea: the header is empty"),
+    "zero bytes as header": (bytes_of("r.hea", lambda data: bytes(len(data))), r"r\.hea: a header must be printable"),
+    "huge header": (bytes_of("r.hea", lambda data: data + b"#" * (1 << 20)), r"r\.hea: a header must be at most"),
+    "header cut in a line": (bytes_of("r.hea", lambda data: data[:40]), r"r\.hea: 3 signals are announced"),
+    "header cut in a number": (bytes_of("r.hea", lambda data: data[:3]), r"r\.hea: the first line must be"),
+    "signals cut": (bytes_of("r.dat", lambda data: data[:-1]), r"r\.dat: .* need 300 bytes, but there are 299"),
+    "no bytes of signals": (bytes_of("r.dat", lambda _: b""), r"need 300 bytes, but there are 0"),
+    "zero bytes as signals": (bytes_of("r.dat", lambda data: bytes(len(data))), r"channel I must begin with"),
+    "another record's signals": (swapped, r"channel I must begin with"),
+    "another record's header": (swapped_header, r"r\.hea: the header must be of the record 'r', but is of 'q'"),
+    "too many signals": (in_header("r 3 100", "r 4 100"), r"r\.hea: 4 signals are announced, but 3 are described"),
+    "too few signals": (in_header("r 3 100", "r 2 100"), r"r\.hea: 2 signals are announced, but 3 are described"),
+    "no signal at all": (bytes_of("r.hea", lambda _: b"r 0 100 50"), r"r\.hea: 0 signals are announced"),
+    "too many samples": (in_header("100 50", "100 51"), r"r\.dat: 3 signals of 51 samples need 306 bytes"),
+    "too few samples": (in_header("100 50", "100 49"), r"channel I must have checksum"),
+    "absurd samples": (in_header("100 50", "100 999999999999999"), r"need 5999999999999994 bytes"),
+    "absurd digits": (in_header("100 50", "100 " + "9" * 5000), r"r\.hea: the first line must be"),
+    "no samples": (in_header("100 50", "100 0"), r"must not be 0"),
+    "rate of 0": (in_header("r 3 100", "r 3 0"), r"must not be 0"),
+    "absurd start": (in_header(" 16 200", " 16+999999999999 200"), r"in one format and from one byte on"),
+    "letter in a number": (in_header("200.0(0)", "2O0.0(0)"), r"r\.hea: signal 0 must be"),
+    "not ASCII": (in_header("/uV", "/µV"), r"r\.hea: a header must be printable ASCII"),
+    "unknown format": (in_header(" 16 200", " 17 200"), r"r\.hea: signal 0 has format 17"),
+    "compressed format": (in_header(" 16 200", " 516 200"), r"r\.hea: signal 0 has format 516"),
+    "two formats": (in_header(" 16 200", " 61 200"), r"in one format and from one byte on"),
+    "several rates": (in_header(" 16 200", " 16x2 200"), r"r\.hea: records of several rates"),
+    "several segments": (in_header("r 3 100", "r/2 3 100"), r"r\.hea: records of several segments"),
+    "infinite gain": (in_header("200.0(0)", "1e999(0)"), r"scale not 0"),
+    "vanishing gain": (in_header("200.0(0)", "1e-320(0)"), r"scale and offset must be finite"),
+    "file elsewhere": (in_header("r.dat 16 200", "../r.dat 16 200"), r"r\.hea: signal 0 must be"),
+    "file on the network": (in_header("r.dat 16 200", "http://x.org/r.dat 16 200"), r"r\.hea: signal 0 must be"),
+    "no file": (in_header("r.dat 16 200", "~ 16 200"), r"r\.hea: signal 0 must be"),
+    "impossible time": (in_header("100 50", "100 50 77:77:77"), r"r\.hea: wfdb cannot read the record"),
+    "scattered signals": (in_header("r.dat 16 100", "q.dat 16 100"), r"r\.dat must follow each other"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damaged_records_are_refused_with_the_reason(wfdb: Any, tmp_path: Path, kind: str) -> None:
+    write(wfdb, tmp_path)
+    damage, message = DAMAGE[kind]
+    damage(tmp_path)
+    with pytest.raises(DataError, match=message) as caught:
+        read_wfdb(tmp_path / "r")
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_longer_file_is_refused_where_no_checksum_vouches_for_the_length(wfdb: Any, tmp_path: Path) -> None:
+    digits = write(wfdb, tmp_path)
+    with (tmp_path / "r.dat").open("ab") as stream:
+        stream.write(bytes(8))
+    np.testing.assert_array_equal(read_wfdb(tmp_path / "r").signal, digits.T)
+    text = (tmp_path / "r.hea").read_text().splitlines()
+    (tmp_path / "r.hea").write_text("\n".join([text[0], *(line.rsplit(" ", 3)[0] for line in text[1:])]))
+    with pytest.raises(DataError, match="need 300 bytes, but there are 308"):
+        read_wfdb(tmp_path / "r")
+
+
+def test_comments_may_have_any_bytes(wfdb: Any, tmp_path: Path) -> None:
+    digits = write(wfdb, tmp_path)
+    with (tmp_path / "r.hea").open("ab") as stream:
+        stream.write("# Müller\x85\n".encode("latin-1"))
+    np.testing.assert_array_equal(read_wfdb(tmp_path / "r").signal, digits.T)
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/r", "https://physionet.org/files/mitdb/1.0.0/100"])
+def test_addresses_are_never_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"there is no such file"):
+        read_wfdb(path)
+
+
+def test_paths_that_the_library_takes_for_addresses_are_refused(wfdb: Any, tmp_path: Path) -> None:
+    (tmp_path / "a::http").mkdir()
+    write(wfdb, tmp_path / "a::http")
+    with pytest.raises(PolyadicError, match=r"must not have '::'"):
+        read_wfdb(tmp_path / "a::http" / "r")
+
+
+def test_the_first_use_of_the_package_leaks_no_warning(
+    wfdb: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digits = write(wfdb, tmp_path)
+    for module in [name for name in sys.modules if name.partition(".")[0] == "wfdb"]:
+        monkeypatch.delitem(sys.modules, module)
+    np.testing.assert_array_equal(read_wfdb(tmp_path / "r").signal, digits.T)
+    for module in [name for name in sys.modules if name.partition(".")[0] == "wfdb"]:
+        monkeypatch.delitem(sys.modules, module)
+
+
+def test_any_flipped_byte_of_the_signals_is_found(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path)
+    found = 0
+    for _, data in flips(tmp_path / "r.dat"):
+        (tmp_path / "r.dat").write_bytes(data)
+        with pytest.raises(DataError, match="channel"):
+            read_wfdb(tmp_path / "r")
+        found += 1
+    assert found == FLIPS
+
+
+def test_flipped_bytes_of_a_header_are_found_or_read_as_the_library_reads_them(wfdb: Any, tmp_path: Path) -> None:
+    digits = write(wfdb, tmp_path)
+    outcomes: Counter[str] = Counter()
+    for _, data in flips(tmp_path / "r.hea"):
+        (tmp_path / "r.hea").write_bytes(data)
+        try:
+            got = read_wfdb(tmp_path / "r")
+        except DataError:
+            outcomes["refused"] += 1
+            continue
+        outcomes["read"] += 1
+        np.testing.assert_array_equal(got.signal, digits.T)
+        assert_same(got, wfdb.rdrecord(str(tmp_path / "r")))
+    assert outcomes["refused"] > 0.8 * FLIPS, outcomes
+
+
+def test_flipped_bytes_of_annotations_are_found_or_give_annotations_in_order(wfdb: Any, tmp_path: Path) -> None:
+    write(wfdb, tmp_path)
+    annotate(wfdb, tmp_path, sample=np.arange(0, 50, 2), symbol=["N"] * 25, aux_note=["(AFIB"] * 25)
+    whole = read_wfdb(tmp_path / "r", annotations="atr").annotations
+    outcomes: Counter[str] = Counter()
+    for _, data in flips(tmp_path / "r.atr"):
+        (tmp_path / "r.atr").write_bytes(data)
+        try:
+            got = read_wfdb(tmp_path / "r", annotations="atr").annotations
+        except DataError:
+            outcomes["refused"] += 1
+            continue
+        outcomes["as before" if got == whole else "changed"] += 1
+        onsets = [each.onset for each in got]
+        assert onsets == sorted(onsets)
+        assert all(0 <= onset <= 0.5 for onset in onsets)
+        assert all(each.text.isprintable() for each in got)
+    assert outcomes["refused"] > 0.4 * FLIPS, outcomes
+
+
+# ---------------------------------------------------------------- PTB-XL
+
+TITLES = "ecg_id,patient_id,age,sex,height,report,scp_codes,strat_fold,filename_lr,filename_hr"
+ROWS = [
+    "1,15709.0,56.0,1,,sinus,\"{'NORM': 100.0, 'LVOLT': 0.0}\",3,records100/00000/00001_lr,records500/00000/00001_hr",
+    '2,13243.0,,0,,"später, ""alt""",{},2,records100/00000/00002_lr,records500/00000/00002_hr',
+    "3,20372.0,300.0,1,164.0,,{},10,records100/00000/00003_lr,records500/00000/00003_hr",
+    "21837,13243.0,48.0,0,,,{},2,records100/21000/21837_lr,records500/21000/21837_hr",
+]
+
+
+def table(root: Path, rows: list[str] = ROWS, titles: str = TITLES) -> Path:
+    path = root / "ptbxl_database.csv"
+    path.write_bytes("\n".join([titles, *rows, ""]).encode())
+    return path
+
+
+def test_the_table_gives_patients_sex_age_folds_and_files(tmp_path: Path) -> None:
+    table(tmp_path)
+    got = read_metadata(tmp_path)
+    assert got["ecg_id"].tolist() == [1, 2, 3, 21837]
+    assert got["patient_id"].tolist() == [15709, 13243, 20372, 13243]
+    assert got["patient_id"].dtype == np.int64
+    assert got["sex"].tolist() == [1, 0, 1, 0]
+    np.testing.assert_array_equal(got["age"], [56, np.nan, 300, 48])
+    assert got["strat_fold"].tolist() == [3, 2, 10, 2]
+    assert got["filename_lr"][3] == "records100/21000/21837_lr"
+    assert got["filename_hr"][0] == "records500/00000/00001_hr"
+
+
+def test_records_of_one_patient_are_of_one_subject(wfdb: Any, tmp_path: Path) -> None:
+    table(tmp_path)
+    got = read_metadata(str(tmp_path))
+    subjects = []
+    for number in (1, 3, 2):
+        path = tmp_path / str(got["filename_lr"][number])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        digits = write(wfdb, path.parent, path.name)
+        recording = read_wfdb(path, subject=str(got["patient_id"][number]))
+        np.testing.assert_array_equal(recording.signal, digits.T)
+        subjects.append((recording.name, recording.subject))
+    assert subjects == [("00002_lr", "13243"), ("21837_lr", "13243"), ("00003_lr", "20372")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("strat_fold", "fold", "line 1 must name the column strat_fold once"),
+        ("height", "sex", "line 1 must name the column sex once"),
+        (",0,,\"sp", ",,,\"sp", "line 3: sex must be a whole number from 0 to 1, but is ''"),
+        (",0,,\"sp", ",2,,\"sp", "line 3: sex must be a whole number from 0 to 1, but is '2'"),
+        (",0,,\"sp", ",male,,\"sp", "line 3: sex must be .* but is 'male'"),
+        (",0,,\"sp", ",nan,,\"sp", "line 3: sex must be .* but is 'nan'"),
+        ("13243.0,,", ",,", "line 3: patient_id must be a whole number"),
+        ("13243.0,,", "13243.5,,", "line 3: patient_id must be a whole number"),
+        ("13243.0,,", "13243.0,-4,", "line 3: age must be a whole number from 0 to 300"),
+        ("{},10,", "{},11,", "line 4: strat_fold must be a whole number from 1 to 10"),
+        ("\n3,", "\n2,", "line 4: filename_lr must be a path below the root that ends in 00002_lr"),
+        ("\n3,20372.0,300.0,1,164.0,,{},10,records100/00000/00003_lr,records500/00000/00003_hr",
+         "\n" + ROWS[0], "lines 2 and 4 have one ecg_id, 1"),
+        ("records100/00000/00003_lr", "../00003_lr", r"line 4: filename_lr must be a path below the root"),
+        ("records100/00000/00003_lr", "/etc/00003_lr", r"line 4: filename_lr must be a path below the root"),
+        ("records500/00000/00003_hr", "a/../../00003_hr", r"line 4: filename_hr must be a path below the root"),
+        ("records500/00000/00003_hr", "C:\\00003_hr", r"line 4: filename_hr must be a path below the root"),
+        ("164.0,,", "164.0,", "line 4 must have 10 fields, but has 9"),
+        ('""alt"""', '"alt"', "line 3 must be a row of comma-separated values"),
+        ('""alt"""', '""alt""', "must be a row of comma-separated values"),
+    ],
+)  # fmt: skip
+def test_damaged_tables_are_refused_with_the_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    edit(table(tmp_path), old, new)
+    with pytest.raises(DataError, match=rf"^ptbxl_database\.csv: .*{message}"):
+        read_metadata(tmp_path)
+
+
+def test_tables_that_are_absent_empty_or_not_utf_8_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no such file"):
+        read_metadata(tmp_path)
+    path = table(tmp_path, rows=[])
+    with pytest.raises(DataError, match="there are no records in it"):
+        read_metadata(tmp_path)
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match="line 1 must name the column ecg_id"):
+        read_metadata(tmp_path)
+    path = table(tmp_path)
+    path.write_bytes(path.read_bytes().decode().encode("latin-1"))
+    with pytest.raises(DataError, match="line 3 must be UTF-8, but has the byte 0xe4"):
+        read_metadata(tmp_path)
+
+
+def test_flipped_bytes_of_the_table_never_crash_nor_unite_a_record_with_anothers_files(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    outcomes: Counter[str] = Counter()
+    for _, data in flips(path):
+        path.write_bytes(data)
+        try:
+            got = read_metadata(tmp_path)
+        except DataError:
+            outcomes["refused"] += 1
+            continue
+        outcomes["read"] += 1
+        assert len(got["ecg_id"]) == 4
+        assert set(got["sex"].tolist()) <= {0, 1}
+        for number, low, high in zip(got["ecg_id"], got["filename_lr"], got["filename_hr"], strict=True):
+            assert low.endswith(f"/{number:05d}_lr")
+            assert high.endswith(f"/{number:05d}_hr")
+            assert ".." not in low + high
+    assert outcomes["refused"] > 0.5 * FLIPS, outcomes
