@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from polyadic.version import __version__
+
 if TYPE_CHECKING:
     from polyadic.estimators import ATD, GRSALS, SALS, load
 
-__version__ = "0.1.0"
-__all__ = ["ATD", "GRSALS", "SALS", "load"]
+__all__ = ["ATD", "GRSALS", "SALS", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import; whoever only asks for the version or for help should not wait for it.
-    if name in __all__:
+    if name in __all__:  # the version is there already
         from polyadic import estimators
 
         return getattr(estimators, name)
@@ -24,4 +25,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return list(__all__)

@@ -26,11 +26,12 @@ from polyadic.inputs import Samples, check_integer, check_number, choose_device
 from polyadic.progress import sweep_bar
 from polyadic.sources import Augment, Graph, Transform, WindowSource, check_modes, read_ahead, tensors
 from polyadic.spectral import STFT
+from polyadic.version import __version__
 
 __all__ = ["ATD", "GRSALS", "SALS", "load"]
 
 _CALIBRATION_WINDOWS = 1024
-_TRANSFORM_BYTES = 64 * 2**20
+_TRANSFORM_BYTES = 32 * 2**20
 
 
 @contextmanager
@@ -279,8 +280,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         factors = self._factors(device, samples.dtype)
         G = gram([factor.double() for factor in factors])
         closed_form = als.Objective(alpha=float(self.alpha))
-        size = int(np.prod([factor.shape[0] for factor in factors])) * samples.dtype.itemsize
-        rows = max(1, _TRANSFORM_BYTES // size)
+        tensor, raw = (int(np.prod(shape)) for shape in ([len(factor) for factor in factors], samples.shape[1:]))
+        rows = max(1, _TRANSFORM_BYTES // (max(tensor, raw) * samples.dtype.itemsize))
         for ids, batch, _ in read_ahead(samples, torch.split(torch.arange(len(samples)), rows)):
             T = tensors(self.tensorize_, samples.checked(batch, ids, device, samples.dtype))
             check_modes(T, factors)
@@ -326,8 +327,6 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         ----------
         path : the file, by custom ending in .safetensors
         """
-        from polyadic import __version__
-
         check_is_fitted(self)
         self._check_rank()
         arrays = {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}

@@ -19,7 +19,7 @@ from polyadic.inputs import check_integer
 __all__ = ["PARTS", "STFT", "Part"]
 
 _RELATIVE_FLOOR = 1e-2
-_PIECE = 64
+_PIECE_BYTES = {"cpu": 2 * 2**20, "cuda": 2**30}
 
 
 class Part(NamedTuple):
@@ -113,15 +113,30 @@ class STFT:
         -------
         (N, parts · channels, n_fft // 2 + 1, frames), contiguous
         """
-        Z = self._coefficients(X)
-        floor = self._floors(Z).to(X)[:, None, None]
-        parts = PARTS[self.parts]
-        T = X.new_empty(len(Z), len(parts) * Z.shape[1], *Z.shape[2:])
-        for part, slot in zip(parts, T.chunk(len(parts), dim=1), strict=True):
-            slot.copy_(part.take(Z))
-            if part.logarithm:
-                slot.add_(floor).log_()
+        if self.floor == "auto":
+            return self.fitted(X)(X)
+        T: Tensor | None = None
+        parts, done = PARTS[self.parts], 0
+        for piece in self._pieces(X):
+            Z = self._coefficients(piece)
+            if T is None:
+                floor = self._floors(Z.shape[1]).to(X)[:, None, None]
+                T = X.new_empty(len(X), len(parts) * Z.shape[1], *Z.shape[2:])
+            for part, slot in zip(parts, T[done : done + len(piece)].chunk(len(parts), dim=1), strict=True):
+                slot.copy_(part.take(Z))
+                if part.logarithm:
+                    slot.add_(floor).log_()
+            done += len(piece)
+        assert T is not None
         return T
+
+    def _pieces(self, X: Tensor) -> Sequence[Tensor]:
+        """The batch in pieces whose coefficients stay in a processor's cache, or leave room in a GPU's memory."""
+        if X.ndim != 3 or X.shape[2] < self.n_fft:
+            return (X,)
+        channels, frequencies, frames = self.shape(X.shape[1], X.shape[2])
+        size = channels // len(PARTS[self.parts]) * frequencies * frames * 2 * X.element_size()
+        return torch.split(X, max(1, _PIECE_BYTES.get(X.device.type, 2**30) // size))
 
     def fitted(self, X: Tensor) -> STFT:
         """These settings with the floor fixed by the scale of `X`, so that later batches are treated alike.
@@ -136,11 +151,9 @@ class STFT:
         0.5
         """
         if self.floor != "auto":
-            self._floors(self._coefficients(X[:1]))
+            self._floors(self._coefficients(X[:1]).shape[1])
             return self
-        # In small pieces: the coefficients of many long windows would fill the memory.
-        pieces = torch.split(X, _PIECE)
-        squares = [_mean_squares(self._coefficients(piece)) * len(piece) for piece in pieces]
+        squares = [_mean_squares(self._coefficients(piece)) * len(piece) for piece in self._pieces(X)]
         return replace(self, floor=tuple(_floor(torch.stack(squares).sum(dim=0) / len(X)).tolist()))
 
     def shape(self, channels: int, time: int) -> tuple[int, int, int]:
@@ -172,17 +185,14 @@ class STFT:
         Z = torch.stft(rows, self.n_fft, self.hop, window=window, center=False, return_complex=True)
         return Z.reshape(*X.shape[:2], *Z.shape[1:])
 
-    def _floors(self, Z: Tensor) -> Tensor:
+    def _floors(self, channels: int) -> Tensor:
         """One floor for each channel: (channels,) float64."""
-        channels = Z.shape[1]
-        if self.floor != "auto":
-            given = torch.as_tensor(self.floor, dtype=torch.float64)
-            if given.numel() not in (1, channels):
-                raise PolyadicError(
-                    f"floor must be one number or one for each of the {channels} channels, but has {given.numel()}"
-                )
-            return given.expand(channels)
-        return _floor(_mean_squares(Z))
+        given = torch.as_tensor(self.floor, dtype=torch.float64)
+        if given.numel() not in (1, channels):
+            raise PolyadicError(
+                f"floor must be one number or one for each of the {channels} channels, but has {given.numel()}"
+            )
+        return given.expand(channels)
 
 
 def _mean_squares(Z: Tensor) -> Tensor:

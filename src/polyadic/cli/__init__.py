@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from polyadic import __version__
 from polyadic.cli import models, stores
 from polyadic.errors import PolyadicError
+from polyadic.version import __version__
 
 __all__ = ["app", "main"]
 
@@ -23,10 +23,6 @@ app = typer.Typer(
     "[bold]prepare[/bold] a store of windows, [bold]fit[/bold] a model to it, and [bold]transform[/bold] windows into "
     "features.",
 )
-app.add_typer(stores.app, name="prepare")
-app.command(epilog=stores.VERIFY_EXAMPLES)(stores.verify)
-app.command(epilog=models.FIT_EXAMPLES)(models.fit)
-app.command(epilog=models.TRANSFORM_EXAMPLES)(models.transform)
 
 _EXAMPLES = """
 Built-in signals, and such as augmentations cannot help with:
@@ -132,6 +128,12 @@ def run(
         out=out,
     )
     main_job.run(job, as_json=json, quiet=quiet)
+
+
+app.add_typer(stores.app, name="prepare")
+app.command(epilog=stores.VERIFY_EXAMPLES)(stores.verify)
+app.command(epilog=models.FIT_EXAMPLES)(models.fit)
+app.command(epilog=models.TRANSFORM_EXAMPLES)(models.transform)
 
 
 def main() -> None:

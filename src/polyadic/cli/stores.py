@@ -223,7 +223,8 @@ def verify(
             update(opened.shards[number - 1].name, number, len(opened.shards), 0, read)
 
         opened.verify(on_shard)
-    typer.echo(f"{store.name}: {len(opened):,} windows in {len(opened.shards)} shards, all as they were written")
+    shards = _count(len(opened.shards), "shard")
+    typer.echo(f"{store.name}: {len(opened):,} windows in {shards}, all as they were written")
 
 
 def _fetch(name: str, root: Path, wanted: bool, quiet: bool) -> Path:
@@ -295,7 +296,7 @@ def _lines(store: WindowStore) -> list[str]:
     lines = [
         f"{summary['store']}: {summary['windows']:,} windows of {len(store.channels)} channels × "
         f"{store.header.length} samples at {store.fs:g} Hz ({store.header.dtype}), "
-        f"{summary['recordings']:,} recordings of {summary['subjects']:,} subjects"
+        f"{_count(summary['recordings'], 'recording')} of {_count(summary['subjects'], 'subject')}"
     ]
     if store.classes:
         total = max(sum(summary["classes"].values()), 1)
@@ -307,6 +308,10 @@ def _lines(store: WindowStore) -> list[str]:
         named = ", ".join(f"{channel} ({count})" for channel, count in channels.items())
         lines.append(f"{kind} samples in (recordings): {named}")
     if store.skipped:
-        lines.append(f"skipped {len(store.skipped)} recordings:")
+        lines.append(f"skipped {_count(len(store.skipped), 'recording')}:")
         lines += [f"  {entry['name']}: {entry['reason']}" for entry in store.skipped]
     return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -1,0 +1,113 @@
+"""How much memory a fit from a store takes for itself, whatever the size of the store.
+
+    python benchmarks/memory.py [OUT.json] [--gib 12] [--hop 32]
+
+Writes a store of that size with windows of the Sleep-EDF shape to a temporary folder (or to --folder), fits ATD for one
+sweep with the paper's augmentations, and reports the highest anonymous resident memory of the process less that after
+the imports. Pages of mapped files are not counted: the system takes them back whenever it needs them. Says so, and
+stops, if the disk is too small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+from polyadic import ATD
+from polyadic.data import WindowStore
+from polyadic.experiments.provenance import provenance
+from polyadic.files import write_atomically
+from polyadic.presets import preset
+
+
+def own_memory() -> int:
+    """Anonymous resident memory of this process in bytes."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * sum(int(found) for found in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", status, re.MULTILINE))
+
+
+class Peak(threading.Thread):
+    """Looks at the memory every few milliseconds."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.highest = self.first = own_memory()
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        while not self.done.wait(0.005):
+            self.highest = max(self.highest, own_memory())
+
+    def __enter__(self) -> Peak:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self.join()
+
+
+def measure(store: Path, hop: int, flip: bool) -> dict:
+    paper = preset("sleep_edf")
+    model = ATD(
+        **{**paper.parameters, "max_sweeps": 1},
+        tensorize=dataclasses.replace(paper.tensorize, hop=hop),
+        augment=torch.neg if flip else paper.augment,
+        device="cpu",
+    )
+    begun = time.perf_counter()
+    with Peak() as peak:
+        opened = WindowStore(store)
+        model.fit(opened)
+        model.transform(opened, out=store.parent / "features.npy")
+    return {
+        "windows": len(opened),
+        "stored_bytes": sum(shard.data.stat().st_size for shard in opened.shards),
+        "own_bytes": peak.highest - peak.first,
+        "after_imports_bytes": peak.first,
+        "seconds": time.perf_counter() - begun,
+        "waited_seconds": model.waited_,
+        "hop": hop,
+        "augment": "flip" if flip else "paper",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", nargs="?")
+    parser.add_argument("--gib", type=float, default=12.0, help="size of the store")
+    parser.add_argument("--hop", type=int, default=32, help="samples from frame to frame; the paper has 32")
+    parser.add_argument("--flip", action="store_true", help="augment by a mere change of sign, to be quick")
+    parser.add_argument("--folder", help="where to write the store for the time being")
+    parser.add_argument("--store", help="an existing store, in a process that does nothing else", type=Path)
+    arguments = parser.parse_args()
+    if arguments.store:
+        print(json.dumps(measure(arguments.store, arguments.hop, arguments.flip)))
+        return
+    from store import generate
+
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        store = generate(Path(folder) / "store", arguments.gib)
+        # In a process of its own, so that what writing the store took is not counted.
+        command = [sys.executable, __file__, "--store", str(store.path), "--hop", str(arguments.hop)]
+        command += ["--flip"] * arguments.flip
+        found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    text = json.dumps({**provenance("cpu"), **json.loads(found)}, indent=1) + "\n"
+    print(text)
+    if arguments.out:
+        Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(arguments.out, text.encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""`polyadic prepare`, `verify`, `fit` and `transform` as a user runs them: real processes, real files, real kills."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trees
+
+from polyadic import load
+from polyadic.data import WindowStore, split, synthetic
+from polyadic.errors import DataError
+
+RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
+
+
+def polyadic(*arguments: object, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    words = [*RUN, *map(str, arguments)]
+    result = subprocess.run(words, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+@pytest.fixture
+def sleep(tmp_path):
+    trees.sleep_edf(tmp_path / "sleep-edfx")
+    return tmp_path
+
+
+def test_from_recordings_to_features_in_four_commands(sleep):
+    said = polyadic("prepare", "sleep-edf", "sleep-edfx", "s.store", cwd=sleep).stdout
+    assert said.startswith("s.store: 48 windows of 7 channels × 3000 samples at 100 Hz (int16), 4 recordings of 2 subj")
+    assert "classes: W 33.3 %" in said
+    assert "all as they were written" in polyadic("verify", "s.store", cwd=sleep).stdout
+    options = ("--rank", 3, "--sweeps", 2, "-o", "m.safetensors")
+    said = polyadic("fit", "s.store", "--preset", "sleep_edf", *options, cwd=sleep).stdout
+    assert said.startswith("m.safetensors: ATD of 48 windows, 687 parameters, 2 sweeps")
+    polyadic("transform", "m.safetensors", "s.store", "-o", "f.npy", cwd=sleep)
+    polyadic("transform", "m.safetensors", "s.store", "-o", "f.csv", cwd=sleep)
+    store, features = WindowStore(sleep / "s.store"), np.load(sleep / "f.npy")
+    np.testing.assert_allclose(features, load(sleep / "m.safetensors").transform(store), rtol=1e-4, atol=1e-4)
+    with (sleep / "f.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == [store.classes[label] for label in store.windows.label]
+    assert [float(row["start"]) for row in rows] == (store.windows.start / 100).tolist()
+    np.testing.assert_allclose([float(row["z1"]) for row in rows], features[:, 1], rtol=1e-5)
+
+
+def test_what_was_skipped_is_said_and_written_down(sleep):
+    (sleep / "sleep-edfx" / "sleep-cassette" / "SC4011E0-PSG.edf").write_bytes(b"nothing")
+    failed = polyadic("prepare", "sleep-edf", "sleep-edfx", "s.store", cwd=sleep, code=1)
+    assert "SC4011E0-PSG.edf" in failed.stderr
+    assert "--on-error skip" in failed.stderr
+    options = ("--on-error", "skip", "--json")
+    outcome = json.loads(polyadic("prepare", "sleep-edf", "sleep-edfx", "s.store", *options, cwd=sleep).stdout)
+    assert [entry["name"] for entry in outcome["skipped"]] == ["SC4011E0"]
+    assert outcome["classes"] == {"W": 14, "N1": 2, "N2": 8, "N3": 6, "R": 8}
+
+
+def test_a_damaged_store_is_found_by_verify(sleep):
+    polyadic("prepare", "sleep-edf", "sleep-edfx", "s.store", cwd=sleep)
+    shard = sleep / "s.store" / "00000.npy"
+    content = bytearray(shard.read_bytes())
+    content[5000] ^= 1
+    shard.write_bytes(content)
+    assert "00000.npy" in polyadic("verify", "s.store", cwd=sleep, code=1).stderr
+
+
+def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(sleep):
+    trees.night(sleep / "sleep-edfx" / "sleep-cassette", "SC4021E0", [("Sleep stage W", 4)], 4)
+    polyadic("prepare", "sleep-edf", "sleep-edfx", "s.store", cwd=sleep)
+    options = ("--protocol", "subject", "--rank", 2, "--sweeps", 1, "--json", "--shuffle", "block", "--seed", 5)
+    outcome = json.loads(polyadic("fit", "s.store", *options, cwd=sleep).stdout)
+    parts = split(WindowStore(sleep / "s.store").windows, "subject", seed=5)
+    assert outcome["split"] == f"{parts.hash}:unlabelled"
+    assert outcome["windows"] == len(parts.unlabelled)
+    assert load(sleep / "model.safetensors").split_ == outcome["split"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("prepare", "sleep-edf", "absent", "s"), "is not there"),
+        (("prepare", "har", "absent", "s"), "absent is not there"),
+        (("prepare", "folder", "sleep-edfx", "s", "--seconds", "-1"), "seconds must be a positive length"),
+        (("prepare", "ptb-xl", "sleep-edfx", "s"), "ptbxl_database.csv"),
+        (("verify", "sleep-edfx"), "is not a window store"),
+        (("fit", "sleep-edfx"), "is not a window store"),
+        (("fit", "w.npz", "-o", "nowhere/m.safetensors"), "--out must lie in a folder that is there"),
+        (("transform", "w.npz", "w.npz"), "w.npz"),
+        (("transform", "m.safetensors", "w.npz", "-o", "f.txt"), "--out must end in .npy or .csv"),
+        (("transform", "m.safetensors", "other.npz"), "X must have shape"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(sleep, arguments, message):
+    signals = synthetic(60)
+    np.savez(sleep / "w.npz", X=signals.X, fs=signals.fs)
+    np.savez(sleep / "other.npz", X=signals.X[:, :4])
+    if "m.safetensors" in arguments:
+        polyadic("fit", "w.npz", "--rank", 2, "--sweeps", 1, "-o", "m.safetensors", cwd=sleep)
+    failed = polyadic(*arguments, cwd=sleep, code=1)
+    assert message in failed.stderr
+    assert not list(sleep.glob(".f*")) + list(sleep.glob(".m*"))
+
+
+def test_arrays_become_a_store_and_the_same_model(tmp_path):
+    signals = synthetic(90)
+    np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
+    polyadic("prepare", "arrays", "w.npz", "w.store", cwd=tmp_path)
+    store = WindowStore(tmp_path / "w.store")
+    order = np.argsort(signals.subject, kind="stable")
+    np.testing.assert_array_equal(store.windows.X, signals.X[order])
+    assert store.windows.label.tolist() == signals.label[order].tolist()
+    for data, out in (("w.store", "a.safetensors"), ("w.store", "b.safetensors")):
+        polyadic("fit", data, "--rank", 2, "--sweeps", 2, "-o", out, cwd=tmp_path)
+    a, b = (load(tmp_path / f"{name}.safetensors") for name in "ab")
+    for first, second in zip(a.factors_, b.factors_, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_a_prepare_that_is_killed_goes_on_and_ends_with_the_same_store(tmp_path):
+    root = tmp_path / "own"
+    root.mkdir()
+    s = "Sleep stage "
+    for number in range(20):
+        trees.night(root, f"SC4{number:02d}1E0", [(s + "W", 100), (s + "2", 100)], 200)
+    arguments = ("prepare", "sleep-edf", root, "s.store", "--quiet")
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    polyadic(*arguments, cwd=whole)
+    expected = contents(whole / "s.store")
+    rng = np.random.default_rng(0)
+    killed = 0
+    for _ in range(6):
+        process = subprocess.Popen([*RUN, *map(str, arguments)], cwd=tmp_path, stderr=subprocess.PIPE)
+        store = tmp_path / "s.store"
+        while process.poll() is None and not (store / "writing.json").exists():
+            time.sleep(0.005)
+        try:
+            process.wait(float(rng.uniform(0.0, 0.4)))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            killed += 1
+        process.communicate()
+        if (store / "manifest.json").exists():
+            break
+        with pytest.raises(DataError, match="unfinished"):
+            WindowStore(store)
+    else:
+        polyadic(*arguments, cwd=tmp_path)
+    assert killed >= 1
+    assert contents(tmp_path / "s.store") == expected
+    WindowStore(tmp_path / "s.store").verify()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_har_from_a_uci_folder_to_the_table_of_methods(tmp_path, data_folder):
+    path = data_folder / "har.npz"
+    if not path.exists():
+        pytest.skip("POLYADIC_DATA has no har.npz")
+    with np.load(path) as file:
+        columns = [{part: file[f"{key}_{part}"][::8] for part in ("train", "test")} for key in ("X", "y", "subject")]
+    trees.har(tmp_path, *columns)
+    polyadic("prepare", "har", "UCI HAR Dataset", "har.store", cwd=tmp_path)
+    options = ("--preset", "har", "--defaults", "--protocol", "both", "--seeds", 1, "--sweeps", 3, "--json")
+    result = json.loads(polyadic("run", "--data", "har.store", *options, cwd=tmp_path).stdout)
+    assert {entry["method"] for entry in result["summary"]} == {"ATD", "ATD_ss-", "GR-SALS", "SALS"}
+    assert {entry["protocol"] for entry in result["summary"]} == {"subject", "paper"}
+    assert all(entry["parameters"] == 2688 for entry in result["summary"])
+    assert all(entry["standardised"] > 65 for entry in result["summary"])
+    assert len({row["split"] for row in result["rows"]}) == 2
