@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from polyadic import als, persist
@@ -24,29 +23,15 @@ from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.files import write_rows
 from polyadic.inputs import Samples, check_integer, check_number, choose_device
 from polyadic.progress import sweep_bar
-from polyadic.sources import Augment, Graph, Transform, WindowSource, check_modes, read_ahead, tensors
+from polyadic.sources import Augment, Graph, Transform, WindowSource, check_modes, tensors
 from polyadic.spectral import STFT
 from polyadic.version import __version__
+from polyadic.windowed import WindowEstimator, all_or_nothing
 
 __all__ = ["ATD", "GRSALS", "SALS", "load"]
 
-_CALIBRATION_WINDOWS = 1024
-_TRANSFORM_BYTES = 32 * 2**20
 
-
-@contextmanager
-def _all_or_nothing(model: object) -> Iterator[None]:
-    """Put a model back to what it was if its fit fails."""
-    before = dict(vars(model))
-    try:
-        yield
-    except BaseException:
-        vars(model).clear()
-        vars(model).update(before)
-        raise
-
-
-class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator):  # type: ignore[misc]
     """What ATD, SALS and GR-SALS share: everything but their objective."""
 
     def __init__(
@@ -93,14 +78,14 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         -------
         the estimator itself
         """
-        with _all_or_nothing(self):
+        with all_or_nothing(self):
             source, objective, settings = self._begin(X)
             state = als.State(self._initial_factors(source))
             bar = sweep_bar(type(self).__name__, self.max_sweeps) if self.verbose else nullcontext(None)
             with bar as on_sweep:
                 self.history_ = als.fit(source, state, objective, settings, on_sweep)
             self.n_sweeps_ = len(self.history_["loss"])
-            self.waited_, self.split_ = source.waited, str(getattr(X, "split", ""))
+            self.waited_ = source.waited
             self._n_seen = len(source.samples)
             self._keep(state)
         return self
@@ -117,11 +102,11 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         -------
         the estimator itself
         """
-        with _all_or_nothing(self):
+        with all_or_nothing(self):
             new = not hasattr(self, "factors_")
             source, objective, settings = self._begin(X, reset=new)
             if new:
-                self._n_seen, self.n_sweeps_, self.split_ = 0, 0, ""
+                self._n_seen, self.n_sweeps_ = 0, 0
                 self._memory: als.Statistics | None = None
                 self.history_ = {name: [] for name in ("loss", *als.TERMS, "seconds")}
                 factors = self._initial_factors(source)
@@ -141,13 +126,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _begin(self, X: Any, reset: bool = True) -> tuple[WindowSource, als.Objective, als.Settings]:
         """Check parameters and input, and take over what a new model learns from the input at once."""
         self._check_parameters()
-        samples = self._samples(X, reset)
-        device = choose_device(self.device, samples.data)
-        if reset:
-            self.seed_ = _seed(self.random_state)
-            self.tensorize_ = self._calibrated(samples, device)
-            self._sample_shape = samples.shape[1:]
-        source = WindowSource(samples, self.tensorize_, self._augmentation(), self.seed_, device, samples.dtype)
+        source = self._source(X, reset)
         settings = als.Settings(
             solver=self.solver,
             learning_rate=float(self.learning_rate),
@@ -157,14 +136,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             patience=int(self.patience),
             seed=self.seed_,
         )
-        return source, self._objective(len(samples)), settings
-
-    def _calibrated(self, samples: Samples, device: torch.device) -> Transform | None:
-        """`tensorize`, its log floor fixed by the scale of the data where it asks for that."""
-        if not isinstance(self.tensorize, STFT):
-            return self.tensorize
-        ids = torch.linspace(0, len(samples) - 1, min(len(samples), _CALIBRATION_WINDOWS), dtype=torch.float64).long()
-        return self.tensorize.fitted(samples.take(ids, device, samples.dtype))
+        return source, self._objective(len(source.samples)), settings
 
     def _initial_factors(self, source: WindowSource) -> list[Tensor]:
         first = tensors(self.tensorize_, source.samples.take(slice(0, 1), source.device, source.dtype))
@@ -179,9 +151,6 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.factors_ = [factor.cpu().numpy() for factor in state.factors]
         self._memory = _moved(state.memory, torch.device("cpu"), state.factors[0].dtype)
         self._n_features_out = self.rank
-
-    def _augmentation(self) -> Augment | None:
-        return None
 
     def _objective(self, count: int) -> als.Objective:
         return als.Objective(alpha=float(self.alpha))
@@ -200,8 +169,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         check_integer("patience", self.patience, 1)
         if not isinstance(self.verbose, int | np.integer) or self.verbose < 0:
             raise PolyadicError(f"verbose must be a whole number >= 0, but is {self.verbose!r}")
-        if self.tensorize is not None and not callable(self.tensorize):
-            raise PolyadicError(f"tensorize must be None, an STFT or a function of a batch, but is {self.tensorize!r}")
+        self._check_windows()
 
     def _check_rank(self) -> None:
         if self.rank != self._n_features_out:
@@ -280,23 +248,10 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         factors = self._factors(device, samples.dtype)
         G = gram([factor.double() for factor in factors])
         closed_form = als.Objective(alpha=float(self.alpha))
-        tensor, raw = (int(np.prod(shape)) for shape in ([len(factor) for factor in factors], samples.shape[1:]))
-        rows = max(1, _TRANSFORM_BYTES // (max(tensor, raw) * samples.dtype.itemsize))
-        for ids, batch, _ in read_ahead(samples, torch.split(torch.arange(len(samples)), rows)):
-            T = tensors(self.tensorize_, samples.checked(batch, ids, device, samples.dtype))
+        for T in self._tensors(samples, int(np.prod([len(factor) for factor in factors]))):
             check_modes(T, factors)
             M = project(T, factors)
             yield T, als.solve_coefficients(M, G, closed_form), M, G
-
-    def _samples(self, X: Any, reset: bool) -> Samples:
-        samples = Samples(X)
-        # Columns of a matrix that do not fit are for scikit-learn to tell, in the words its users know.
-        both_flat = not reset and len(samples.shape) == 1 + len(self._sample_shape) == 2
-        if not reset and not both_flat and samples.shape[1:] != self._sample_shape:
-            expected = ", ".join(str(size) for size in self._sample_shape)
-            raise PolyadicError(f"X must have shape (N, {expected}) as in fit, but has shape {samples.shape}")
-        validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
-        return samples
 
     def _factors(self, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
         return [torch.as_tensor(factor, dtype=dtype, device=device) for factor in self.factors_]
@@ -312,7 +267,6 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -385,17 +339,6 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             raise ModelFileError(f"the file names {columns!r} as columns, but the model has {self.n_features_in_}")
         if columns:
             self.feature_names_in_ = np.asarray(columns, dtype=object)
-
-
-def _seed(random_state: Any) -> int:
-    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
-        return int(random_state)
-    try:
-        return int(check_random_state(random_state).randint(2**31 - 1))
-    except ValueError as error:
-        raise PolyadicError(
-            f"random_state must be an integer, a numpy RandomState or None, but is {random_state!r}"
-        ) from error
 
 
 def _counted(parts: Iterator[Tensor], on_rows: Callable[[int], None] | None) -> Iterator[Tensor]:
@@ -548,8 +491,6 @@ class ATD(_CPFeatures):
                 f"augment is None, but beta={self.beta:g} weighs a loss between samples and their augmentations: "
                 "give an augmentation, or beta=0 for plain stochastic ALS"
             )
-        if self.augment is not None and not callable(self.augment):
-            raise PolyadicError(f"augment must be None or a function of a batch, but is {self.augment!r}")
 
 
 class GRSALS(_CPFeatures):

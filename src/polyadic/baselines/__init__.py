@@ -1,0 +1,1 @@
+"""What ATD is compared with, on the same windows, frames and augmentations."""

@@ -1,0 +1,164 @@
+"""What every baseline shares: the input of ATD, parameters that can be counted, and model files."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from polyadic import persist
+from polyadic.errors import ModelFileError
+from polyadic.inputs import Samples
+from polyadic.version import __version__
+from polyadic.windowed import WindowEstimator, all_or_nothing
+
+__all__ = ["Baseline", "load"]
+
+_KINDS: dict[str, type[Baseline]] = {}
+
+
+class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator):  # type: ignore[misc]
+    """Features from windows, learned by something other than ATD.
+
+    A subclass stores its parameters (`tensorize`, `device`, `random_state` and its own), learns in `_learn`, makes
+    features in `_features`, and says in `_arrays` all numbers it learned and in `_restore` how it takes them back.
+    """
+
+    history_: dict[str, list[float]]
+
+    def __init_subclass__(cls, **words: Any) -> None:
+        super().__init_subclass__(**words)
+        _KINDS[cls.__name__] = cls
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from windows.
+
+        Parameters
+        ----------
+        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `ATD.fit` takes
+        y : (N,), classes, for those that are supervised; else ignored
+
+        Returns
+        -------
+        the estimator itself
+        """
+        with all_or_nothing(self):
+            self._check_windows()
+            self.history_ = {}
+            self._learn(X, y)
+            self._n_features_out = self._width()
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Features of windows.
+
+        Parameters
+        ----------
+        X : as for `fit`
+
+        Returns
+        -------
+        (N, features), the same kind of array as X
+        """
+        check_is_fitted(self)
+        samples = self._samples(X, reset=False)
+        return samples.like_input(torch.cat([self._features(T) for T in self._tensors(samples)]))
+
+    @property
+    def n_parameters_(self) -> int:
+        """How many numbers were learned."""
+        check_is_fitted(self)
+        return sum(array.size for array in self._arrays().values())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_n_features_out")
+
+    @abstractmethod
+    def _learn(self, X: Any, y: Any) -> None:
+        """Learn; call `self._source(X)` for checked batches."""
+
+    @abstractmethod
+    def _features(self, T: Tensor) -> Tensor:
+        """(b, I, J, …) to (b, features)."""
+
+    @abstractmethod
+    def _width(self) -> int:
+        """The number of features."""
+
+    @abstractmethod
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """All that was learned, by name."""
+
+    @abstractmethod
+    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
+        """Take back what `_arrays` and `_extra` gave; raise ValueError, KeyError or TypeError if they do not fit."""
+
+    def _extra(self) -> dict[str, Any]:
+        """What else has to be kept, as JSON."""
+        return {}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one safetensors file, atomically; `polyadic.baselines.load` reads it back."""
+        check_is_fitted(self)
+        parameters = {name: persist.encode(value) for name, value in self.get_params(deep=False).items()}
+        parameters["device"] = str(self.device)
+        header = {
+            "version": __version__,
+            "estimator": type(self).__name__,
+            "parameters": parameters,
+            "tensorize": persist.encode(self.tensorize_),
+            "sample_shape": [int(size) for size in self._sample_shape],
+            "seed": int(self.seed_),
+            "split": self.split_,
+            "history": self.history_,
+            "extra": self._extra(),
+        }
+        persist.write(path, self._arrays(), header)
+
+
+def load(path: str | os.PathLike[str]) -> Baseline:
+    """A baseline from the file that `save` wrote.
+
+    Raises
+    ------
+    ModelFileError : if the file is damaged, of a newer schema, or not a baseline
+    """
+    arrays, header = persist.read(path)
+    try:
+        kind = _KINDS[header["estimator"]]
+        model = kind(**{name: persist.decode(value) for name, value in header["parameters"].items()})
+        model.tensorize_ = persist.decode(header["tensorize"], None, "tensorize")
+        model._sample_shape = tuple(int(size) for size in header["sample_shape"])
+        model.seed_, model.split_ = int(header["seed"]), str(header["split"])
+        model.history_ = {str(name): [float(v) for v in values] for name, values in header["history"].items()}
+        model.n_features_in_ = model._sample_shape[0]
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise ModelFileError("the file's arrays hold NaN or infinity")
+        model._restore(arrays, header["extra"])
+        model._n_features_out = model._width()
+    except ModelFileError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
+        raise ModelFileError(f"{path} has a damaged header or arrays that do not fit it: {error!r}") from error
+    return model
+
+
+def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Classes and codes (N,) of the labels that a supervised baseline needs."""
+    from polyadic.errors import PolyadicError
+
+    if y is None:
+        raise PolyadicError(f"{name} is supervised: y must have a label for each window, but is None")
+    labels = np.asarray(y)
+    if labels.shape != (len(samples),):
+        raise PolyadicError(f"y must have shape ({len(samples)},), one label a window, but has shape {labels.shape}")
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise PolyadicError(f"y must have at least two classes, but has {len(classes)}")
+    return classes, codes
