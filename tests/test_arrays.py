@@ -117,8 +117,8 @@ def test_texts_that_one_part_lacks_are_empty_there(tmp_path):
 
 X = values()
 WRONG = {
-    "no X": ({"Y": X}, "must be X, or X_train and X_test, but there is nothing"),
-    "one part": ({"X_train": X}, "but there is X_train"),
+    "no X": ({"Y": X}, "must be X, or X_train and X_test, but there is neither"),
+    "one part": ({"X_train": X}, "but there is neither"),
     "flat X": ({"X": X[0]}, r"X must have shape \(N, channels, time\), but has \(2, 5\)"),
     "flat part": ({"X_train": X[0], "X_test": X}, "X must have shape"),
     "empty X": ({"X": X[:0]}, r"but has \(0, 2, 5\)"),
@@ -128,29 +128,35 @@ WRONG = {
     "pickle": ({"X": np.array([[[{}]]], dtype=object)}, "hold object"),
     "record": ({"X": np.zeros((2, 2, 2), [("a", "f4")])}, "arrays must hold numbers or texts"),
     "long double": ({"X": X.astype(np.longdouble)}, "at most 64 bits"),
-    "label length": ({"X": X, "y": np.zeros(5)}, r"label must have shape \(6,\), one a window, but has \(5,\)"),
-    "label shape": ({"X": X, "y": np.zeros((6, 1))}, r"but has \(6, 1\)"),
+    "label length": (
+        {"X": X, "y": np.zeros(5)},
+        r"label must have shape \(6,\), one entry a window, but has shape \(5,\)",
+    ),
+    "label shape": ({"X": X, "y": np.zeros((6, 1))}, r"but has shape \(6, 1\)"),
     "label half": ({"X": X, "y": np.full(6, 0.5)}, "label must hold whole numbers"),
     "label nan": ({"X": X, "y": np.full(6, np.nan)}, "label must hold whole numbers"),
     "label huge": ({"X": X, "y": np.full(6, 2**40)}, "fit int32"),
-    "label below": ({"X": X, "y": np.full(6, -2)}, "label must lie in -1"),
-    "label above": ({"X": X, "y": np.full(6, 2), "classes": ["a", "b"]}, "label must lie in -1 … 1, but lies in 2"),
+    "label below": ({"X": X, "y": np.full(6, -2)}, "label must lie between -1"),
+    "label above": (
+        {"X": X, "y": np.full(6, 2), "classes": ["a", "b"]},
+        "label must lie between -1 and 1, but reaches from",
+    ),
     "label unknown": ({"X": X, "y": ["c"] * 6, "classes": ["a", "b"]}, "among the classes a, b, but there is 'c'"),
     "label empty": ({"X": X, "y": np.zeros(0)}, "label must hold whole numbers"),
     "label twice": ({"X": X, "y": np.zeros(6), "label": np.zeros(6)}, "but both are there"),
     "subject length": ({"X": X, "subject": np.zeros(7)}, "subject must have shape"),
     "subject nan": ({"X": X, "subject": np.full(6, np.nan)}, "subject must hold whole numbers"),
-    "start negative": ({"X": X, "start": np.full(6, -7)}, "start must lie in"),
+    "start negative": ({"X": X, "start": np.full(6, -7)}, "start must be a first sample"),
     "start huge": ({"X": X, "start": np.full(6, 2.0**63)}, "start must hold whole numbers"),
-    "fs zero": ({"X": X, "fs": 0}, "fs must be a positive number in Hz, but is 0.0"),
-    "fs nan": ({"X": X, "fs": np.nan}, "fs must be a positive number"),
+    "fs zero": ({"X": X, "fs": 0}, "fs must be a positive sampling rate in Hz, but is 0.0"),
+    "fs nan": ({"X": X, "fs": np.nan}, "fs must be a positive sampling rate"),
     "fs two": ({"X": X, "fs": [1, 2]}, "fs must be one positive number"),
     "fs text": ({"X": X, "fs": "50"}, "fs must be one positive number"),
-    "channel count": ({"X": X, "channels": ["a"]}, "channels must be 2 names, one a channel, but are 1"),
-    "channel twice": ({"X": X, "channels": ["a", "a"]}, "channels must differ, but are a, a"),
+    "channel count": ({"X": X, "channels": ["a"]}, "channels must name 2 channels, but names 1"),
+    "channel twice": ({"X": X, "channels": ["a", "a"]}, "channels must have different names, but are a, a"),
     "channel numbers": ({"X": X, "channels": [1, 2]}, "channels must be a list of names"),
-    "unit count": ({"X": X, "units": ["g"] * 3}, "units must be 2 names"),
-    "class twice": ({"X": X, "classes": ["a", "a"]}, "classes must differ"),
+    "unit count": ({"X": X, "units": ["g"] * 3}, "units must name 2 channels"),
+    "class twice": ({"X": X, "classes": ["a", "a"]}, "classes must have different names"),
     "part shapes": ({"X_train": X, "X_test": X[:, :1]}, "windows of one shape and type"),
     "part types": ({"X_train": X, "X_test": X.astype(np.int16)}, "windows of one shape and type"),
     "part length": ({"X_train": X, "X_test": X, "y_test": np.zeros(5)}, r"y must have shape \(6,\)"),
@@ -386,7 +392,7 @@ def test_a_rate_must_be_given_or_told(tmp_path):
     with pytest.raises(PolyadicError, match=r"fs must be given in Hz: a.csv has no first column named time"):
         read_csv(path)
     for fs in (0, -1, np.nan, np.inf):
-        with pytest.raises(PolyadicError, match="fs must be a positive number"):
+        with pytest.raises(PolyadicError, match="fs must be a positive sampling rate"):
             read_csv(path, fs=fs)
 
 

@@ -6,13 +6,13 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-__all__ = ["digest", "open_atomically", "write_atomically", "write_rows"]
+__all__ = ["digest", "open_atomically", "sync_folder", "write_atomically", "write_rows"]
 
 
 def digest(path: str | os.PathLike[str]) -> str:
@@ -38,6 +38,18 @@ def open_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Bring the names of files onto the disk, so that what is written next is not there without them."""
+    if os.name == "nt":  # folders cannot be opened there
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network disks know no such thing
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:

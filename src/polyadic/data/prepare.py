@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -97,23 +98,23 @@ def prepare(
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
     if not plan.entries:
         raise DataError("there are no recordings to prepare")
+    _check_names([entry.name for entry in plan.entries])
     _check_target(Path(path), append)
     writer: StoreWriter | None = None
     skipped: list[tuple[str, str]] = []
     windows = read = 0
     with ExitStack() as stack:
         for number, entry in enumerate(plan.entries):
+            piece = None
             if writer is None or entry.name not in writer.done:
-                try:
+                with _guarded(entry.name, on_error, skipped, DataError, OSError):
                     piece = entry.load()
-                    if writer is None:
-                        writer = stack.enter_context(StoreWriter(path, plan.header(piece.recording), append=append))
-                    if entry.name not in writer.done:
-                        windows += writer.add(*piece)
-                except (DataError, OSError) as error:
-                    if on_error == "raise" or not _is_of_the_recording(error, Path(path)):
-                        raise
-                    skipped.append((entry.name, _reason(error)))
+            if piece is not None:
+                writer = writer or stack.enter_context(StoreWriter(path, plan.header(piece.recording), append=append))
+                if entry.name not in writer.done:
+                    # A full disk is an OSError, too, but none of the recording's faults.
+                    with _guarded(entry.name, on_error, skipped, DataError):
+                        windows += writer.add(*_named(piece, entry.name))
             read += entry.bytes
             if progress is not None:
                 progress(entry.name, number + 1, len(plan.entries), windows, read)
@@ -125,6 +126,12 @@ def prepare(
     return WindowStore(path)
 
 
+def _check_names(names: list[str]) -> None:
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise DataError(f"recordings must have different names, but {twice[0]!r} is there twice")
+
+
 def _check_target(path: Path, append: bool) -> None:
     """Say at once, before anything is read, that a store is complete."""
     if (path / MANIFEST).exists() and not (path / WRITING).exists() and not append:
@@ -133,17 +140,28 @@ def _check_target(path: Path, append: bool) -> None:
         )
 
 
-def _is_of_the_recording(error: DataError | OSError, store: Path) -> bool:
-    """Whether a recording is to blame and not the disk the store is written to."""
-    if isinstance(error, DataError):
-        return True
-    return error.filename is not None and store.resolve() not in Path(error.filename).resolve().parents
+@contextmanager
+def _guarded(
+    name: str, on_error: OnError, skipped: list[tuple[str, str]], *kinds: type[DataError] | type[OSError]
+) -> Iterator[None]:
+    """Note a recording's fault instead of raising it, if that is wanted."""
+    try:
+        yield
+    except kinds as error:
+        if on_error == "raise":
+            raise
+        skipped.append((name, _reason(error)))
 
 
 def _reason(error: DataError | OSError) -> str:
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.filename is not None:
         return f"{Path(str(error.filename)).name}: {error.strerror}"
     return str(error)
+
+
+def _named(piece: Piece, name: str) -> Piece:
+    """A recording under the name it is planned under, by which a writer that goes on knows it."""
+    return piece._replace(recording=replace(piece.recording, name=name))
 
 
 def write_windows(
@@ -161,6 +179,8 @@ def write_windows(
     windows : int16 is stored as it is, all else as float32; those with NaN or infinity are left out
     path : folder of the store
     """
+    if not len(windows) or len(windows.shape) != 3:
+        raise PolyadicError(f"windows must have shape (N, channels, time), but have shape {windows.shape}")
     if windows.fs is None:
         raise PolyadicError("fs must be known for a store: give the sampling rate in Hz")
     _check_target(Path(path), append)
@@ -175,8 +195,10 @@ def write_windows(
         dataset=windows.dataset,
         settings=settings or {},
     )
-    order = np.argsort(windows.index.recording, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(windows.index.recording[order])) + 1)
+    # By name: windows that were put together may have the same recording several times in their tables.
+    code = np.unique(windows.index.names, return_inverse=True)[1][windows.index.recording]
+    order = np.argsort(code, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(code[order])) + 1)
     written = 0
     with StoreWriter(path, header, append=append) as writer:
         for number, rows in enumerate(groups):

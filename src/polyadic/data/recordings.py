@@ -47,7 +47,7 @@ class Segment(NamedTuple):
     onset: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recording:
     """Signals of one sitting at one sampling rate; value = digit · scale + offset.
 
@@ -99,6 +99,11 @@ class Recording:
             raise DataError(f"{self.name}: channel names must differ, but are {', '.join(self.channels)}")
         if not (np.isfinite(self.scale).all() and np.isfinite(self.offset).all() and (self.scale != 0).all()):
             raise DataError(f"{self.name}: scale and offset must be finite and scale not 0")
+        if self.missing is not None and self.missing.shape != self.signal.shape:
+            raise DataError(f"{self.name}: missing must have shape {self.signal.shape}, but has {self.missing.shape}")
+        firsts = [segment.first for segment in self.segments]
+        if firsts != sorted(firsts) or firsts[:1] != [0] or firsts[-1] > self.signal.shape[1]:
+            raise DataError(f"{self.name}: segments must be in order and begin at sample 0, but begin at {firsts}")
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -131,22 +136,28 @@ def resampled(values: NDArray[Any], fs: float, target: float) -> NDArray[np.floa
 
     from scipy.signal import resample_poly
 
+    if not (0 < fs < np.inf and 0 < target < np.inf):
+        raise PolyadicError(f"fs must be a positive sampling rate in Hz, but goes from {fs:g} to {target:g}")
     ratio = Fraction(target / fs).limit_denominator(10_000)
     if not 1 <= ratio.numerator <= 10_000 or abs(float(ratio) - target / fs) > 1e-9 * target / fs:
         raise PolyadicError(f"fs must be in a ratio of whole numbers to {fs:g} Hz, but is {target:g}")
-    result = resample_poly(values.astype(np.float64), ratio.numerator, ratio.denominator, axis=-1, padtype="line")
-    return np.asarray(result, dtype=np.float32)
+    # The filter ripples with the level of the signal, so that is taken away and put back; one sample makes no line.
+    level = np.where(np.isfinite(values), values, 0).mean(axis=-1, keepdims=True, dtype=np.float64)
+    ends = "line" if values.shape[-1] > 1 else "constant"
+    result = resample_poly(values - level, ratio.numerator, ratio.denominator, axis=-1, padtype=ends)
+    return np.asarray(result + level, dtype=np.float32)
 
 
 def quality(recording: Recording) -> dict[str, dict[str, int]]:
-    """What is wrong with the signals: samples that are missing (NaN), flat or at the device's limit, by channel.
+    """What is wrong with the signals: samples that are not numbers, flat or at the device's limit, by channel.
 
-    A channel is flat if it never changes; it counts with all its samples. Channels without a fault are not named.
+    What is missing or infinite counts as "nan". A channel is flat if it never changes; it counts with all its samples
+    that are there. Channels without a fault are not named.
     """
     found: dict[str, dict[str, int]] = {"nan": {}, "flat": {}, "clipped": {}}
     for number, channel in enumerate(recording.channels):
         signal = recording.signal[number]
-        gone = np.isnan(signal) if signal.dtype.kind == "f" else np.zeros(len(signal), bool)
+        gone = ~np.isfinite(signal)
         if recording.missing is not None:
             gone |= recording.missing[number]
         present = signal[~gone]
@@ -210,12 +221,19 @@ def _samples(recording: Recording, annotation: Annotation) -> list[tuple[int, in
     found = []
     firsts = [segment.first for segment in recording.segments]
     for segment, end in zip(recording.segments, [*firsts[1:], recording.signal.shape[1]], strict=True):
-        begin = segment.first + round((annotation.onset - segment.onset) * recording.fs)
-        stop = segment.first + round((annotation.onset + annotation.duration - segment.onset) * recording.fs)
+        begin = segment.first + _nearest((annotation.onset - segment.onset) * recording.fs)
+        stop = segment.first + _nearest((annotation.onset + annotation.duration - segment.onset) * recording.fs)
         begin, stop = max(begin, segment.first), min(stop, end)
         if begin < stop:
             found.append((begin, stop))
     return found
+
+
+def _nearest(place: float) -> int:
+    """The sample nearest to a place; the end of one annotation and the start of the next, equal but for the last bits
+    of a float, are the same.
+    """
+    return round(round(place, 6))
 
 
 def cut(recording: Recording, starts: NDArray[np.int64] | Sequence[int], length: int) -> NDArray[Any]:
@@ -226,9 +244,7 @@ def cut(recording: Recording, starts: NDArray[np.int64] | Sequence[int], length:
 
 def whole(recording: Recording, starts: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
     """Which windows have a value at every sample of every channel: (n,)."""
-    gone = np.zeros(recording.signal.shape[1], bool)
-    if recording.signal.dtype.kind == "f":
-        gone |= ~np.isfinite(recording.signal).all(axis=0)
+    gone = ~np.isfinite(recording.signal).all(axis=0)
     if recording.missing is not None:
         gone |= recording.missing.any(axis=0)
     total = np.concatenate([[0], np.cumsum(gone)])

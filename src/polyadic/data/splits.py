@@ -9,13 +9,14 @@ people have several recordings, or windows overlap, that flatters every method.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
@@ -60,12 +61,13 @@ class Split:
     purge: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        parts = [np.unique(np.asarray(part, np.intp)) for part in (self.unlabelled, self.train, self.test)]
-        together = np.concatenate(parts)
-        if len(together) and not (together.min() >= 0 and together.max() < len(self.windows)):
-            raise PolyadicError(f"the parts of a split must number windows from 0 to {len(self.windows) - 1}")
-        if len(np.unique(together)) != len(together):
-            raise PolyadicError("the parts of a split must not share windows, but some are in two of them")
+        parts = [_increasing(part, len(self.windows)) for part in (self.unlabelled, self.train, self.test)]
+        sources = [self.windows.source(part) for part in parts]
+        taken = np.zeros(1 + max(int(source.max(initial=-1)) for source in sources), bool)
+        for source in sources:
+            if taken[source].any():
+                raise PolyadicError("the parts of a split must not share windows, but some are in two of them")
+            taken[source] = True
         if not self.shared_subjects:
             _check_people(self.windows, parts)
         if self.purge:
@@ -83,19 +85,35 @@ class Split:
     @cached_property
     def hash(self) -> str:
         """16 hexadecimal digits that change with any window, its origin or its side."""
-        index = self.windows.index
-        state = hashlib.sha256()
-        for table in (index.names, index.subjects):
-            state.update("\x1f".join(table.tolist()).encode() + b"\x1e")
-        for part in (self.unlabelled, self.train, self.test):
-            for column in (part, index.recording[part], index.start[part]):
-                state.update(np.ascontiguousarray(column, "<i8").tobytes() + b"\x1e")
+        index, parts = self.windows.index, (self.unlabelled, self.train, self.test)
+        # Recordings by their names in alphabetical order: which others the tables name, and where, does not matter.
+        used = index.present(np.concatenate(parts))
+        origins = [
+            json.dumps(pair) for pair in zip(index.names[used].tolist(), index.subjects[used].tolist(), strict=True)
+        ]
+        place = np.full(len(used), -1)
+        known, place[used] = np.unique(np.array(origins, np.str_), return_inverse=True)
+        state = hashlib.sha256("\n".join(known.tolist()).encode())
+        for part in parts:
+            for column in (self.windows.source(part), place[index.recording[part]], index.start[part]):
+                state.update(len(part).to_bytes(8, "little") + np.ascontiguousarray(column, "<i8").tobytes())
         return state.hexdigest()[:16]
+
+
+def _increasing(part: ArrayLike, count: int) -> _Rows:
+    """Row numbers of a part, checked, each once."""
+    rows = np.asarray(part)
+    if rows.size and not (rows.dtype.kind in "iu" and rows.min() >= 0 and rows.max() < count):
+        raise PolyadicError(f"the parts of a split must be row numbers of windows from 0 to {count - 1}")
+    taken = np.zeros(count, bool)
+    taken[rows.astype(np.intp)] = True
+    return np.flatnonzero(taken)
 
 
 def _check_people(windows: Windows, parts: list[_Rows]) -> None:
     names = ("unlabelled", "train", "test")
-    people = [set(np.unique(windows.subject[part]).tolist()) - {""} for part in parts]
+    index = windows.index
+    people = [set(index.subjects[index.present(part)].tolist()) - {""} for part in parts]
     for first, second in ((0, 1), (0, 2), (1, 2)):
         common = sorted(people[first] & people[second])
         if common:
@@ -130,13 +148,15 @@ def split(
     """Unlabelled, training and test windows.
 
     Where the publisher has parted the data ("train" and "test", as HAR), his training part is the unlabelled one and
-    his test part is halved, unless `fractions` are given. Windows without a label are never trained or tested on.
+    his test part is halved, unless `fractions` are given. Where some windows have a label, those without are never
+    trained or tested on, and a subject (or recording) without any is not drawn but stays with the unlabelled part.
 
     Parameters
     ----------
-    windows : with subjects for protocol "subject"
-    protocol : "subject" keeps people apart and, of 100 random ways, takes the one in which classes are spread most
-        evenly; "paper" splits by recording, or by window where the data has an official part or is none of the paper's
+    windows : with subjects for protocol "subject", save in an unlabelled part of the publisher
+    protocol : "subject" keeps people apart and, of 100 random ways, takes one in which the fewest classes lack training
+        or test windows and, of such, the one in which classes are spread most evenly; "paper" splits by recording, or
+        by window where the data has an official part or is none of the paper's
     fractions : shares of people, recordings or windows; by default 80/10/10, and 90/5/5 for MGH with protocol "paper"
     seed : for the draw
 
@@ -150,15 +170,16 @@ def split(
         raise PolyadicError(f"protocol must be one of {', '.join(PROTOCOLS)}, but is {protocol!r}")
     if fractions is not None and (len(fractions) != 3 or not all(0 < share < np.inf for share in fractions)):
         raise PolyadicError(f"fractions must be three positive numbers, but are {fractions!r}")
-    rows = np.arange(len(windows))
-    official = fractions is None and {"train", "test"} <= set(np.unique(windows.part).tolist())
-    free = rows[windows.part == "test"] if official else rows
+    index = windows.index
+    learning, testing = ((index.parts == name)[index.recording] for name in ("train", "test"))
+    official = fractions is None and bool(learning.any() and testing.any())
+    free = np.flatnonzero(testing) if official else np.arange(len(windows))
     what, group = _groups(windows, free, protocol)
-    shares = (0.5, 0.5) if official else fractions or _shares(windows, protocol)
-    parts = [free[found] for found in _parts(what, group, windows.label[free], shares, seed)]
-    if official:
-        parts.insert(0, rows[windows.part == "train"])
-    unlabelled, train, test = parts
+    shares = (0.5, 0.5) if official else _shares(windows, protocol) if fractions is None else fractions
+    train, test = (free[found] for found in _drawn(what, group, windows.label[free], shares, seed))
+    rest = learning if official else np.ones(len(windows), bool)
+    rest[train] = rest[test] = False
+    unlabelled = np.flatnonzero(rest)
     labelled = windows.label >= 0
     if labelled.any():
         train, test = train[labelled[train]], test[labelled[test]]
@@ -171,45 +192,66 @@ def _shares(windows: Windows, protocol: Protocol) -> _Fractions:
     return PAPER.get(windows.dataset, _DEFAULT) if protocol == "paper" else _DEFAULT
 
 
-def _groups(windows: Windows, rows: _Rows, protocol: Protocol) -> tuple[str, NDArray[np.generic]]:
+def _groups(windows: Windows, rows: _Rows, protocol: Protocol) -> tuple[str, _Rows]:
     """What stays together, and to which such group each of the windows belongs."""
+    index = windows.index
+    if protocol == "paper" and windows.dataset not in PAPER:
+        return "windows", windows.source(rows)
     if protocol == "paper":
-        by_recording = windows.dataset in PAPER
-        return ("recordings", windows.recording[rows]) if by_recording else ("windows", rows)
-    nameless = int((windows.subject[rows] == "").sum())
-    if nameless:
-        raise PolyadicError(
-            f"protocol='subject' needs to know who each window is of, but subject is missing for {nameless}"
-        )
-    return "subjects", windows.subject[rows]
+        what, table = "recordings", index.names
+    else:
+        what, table = "subjects", index.subjects
+        nameless = int((table == "")[index.recording[rows]].sum())
+        if nameless:
+            raise PolyadicError(
+                f"protocol='subject' needs to know who each window is of, but subject is missing for {nameless}"
+            )
+    return what, np.unique(table, return_inverse=True)[1][index.recording[rows]]
 
 
-def _parts(
-    what: str, group: NDArray[np.generic], label: NDArray[np.int32], shares: tuple[float, ...], seed: int
-) -> list[_Rows]:
-    """Random disjoint parts of about these shares of the groups; of people the most even of many draws."""
-    known, member = np.unique(group, return_inverse=True)
-    if len(known) < len(shares):
-        raise PolyadicError(f"a split in {len(shares)} parts needs as many {what}, but there are {len(known)}")
-    edges = np.rint(np.cumsum(shares) / np.sum(shares) * len(known)).astype(int)
-    # Every part gets someone, however few people there are.
-    for part in range(len(edges) - 1):
-        edges[part] = min(max(edges[part], part + 1), len(known) - (len(edges) - 1 - part))
+def _drawn(what: str, group: _Rows, label: NDArray[np.int32], shares: tuple[float, ...], seed: int) -> list[_Rows]:
+    """The last two of random disjoint parts of about these shares of the groups that have labels, if any has.
+
+    Of people the most even of many draws.
+    """
+    _, member = np.unique(group, return_inverse=True)
+    count, labelled = int(member.max(initial=-1)) + 1, label >= 0
+    has = np.zeros(count, bool)
+    has[member[labelled]] = True
+    pool = np.flatnonzero(has if has.any() else ~has)
+    if len(pool) < len(shares):
+        which = "" if len(pool) == count else " with labels"
+        raise PolyadicError(f"a split in {len(shares)} parts needs as many {what}, but there are {len(pool)}{which}")
+    edges = _edges(shares, len(pool))
     rng = np.random.default_rng(seed)
-    draws = [np.split(rng.permutation(len(known)), edges[:-1]) for _ in range(_CANDIDATES if what == "subjects" else 1)]
+    draws = (np.split(rng.permutation(len(pool)), edges) for _ in range(_CANDIDATES))
     if what == "subjects":
-        counts = np.zeros((len(known), int(label.max(initial=0)) + 1))
-        np.add.at(counts, (member[label >= 0], label[label >= 0]), 1)
-        draws.sort(key=lambda groups: _unevenness(counts, groups))
-    return [np.flatnonzero(np.isin(member, chosen)) for chosen in draws[0]]
+        classes = int(label.max(initial=0)) + 1
+        counts = np.bincount(member[labelled] * classes + label[labelled], minlength=count * classes)
+        best = min(draws, key=partial(_unevenness, counts.reshape(count, classes)[pool]))
+    else:
+        best = next(draws)
+    side = np.full(count, -1, np.int8)
+    for number, chosen in enumerate(best):
+        side[pool[chosen]] = number
+    return [np.flatnonzero(side[member] == number) for number in (len(best) - 2, len(best) - 1)]
 
 
-def _unevenness(counts: NDArray[np.float64], groups: list[_Rows]) -> float:
-    """How far the classes' shares in the parts are from those in the whole; a class that is absent counts as far."""
+def _edges(shares: tuple[float, ...], count: int) -> list[int]:
+    """Where to cut a row of `count`, so that every part gets someone, however few there are."""
+    edges: list[int] = []
+    for number, share in enumerate(np.cumsum(shares)[:-1] / np.sum(shares), start=1):
+        least, most = (edges[-1] if edges else 0) + 1, count - (len(shares) - number)
+        edges.append(min(max(round(share * count), least), most))
+    return edges
+
+
+def _unevenness(counts: NDArray[np.intp], groups: list[_Rows]) -> tuple[int, float]:
+    """How many classes training and test (the last two groups) lack, and how far the classes' shares in a group are
+    from those in the whole.
+    """
     total = counts.sum(axis=0)
-    whole = total / max(total.sum(), 1)
-    gaps = []
-    for chosen in groups:
-        found = counts[chosen].sum(axis=0)
-        gaps.append(np.abs(found / max(found.sum(), 1) - whole).sum() + ((found == 0) & (total > 0)).sum())
-    return float(max(gaps))
+    found = np.array([counts[chosen].sum(axis=0) for chosen in groups])
+    lacking = int(((found[-2:] == 0) & (total > 0)).sum())
+    gaps = np.abs(found / np.maximum(found.sum(axis=1, keepdims=True), 1) - total / max(total.sum(), 1)).sum(axis=1)
+    return lacking, float(gaps.max())

@@ -38,7 +38,9 @@ MANIFEST = "manifest.json"
 WRITING = "writing.json"
 INDEX = np.dtype([("recording", "<i4"), ("start", "<i8"), ("label", "<i4")])
 DATA_OFFSET = 128
+LARGEST = float(np.finfo(np.float32).max)
 _BUFFER_BYTES = 256 * 2**20
+_OPEN_SHARDS = 256  # each keeps a file open, of which a process may have some thousand
 _TYPES: dict[str, np.dtype[Any]] = {"int16": np.dtype("<i2"), "float32": np.dtype("<f4")}
 
 
@@ -76,6 +78,11 @@ class Header:
             )
         if len(self.units) != len(self.channels):
             raise PolyadicError(f"units must be {len(self.channels)}, one a channel, but are {len(self.units)}")
+        try:
+            plain = json.loads(json.dumps(asdict(self), allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise PolyadicError(f"what describes a store must fit into a JSON file, but does not: {error}") from error
+        object.__setattr__(self, "settings", plain["settings"])  # as they will be read back
 
     @property
     def stored(self) -> np.dtype[Any]:
@@ -127,16 +134,20 @@ class Shard:
     def read(cls, folder: Path, name: str, header: Header) -> Shard:
         """A shard whose files have the sizes they should have."""
         content = read_json(folder / f"{name}.json")
+        if not _is_sound(content):
+            raise DataError(f"{name}.json of the store is damaged: its checksum does not fit")
         try:
             shard = cls(folder, name, int(content["rows"]), tuple(content["recordings"]), dict(content["sha256"]))
+            if {shard.data.name, shard.index.name} != set(shard.checksums):
+                raise ValueError("it lacks checksums")
             counts = [int(recording["windows"]) for recording in shard.recordings]
             for recording in shard.recordings:
                 scale, offset = np.array(recording["scale"], float), np.array(recording["offset"], float)
                 if scale.shape != (len(header.channels),) or offset.shape != scale.shape:
                     raise ValueError(f"recording {recording['name']!r} lacks scales")
-                if not np.isfinite([scale, offset]).all():
+                if not (np.abs([scale, offset]) <= LARGEST).all():
                     raise ValueError(f"recording {recording['name']!r} has scales that are not finite")
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{name}.json of the store is damaged: {error!r}") from error
         if sum(counts) != shard.rows or shard.rows < 1 or min(counts) < 0:
             raise DataError(f"{name}.json of the store is damaged: its recordings have {sum(counts)} windows")
@@ -148,17 +159,31 @@ class Shard:
                 raise DataError(f"{path.name} of the store must have {size:,} bytes, but {found}")
         return shard
 
+    def is_sound(self, path: Path) -> bool:
+        """Whether one of the two files is there and fits its checksum."""
+        return path.exists() and digest(path) == self.checksums[path.name]
+
     def open(self, header: Header) -> np.memmap[Any, Any]:
         """The windows as a memory map: (n, channels, time)."""
         shape = (self.rows, len(header.channels), header.length)
-        return np.memmap(self.data, header.stored, "r", DATA_OFFSET, shape)
+        try:
+            return np.memmap(self.data, header.stored, "r", DATA_OFFSET, shape)
+        except (FileNotFoundError, ValueError) as error:
+            raise DataError(f"{self.data.name} of the store was taken away or cut short: {error}") from error
 
     def read_index(self) -> NDArray[Any]:
         """Recording, start and label of each window: (n,) structured."""
-        index = np.fromfile(self.index, INDEX, self.rows, offset=DATA_OFFSET)
+        content = self.index.read_bytes()
+        if hashlib.sha256(content).hexdigest() != self.checksums[self.index.name]:
+            raise DataError(f"{self.index.name} of the store is damaged: its checksum does not fit")
+        index = np.frombuffer(content, INDEX, self.rows, DATA_OFFSET).copy()
         if index["recording"].min() < 0 or index["recording"].max() >= len(self.recordings):
             raise DataError(f"{self.index.name} of the store is damaged: it names recordings that are not there")
         return index
+
+
+def shard_name(number: int) -> str:
+    return f"{number:05d}"
 
 
 def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
@@ -183,8 +208,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """A manifest with a checksum of itself."""
+    """The content of a JSON file with a checksum of itself."""
     return content | {"checksum": _checksum(content)}
+
+
+def _is_sound(content: dict[str, Any]) -> bool:
+    try:
+        return bool(content.get("checksum") == _checksum(content))
+    except RecursionError:
+        return False
 
 
 def _checksum(content: dict[str, Any]) -> str:
@@ -204,12 +236,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"the store {folder.name} {what}")
     manifest = read_json(folder / MANIFEST)
     schema = manifest.get("schema")
-    if not isinstance(schema, int) or manifest.get("checksum") != _checksum(manifest):
-        raise DataError(f"{MANIFEST} of the store {folder.name} is damaged: its checksum does not fit")
-    if schema > SCHEMA:
+    if isinstance(schema, int) and schema > SCHEMA:
         raise DataError(
             f"the store {folder.name} has schema {schema}, but this version of polyadic reads up to {SCHEMA}: upgrade"
         )
+    if schema != SCHEMA or not _is_sound(manifest):
+        raise DataError(f"{MANIFEST} of the store {folder.name} is damaged: its checksum does not fit")
     return manifest
 
 
@@ -243,6 +275,8 @@ class WindowStore:
             self.header = Header.from_json(manifest)
             named = [(str(entry["name"]), str(entry["sha256"])) for entry in manifest["shards"]]
             self.skipped: list[dict[str, str]] = list(manifest["skipped"])
+            if not named or [name for name, _ in named] != [shard_name(number) for number in range(len(named))]:
+                raise ValueError("its shards must be numbered from 0 on")
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{MANIFEST} of the store {self.path.name} is damaged: {error!r}") from error
         self.checksum = str(manifest["checksum"])
@@ -252,7 +286,7 @@ class WindowStore:
             if not description.exists() or digest(description) != checksum:
                 raise DataError(f"{description.name} of the store is missing or damaged: its checksum does not fit")
             self.shards.append(Shard.read(self.path, name, self.header))
-        self._maps: list[NDArray[Any] | None] = [None] * len(self.shards)
+        self._maps: dict[int, NDArray[Any]] = {}
         self._announced: set[int] = set()
         self._ends = np.cumsum([shard.rows for shard in self.shards], dtype=np.intp)
         self.recordings = [recording for shard in self.shards for recording in shard.recordings]
@@ -267,12 +301,12 @@ class WindowStore:
             column["recording"] += before
             columns.append(column)
             before += len(shard.recordings)
-        whole = np.concatenate(columns) if columns else np.empty(0, INDEX)
+        whole = np.concatenate(columns)
         tables = (
             np.array([str(recording.get(key, "")) for recording in self.recordings], dtype=np.str_)
             for key in ("name", "subject", "part")
         )
-        if len(whole) and whole["label"].max() >= len(self.classes):
+        if whole["label"].min() < -1 or whole["label"].max() >= len(self.classes):
             raise DataError(f"the index of the store {self.path.name} is damaged: it has labels beyond its classes")
         return Index(*(np.ascontiguousarray(whole[name]) for name in INDEX.names or ()), *tables)
 
@@ -307,7 +341,11 @@ class WindowStore:
         return (len(self), len(self.channels), self.header.length)
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if len(self._ends) else 0
+        return int(self._ends[-1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The memory maps would be copied as arrays.
+        return vars(self) | {"_maps": {}, "_announced": set()}
 
     def __repr__(self) -> str:
         size = len(self) * self.header.window_bytes / 2**20
@@ -337,6 +375,7 @@ class WindowStore:
         -------
         (n, channels, time), and scale and offset (n, channels, 1), or None where the values themselves are stored
         """
+        rows = self._checked(rows)
         digits = self.digits(rows)
         if self.header.dtype == "float32":
             return digits, None, None
@@ -357,7 +396,10 @@ class WindowStore:
         return result
 
     def _checked(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-        rows = np.asarray(rows, np.intp)
+        given = np.asarray(rows)
+        if given.ndim != 1 or (given.dtype.kind not in "iu" and len(given)):
+            raise PolyadicError(f"rows must be a list of whole numbers, but have type {given.dtype}, {given.ndim}-d")
+        rows = given.astype(np.intp)
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
             raise PolyadicError(f"rows must lie between 0 and {len(self) - 1}, but reach to {rows.min()}, {rows.max()}")
         return rows
@@ -372,8 +414,10 @@ class WindowStore:
             yield self._map(shard)[row]
 
     def _map(self, number: int) -> NDArray[Any]:
-        opened = self._maps[number]
+        opened = self._maps.get(number)
         if opened is None:
+            if len(self._maps) >= _OPEN_SHARDS:
+                self._maps.clear()
             # A plain array on the map: slices of a memmap cost as much as the copy of a window.
             opened = self._maps[number] = self.shards[number].open(self.header).view(np.ndarray)
         return opened
@@ -408,9 +452,9 @@ class WindowStore:
         """
         damaged = []
         for number, shard in enumerate(self.shards):
-            damaged += [path.name for path in (shard.data, shard.index) if digest(path) != shard.checksums[path.name]]
+            damaged += [path.name for path in (shard.data, shard.index) if not shard.is_sound(path)]
             if on_shard is not None:
-                on_shard(number + 1, shard.data.stat().st_size)
+                on_shard(number + 1, DATA_OFFSET + shard.rows * self.header.window_bytes)
         if damaged:
             raise DataError(
                 f"the store {self.path.name} is damaged: the checksums of {', '.join(damaged)} do not fit; "
@@ -431,8 +475,8 @@ class WindowStore:
 def shards_written(folder: Path, header: Header) -> list[Shard]:
     """The shards in a folder that count, up to the first that does not."""
     found: list[Shard] = []
-    while (folder / f"{len(found):05d}.json").exists():
-        found.append(Shard.read(folder, f"{len(found):05d}", header))
+    while (folder / f"{shard_name(len(found))}.json").exists():
+        found.append(Shard.read(folder, shard_name(len(found)), header))
     return found
 
 

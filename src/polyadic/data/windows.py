@@ -45,6 +45,11 @@ class Index:
         """Some windows; the tables of recordings stay."""
         return replace(self, recording=self.recording[rows], start=self.start[rows], label=self.label[rows])
 
+    def present(self, rows: _Rows | slice = slice(None)) -> NDArray[np.bool_]:
+        """Which recordings of the tables some windows are of: (M,)."""
+        found: NDArray[np.bool_] = np.bincount(self.recording[rows], minlength=len(self.names)) > 0
+        return found
+
     @classmethod
     def of(
         cls,
@@ -59,36 +64,69 @@ class Index:
 
         Without recordings, each subject is taken for one recording.
         """
+        people = _named("subject", subject, count, unknown="-1")
         columns = [
-            np.full(count, "", "U1") if given is None else np.asarray(given).astype(str)
-            for given in (subject if recording is None else recording, subject, part)
+            people if recording is None else _named("recording", recording, count),
+            people,
+            _named("part", part, count),
         ]
-        for name, column in zip(("recording", "subject", "part"), columns, strict=True):
-            _check_column(name, column, count)
-        columns[1][columns[1] == "-1"] = ""
         known = np.full(count, -1) if start is None else np.asarray(start)
         _check_column("start", known, count)
-        if known.dtype.kind not in "iu":
+        if known.dtype.kind not in "iu" and count:
             raise PolyadicError(f"start must hold whole numbers of samples, but has type {known.dtype}")
+        if (known < -1).any():
+            raise PolyadicError(f"start must be a first sample, or -1 where it is unknown, but there is {known.min()}")
         labels = np.full(count, UNLABELLED, np.int32) if label is None else label
         _check_column("label", labels, count)
-        table, codes = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-        names, owners = np.unique(table[:, 0], return_counts=True)
+        shape = tuple(len(names) for names, _ in columns)
+        keys, codes = np.unique(np.ravel_multi_index([code for _, code in columns], shape), return_inverse=True)
+        places = np.unravel_index(keys, shape)
+        tables = [names[place] for (names, _), place in zip(columns, places, strict=True)]
+        owners = np.bincount(places[0])
         if recording is not None and (owners > 1).any():
-            shared = names[owners > 1][0]
+            shared = str(columns[0][0][owners.argmax()])
             raise PolyadicError(f"a recording has one subject and one part, but recording {shared!r} has several")
-        return cls(codes.astype(np.int32).ravel(), known.astype(np.int64), labels.astype(np.int32), *table.T)
+        return cls(codes.astype(np.int32), known.astype(np.int64), labels.astype(np.int32), *tables)
 
     @classmethod
-    def joined(cls, parts: Sequence[Index]) -> Index:
-        """One index after the other."""
-        offsets = np.cumsum([0, *(len(part.names) for part in parts)]).astype(np.int32)
-        moved = [part.recording + offset for part, offset in zip(parts, offsets[:-1], strict=True)]
-        columns = (
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("start", "label", "names", "subjects", "parts")
-        )
-        return cls(np.concatenate(moved), *columns)
+    def joined(cls, indices: Sequence[Index]) -> Index:
+        """One index after the other; what has the same name, subject and part is one recording."""
+        seen: dict[tuple[str, str, str], int] = {}
+        moved = []
+        for index in indices:
+            rows = zip(index.names.tolist(), index.subjects.tolist(), index.parts.tolist(), strict=True)
+            codes = np.array([seen.setdefault(row, len(seen)) for row in rows], np.int32)
+            moved.append(codes[index.recording])
+        tables = [np.array([row[column] for row in seen], np.str_) for column in range(3)]
+        start, label = (np.concatenate([getattr(index, name) for index in indices]) for name in ("start", "label"))
+        return cls(np.concatenate(moved), start, label, *tables)
+
+
+def _named(
+    what: str, column: ArrayLike | None, count: int, unknown: str = ""
+) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
+    """The names in a column in alphabetical order, "" for what is unknown, and which of them each entry is."""
+    if column is None:
+        return np.array([""]), np.zeros(count, np.intp)
+    values = np.asarray(column)
+    _check_column(what, values, count)
+    # A dictionary, since sorting millions of strings takes ten times as long.
+    seen: dict[Any, int] = {}
+    codes = np.fromiter((seen.setdefault(value, len(seen)) for value in values.tolist()), np.intp, count)
+    texts = [_text(value) for value in seen]
+    names, places = np.unique(
+        np.array(["" if text == unknown else text for text in texts] or [""]), return_inverse=True
+    )
+    return names, places[codes]
+
+
+def _text(value: Any) -> str:
+    """A value as a name: nothing for None and NaN, and a whole number the same whatever its type."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, bytes):
+        return value.decode()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _check_column(name: str, column: NDArray[Any], count: int) -> None:
@@ -134,9 +172,14 @@ class Windows:
         dataset: str = "",
     ) -> None:
         samples = X if isinstance(X, Readable) else _InMemory(X if isinstance(X, np.ndarray) else np.asarray(X))
-        count = samples.shape[0]
-        codes, names = (None, tuple(classes)) if label is None else _coded(np.asarray(label), tuple(classes))
-        n_channels = samples.shape[1] if len(samples.shape) > 1 else 0
+        if len(samples.shape) != 3:
+            raise PolyadicError(f"X must have shape (N, channels, time), but has shape {tuple(samples.shape)}")
+        count, n_channels = samples.shape[:2]
+        names = tuple(str(name) for name in classes)
+        for what, given in (("classes", names), ("channels", tuple(channels))):
+            if len(set(given)) != len(given):
+                raise PolyadicError(f"{what} must have different names, but are {', '.join(given)}")
+        codes, names = (None, names) if label is None else _coded(np.asarray(label), names, count)
         for what, values in (("channels", channels), ("units", units)):
             if len(values) not in (0, n_channels):
                 raise PolyadicError(f"{what} must name {n_channels} channels, but names {len(values)}")
@@ -182,11 +225,15 @@ class Windows:
 
     def read(self, rows: _Rows) -> NDArray[Any]:
         """The samples of some windows: (n, channels, time)."""
-        return self._samples.read(rows if self._rows is None else self._rows[rows])
+        return self._samples.read(self.source(rows))
+
+    def source(self, rows: _Rows) -> _Rows:
+        """Where some windows lie in the samples that these windows are, or are a selection of: (n,)."""
+        return rows if self._rows is None else self._rows[rows]
 
     def raw(self, rows: _Rows) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
         """The samples as they are stored, and the scale and offset that make values of them; see `WindowStore.raw`."""
-        chosen = rows if self._rows is None else self._rows[rows]
+        chosen = self.source(rows)
         raw = getattr(self._samples, "raw", None)
         return (self._samples.read(chosen), None, None) if raw is None else raw(chosen)
 
@@ -209,7 +256,8 @@ class Windows:
         place = np.full(self._samples.shape[0], -1)
         place[self._rows] = np.arange(len(self._rows))
         chosen: _Rows = place[whole]
-        return chosen[chosen >= 0] if len(np.unique(self._rows)) == len(self._rows) else None
+        chosen = chosen[chosen >= 0]
+        return chosen if len(chosen) == len(self._rows) else None  # some windows are there twice
 
     # ------------------------------------------------------------------- index
 
@@ -270,12 +318,20 @@ class Windows:
         PolyadicError : if a name is not there at all
         """
         keep = np.ones(len(self), bool)
-        for what, wanted in (("subject", subject), ("recording", recording), ("part", part)):
+        index, present = self.index, self.index.present()
+        for what, table, wanted in (
+            ("subject", index.subjects, subject),
+            ("recording", index.names, recording),
+            ("part", index.parts, part),
+        ):
             if wanted is not None:
-                keep &= _among(what, getattr(self, what), _listed(wanted))
+                names = [str(item) for item in _listed(wanted)]
+                _check_there(what, names, set(table[present].tolist()))
+                keep &= np.isin(table, names)[index.recording]
         if label is not None:
             numbers = [self._class(item) for item in _listed(label)]
-            keep &= _among("label", self.label, numbers)
+            _check_there("label", numbers, set(np.flatnonzero(np.bincount(self.label + 1)) - 1))
+            keep &= np.isin(self.label, numbers)
         return self[keep]
 
     def _class(self, label: int | str) -> int:
@@ -305,9 +361,10 @@ class Windows:
         return whole
 
     def __repr__(self) -> str:
-        people = len(np.unique(self.index.subjects[np.unique(self.index.recording)]))
+        people, classes = len(set(self.index.subjects[self.index.present()].tolist()) - {""}), len(self.classes)
         rate = "" if self.fs is None else f", {self.fs:g} Hz"
-        return f"<Windows {self.shape}{rate}, {people} subject{'s' * (people != 1)}, {len(self.classes)} classes>"
+        counts = f"{people} subject{'s' * (people != 1)}, {classes} class{'es' * (classes != 1)}"
+        return f"<Windows {self.shape}{rate}, {counts}>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,13 +391,18 @@ class _Joined:
     """Several samples one after the other."""
 
     def __init__(self, parts: Sequence[Windows]) -> None:
-        self.parts = parts
+        self.parts = tuple(parts)
         self.ends = np.cumsum([len(part) for part in parts])
         self.shape = (int(self.ends[-1]), *parts[0].shape[1:])
         self.dtype = np.result_type(*(part.dtype for part in parts))
         self.on_disk = any(part.on_disk for part in parts)
 
     def read(self, rows: _Rows) -> NDArray[Any]:
+        rows = np.asarray(rows, np.intp)
+        if len(rows) and not (rows.min() >= 0 and rows.max() < self.shape[0]):
+            raise PolyadicError(
+                f"rows must lie between 0 and {self.shape[0] - 1}, but reach {rows.min()}, {rows.max()}"
+            )
         owner = np.searchsorted(self.ends, rows, side="right")
         result = np.empty((len(rows), *self.shape[1:]), self.dtype)
         for number in np.unique(owner):
@@ -354,36 +416,34 @@ def _listed(value: Any) -> list[Any]:
     return [value] if isinstance(value, str | int | np.integer) else list(value)
 
 
-def _among(what: str, column: NDArray[Any], wanted: list[Any]) -> NDArray[np.bool_]:
-    values = [str(item) for item in wanted] if column.dtype.kind == "U" else wanted
-    absent = [item for item in values if not (column == item).any()]
-    if absent:
-        raise PolyadicError(f"{what} must be among those of the windows, but there is no {absent[0]!r}")
-    return np.isin(column, values)
+def _check_there(what: str, wanted: list[Any], there: set[Any]) -> None:
+    for item in wanted:
+        if item not in there:
+            raise PolyadicError(f"{what} must be among those of the windows, but there is no {item!r}")
 
 
-def _coded(label: NDArray[Any], classes: tuple[str, ...]) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+def _coded(label: NDArray[Any], classes: tuple[str, ...], count: int) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Labels as numbers from 0 on, and the names of the classes."""
+    _check_column("label", label, count)
     if label.dtype.kind == "f":
-        if not np.array_equal(label, np.rint(label)):
-            raise PolyadicError("label must hold classes (whole numbers or names), but holds fractions")
+        if not (np.isfinite(label).all() and np.array_equal(label, np.rint(label))):
+            raise PolyadicError("label must hold classes (whole numbers or names), but holds fractions or NaN")
         label = label.astype(np.int64)
-    if label.dtype.kind == "b":
+    if label.dtype.kind in "iub":
         label = label.astype(np.int64)
-    if label.dtype.kind in "iu":
+        low, high = label.min(initial=0), label.max(initial=0)
+        if low < -1 or (classes and high >= len(classes)):
+            above = f" and {len(classes) - 1}" if classes else " and the number of classes"
+            raise PolyadicError(f"label must lie between -1{above}, but reaches from {low} to {high}")
         if classes:
-            if len(label) and not (label.min() >= -1 and label.max() < len(classes)):
-                span = f"{label.min()} to {label.max()}"
-                raise PolyadicError(f"label must lie between -1 and {len(classes) - 1}, but reaches from {span}")
             return label.astype(np.int32), classes
         known, codes = np.unique(label, return_inverse=True)
         unknown = int((known < 0).sum())
-        return np.maximum(codes - unknown, UNLABELLED).astype(np.int32), tuple(str(value) for value in known[unknown:])
-    names = label.astype(str)
-    classes = classes or tuple(str(name) for name in np.unique(names) if name)
-    strange = set(np.unique(names).tolist()) - {"", *classes}
-    if strange:
-        raise PolyadicError(f"label must be one of {', '.join(classes)}, but there is {sorted(strange)[0]!r}")
+        return (codes - unknown).astype(np.int32), tuple(str(value) for value in known[unknown:])
+    names, codes = _named("label", label, count, unknown="-1")
+    classes = classes or tuple(name for name in names.tolist() if name)
     numbers = {name: number for number, name in enumerate(classes)} | {"": UNLABELLED}
-    known, codes = np.unique(names, return_inverse=True)
-    return np.array([numbers[name] for name in known.tolist()], np.int32)[codes], classes
+    strange = [name for name in names.tolist() if name not in numbers]
+    if strange:
+        raise PolyadicError(f"label must be one of {', '.join(classes)}, but there is {strange[0]!r}")
+    return np.array([numbers[name] for name in names.tolist()], np.int32)[codes], classes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -16,27 +17,31 @@ from polyadic.data.recordings import Recording, cut, quality, whole
 from polyadic.data.store import (
     DATA_OFFSET,
     INDEX,
+    LARGEST,
     MANIFEST,
     SCHEMA,
     WRITING,
     Header,
     Shard,
+    WindowStore,
     names_of,
     npy_header,
     read_json,
-    read_manifest,
     sealed,
+    shard_name,
     shards_written,
 )
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
-from polyadic.files import digest, write_atomically
+from polyadic.files import digest, sync_folder, write_atomically
+from polyadic.version import __version__
 
 __all__ = ["StoreWriter"]
 
 _SHARD_BYTES = 128 * 2**20
 _PIECE = 256
 _PARTIAL = ".partial"
+_TEMPORARY = ".*.tmp"
 
 
 class StoreWriter:
@@ -58,38 +63,54 @@ class StoreWriter:
         self, path: str | os.PathLike[str], header: Header, *, append: bool = False, shard_bytes: int = _SHARD_BYTES
     ) -> None:
         self.path, self.header, self._shard_bytes = Path(path), header, shard_bytes
-        self._begin(append)
-        self._lock = _locked(self.path)
-        for leftover in self.path.glob(f"*{_PARTIAL}"):
-            leftover.unlink()
-        self.shards = shards_written(self.path, header)
-        self.done = names_of(self.shards)
+        self.shards: list[Shard] = []
+        self.skipped: list[dict[str, str]] = []
         self._file: IO[bytes] | None = None
         self._recordings: list[dict[str, Any]] = []
         self._index: list[NDArray[Any]] = []
-        self.skipped: list[dict[str, str]] = [] if self._earlier is None else list(self._earlier["skipped"])
+        self._failed = False
+        if self.path.exists() and not self.path.is_dir():
+            raise PolyadicError(f"path must be a folder for the store, but {self.path.name} is a file")
+        if append and not (self.path / MANIFEST).exists():
+            raise PolyadicError(f"append needs a complete store, but {self.path.name} is none")
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.path)
+        try:
+            self._begin(append)
+        except BaseException:
+            self._unlock()
+            raise
+        self.done = names_of(self.shards)
 
     def _begin(self, append: bool) -> None:
         """Make sure that the folder is new, or unfinished or to be added to with these very settings."""
         complete, unfinished = (self.path / MANIFEST).exists(), (self.path / WRITING).exists()
-        if self.path.exists() and not self.path.is_dir():
-            raise PolyadicError(f"path must be a folder for the store, but {self.path.name} is a file")
         if complete and not append and not unfinished:
             raise PolyadicError(
                 f"the store {self.path.name} is there already and complete: append to it, or choose another path"
             )
-        if append and not complete:
-            raise PolyadicError(f"append needs a complete store, but {self.path.name} is none")
-        if not complete and not unfinished and self.path.is_dir() and any(self.path.iterdir()):
+        if complete:
+            earlier = WindowStore(self.path)
+            _check_same(earlier.header, self.header, self.path.name)
+            self.skipped = earlier.skipped
+        elif unfinished:
+            _check_same(_begun_with(self.path), self.header, self.path.name)
+        elif any(not path.match(_TEMPORARY) for path in self.path.iterdir()):
             raise PolyadicError(f"path must be a new or empty folder, but {self.path.name} holds other files")
-        self._earlier = read_manifest(self.path) if complete else None
-        if complete or unfinished:
-            before = self._earlier if complete else read_json(self.path / WRITING)
-            assert before is not None
-            _check_same(Header.from_json(before), self.header, self.path.name)
-        self.path.mkdir(parents=True, exist_ok=True)
         if not unfinished:
             write_atomically(self.path / WRITING, _text(self.header.to_json()))
+        if complete or unfinished:
+            self.shards = shards_written(self.path, self.header)
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        """Take away what belongs to no shard that counts, as a writer that was stopped leaves it."""
+        name = shard_name(len(self.shards))
+        scraps = [f"*{_PARTIAL}", _TEMPORARY]
+        if not (self.path / f"{name}.json").exists():
+            scraps += [f"{name}.npy", f"{name}.index.npy"]
+        for path in [path for pattern in scraps for path in self.path.glob(pattern)]:
+            path.unlink()
 
     def __enter__(self) -> Self:
         return self
@@ -101,10 +122,17 @@ class StoreWriter:
             if kind is None:
                 self.finish()
         finally:
-            self._abandon()
-            os.close(self._lock)
+            try:
+                self._abandon()
+            finally:
+                self._unlock()
 
-    def add(self, recording: Recording, starts: NDArray[np.int64], labels: NDArray[np.int32], part: str = "") -> int:
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = None
+
+    def add(self, recording: Recording, starts: NDArray[Any], labels: NDArray[Any], part: str = "") -> int:
         """Write the windows of one recording that begin at `starts`; those with missing values are left out.
 
         Parameters
@@ -117,16 +145,26 @@ class StoreWriter:
         how many windows were written
         """
         length = self.header.length
+        starts, labels = _whole_numbers(recording.name, starts), _whole_numbers(recording.name, labels)
         self._check(
             recording.name,
             labels,
             {
+                "number of labels": (len(labels), len(starts)),
                 "sampling rate": (recording.fs, self.header.fs),
                 "channels": (recording.channels, self.header.channels),
                 "units": (recording.units, self.header.units),
                 "type": (str(recording.signal.dtype), self.header.dtype),
             },
         )
+        last = recording.signal.shape[1] - length
+        if len(starts) and not (starts.min() >= 0 and starts.max() <= last):
+            raise DataError(
+                f"{recording.name}: windows must begin between samples 0 and {last}, but begin at {starts.min()} to "
+                f"{starts.max()}"
+            )
+        if not (np.abs([recording.scale, recording.offset]) <= LARGEST).all():
+            raise DataError(f"{recording.name}: scale and offset must be at most {LARGEST:g}")
         complete = whole(recording, starts, length)
         starts, labels = starts[complete], labels[complete]
         entry = {
@@ -149,10 +187,25 @@ class StoreWriter:
         -------
         how many windows were written
         """
+        if not len(windows):
+            raise DataError("windows of a recording must be at least one, but are none")
         name, subject, part = str(windows.recording[0]), str(windows.subject[0]), str(windows.part[0])
-        shape = (len(self.header.channels), self.header.length)
-        self._check(name, windows.label, {"shape": (windows.shape[1:], shape), "rate": (windows.fs, self.header.fs)})
-        X = np.ascontiguousarray(windows.X, self.header.stored)
+        for what in ("recording", "subject", "part"):
+            if len(set(getattr(windows, what).tolist())) > 1:
+                raise DataError(f"{name}: windows that are added at once must be of one {what}")
+        self._check(
+            name,
+            windows.label,
+            {
+                "shape": (windows.shape[1:], (len(self.header.channels), self.header.length)),
+                "sampling rate": (windows.fs, self.header.fs),
+                "channels": (windows.channels or self.header.channels, self.header.channels),
+                "units": (windows.units or self.header.units, self.header.units),
+                "type": ("int16" if windows.dtype == np.int16 else "float32", self.header.dtype),
+            },
+        )
+        with np.errstate(over="ignore"):
+            X = np.ascontiguousarray(windows.X, self.header.stored)
         complete = np.isfinite(X).all(axis=(1, 2))
         ones = np.ones(len(self.header.channels))
         entry = {
@@ -172,11 +225,12 @@ class StoreWriter:
         entry: dict[str, Any],
         pieces: Iterable[NDArray[Any]],
         starts: NDArray[np.int64],
-        labels: NDArray[np.int32],
+        labels: NDArray[Any],
     ) -> int:
         if not len(starts):
             self.skip(entry["name"], "it has no whole window")
             return 0
+        self._failed = True  # until all is written: half a recording must not count
         file = self._opened()
         for windows in pieces:
             file.write(windows.astype(self.header.stored, copy=False).data.cast("B"))
@@ -185,15 +239,18 @@ class StoreWriter:
         self._recordings.append(entry)
         self._index.append(rows)
         self.done.add(entry["name"])
+        self.skipped = [left_out for left_out in self.skipped if left_out["name"] != entry["name"]]
         if file.tell() >= self._shard_bytes:
             self._close_shard()
+        self._failed = False
         return len(starts)
 
     def skip(self, name: str, reason: str) -> None:
         """Note in the manifest that a recording was left out, and why."""
         self.skipped = [entry for entry in self.skipped if entry["name"] != name] + [{"name": name, "reason": reason}]
 
-    def _check(self, name: str, labels: NDArray[np.int32], same: dict[str, tuple[Any, Any]]) -> None:
+    def _check(self, name: str, labels: NDArray[Any], same: dict[str, tuple[Any, Any]]) -> None:
+        self._check_unfailed()
         if name in self.done:
             raise DataError(f"recordings must have different names, but {name!r} is there twice")
         for what, (came, expected) in same.items():
@@ -202,9 +259,13 @@ class StoreWriter:
         if len(labels) and not (labels.min() >= -1 and labels.max() < len(self.header.classes)):
             raise DataError(f"{name}: labels must lie between -1 and {len(self.header.classes) - 1}")
 
+    def _check_unfailed(self) -> None:
+        if self._failed:
+            raise PolyadicError(f"writing to the store {self.path.name} failed before: go on with a new writer")
+
     def _opened(self) -> IO[bytes]:
         if self._file is None:
-            self._file = (self.path / f"{len(self.shards):05d}.npy{_PARTIAL}").open("wb")
+            self._file = (self.path / f"{shard_name(len(self.shards))}.npy{_PARTIAL}").open("wb")
             self._file.write(bytes(DATA_OFFSET))
         return self._file
 
@@ -212,7 +273,8 @@ class StoreWriter:
         """Give the shard its head, its index and its name, and at last the description by which it counts."""
         if self._file is None:
             return
-        name, index = f"{len(self.shards):05d}", np.concatenate(self._index)
+        self._failed = True
+        name, index = shard_name(len(self.shards)), np.concatenate(self._index)
         shape = (len(index), len(self.header.channels), self.header.length)
         self._file.seek(0)
         self._file.write(npy_header(shape, self.header.stored))
@@ -227,16 +289,18 @@ class StoreWriter:
             "recordings": self._recordings,
             "sha256": {path.name: digest(path) for path in (data, column)},
         }
-        write_atomically(self.path / f"{name}.json", _text(description))
+        sync_folder(self.path)
+        write_atomically(self.path / f"{name}.json", _text(sealed(description)))
         self.shards.append(Shard.read(self.path, name, self.header))
         self._file, self._recordings, self._index = None, [], []
+        self._failed = False
 
     def finish(self) -> None:
         """Close the last shard and write the manifest, from which moment on the store is complete."""
-        from polyadic import __version__
-
+        self._check_unfailed()
         self._close_shard()
         if not self.shards:
+            (self.path / WRITING).unlink(missing_ok=True)  # nothing to go on with: other settings may do better
             raise DataError(f"the store {self.path.name} would be empty: no recording gave a whole window")
         manifest = {
             "schema": SCHEMA,
@@ -246,14 +310,17 @@ class StoreWriter:
             "shards": [{"name": s.name, "rows": s.rows, "sha256": digest(s.description)} for s in self.shards],
             "skipped": self.skipped,
         }
+        sync_folder(self.path)
         write_atomically(self.path / MANIFEST, _text(sealed(manifest)))
+        sync_folder(self.path)
         (self.path / WRITING).unlink(missing_ok=True)
 
     def _abandon(self) -> None:
         if self._file is not None:
-            self._file.close()
-            Path(self._file.name).unlink(missing_ok=True)
+            with suppress(OSError):  # a full disk has no room for what is still in the buffer
+                self._file.close()
             self._file = None
+        self._remove_leftovers()
 
 
 def _text(content: dict[str, Any]) -> bytes:
@@ -262,8 +329,7 @@ def _text(content: dict[str, Any]) -> bytes:
 
 def _check_same(before: Header, now: Header, name: str) -> None:
     """Refuse to go on with other settings than the store was begun with."""
-    was, asked = before.to_json(), json.loads(json.dumps(now.to_json()))
-    was = json.loads(json.dumps(was))
+    was, asked = before.to_json(), now.to_json()
     differences = [f"{key} was {was[key]!r} and is {asked[key]!r} now" for key in was if was[key] != asked[key]]
     if differences:
         raise PolyadicError(
@@ -272,16 +338,34 @@ def _check_same(before: Header, now: Header, name: str) -> None:
         )
 
 
-def _locked(folder: Path) -> int:
+def _begun_with(folder: Path) -> Header:
+    try:
+        return Header.from_json(read_json(folder / WRITING))
+    except (KeyError, TypeError, PolyadicError) as error:
+        raise DataError(
+            f"{WRITING} of the store {folder.name} is damaged: {error}. Remove the folder, and prepare it again"
+        ) from error
+
+
+def _locked(folder: Path) -> int | None:
     """A lock on the folder that ends with this process, however it ends."""
+    if os.name == "nt":  # there are no such locks there: two writers are not kept apart
+        return None
+    import fcntl
+
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        import fcntl
-
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # where there are no such locks, two writers are not kept apart
-        pass
-    except OSError as error:
+    except BlockingIOError as error:
         os.close(descriptor)
         raise PolyadicError(f"the store {folder.name} is being written by another process") from error
+    except OSError:  # nor on some network disks
+        pass
     return descriptor
+
+
+def _whole_numbers(name: str, column: NDArray[Any]) -> NDArray[np.int64]:
+    column = np.asarray(column)
+    if column.ndim != 1 or (column.dtype.kind not in "iu" and len(column)):
+        raise DataError(f"{name}: starts and labels must be lists of whole numbers, but are {column.dtype}")
+    return column.astype(np.int64)

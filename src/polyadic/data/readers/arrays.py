@@ -160,7 +160,7 @@ def _windows(arrays: dict[str, NDArray[Any]]) -> Windows:
     part = None
     if "X" not in arrays:
         if not {"X_train", "X_test"} <= arrays.keys():
-            raise DataError(f"there must be X, or X_train and X_test, but there is {', '.join(arrays) or 'nothing'}")
+            raise DataError("there must be X, or X_train and X_test, but there is neither")
         part = np.repeat(["train", "test"], [_length(arrays[f"X_{name}"]) for name in ("train", "test")])
         arrays = {**arrays, **_joined(arrays)}
     if "y" in arrays and "label" in arrays:

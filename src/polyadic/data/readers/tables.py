@@ -44,7 +44,7 @@ def read_csv(
     """
     path = Path(path)
     if fs is not None and not 0 < fs < np.inf:
-        raise PolyadicError(f"fs must be a positive number in Hz, but is {fs!r}")
+        raise PolyadicError(f"fs must be a positive sampling rate in Hz, but is {fs!r}")
     if not path.is_file():
         raise DataError(f"{path} is not a file")
     try:

@@ -1,0 +1,656 @@
+"""How features are judged: scores, significance, timing, few labels, and the probe trained on augmented copies."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.naive_bayes import GaussianNB
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import Tensor
+
+from polyadic import ATD, SALS
+from polyadic.augment import Augmentation, Jitter, Rotate3D
+from polyadic.data import StoreWriter, Windows, WindowStore
+from polyadic.data.store import Header
+from polyadic.draws import integer_seed
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import (
+    AugmentedProbe,
+    augmented_features,
+    corrected_resampled,
+    holm,
+    low_label_rows,
+    paired,
+    perturbed,
+    probe,
+    probe_accuracy,
+    scores,
+    seconds_per_sweep,
+    unpaired,
+)
+
+steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
+
+# --------------------------------------------------------------------- scores
+
+
+def slow_scores(y: list[Any], predicted: list[Any]) -> dict[str, float]:
+    """The definitions, counted one by one."""
+    pairs = list(zip(y, predicted, strict=True))
+    recalls, f1s, chance = [], [], 0.0
+    for name in sorted({*y, *predicted}):
+        hits = sum(a == b == name for a, b in pairs)
+        there, said = sum(a == name for a in y), sum(b == name for b in predicted)
+        if there:
+            recalls.append(hits / there)
+        f1s.append(2 * hits / (there + said))
+        chance += there * said / len(y) ** 2
+    accuracy = sum(a == b for a, b in pairs) / len(y)
+    return {
+        "accuracy": accuracy,
+        "balanced_accuracy": sum(recalls) / len(recalls),
+        "macro_f1": sum(f1s) / len(f1s),
+        "kappa": math.nan if chance == 1 else (accuracy - chance) / (1 - chance),
+    }
+
+
+@steady
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30), st.booleans())
+def test_scores_are_those_of_their_definitions_even_where_a_class_was_never_there_or_never_said(pairs, names):
+    y, predicted = ([f"c{pair[side]}" if names else pair[side] for pair in pairs] for side in (0, 1))
+    assert scores(y, predicted) == pytest.approx(slow_scores(y, predicted), abs=1e-12, nan_ok=True)
+
+
+def test_balanced_accuracy_is_scikit_learns_where_that_has_no_complaint():
+    rng = np.random.default_rng(0)
+    y, predicted = rng.integers(0, 3, 50), rng.integers(0, 3, 50)
+    assert scores(y, predicted)["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, predicted))
+
+
+def test_each_subject_has_its_accuracy_and_weighs_the_same_in_their_mean():
+    found = scores([0, 1, 1, 0, 1], [0, 1, 0, 1, 1], subject=["b", "b", "b", "a", "b"])
+    assert found["accuracy"] == 0.6
+    assert found["per_subject"] == {"a": 0.0, "b": 0.75}
+    assert found["worst_subject"] == 0.0
+    assert found["mean_subject"] == 0.375
+
+
+def test_one_subject_is_the_worst_and_the_mean():
+    found = scores([0, 1], [0, 0], subject=[7, 7])
+    assert (found["per_subject"], found["worst_subject"], found["mean_subject"]) == ({7: 0.5}, 0.5, 0.5)
+
+
+def test_windows_of_unknown_subjects_are_not_taken_for_one_persons():
+    assert scores([0, 1, 1], [0, 0, 1], subject=["", "", "a"])["per_subject"] == {"a": 1.0}
+    assert "per_subject" not in scores([0, 1], [0, 0], subject=["", ""])
+    assert "per_subject" not in scores([0, 1], [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [(([], []), "y"), (([[0]], [[0]]), "y"), (([0, 1], [0]), "predicted"), (([0, 1], [0, 1], ["a"]), "subject")],
+)
+def test_scores_of_columns_that_do_not_fit_are_refused_by_name(arguments, name):
+    with pytest.raises(PolyadicError, match=f"^{name} must"):
+        scores(*arguments)
+
+
+# --------------------------------------------------------------- significance
+
+numbers = st.integers(-1000, 1000).map(lambda number: number / 1000)
+
+
+def several(values: list[float]) -> bool:
+    return len(set(values)) > 1
+
+
+@steady
+@given(
+    st.lists(numbers, min_size=2, max_size=8).filter(several),
+    st.lists(numbers, min_size=2, max_size=8).filter(several),
+    st.booleans(),
+)
+def test_the_unpaired_test_is_scipys(a, b, equal):
+    expected = stats.ttest_ind(a, b, equal_var=equal)
+    assert unpaired(a, b, equal_variances=equal) == pytest.approx((expected.statistic, expected.pvalue), abs=1e-9)
+
+
+def test_the_unpaired_test_is_students_unless_told_otherwise():
+    a, b = [0.9, 0.92, 0.97], [0.8, 0.81, 0.82, 0.8]
+    assert unpaired(a, b)[1] == pytest.approx(stats.ttest_ind(a, b).pvalue)
+    assert unpaired(a, b)[1] != pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=0.1)
+
+
+@steady
+@given(st.lists(st.tuples(numbers, numbers), min_size=2, max_size=8).filter(lambda p: several([a - b for a, b in p])))
+def test_the_paired_test_is_scipys(pairs):
+    a, b = (np.array(column) for column in zip(*pairs, strict=True))
+    if np.ptp(a - b) < 1e-9:
+        return  # scipy takes rounding for scatter
+    expected = stats.ttest_rel(a, b)
+    assert paired(a, b) == pytest.approx((expected.statistic, expected.pvalue), abs=1e-9)
+
+
+def test_the_corrected_test_is_the_formula_of_nadeau_and_bengio():
+    gaps, trainings, tests = [0.03, -0.01, 0.02, 0.04, 0.01], 800, 200
+    mean = sum(gaps) / 5
+    variance = sum((gap - mean) ** 2 for gap in gaps) / 4
+    t = mean / math.sqrt((1 / 5 + tests / trainings) * variance)
+    p = 2 * (1 - stats.t.cdf(t, 4))
+    assert corrected_resampled(gaps, tests / (trainings + tests)) == pytest.approx((t, p))
+
+
+def test_the_corrected_test_without_tests_is_the_paired_one_and_else_more_careful():
+    a, b = np.array([0.9, 0.95, 0.93]), np.array([0.88, 0.9, 0.92])
+    assert corrected_resampled(a - b, 0) == pytest.approx(paired(a, b))
+    assert corrected_resampled(a - b, 0.1)[1] < corrected_resampled(a - b, 0.5)[1]
+    assert paired(a, b)[1] < corrected_resampled(a - b, 0.1)[1]
+
+
+tests_of = {
+    "unpaired": unpaired,
+    "welch": lambda a, b: unpaired(a, b, equal_variances=False),
+    "paired": paired,
+    "corrected": lambda a, b: corrected_resampled(np.subtract(a, b), 0.3),
+}
+
+
+@pytest.mark.parametrize("test", tests_of.values(), ids=tests_of)
+def test_the_same_gap_in_every_seed_is_certain_and_no_gap_at_all_is_chance(test):
+    assert test([0.3, 0.3, 0.3], [0.1, 0.1, 0.1]) == (math.inf, 0)
+    assert test([0.1, 0.1, 0.1], [0.3, 0.3, 0.3]) == (-math.inf, 0)
+    assert test([0.1, 0.1, 0.1], [0.1, 0.1, 0.1]) == (0, 1)
+
+
+@pytest.mark.parametrize("test", tests_of.values(), ids=tests_of)
+def test_t_has_the_sign_of_the_first_methods_lead_and_p_is_two_sided(test):
+    (t, p), (back, q) = test([3.0, 4.0, 5.5], [1.0, 2.5, 1.0]), test([1.0, 2.5, 1.0], [3.0, 4.0, 5.5])
+    assert t == -back > 0
+    assert p == q < 1
+
+
+def test_scores_equal_up_to_rounding_are_no_gap():
+    a = np.array([0.7, 0.7, 0.7])
+    assert paired(a + 1e-16, a) == (0, 1)
+    assert unpaired(a * (1 + 2e-16), a) == (0, 1)
+    # 0.1 + 0.2 is not 0.3 in the last bit: a constant gap all the same.
+    assert paired([0.1 + 0.2, 0.3, 0.3], [0.1, 0.1, 0.1]) == (math.inf, 0)
+
+
+@pytest.mark.parametrize("test", tests_of.values(), ids=tests_of)
+@pytest.mark.parametrize("seeds", [[], [0.5]])
+def test_fewer_than_two_seeds_say_nothing(test, seeds):
+    assert all(math.isnan(value) for value in test(seeds, seeds))
+
+
+def test_one_seed_of_either_says_nothing():
+    assert math.isnan(unpaired([0.1, 0.2], [0.3])[1])
+    assert math.isnan(unpaired([0.1], [0.3, 0.4])[1])
+
+
+def test_scores_that_cannot_be_compared_are_refused_by_name():
+    with pytest.raises(PolyadicError, match=r"^a and b must .* 2 and 3"):
+        paired([1, 2], [1, 2, 3])
+    with pytest.raises(PolyadicError, match=r"^b must be a list of finite"):
+        unpaired([1, 2], [1, math.nan])
+    with pytest.raises(PolyadicError, match=r"^a must be a list"):
+        unpaired([[1, 2]], [1, 2])
+    for share in (1, 1.5, -0.1, math.nan):
+        with pytest.raises(PolyadicError, match=r"^test_share must"):
+            corrected_resampled([1, 2], share)
+
+
+def slow_holm(p_values: list[float]) -> list[float]:
+    """Closed testing: a hypothesis falls when Bonferroni refuses every set of hypotheses that it is in."""
+    places = range(len(p_values))
+    sets = [chosen for size in places for chosen in combinations(places, size + 1)]
+    return [
+        max(min(1.0, len(chosen) * min(p_values[i] for i in chosen)) for chosen in sets if place in chosen)
+        for place in places
+    ]
+
+
+@steady
+@given(st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.01, 0.02, 1.0])), min_size=1, max_size=7))
+def test_holms_correction_is_closed_testing_by_bonferroni(p_values):
+    assert holm(p_values).tolist() == pytest.approx(slow_holm(p_values))
+
+
+def test_comparisons_that_could_not_be_made_do_not_count_in_holms_correction():
+    adjusted = holm([math.nan, 0.04, math.nan, 0.01])
+    assert adjusted[[1, 3]].tolist() == [0.04, 0.02]
+    assert np.isnan(adjusted[[0, 2]]).all()
+    assert len(holm([])) == 0
+
+
+@pytest.mark.parametrize("wrong", [[0.1, 1.1], [-0.1], [[0.1]]])
+def test_what_is_no_p_is_refused(wrong):
+    with pytest.raises(PolyadicError, match=r"^p_values must"):
+        holm(wrong)
+
+
+# --------------------------------------------------------------------- timing
+
+
+def test_seconds_a_sweep_are_the_mean_of_the_fourth_to_the_eighth():
+    assert seconds_per_sweep([100, 100, 100, 1, 2, 3, 4, 5]) == 3
+    assert seconds_per_sweep([100, 100, 100, 1, 2, 3, 4, 5, 100, 100]) == 3
+
+
+def test_with_fewer_sweeps_they_are_the_mean_of_those_after_the_first():
+    assert seconds_per_sweep([100, 1, 2, 3, 4, 5, 6]) == 3.5
+    assert seconds_per_sweep([100, 1]) == 1
+    assert seconds_per_sweep(np.array([5.0])) == 5
+    with pytest.raises(PolyadicError, match=r"^seconds must"):
+        seconds_per_sweep([])
+
+
+# ----------------------------------------------------------------- few labels
+
+
+@steady
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 3))
+def test_few_labels_are_nested_have_every_class_and_the_classes_shares(labels, seed):
+    y = np.array(labels)
+    present, sizes = np.unique(y, return_counts=True)
+    before: set[int] = set()
+    for count in range(1, len(y) + 1):
+        rows = low_label_rows(y, count, seed)
+        assert rows.tolist() == sorted(set(rows.tolist()))
+        assert len(rows) == count
+        assert before <= set(rows.tolist())
+        before = set(rows.tolist())
+        found = np.array([(y[rows] == name).sum() for name in present])
+        assert (found > 0).sum() == min(count, len(present))
+        # One window given to each class that would have none shifts the others' shares by that much.
+        assert (abs(found - count * sizes / len(y)) <= 1 + len(present) / 2).all()
+
+
+def test_the_most_frequent_classes_come_first_where_there_are_fewer_labels_than_classes():
+    y = np.repeat(["rare", "common", "usual"], [1, 30, 10])
+    assert y[low_label_rows(y, 1)].tolist() == ["common"]
+    assert set(y[low_label_rows(y, 2)]) == {"common", "usual"}
+
+
+def test_every_window_of_a_class_is_as_likely_and_every_seed_has_its_own():
+    y = np.repeat([0, 1], [8, 4])
+    chosen = np.zeros(len(y))
+    for seed in range(600):
+        chosen[low_label_rows(y, 6, seed)] += 1
+    assert (abs(chosen / 600 - 0.5) < 4.5 * math.sqrt(0.25 / 600)).all()
+    assert np.array_equal(low_label_rows(y, 6, 1), low_label_rows(y, 6, 1))
+
+
+def test_classes_of_one_size_take_turns_by_chance():
+    y = np.repeat([0, 1], 50)
+    larger = [int(np.bincount(y[low_label_rows(y, 11, seed)]).argmax()) for seed in range(40)]
+    assert 5 < sum(larger) < 35
+
+
+@pytest.mark.parametrize(("arguments", "name"), [(([0, 1], 3), "count"), (([0, 1], 0), "count"), (([[0, 1]], 1), "y")])
+def test_labels_that_cannot_be_chosen_are_refused_by_name(arguments, name):
+    with pytest.raises(PolyadicError, match=f"^{name} must"):
+        low_label_rows(*arguments)
+
+
+# ------------------------------------------------------------ augmented probe
+
+
+class Moments:
+    """A feature extractor that is no estimator: mean and mean square of each channel; it notes what it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def transform(self, X: Any) -> np.ndarray:
+        self.given.append(X)
+        X = np.asarray(X, dtype=np.float64)
+        return np.concatenate([X.mean(axis=2), (X**2).mean(axis=2)], axis=1)
+
+
+@dataclass
+class Recorded:
+    """Samples that are read when wanted, and note how many at a time."""
+
+    X: np.ndarray
+    most: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.X.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.X.dtype
+
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        self.most = max(self.most, len(rows))
+        return self.X[rows]
+
+
+def noisy(batch: Tensor) -> Tensor:
+    """An augmentation that is a plain function."""
+    return batch + 0.3 * torch.randn_like(batch)
+
+
+AUGMENTS: dict[str, Any] = {"augmentation": Jitter(0.3), "function": noisy}
+either = pytest.mark.parametrize("augment", AUGMENTS.values(), ids=AUGMENTS)
+
+
+def windows(count: int = 40, seed: int = 0, length: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    """Windows (count, 3, length) of three classes that differ in the level of their first channel, not too clearly."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(count) % 3
+    X = rng.normal(size=(count, 3, length))
+    X[:, 0] += 0.25 * y[:, None]
+    return X, np.array(["low", "middle", "high"])[y]
+
+
+def slow_copy(X: np.ndarray, augment: Any, sweep: int, seed: int) -> np.ndarray:
+    """Every window augmented on its own."""
+    copies = []
+    for number, window in enumerate(torch.from_numpy(X)):
+        if isinstance(augment, Augmentation):
+            copies.append(augment(window[None], torch.tensor([number]), seed=seed, sweep=sweep))
+        else:
+            with torch.random.fork_rng():
+                torch.manual_seed(integer_seed(seed, sweep, number))
+                copies.append(augment(window[None]))
+    return torch.cat(copies).numpy()
+
+
+@either
+def test_augmented_features_are_those_of_each_windows_own_copy_whatever_the_batch(augment):
+    X, _ = windows(23)
+    expected = Moments().transform(slow_copy(X, augment, 2, 5))
+    for size in (1, 7, 23, 256):
+        found = augmented_features(Moments(), X, augment, 2, 5, batch_size=size)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert not np.allclose(augmented_features(Moments(), X, augment, 1, 5), expected)
+    assert not np.allclose(augmented_features(Moments(), X, augment, 2, 6), expected)
+
+
+@either
+def test_the_probe_is_a_classifier_trained_on_windows_and_on_every_view_of_them(augment):
+    X, y = windows()
+    X_test, _ = windows(60, seed=1)
+    copies = [X, *(slow_copy(X, augment, view, 3) for view in range(2))]
+    Z = np.concatenate([Moments().transform(copy) for copy in copies])
+    expected = probe("standardised").fit(Z, np.concatenate([y, y, y]))
+    found = AugmentedProbe(Moments(), augment, views=2, random_state=3).fit(X, y)
+    np.testing.assert_allclose(
+        found.predict_proba(X_test), expected.predict_proba(Moments().transform(X_test)), rtol=1e-9
+    )
+    assert found.classes_.tolist() == ["high", "low", "middle"]
+    assert found.predict(X_test).tolist() == expected.predict(Moments().transform(X_test)).tolist()
+
+
+@pytest.mark.parametrize("standardise", [False, True])
+def test_without_views_the_probe_is_the_plain_probe_exactly(standardise):
+    X, y = windows()
+    X_test, y_test = windows(60, seed=1)
+    features = SALS(rank=4, max_sweeps=3, device="cpu").fit(X)
+    kind = "standardised" if standardise else "plain"
+    plain = probe(kind).fit(features.transform(X), y)
+    found = AugmentedProbe(features, None, views=0, standardise=standardise).fit(X, y)
+    assert np.array_equal(found.predict_proba(X_test), plain.predict_proba(features.transform(X_test)))
+    assert np.array_equal(found.decision_function(X_test), plain.decision_function(features.transform(X_test)))
+    Z, Z_test = features.transform(X), features.transform(X_test)
+    assert found.score(X_test, y_test) == probe_accuracy(kind, Z, y, Z_test, y_test)
+
+
+@either
+def test_the_same_seed_gives_the_same_probe_and_another_seed_another(augment):
+    X, y = windows()
+
+    def coefficients(seed: Any) -> np.ndarray:
+        fitted = AugmentedProbe(Moments(), augment, views=2, random_state=seed).fit(X, y)
+        found: np.ndarray = fitted.classifier_[-1].coef_
+        return found
+
+    before = torch.get_rng_state()
+    assert np.array_equal(coefficients(0), coefficients(0))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not np.array_equal(coefficients(0), coefficients(1))
+    assert np.array_equal(coefficients(np.random.RandomState(0)), coefficients(np.random.RandomState(0)))
+
+
+@either
+def test_the_size_of_batches_does_not_change_the_probe(augment):
+    X, y = windows()
+    whole, parts = (
+        AugmentedProbe(Moments(), augment, views=2, batch_size=size).fit(X, y).predict_proba(X) for size in (256, 7)
+    )
+    np.testing.assert_allclose(whole, parts, rtol=1e-9)
+
+
+@either
+def test_arrays_tensors_and_windows_of_the_same_samples_give_the_same_probe(augment):
+    X, y = windows()
+    expected = AugmentedProbe(Moments(), augment).fit(X, y).predict_proba(X)
+    for same in (torch.from_numpy(X), Windows(X), Recorded(X), X.tolist()):
+        found = AugmentedProbe(Moments(), augment).fit(same, y).predict_proba(same)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_features_of_a_store_are_those_of_its_samples(tmp_path: Path):
+    X, y = windows()
+    header = Header(fs=10.0, channels=("a", "b", "c"), units=("V",) * 3, length=30, dtype="float32")
+    with StoreWriter(tmp_path / "store", header) as writer:
+        writer.add_windows(Windows(X.astype(np.float32), 10.0, subject=["s"] * 40, channels=("a", "b", "c")))
+    store = WindowStore(tmp_path / "store")
+    samples = store.windows.X
+    features = ATD(rank=4, augment=Jitter(0.1), beta=0.1, max_sweeps=3, device="cpu").fit(samples)
+    expected = AugmentedProbe(features, Jitter(0.1)).fit(samples, y).predict_proba(samples)
+    for same in (store, store.windows):
+        found = AugmentedProbe(features, Jitter(0.1), batch_size=16).fit(same, y).predict_proba(same)
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_no_more_than_a_batch_of_windows_or_of_copies_is_in_memory():
+    X, y = windows()
+    source, features = Recorded(X), Moments()
+    fitted = AugmentedProbe(features, Jitter(0.1), views=3, batch_size=8).fit(source, y)
+    fitted.predict(source)
+    assert source.most == 8
+    assert {len(batch) for batch in features.given} == {8}
+    assert len(features.given) == (1 + 3 + 1) * 5
+
+
+def test_an_extractor_is_given_tensors_for_tensors_and_arrays_for_all_else():
+    X, y = windows()
+    for same, kind in ((torch.from_numpy(X), Tensor), (X, np.ndarray), (Windows(X), np.ndarray)):
+        features = Moments()
+        AugmentedProbe(features, Jitter(0.1), views=1).fit(same, y).predict(same)
+        assert {type(batch) for batch in features.given} == {kind}
+
+
+@either
+def test_neither_windows_nor_extractor_are_changed(augment):
+    X, y = windows()
+    features = SALS(rank=3, max_sweeps=2, device="cpu").fit(X)
+    before, state = X.copy(), pickle.dumps(features)
+    AugmentedProbe(features, augment).fit(X, y).predict(X)
+    perturbed(X, augment)
+    assert np.array_equal(X, before)
+    assert pickle.dumps(features) == state
+
+
+def turned_task(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A sensor that always points the same way, with a class that is the strength of what it feels."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(count) % 2
+    X = 0.1 * rng.normal(size=(count, 3, 20))
+    X[:, 0] += 1.0 + y[:, None]
+    return X, y
+
+
+def test_a_probe_that_saw_copies_keeps_its_accuracy_on_perturbed_windows():
+    turn = Rotate3D([(0, 1, 2)])
+    (X, y), (X_test, y_test) = turned_task(60, 0), turned_task(200, 1)
+    rough = perturbed(X_test, turn)
+    plain, augmented = (AugmentedProbe(Moments(), turn, views=views).fit(X, y) for views in (0, 4))
+    assert plain.score(X_test, y_test) == 1
+    assert plain.score(rough, y_test) < 0.7
+    assert augmented.score(X_test, y_test) > 0.95
+    assert augmented.score(rough, y_test) > 0.95
+
+
+@either
+def test_perturbed_windows_are_augmented_by_draws_of_their_own(augment):
+    X, _ = windows(23)
+    found = perturbed(X, augment, 5)
+    assert found.dtype == X.dtype
+    assert not any(np.array_equal(found, slow_copy(X, augment, sweep, 5)) for sweep in range(8))
+    np.testing.assert_allclose(found, slow_copy(X, augment, 0, integer_seed(5, 0x7E57)), rtol=1e-12)
+    assert np.array_equal(found, perturbed(Recorded(X), augment, 5, batch_size=7))
+    assert not np.allclose(found, perturbed(X, augment, 6))
+    assert perturbed(torch.from_numpy(X).float(), augment).dtype == np.float32
+
+
+def test_a_clone_shares_the_fitted_extractor_and_is_not_fitted_itself():
+    X, y = windows()
+    features = SALS(rank=3, max_sweeps=2, device="cpu").fit(X)
+    original = AugmentedProbe(features, Jitter(0.1), views=2, classifier=LogisticRegression(C=0.3)).fit(X, y)
+    copy = clone(original)
+    assert copy.features is features
+    assert copy.classifier is not original.classifier
+    assert copy.classifier.C == 0.3
+    assert {name: copy.get_params()[name] for name in ("views", "augment", "standardise", "random_state")} == {
+        "views": 2,
+        "augment": Jitter(0.1),
+        "standardise": True,
+        "random_state": 0,
+    }
+    with pytest.raises(NotFittedError):
+        copy.predict(X)
+    assert np.array_equal(copy.fit(X, y).predict_proba(X), original.predict_proba(X))
+
+
+@either
+def test_scikit_learns_cross_validation_and_grid_search_take_the_probe(augment):
+    X, y = windows(60)
+    features = SALS(rank=3, max_sweeps=2, device="cpu").fit(X)
+    found = cross_val_score(AugmentedProbe(features, augment, views=1), X, y, cv=3)
+    assert found.shape == (3,)
+    assert np.isfinite(found).all()
+    search = GridSearchCV(AugmentedProbe(features, augment), {"views": [0, 1]}, cv=2, error_score="raise").fit(X, y)
+    assert search.best_params_["views"] in (0, 1)
+
+
+def test_parameters_of_the_shared_extractor_cannot_be_set_through_the_probe():
+    X, _ = windows()
+    features = SALS(rank=3, max_sweeps=2, device="cpu").fit(X)
+    with pytest.raises(PolyadicError, match=r"^features__rank cannot be set"):
+        AugmentedProbe(features, None).set_params(features__rank=5)
+    assert features.rank == 3
+
+
+def test_any_classifier_can_be_the_probe_and_has_the_methods_that_it_has():
+    X, y = windows()
+    for standardise in (False, True):
+        ridge = AugmentedProbe(Moments(), Jitter(0.1), classifier=RidgeClassifier(), standardise=standardise)
+        bayes = AugmentedProbe(Moments(), Jitter(0.1), classifier=GaussianNB(), standardise=standardise)
+        for fitted in (False, True):
+            assert not hasattr(ridge, "predict_proba"), fitted
+            assert hasattr(ridge, "decision_function")
+            assert hasattr(bayes, "predict_proba")
+            assert not hasattr(bayes, "decision_function")
+            ridge.fit(X, y)
+            bayes.fit(X, y)
+        assert bayes.predict_proba(X).shape == (40, 3)
+        assert hasattr(ridge.classifier_, "steps") == standardise
+    assert is_classifier(ridge)
+    assert not hasattr(ridge.classifier, "coef_")
+
+
+def test_standardising_is_left_out_where_it_is_not_wanted():
+    X, y = windows()
+    plain = AugmentedProbe(Moments(), Jitter(0.1), standardise=False).fit(X, y)
+    assert isinstance(plain.classifier_, LogisticRegression)
+
+
+def test_a_default_probe_short_of_its_optimum_is_silent_and_a_classifier_of_ones_own_is_heard():
+    X, y = windows()
+    X[:, 2] *= 1e6
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        AugmentedProbe(Moments(), Jitter(0.1), standardise=False).fit(X, y)
+        assert not heard
+        AugmentedProbe(Moments(), Jitter(0.1), classifier=LogisticRegression(max_iter=1)).fit(X, y)
+    assert heard
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"views": -1}, "^views must"),
+        ({"views": 1.5}, "^views must"),
+        ({"augment": None}, "^augment is None, but views=4"),
+        ({"augment": "jitter"}, "^augment must be"),
+        ({"augment": lambda batch: batch[:, :1]}, "^augment must return"),
+        ({"features": 3}, "^features must be"),
+        ({"features": FunctionTransformer(lambda X: X[:, 0, 0])}, "^features.transform must give"),
+        ({"features": FunctionTransformer()}, "^features.transform must give"),
+        ({"batch_size": 0}, "^batch_size must"),
+        ({"random_state": "x"}, "'x' cannot be used to seed"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_refused_by_name_and_leave_the_probe_as_it_was(changes, message):
+    X, y = windows()
+    judged = AugmentedProbe(Moments(), Jitter(0.1)).fit(X, y)
+    before = judged.classifier_
+    judged.set_params(**changes)
+    with pytest.raises(ValueError, match=message):
+        judged.fit(X, y)
+    assert judged.classifier_ is before
+
+
+def test_labels_that_do_not_fit_the_windows_are_refused():
+    X, y = windows()
+    with pytest.raises(PolyadicError, match=r"^y must have shape \(40,\)"):
+        AugmentedProbe(Moments(), Jitter(0.1)).fit(X, y[:-1])
+    with pytest.raises(PolyadicError, match="y is None"):
+        AugmentedProbe(Moments(), Jitter(0.1)).fit(X, None)  # type: ignore[arg-type]
+
+
+def test_an_extractor_that_was_not_fitted_is_told_of():
+    X, y = windows()
+    with pytest.raises(NotFittedError):
+        AugmentedProbe(SALS(rank=2), Jitter(0.1)).fit(X, y)
+
+
+@dataclass(frozen=True)
+class Fainter:
+    """An augmentation that can be copied and compared as scikit-learn asks."""
+
+    share: float = 0.9
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        return self.share * batch
+
+
+@parametrize_with_checks([AugmentedProbe(FunctionTransformer(), Fainter(), views=1)])
+def test_every_common_check_of_scikit_learn_passes(
+    estimator: BaseEstimator, check: Callable[[BaseEstimator], None]
+) -> None:
+    check(estimator)

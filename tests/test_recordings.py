@@ -1,0 +1,327 @@
+"""Windows cut out of recordings lie where they should, and have a class only where it is certain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polyadic.data.recordings import (
+    UNLABELLED,
+    Annotation,
+    Recording,
+    Segment,
+    cut,
+    hold,
+    label_starts,
+    quality,
+    resampled,
+    whole,
+    window_starts,
+)
+from polyadic.errors import DataError, PolyadicError
+
+SHARED = settings(derandomize=True, deadline=None, max_examples=250)
+CLASSES = {"W": 0, "N1": 1, "N2": 2, "deep": 2}
+
+
+def recorded(signal, fs=10.0, **more) -> Recording:
+    signal = np.atleast_2d(signal)
+    count = len(signal)
+    given = {
+        "channels": tuple(f"c{number}" for number in range(count)),
+        "units": ("uV",) * count,
+        "scale": np.ones(count),
+        "offset": np.zeros(count),
+    }
+    return Recording("night", "ann", fs, signal=signal, **(given | more))
+
+
+@st.composite
+def with_gaps(draw, least=1, most=60):
+    """A recording of some segments with gaps in time between them."""
+    size = draw(st.integers(least, most))
+    cuts = sorted(draw(st.sets(st.integers(1, max(size - 1, 1)), max_size=3)) - {size})
+    firsts, onset, segments = [0, *cuts], 0.0, []
+    for first, end in zip(firsts, [*cuts, size], strict=True):
+        segments.append(Segment(first, onset))
+        onset += (end - first) / 10 + draw(st.integers(0, 30)) / 10
+    signal = np.arange(2 * size, dtype=np.int16).reshape(2, size)
+    return recorded(signal, segments=tuple(segments))
+
+
+def ends_of(recording: Recording) -> list[int]:
+    return [*(segment.first for segment in recording.segments[1:]), recording.signal.shape[1]]
+
+
+# ------------------------------------------------------------------ recordings
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"signal": np.zeros(4, np.int16)}, r"shape \(channels, samples\), but has \(4,\)"),
+        ({"signal": np.zeros((2, 0), np.int16)}, r"shape \(channels, samples\)"),
+        ({"signal": np.zeros((2, 4))}, "must be int16 or float32, but are float64"),
+        ({"fs": 0}, "positive number in Hz, but is 0"),
+        ({"fs": np.nan}, "positive number in Hz"),
+        ({"channels": ("x",)}, "2 signals need as many channels, but got 1"),
+        ({"units": ("x",)}, "as many units"),
+        ({"scale": np.ones(3)}, "as many scale, but got 3"),
+        ({"offset": np.ones(1)}, "as many offset"),
+        ({"channels": ("x", "x")}, "channel names must differ, but are x, x"),
+        ({"scale": np.array([1.0, 0.0])}, "finite and scale not 0"),
+        ({"scale": np.array([1.0, np.inf])}, "finite and scale not 0"),
+        ({"offset": np.array([np.nan, 0.0])}, "finite and scale not 0"),
+        ({"missing": np.zeros(4, bool)}, r"missing must have shape \(2, 4\), but has \(4,\)"),
+        ({"segments": ()}, r"begin at sample 0, but begin at \[\]"),
+        ({"segments": (Segment(1, 0.0),)}, r"begin at sample 0, but begin at \[1\]"),
+        ({"segments": (Segment(0, 0.0), Segment(3, 1.0), Segment(2, 2.0))}, "segments must be in order"),
+        ({"segments": (Segment(0, 0.0), Segment(5, 1.0))}, "segments must be in order"),
+    ],
+)
+def test_a_recording_that_contradicts_itself_is_refused_with_its_name(changes, message):
+    whole_one = {
+        "name": "night",
+        "subject": "ann",
+        "fs": 10.0,
+        "channels": ("x", "y"),
+        "units": ("uV", "uV"),
+        "signal": np.zeros((2, 4), np.int16),
+        "scale": np.ones(2),
+        "offset": np.zeros(2),
+    }
+    assert Recording(**whole_one) != Recording(**whole_one)
+    with pytest.raises(DataError, match=f"^night: .*{message}"):
+        Recording(**(whole_one | changes))
+
+
+def test_values_are_digits_times_scale_plus_offset_and_nan_where_missing():
+    missing = np.array([[False, True], [False, False]])
+    recording = recorded(
+        np.array([[1, 2], [3, 4]], np.int16), scale=np.array([2.0, -1.0]), offset=np.array([0.5, 10]), missing=missing
+    )
+    np.testing.assert_array_equal(recording.values, [[2.5, np.nan], [7, 6]])
+    assert recording.signal.tolist() == [[1, 2], [3, 4]]
+
+
+# --------------------------------------------------------------------- windows
+
+
+@SHARED
+@given(recording=with_gaps(), length=st.integers(1, 70), step=st.none() | st.integers(1, 12))
+def test_windows_are_all_that_fit_and_none_crosses_a_gap(recording, length, step):
+    expected = []
+    for segment, end in zip(recording.segments, ends_of(recording), strict=True):
+        start = segment.first
+        while start + length <= end:
+            expected.append(start)
+            start += step or length
+    starts = window_starts(recording, length, step)
+    assert starts.tolist() == expected
+    assert starts.dtype == np.int64
+
+
+@pytest.mark.parametrize(("length", "step"), [(0, None), (-1, None), (3, 0), (3, -2)])
+def test_windows_have_a_length_and_a_step(length, step):
+    with pytest.raises(PolyadicError, match=f"at least one sample, but are {length} and {step}"):
+        window_starts(recorded(np.zeros(9, np.int16)), length, step)
+
+
+@SHARED
+@given(recording=with_gaps(least=8), length=st.integers(1, 8), data=st.data())
+def test_a_cut_is_what_slicing_gives(recording, length, data):
+    starts = data.draw(st.lists(st.integers(0, recording.signal.shape[1] - length), max_size=9))
+    windows = cut(recording, starts, length)
+    expected = [recording.signal[:, start : start + length] for start in starts]
+    assert windows.dtype == np.int16
+    assert windows.flags.c_contiguous
+    assert not np.shares_memory(windows, recording.signal)
+    np.testing.assert_array_equal(windows, np.array(expected).reshape(len(starts), 2, length))
+
+
+@SHARED
+@given(
+    length=st.integers(1, 9),
+    bad=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 19)), max_size=4),
+    kind=st.sampled_from(["missing", "nan", "inf", "both"]),
+)
+def test_whole_windows_have_a_value_at_every_sample_of_every_channel(length, bad, kind):
+    signal, missing = np.zeros((2, 20), np.int16 if kind == "missing" else np.float32), np.zeros((2, 20), bool)
+    for number, place in enumerate(bad):
+        if kind == "missing" or (kind == "both" and number % 2):
+            missing[place] = True
+        else:
+            signal[place] = -np.inf if kind == "inf" else np.nan
+    recording = recorded(signal, missing=missing if missing.any() else None)
+    starts = window_starts(recording, length, 1)
+    expected = [not any(start <= place < start + length for _, place in bad) for start in starts]
+    assert whole(recording, starts, length).tolist() == expected
+
+
+# ---------------------------------------------------------------------- labels
+
+
+def slow_labels(recording, starts, length, classes) -> list[int]:
+    """Sample by sample: which classes claim it; a window has the only class that claims each of its samples."""
+    claims: list[set[int]] = []
+    for segment, end in zip(recording.segments, ends_of(recording), strict=True):
+        for sample in range(segment.first, end):
+            claimed = set()
+            for onset, duration, text in recording.annotations:
+                begin = round(round((onset - segment.onset) * recording.fs, 6))
+                stop = round(round((onset + duration - segment.onset) * recording.fs, 6))
+                if text in classes and begin <= sample - segment.first < stop:
+                    claimed.add(classes[text])
+            claims.append(claimed)
+    labels = []
+    for start in starts:
+        first = claims[start]
+        agreed = len(first) == 1 and all(claim == first for claim in claims[start : start + length])
+        labels.append(next(iter(first)) if agreed else UNLABELLED)
+    return labels
+
+
+times = st.integers(-20, 90).map(lambda tenths: tenths / 10) | st.floats(-2, 9)
+durations = st.integers(0, 60).map(lambda tenths: tenths / 10) | st.floats(0, 6)
+annotations = st.lists(st.builds(Annotation, times, durations, st.sampled_from([*CLASSES, "noise"])), max_size=6).map(
+    tuple
+)
+
+
+@SHARED
+@given(recording=with_gaps(least=10), found=annotations, length=st.integers(1, 9), step=st.integers(1, 5))
+def test_a_window_has_the_class_that_all_its_samples_have_and_no_other(recording, found, length, step):
+    recording = recorded(recording.signal, segments=recording.segments, annotations=found)
+    starts = window_starts(recording, length, step)
+    labels = label_starts(recording, starts, length, CLASSES)
+    assert labels.dtype == np.int32
+    assert labels.tolist() == slow_labels(recording, starts, length, CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([(0, 4, "W")], [0, 0, 0, 0]),
+        ([(0, 2, "W"), (2, 2, "N1")], [0, 0, 1, 1]),
+        ([(0, 1.5, "W"), (1.5, 2.5, "N1")], [0, -1, 1, 1]),
+        ([(0, 1.5, "N2"), (1.5, 2.5, "deep")], [2, 2, 2, 2]),
+        ([(0, 3, "W"), (1, 1, "N1")], [0, -1, 0, -1]),
+        ([(1, 1, "N1"), (0, 3, "W")], [0, -1, 0, -1]),
+        ([(0, 3, "W"), (1, 1, "N1"), (0, 4, "W")], [0, -1, 0, 0]),
+        ([(0, 4, "W"), (1.1, 0.1, "N1")], [0, -1, 0, 0]),
+        ([(0, 4, "W"), (1, 1, "noise")], [0, 0, 0, 0]),
+        ([(-3, 4, "W"), (3, 99, "N1"), (50, 1, "N2")], [0, -1, -1, 1]),
+        ([(0, 0, "W")], [-1, -1, -1, -1]),
+        ([(0, 1.9, "W")], [0, -1, -1, -1]),
+        ([(0, 1.96, "W")], [0, 0, -1, -1]),
+        ([], [-1, -1, -1, -1]),
+    ],
+)
+def test_labels_of_four_windows_of_a_second(found, expected):
+    recording = recorded(np.zeros(40, np.int16), annotations=tuple(Annotation(*one) for one in found))
+    assert label_starts(recording, window_starts(recording, 10), 10, CLASSES).tolist() == expected
+
+
+def test_annotations_that_meet_do_not_dispute_a_sample_for_the_last_bits_of_a_float():
+    onset, duration, fs = 0.1, 0.2, 25 / 3
+    assert round((onset + duration) * fs) != round(0.3 * fs)
+    found = (Annotation(onset, duration, "N1"), Annotation(0.3, 3, "W"))
+    recording = recorded(np.zeros(10, np.int16), fs, annotations=found)
+    assert label_starts(recording, np.array([1, 2]), 1, CLASSES).tolist() == [1, 0]
+
+
+def test_an_annotation_over_a_gap_covers_both_sides_by_the_clock():
+    segments = (Segment(0, 0.0), Segment(20, 100.0))
+    recording = recorded(np.zeros(40, np.int16), segments=segments, annotations=(Annotation(1, 100, "W"),))
+    assert label_starts(recording, window_starts(recording, 10), 10, CLASSES).tolist() == [-1, 0, 0, -1]
+
+
+# --------------------------------------------------------------------- quality
+
+
+def test_quality_counts_what_is_missing_flat_and_clipped_in_each_channel():
+    signal = np.array([[1, 2, 3, 4, 5], [7, 7, 7, 7, 9], [-9, 0, 9, 9, 3], [8, -9, 1, 1, 1]], np.int16)
+    missing = np.zeros((4, 5), bool)
+    missing[1, 4] = missing[3, 0] = missing[3, 1] = True
+    found = quality(recorded(signal, missing=missing, limits=np.array([[-9, 9]] * 4)))
+    assert found == {"nan": {"c1": 1, "c3": 2}, "flat": {"c1": 4, "c3": 3}, "clipped": {"c2": 3}}
+
+
+def test_quality_of_values_counts_nan_and_infinity_as_missing():
+    signal = np.array([[1, np.nan, 2, np.inf], [np.nan] * 4, [3, 4, 5, -np.inf]], np.float32)
+    found = quality(recorded(signal, limits=np.array([[1, 9], [1, 9], [-9, 5]])))
+    assert found == {"nan": {"c0": 2, "c1": 4, "c2": 1}, "flat": {}, "clipped": {"c0": 1, "c2": 1}}
+
+
+def test_quality_has_nothing_to_say_of_a_good_signal_and_knows_no_limits_it_was_not_told():
+    signal = np.array([[-32768, 32767, 0]], np.int16)
+    assert quality(recorded(signal)) == {"nan": {}, "flat": {}, "clipped": {}}
+
+
+@SHARED
+@given(data=st.data())
+def test_quality_is_what_counting_gives(data):
+    samples = data.draw(st.lists(st.integers(-3, 3), min_size=1, max_size=8))
+    gone = data.draw(st.lists(st.booleans(), min_size=len(samples), max_size=len(samples)))
+    found = quality(
+        recorded(np.array([samples], np.int16), missing=np.array([gone]), limits=np.array([[-3, 2]], np.int16))
+    )
+    left = [sample for sample, absent in zip(samples, gone, strict=True) if not absent]
+    flat = len(left) if len(set(left)) == 1 else 0
+    clipped = 0 if flat else sum(sample in (-3, 2, 3) for sample in left)
+    assert [kind.get("c0", 0) for kind in found.values()] == [sum(gone), flat, clipped]
+
+
+# ----------------------------------------------------------------------- rates
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.float32])
+def test_holding_repeats_each_sample_and_keeps_the_type(dtype):
+    held = hold(np.array([5, -3, 7], dtype), 4)
+    assert held.tolist() == [5] * 4 + [-3] * 4 + [7] * 4
+    assert held.dtype == dtype
+
+
+@pytest.mark.parametrize(("fs", "target"), [(100, 128), (128, 100), (256, 64), (100, 100), (50, 200), (102.4, 100)])
+def test_a_resampled_sine_is_that_sine_in_the_middle(fs, target):
+    seconds, frequencies = 10, np.array([[3.0], [7.5]])
+    sine = 100 + np.sin(2 * np.pi * frequencies * np.arange(round(seconds * fs)) / fs)
+    result = resampled(sine, fs, target)
+    assert result.dtype == np.float32
+    assert result.shape == (2, seconds * target)
+    expected = 100 + np.sin(2 * np.pi * frequencies * np.arange(seconds * target) / target)
+    middle = slice(target, -target)
+    np.testing.assert_allclose(result[:, middle], expected[:, middle], atol=5e-3)
+
+
+@SHARED
+@given(
+    level=st.integers(-30000, 30000),
+    count=st.integers(1, 50),
+    rates=st.sampled_from([(1, 100), (100, 1), (100, 128), (512, 100), (200, 200)]),
+)
+def test_a_resampled_constant_stays_constant_to_its_ends(level, count, rates):
+    result = resampled(np.full((2, count), level, np.int16), *rates)
+    np.testing.assert_array_equal(result, np.full((2, -(-count * rates[1] // rates[0])), level))
+
+
+def test_a_resampled_line_stays_a_line_to_its_ends():
+    result = resampled(np.linspace(0, 99, 100), 100, 200)
+    np.testing.assert_allclose(result[:-1], np.arange(199) / 2, atol=0.1)
+
+
+def test_what_is_missing_stays_missing_and_spoils_only_its_surroundings():
+    values = np.ones(1000)
+    values[500] = np.nan
+    gone = np.flatnonzero(np.isnan(resampled(values, 100, 50)))
+    assert 250 in gone
+    assert len(gone) < 30
+    assert np.isnan(resampled(np.full(9, np.nan), 100, 50)).all()
+
+
+@pytest.mark.parametrize("target", [np.pi, 1e-6, 100 * 10_001, 0, -50, np.nan, np.inf])
+def test_rates_without_a_ratio_of_whole_numbers_are_refused(target):
+    with pytest.raises(PolyadicError, match="fs must be"):
+        resampled(np.ones(10), 100, target)

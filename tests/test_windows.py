@@ -1,0 +1,478 @@
+"""Windows carry their index through slicing, selecting and joining, and read nothing before it is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polyadic.data.windows import Index, Windows
+from polyadic.errors import PolyadicError
+
+SHARED = settings(derandomize=True, deadline=None, max_examples=60)
+COLUMNS = ("subject", "recording", "start", "label", "part")
+
+
+def a_dozen(**changes) -> Windows:
+    given = {
+        "fs": 50,
+        "subject": np.repeat(["ann", "bob", "cy"], 4),
+        "recording": np.repeat(["a1", "a2", "b1", "b2", "c1", "c2"], 2),
+        "start": np.tile([0, 8], 6),
+        "label": [0, 1, 2, -1] * 3,
+        "part": np.repeat(["train", "test"], [8, 4]),
+        "classes": ("rest", "walk", "run"),
+        "channels": ("x", "y"),
+        "units": ("g", "g"),
+        "dataset": "steps",
+    }
+    return Windows(np.arange(12 * 2 * 8).reshape(12, 2, 8).astype(np.float32), **(given | changes))
+
+
+def assert_are(chosen: Windows, windows: Windows, rows) -> None:
+    """That the chosen windows are these rows of the others, samples and index and all else."""
+    rows = np.asarray(rows, np.intp)
+    assert len(chosen) == len(rows)
+    assert chosen.shape == (len(rows), *windows.shape[1:])
+    np.testing.assert_array_equal(chosen.X, windows.X[rows])
+    for name in COLUMNS:
+        assert getattr(chosen, name).tolist() == getattr(windows, name)[rows].tolist()
+    for name in ("fs", "channels", "units", "classes", "dataset", "dtype", "split"):
+        assert getattr(chosen, name) == getattr(windows, name)
+
+
+class Fake:
+    """Samples that are made when they are read, in an order of their own, and that tell what was read."""
+
+    dtype = np.dtype(np.float32)
+    on_disk = True
+
+    def __init__(self, count: int, ordered: bool = True) -> None:
+        self.shape = (count, 1, 4)
+        self.ordered = ordered
+        self.asked: list[list[int]] = []
+
+    def read(self, rows):
+        self.asked.append(rows.tolist())
+        return np.broadcast_to(np.asarray(rows, np.float32)[:, None, None], (len(rows), 1, 4)).copy()
+
+    def order(self, seed, sweep):
+        return np.random.default_rng([seed, sweep]).permutation(self.shape[0]) if self.ordered else None
+
+
+# ------------------------------------------------------------------- choosing
+
+
+@SHARED
+@given(
+    rows=st.slices(12)
+    | st.lists(st.integers(-12, 11), max_size=20)
+    | st.lists(st.booleans(), min_size=12, max_size=12)
+    | st.lists(st.integers(0, 11), max_size=20).map(lambda rows: np.array(rows, np.uint8))
+)
+def test_any_choice_of_rows_is_that_of_numpy(rows):
+    windows = a_dozen()
+    assert_are(windows[rows], windows, np.arange(12)[slice(0) if isinstance(rows, list) and not rows else rows])
+
+
+@SHARED
+@given(
+    first=st.lists(st.integers(0, 11), min_size=1, max_size=20),
+    second=st.lists(st.integers(0, 99), max_size=20),
+    third=st.slices(20),
+)
+def test_a_choice_of_a_choice_is_one_of_the_first_windows(first, second, third):
+    windows = a_dozen()
+    second = [row % len(first) for row in second]
+    assert_are(windows[first][second][third], windows, np.array(first)[second][third] if second else [])
+
+
+def test_a_choice_leaves_what_it_was_chosen_from_as_it_was():
+    windows = a_dozen()
+    windows[::-1][2:5].split = "another"
+    assert_are(windows, a_dozen(), np.arange(12))
+
+
+def test_the_split_goes_with_a_choice():
+    windows = a_dozen()
+    windows.split = "abc:test"
+    assert windows[:3].split == "abc:test"
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        (3, PolyadicError, "chosen by a slice, a mask or a list"),
+        (None, PolyadicError, "chosen by a slice, a mask or a list"),
+        ([[0, 1]], PolyadicError, "chosen by a slice, a mask or a list"),
+        ([0.0, 1.0], PolyadicError, "chosen by a slice, a mask or a list"),
+        (["ann"], PolyadicError, "chosen by a slice, a mask or a list"),
+        ([True] * 11, PolyadicError, r"a mask must have shape \(12,\).* but has shape \(11,\)"),
+        (np.ones((12, 2), bool), PolyadicError, r"a mask must have shape \(12,\)"),
+        ([12], IndexError, "12"),
+        ([-13], IndexError, "-13"),
+    ],
+)
+def test_rows_that_are_not_there_are_refused(rows, error, message):
+    with pytest.raises(error, match=message):
+        a_dozen()[rows]
+
+
+def test_windows_are_not_looped_over():
+    with pytest.raises(TypeError, match="cannot be looped over"):
+        iter(a_dozen())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rows"),
+    [
+        ({"subject": "bob"}, [4, 5, 6, 7]),
+        ({"subject": ["ann", "cy"]}, [0, 1, 2, 3, 8, 9, 10, 11]),
+        ({"recording": ("a2", "b1")}, [2, 3, 4, 5]),
+        ({"part": "test"}, [8, 9, 10, 11]),
+        ({"label": 1}, [1, 5, 9]),
+        ({"label": np.int32(1)}, [1, 5, 9]),
+        ({"label": "walk"}, [1, 5, 9]),
+        ({"label": ["run", 0]}, [0, 2, 4, 6, 8, 10]),
+        ({"label": -1}, [3, 7, 11]),
+        ({"label": [1, 2], "subject": "cy", "part": "test"}, [9, 10]),
+        ({"subject": "bob", "part": "test"}, []),
+        ({"subject": []}, []),
+        ({}, range(12)),
+    ],
+)
+def test_windows_are_selected_by_subject_recording_part_and_label(wanted, rows):
+    assert_are(a_dozen().select(**wanted), a_dozen(), list(rows))
+
+
+def test_a_subject_that_is_a_number_is_selected_by_it():
+    windows = Windows(np.zeros((3, 1, 4)), subject=[7, 8, 7])
+    assert windows.select(subject=7).shape == windows.select(subject="7").shape == (2, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"subject": "dee"}, "subject must be among those of the windows, but there is no 'dee'"),
+        ({"subject": ["ann", "dee"]}, "no 'dee'"),
+        ({"recording": "b1"}, "recording must be among those of the windows, but there is no 'b1'"),
+        ({"part": "test"}, "part must be among"),
+        ({"label": 2}, "label must be among those of the windows, but there is no 2"),
+        ({"label": -2}, "label must be among"),
+        ({"label": "fly"}, "label must be one of rest, walk, run, but is 'fly'"),
+    ],
+)
+def test_what_no_window_has_cannot_be_selected_even_if_others_had_it(wanted, message):
+    with pytest.raises(PolyadicError, match=message):
+        a_dozen()[:2].select(**wanted)
+
+
+def test_an_empty_selection_is_windows_too():
+    nothing = a_dozen()[[]]
+    assert nothing.X.shape == (0, 2, 8)
+    assert nothing.subject.tolist() == []
+    assert repr(nothing) == "<Windows (0, 2, 8), 50 Hz, 0 subjects, 3 classes>"
+    assert_are(Windows.concatenate([nothing, a_dozen(), nothing]), a_dozen(), np.arange(12))
+    none = Windows(np.zeros((0, 2, 8)), subject=[], recording=[], start=[], label=[], part=[])
+    assert none.classes == ()
+    assert len(none[[]]) == len(Windows.concatenate([none, none])) == 0
+
+
+# -------------------------------------------------------------------- samples
+
+
+def test_samples_of_an_array_and_of_a_memory_map_are_not_copied(tmp_path):
+    X = np.random.default_rng(0).normal(size=(5, 2, 3))
+    windows = Windows(X)
+    assert windows.X is X
+    assert np.asarray(windows) is X
+    assert not windows.on_disk
+    assert not np.shares_memory(np.array(windows), X)
+    assert np.asarray(windows, np.float32).dtype == np.float32
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    windows = Windows(mapped)
+    assert windows.X is mapped
+    assert windows.on_disk
+    assert windows[1:].on_disk
+    np.testing.assert_array_equal(windows[[3, 1]].X, X[[3, 1]])
+
+
+def test_a_list_of_lists_is_as_good_as_an_array():
+    assert Windows([[[1, 2], [3, 4]]]).shape == (1, 2, 2)
+
+
+def test_only_the_windows_asked_for_are_read():
+    samples = Fake(10)
+    windows = Windows(samples, subject=np.arange(10) % 3)
+    chosen = Windows.concatenate([windows.select(subject=1)[::-1], windows])
+    assert samples.asked == []
+    assert chosen.on_disk
+    assert chosen.read(np.array([0, 5, 2])).tolist() == [[[7.0] * 4], [[2.0] * 4], [[1.0] * 4]]
+    assert sorted(samples.asked) == [[2], [7, 1]]
+
+
+def test_raw_samples_are_those_of_the_source_or_the_values_without_a_scale():
+    class Scaled(Fake):
+        def raw(self, rows):
+            return rows, 2 * rows, 3 * rows
+
+    chosen = Windows(Scaled(10))[[5, 3]]
+    assert [part.tolist() for part in chosen.raw(np.array([1, 0]))] == [[3, 5], [6, 10], [9, 15]]
+    values, scale, offset = Windows(Fake(10))[[5, 3]].raw(np.array([1]))
+    assert (values.ravel()[0], scale, offset) == (3, None, None)
+
+
+@SHARED
+@given(rows=st.lists(st.integers(0, 29), unique=True, max_size=30), seed=st.integers(0, 3))
+def test_a_selection_is_visited_in_the_order_of_its_source(rows, seed):
+    samples = Fake(30)
+    order = Windows(samples)[rows].order(seed, 2)
+    whole = samples.order(seed, 2)
+    assert np.array(rows, int)[order].tolist() == [row for row in whole.tolist() if row in rows]
+
+
+def test_order_is_that_of_the_source_or_none():
+    assert Windows(Fake(9)).order(1, 2).tolist() == Fake(9).order(1, 2).tolist()
+    assert Windows(Fake(9)).order(1, 2).tolist() != Windows(Fake(9)).order(1, 3).tolist()
+    assert Windows(np.zeros((9, 1, 4))).order(1, 2) is None
+    assert Windows(Fake(9, ordered=False))[2:5].order(1, 2) is None
+    assert Windows(Fake(9))[[1, 2, 1]].order(1, 2) is None
+
+
+# --------------------------------------------------------------- concatenating
+
+
+@SHARED
+@given(st.data())
+def test_windows_that_are_concatenated_read_as_numpy_would(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "mapped.npy"
+    if not path.exists():
+        np.save(path, np.random.default_rng(1).integers(-99, 99, (7, 2, 8)).astype(np.int16))
+    other = Windows(
+        np.load(path, mmap_mode="r"),
+        fs=50,
+        subject=["ann"] * 3 + ["dee"] * 4,
+        classes=("rest", "walk", "run"),
+        channels=("x", "y"),
+        units=("g", "g"),
+        dataset="steps",
+    )
+    pool = [a_dozen(), a_dozen()[[4, 4, 1]], other, other[::-2], a_dozen()[[]]]
+    pool.append(Windows.concatenate(pool[1:4]))
+    parts = [pool[k] for k in data.draw(st.lists(st.integers(0, len(pool) - 1), min_size=1, max_size=5))]
+    joined = Windows.concatenate(parts)
+    X = np.concatenate([part.X for part in parts])
+    assert joined.dtype == X.dtype
+    rows = np.array(data.draw(st.lists(st.integers(0, max(len(X) - 1, 0)), max_size=20 * bool(len(X)))), np.intp)
+    read = joined.read(rows)
+    assert read.dtype == X.dtype
+    np.testing.assert_array_equal(read, X[rows])
+    np.testing.assert_array_equal(joined[::-1].X, X[::-1])
+    for name in COLUMNS:
+        assert getattr(joined, name).tolist() == np.concatenate([getattr(part, name) for part in parts]).tolist()
+
+
+def test_pieces_of_one_recording_are_one_recording_again():
+    windows = a_dozen()
+    joined = Windows.concatenate([windows[::2], windows[1::2], a_dozen(subject=["dee"] * 12)])
+    assert len(joined.index.names) == 12
+    assert joined.index.recording[0] == joined.index.recording[6]
+    assert joined.index.recording[0] != joined.index.recording[12]
+
+
+def test_what_is_concatenated_does_not_change_with_the_list_it_came_in():
+    parts = [a_dozen(), a_dozen()[3:6]]
+    joined = Windows.concatenate(parts)
+    parts[1] = parts[0]
+    np.testing.assert_array_equal(joined.X[12:], a_dozen().X[3:6])
+
+
+def test_windows_of_which_some_are_on_disk_are_read_from_disk():
+    there, here = Windows(Fake(3)), Windows(np.zeros((3, 1, 4)))
+    assert Windows.concatenate([there, here]).on_disk
+    assert not Windows.concatenate([here, here]).on_disk
+
+
+def test_concatenated_windows_keep_the_split_they_share():
+    first, second = a_dozen(), a_dozen()
+    first.split = second.split = "abc:test"
+    assert Windows.concatenate([first, second]).split == "abc:test"
+    second.split = "abc:train"
+    assert Windows.concatenate([first, second]).split == ""
+
+
+@pytest.mark.parametrize("rows", [[-1], [15], [3, 99]])
+def test_rows_beyond_concatenated_windows_are_refused_and_not_taken_from_one_of_them(rows):
+    with pytest.raises(PolyadicError, match="rows must lie between 0 and 14"):
+        Windows.concatenate([a_dozen(), a_dozen()[:3]]).read(np.array(rows))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fs": 51},
+        {"channels": ("y", "x")},
+        {"units": ("g", "mV")},
+        {"classes": ("walk", "rest", "run")},
+        {"dataset": ""},
+    ],
+)
+def test_windows_of_different_kinds_are_not_concatenated(changes):
+    with pytest.raises(PolyadicError, match=f"must have the same {next(iter(changes))}, but have"):
+        Windows.concatenate([a_dozen(), a_dozen(), a_dozen(**changes)])
+
+
+def test_windows_of_different_shapes_and_no_windows_are_not_concatenated():
+    with pytest.raises(PolyadicError, match=r"one shape, but have \(1, 4\) and \(1, 5\)"):
+        Windows.concatenate([Windows(np.zeros((3, 1, 4))), Windows(np.zeros((3, 1, 5)))])
+    with pytest.raises(PolyadicError, match="at least one Windows"):
+        Windows.concatenate([])
+
+
+# --------------------------------------------------------------------- labels
+
+
+@pytest.mark.parametrize(
+    ("label", "classes", "codes", "names"),
+    [
+        (["b", "a", "", "b"], (), [1, 0, -1, 1], ("a", "b")),
+        (["b", "a", "", "b"], ("b", "c", "a"), [0, 2, -1, 0], ("b", "c", "a")),
+        ([b"b", b"a", b"", b"b"], (), [1, 0, -1, 1], ("a", "b")),
+        ([3, 10, -1, 3], (), [0, 1, -1, 0], ("3", "10")),
+        ([2, 0, -1, 2], ("x", "y", "z"), [2, 0, -1, 2], ("x", "y", "z")),
+        ([1, 1, 1, 1], (), [0, 0, 0, 0], ("1",)),
+        (np.array([3, 200, 3, 9], np.uint8), (), [0, 2, 0, 1], ("3", "9", "200")),
+        ([True, False, True, True], (), [1, 0, 1, 1], ("0", "1")),
+        ([True, False, True, True], ("no", "yes"), [1, 0, 1, 1], ("no", "yes")),
+        ([1.0, -1.0, 4.0, 1.0], (), [0, -1, 1, 0], ("1", "4")),
+        ([-1, -1, -1, -1], (), [-1, -1, -1, -1], ()),
+        ([-1, -1, -1, -1], ("x",), [-1, -1, -1, -1], ("x",)),
+        (["", "", "", ""], (), [-1, -1, -1, -1], ()),
+        (np.array(["b", None, "a", float("nan")], object), (), [1, -1, 0, -1], ("a", "b")),
+        (np.array([5, -1, 4, None], object), (), [1, -1, 0, -1], ("4", "5")),
+        ([0, 1, 0, 1], np.array(["x", "y"]), [0, 1, 0, 1], ("x", "y")),
+        (None, ("x", "y"), [-1, -1, -1, -1], ("x", "y")),
+        (None, (), [-1, -1, -1, -1], ()),
+    ],
+)
+def test_labels_are_numbers_from_0_on_with_names(label, classes, codes, names):
+    windows = Windows(np.zeros((4, 1, 4)), label=label, classes=classes)
+    assert windows.label.tolist() == codes
+    assert windows.label.dtype == np.int32
+    assert windows.classes == names
+    assert all(type(name) is str for name in windows.classes)
+
+
+# ------------------------------------------------------------------ the index
+
+
+def test_columns_that_are_not_given_are_unknown():
+    windows = Windows(np.zeros((3, 1, 4)))
+    assert windows.subject.tolist() == windows.recording.tolist() == windows.part.tolist() == [""] * 3
+    assert windows.start.tolist() == windows.label.tolist() == [-1] * 3
+    assert (windows.fs, windows.classes, windows.channels, windows.split) == (None, (), (), "")
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        [7, -1, 12],
+        ["7", "", "12"],
+        np.array([7.0, -1.0, 12.0]),
+        np.array([7.0, np.nan, 12.0]),
+        np.array([7, None, "12"], object),
+        np.array([b"7", b"", b"12"]),
+        np.array([7, -1, 12], np.int8),
+    ],
+)
+def test_a_subject_has_the_same_name_whatever_it_is_given_as(subject):
+    given = np.array(subject, copy=True)
+    windows = Windows(np.zeros((3, 1, 4)), subject=subject)
+    assert windows.subject.tolist() == windows.recording.tolist() == ["7", "", "12"]
+    assert np.array_equal(np.asarray(subject).astype(str), given.astype(str))
+
+
+def test_recordings_are_told_apart_and_keep_their_own_width():
+    windows = Windows(np.zeros((4, 1, 4)), subject=list("aabb"), recording=["long name " * 9, "x", "y", "y"])
+    assert len(windows.index.names) == 3
+    assert windows.index.recording[2] == windows.index.recording[3]
+    assert windows.subject.dtype.itemsize == 4
+
+
+def test_a_person_in_two_parts_is_two_recordings_if_none_are_named():
+    windows = Windows(np.zeros((3, 1, 4)), subject=list("aab"), part=["train", "test", "test"])
+    assert windows.part.tolist() == ["train", "test", "test"]
+    assert len(windows.index.names) == 3
+
+
+ZEROS = np.zeros((4, 2, 8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"subject": ["a"]}, r"subject must have shape \(4,\), one entry a window, but has shape \(1,\)"),
+        ({"subject": np.zeros((4, 2))}, r"subject must have shape \(4,\)"),
+        ({"recording": list("abc")}, r"recording must have shape \(4,\)"),
+        ({"part": list("abcde")}, r"part must have shape \(4,\)"),
+        ({"start": [1, 2]}, r"start must have shape \(4,\)"),
+        ({"start": [1.0, 2.0, 3.0, 4.0]}, "start must hold whole numbers of samples, but has type float64"),
+        ({"start": [0, -1, -2, 4]}, "start must be a first sample, or -1 .*, but there is -2"),
+        ({"label": [1, 2]}, r"label must have shape \(4,\)"),
+        ({"label": [[1], [2], [1], [2]]}, r"label must have shape \(4,\)"),
+        ({"label": "walk"}, r"label must have shape \(4,\)"),
+        ({"label": [0.5, 1, 1, 1]}, "label must hold classes .* but holds fractions"),
+        ({"label": [np.nan, 1, 1, 1]}, "label must hold classes"),
+        ({"label": [np.inf, 1, 1, 1]}, "label must hold classes"),
+        ({"label": [0, 1, -2, 1]}, "label must lie between -1 .*, but reaches from -2 to 1"),
+        ({"label": [0, 1, 2, 1], "classes": ("a", "b")}, "label must lie between -1 and 1, but reaches from 0 to 2"),
+        ({"label": [0, 1, -2, 1], "classes": ("a", "b")}, "but reaches from -2 to 1"),
+        ({"label": list("abca"), "classes": ("a", "b")}, "label must be one of a, b, but there is 'c'"),
+        ({"classes": ("a", "b", "a")}, "classes must have different names, but are a, b, a"),
+        ({"channels": ("x",)}, "channels must name 2 channels, but names 1"),
+        ({"units": ("x", "y", "z")}, "units must name 2 channels, but names 3"),
+        ({"fs": 0}, "fs must be a positive sampling rate in Hz, but is 0"),
+        ({"fs": -5}, "fs must be a positive"),
+        ({"fs": np.nan}, "fs must be a positive"),
+        ({"fs": np.inf}, "fs must be a positive"),
+        ({"X": np.zeros(4)}, r"X must have shape \(N, channels, time\), but has shape \(4,\)"),
+        ({"X": np.zeros((4, 2))}, "X must have shape"),
+        ({"X": 3.0}, r"X must have shape .*, but has shape \(\)"),
+        ({"subject": list("aabb"), "recording": list("xyyz")}, "one subject and one part, but recording 'y' has sev"),
+        ({"part": list("aabb"), "recording": list("xyyz")}, "one subject and one part, but recording 'y' has sev"),
+    ],
+)
+def test_what_does_not_fit_the_windows_is_refused_by_name(arguments, message):
+    with pytest.raises(PolyadicError, match=message):
+        Windows(**({"X": ZEROS} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("windows", "text"),
+    [
+        (a_dozen(), "<Windows (12, 2, 8), 50 Hz, 3 subjects, 3 classes>"),
+        (a_dozen()[3:4], "<Windows (1, 2, 8), 50 Hz, 1 subject, 3 classes>"),
+        (Windows(ZEROS, label=[5] * 4), "<Windows (4, 2, 8), 0 subjects, 1 class>"),
+        (Windows(ZEROS, 0.5, subject=["a", "", "b", "a"]), "<Windows (4, 2, 8), 0.5 Hz, 2 subjects, 0 classes>"),
+    ],
+)
+def test_it_says_what_it_holds(windows, text):
+    assert repr(windows) == text
+
+
+def test_a_long_index_made_from_columns_is_the_one_with_codes():
+    count, each = 200_000, 1000
+    index = Index(
+        np.repeat(np.arange(count // each), each).astype(np.int32),
+        np.tile(np.arange(each), count // each).astype(np.int64),
+        np.zeros(count, np.int32),
+        *(np.array([f"{text}{number}" for number in range(count // each)]) for text in ("recording", "subject")),
+        np.full(count // each, ""),
+    )
+    windows = Windows._made(Fake(count), index, a_dozen())
+    assert len(windows.select(subject=["subject17", "subject3"])) == 2 * each
+    again = Index.of(count, windows.subject, windows.recording, windows.start, windows.label)
+    assert again.names[again.recording].tolist() == windows.recording.tolist()
+    assert again.subjects[again.recording].tolist() == windows.subject.tolist()
