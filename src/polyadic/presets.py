@@ -1,6 +1,6 @@
 """The paper's settings for its four datasets, as data (appendices D.2 to D.5).
 
-The paper names no largest number of sweeps; 50 is ours. Its text says amplitude and phase, its figures were made
+"ptb_xl_100hz" is ours, for the records at 100 Hz. The paper names no largest number of sweeps; 50 is ours. Its text says amplitude and phase, its figures were made
 with log|Re| and log|Im|: the presets take the latter.
 """
 
@@ -48,6 +48,7 @@ _DATASETS = {
         poor_bands=((1, 5), (20, 24.5)),
     ),
     "ptb_xl": _Dataset(500, 12, 5000, 256, 64, ((1, 30), (10, 50)), 0.001),
+    "ptb_xl_100hz": _Dataset(100, 12, 1000, 64, 13, ((1, 30), (10, 49)), 0.001),
     "mgh": _Dataset(200, 6, 6000, 512, 128, ((1, 30), (10, 50)), 0.01, batch_size=512, poor_bands=((1, 10), (30, 50))),
 }
 
@@ -80,7 +81,7 @@ def preset(name: str, fs: float | None = None, quality: str | None = None) -> Pr
 
     Parameters
     ----------
-    name : "sleep_edf", "har", "ptb_xl" or "mgh"
+    name : "sleep_edf", "har", "ptb_xl", "ptb_xl_100hz" or "mgh"
     fs : sampling rate in Hz if it is not the dataset's own: frames keep their length in seconds, bands theirs in Hz
     quality : None, or "A", "B" or "C" for the low-quality augmentations of the paper's Table 8 (har and mgh): noise as
         large as the signal, bands that leave out the middle, or both

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from polyadic.cli import models, stores
+from polyadic.cli.bench import BENCH_EXAMPLES, bench
 from polyadic.errors import PolyadicError
 from polyadic.version import __version__
 
@@ -134,6 +135,7 @@ app.add_typer(stores.app, name="prepare")
 app.command(epilog=stores.VERIFY_EXAMPLES)(stores.verify)
 app.command(epilog=models.FIT_EXAMPLES)(models.fit)
 app.command(epilog=models.TRANSFORM_EXAMPLES)(models.transform)
+app.command(epilog=BENCH_EXAMPLES)(bench)
 
 
 def main() -> None:

@@ -1,7 +1,25 @@
-"""How features are judged: a logistic regression on few labels."""
+"""How features are judged: a logistic regression on few labels, on windows clean and perturbed, over seeds."""
 
 from __future__ import annotations
 
-from polyadic.evaluate.probe import PROBES, probe, probe_accuracy
+from polyadic.evaluate.augmented import AugmentedProbe, augmented_features, perturbed
+from polyadic.evaluate.metrics import scores
+from polyadic.evaluate.probe import PROBES, low_label_rows, probe, probe_accuracy
+from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
+from polyadic.evaluate.timing import seconds_per_sweep
 
-__all__ = ["PROBES", "probe", "probe_accuracy"]
+__all__ = [
+    "PROBES",
+    "AugmentedProbe",
+    "augmented_features",
+    "corrected_resampled",
+    "holm",
+    "low_label_rows",
+    "paired",
+    "perturbed",
+    "probe",
+    "probe_accuracy",
+    "scores",
+    "seconds_per_sweep",
+    "unpaired",
+]

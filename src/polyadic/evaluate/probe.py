@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from polyadic.draws import permutation
 from polyadic.errors import PolyadicError
+from polyadic.inputs import check_integer
 
-__all__ = ["PROBES", "probe", "probe_accuracy"]
+__all__ = ["PROBES", "low_label_rows", "probe", "probe_accuracy", "unthreaded"]
 
 PROBES = ("plain", "standardised")
 
@@ -49,9 +54,54 @@ def probe_accuracy(
     Z_train, Z_test : (n, rank), features
     y_train, y_test : (n,), labels
     """
+    with unthreaded():
+        fitted = probe(kind).fit(Z_train, y_train)
+    return float(fitted.score(Z_test, y_test))
+
+
+@contextmanager
+def unthreaded() -> Iterator[None]:
+    """Fit a probe in here: on one thread, and without a word if it stops short of its optimum."""
     # Problems as small as this one only lose by threads: in BLAS they can take a hundred times as long.
     with threadpool_limits(limits=1), warnings.catch_warnings():
         # A regression that is not quite at its optimum after 1000 iterations is still a fair judge.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = probe(kind).fit(Z_train, y_train)
-    return float(fitted.score(Z_test, y_test))
+        yield
+
+
+def low_label_rows(y: ArrayLike, count: int, seed: int = 0) -> NDArray[np.intp]:
+    """Some of the labelled windows, for a curve of accuracy over the number of labels.
+
+    Classes have their shares, and each has at least one window if there are as many as classes (else the most frequent
+    have). A smaller count gives a part of what a larger one gives with the same seed.
+
+    Parameters
+    ----------
+    y : (N,), the labels of all
+    count : how many to choose
+
+    Returns
+    -------
+    (count,), row numbers in ascending order
+
+    Examples
+    --------
+    >>> y = np.array([0] * 80 + [1] * 20)
+    >>> np.bincount(y[low_label_rows(y, 10)])
+    array([8, 2])
+    """
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise PolyadicError(f"y must have shape (N,), one label a window, but has shape {labels.shape}")
+    check_integer("count", count, 1)
+    if count > len(labels):
+        raise PolyadicError(f"count must be at most the number of labelled windows, {len(labels)}, but is {count}")
+    shuffled = permutation(len(labels), seed, 0).numpy()
+    _, codes, sizes = np.unique(labels[shuffled], return_inverse=True, return_counts=True)
+    # All windows in one order whose every beginning has the classes' shares: the k-th of a class of n comes at (k+½)/n,
+    # but the first of each class before all others.
+    turn = np.empty(len(labels))
+    for code, size in enumerate(sizes):
+        turn[codes == code] = [-size, *((np.arange(1, size) + 0.5) / size)]
+    chosen: NDArray[np.intp] = np.sort(shuffled[np.argsort(turn, kind="stable")[: int(count)]])
+    return chosen

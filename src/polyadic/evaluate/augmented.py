@@ -1,0 +1,294 @@
+"""The probe that learns from augmented copies of its labelled windows, and windows perturbed to test robustness.
+
+The augmentations that an alignment would teach the features are taught to the classifier instead: each labelled window
+is given to it several times, clean and augmented. It goes around any feature extractor that is fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from polyadic.augment import Augmentation
+from polyadic.draws import integer_seed
+from polyadic.errors import PolyadicError
+from polyadic.evaluate.probe import probe, unthreaded
+from polyadic.inputs import Readable, Samples, check_integer
+from polyadic.sources import Augment, WindowSource, read_ahead
+from polyadic.windowed import WindowEstimator, all_or_nothing
+
+__all__ = ["AugmentedProbe", "augmented_features", "perturbed"]
+
+_BATCH = 256
+_TESTS = 0x7E57
+
+
+def perturbed(X: Any, augment: Augment, seed: int = 0, *, batch_size: int = _BATCH) -> NDArray[Any]:
+    """Windows as a robustness test has them: all augmented once.
+
+    The draws are none of those that a fit or an `AugmentedProbe` of the same seed learns from.
+
+    Parameters
+    ----------
+    X : (N, channels, time), an array, a tensor, `Windows` or a `WindowStore`
+    augment : as for `AugmentedProbe`
+    batch_size : windows augmented at a time; the outcome does not depend on it
+
+    Returns
+    -------
+    (N, channels, time), numpy
+
+    Examples
+    --------
+    >>> from polyadic.augment import Jitter
+    >>> perturbed(np.ones((5, 2, 100)), Jitter(0.1)).shape
+    (5, 2, 100)
+    """
+    samples = Samples(X)
+    result = np.empty(samples.shape, np.float64 if samples.dtype == torch.float64 else np.float32)
+    first = 0
+    for batch in _batches(samples, augment, integer_seed(seed, _TESTS), 0, batch_size):
+        result[first : first + len(batch)] = batch.cpu().numpy()
+        first += len(batch)
+    return result
+
+
+def augmented_features(
+    features: Any, X: Any, augment: Augment, sweep: int = 0, seed: int = 0, *, batch_size: int = _BATCH
+) -> NDArray[Any]:
+    """Features of an augmented copy of each window; no more than a batch of copies is ever in memory.
+
+    Parameters
+    ----------
+    features : fitted, with a method `transform`
+    X : (N, channels, time), an array, a tensor, `Windows` or a `WindowStore`
+    augment : as for `AugmentedProbe`
+    sweep, seed : with a window's number in X, all that its copy depends on
+    batch_size : windows augmented at a time; copies do not depend on it
+
+    Returns
+    -------
+    (N, R), numpy
+    """
+    samples = Samples(X)
+    return _transformed(features, samples, _batches(samples, augment, seed, sweep, batch_size))
+
+
+def _plain_features(features: Any, X: Any, batch_size: int) -> NDArray[Any]:
+    """Features of the windows as they are: (N, R)."""
+    samples = Samples(X)
+    if isinstance(features, WindowEstimator) or not isinstance(samples.data, Readable):
+        return _matrix(features.transform(X), len(samples))
+    return _transformed(features, samples, _batches(samples, None, 0, 0, batch_size))
+
+
+def _transformed(features: Any, samples: Samples, batches: Iterator[Tensor]) -> NDArray[Any]:
+    return np.concatenate([_matrix(features.transform(samples.like_input(batch)), len(batch)) for batch in batches])
+
+
+def _matrix(Z: Any, count: int) -> NDArray[Any]:
+    """What an extractor gave as an array (count, R)."""
+    matrix = Z.numpy(force=True) if isinstance(Z, Tensor) else np.asarray(Z)
+    if matrix.ndim != 2 or len(matrix) != count:
+        raise PolyadicError(f"features.transform must give an array ({count}, features), but gave {matrix.shape}")
+    return matrix
+
+
+def _batches(samples: Samples, augment: Augment | None, seed: int, sweep: int, size: int) -> Iterator[Tensor]:
+    """All windows in order, each augmented by its own draws, or as they are without an augmentation: (b, …)."""
+    check_integer("batch_size", size, 1)
+    if augment is not None and not callable(augment):
+        raise PolyadicError(f"augment must be an augmentation or a function of a batch, but is {augment!r}")
+    device = samples.data.device if isinstance(samples.data, Tensor) else torch.device("cpu")
+    for ids, raw, _ in read_ahead(samples, torch.split(torch.arange(len(samples)), int(size))):
+        batch = samples.checked(raw, ids, device, samples.dtype)
+        if augment is None:
+            yield batch
+            continue
+        source = WindowSource(Samples(batch), None, augment, seed, device, samples.dtype, first_id=int(ids[0]))
+        # A function is seeded once a call: one window a call makes its draws those of the window, not of the batch.
+        step = len(batch) if isinstance(augment, Augmentation) else 1
+        parts = torch.split(torch.arange(len(batch)), step)
+        yield torch.cat([source.views(part, sweep)[len(part) :] for part in parts])
+
+
+def _can(method: str) -> Callable[[Any], bool]:
+    """Whether a probe's classifier has a method, before and after it is fitted."""
+
+    def has(self: AugmentedProbe) -> bool:
+        return hasattr(self.classifier_ if hasattr(self, "classifier_") else self._classifier(), method)
+
+    return has
+
+
+class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier that learns from features of labelled windows and of augmented copies of them.
+
+    Parameters
+    ----------
+    features : a fitted feature extractor: anything with `transform`, as `ATD` or a baseline. It is never fitted here,
+        and clones of the probe share it
+    augment : from a batch to its augmented view, as those of `polyadic.augment`, or any function (which should draw
+        from torch's generator: it is seeded for each window, and called with one at a time); may be None with views=0
+    views : augmented copies of each labelled window
+    classifier : an unfitted scikit-learn classifier; None for the probe's logistic regression
+    standardise : bring features to mean 0 and variance 1 (over windows and copies) first
+    random_state : seed of the augmentations
+    batch_size : windows augmented at a time; copies do not depend on it
+
+    Attributes
+    ----------
+    classes_ : (C,), the labels
+    classifier_ : the fitted classifier, with the scaler if there is one
+    seed_ : the seed that copies were made from
+
+    Examples
+    --------
+    >>> from polyadic import SALS
+    >>> from polyadic.augment import Jitter
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.arange(40) % 2
+    >>> X = rng.normal(size=(40, 3, 50)) + y[:, None, None]
+    >>> features = SALS(rank=4, max_sweeps=5, device="cpu").fit(X)
+    >>> AugmentedProbe(features, Jitter(0.05)).fit(X, y).score(X, y)
+    1.0
+    """
+
+    def __init__(
+        self,
+        features: Any,
+        augment: Augment | None,
+        views: int = 4,
+        classifier: Any = None,
+        standardise: bool = True,
+        random_state: Any = 0,
+        batch_size: int = _BATCH,
+    ) -> None:
+        self.features = features
+        self.augment = augment
+        self.views = views
+        self.classifier = classifier
+        self.standardise = standardise
+        self.random_state = random_state
+        self.batch_size = batch_size
+
+    def fit(self, X: Any, y: ArrayLike) -> Self:
+        """Learn from labelled windows.
+
+        Parameters
+        ----------
+        X : (N, channels, time), anything that the extractor takes; `Windows` and stores are read batch by batch
+        y : (N,), their classes
+
+        Returns
+        -------
+        the probe itself
+        """
+        with all_or_nothing(self):
+            self._check_parameters()
+            samples = self._checked(X, reset=True)
+            labels = _labels(y, len(samples))
+            self.seed_ = _seed(self.random_state)
+            Z = [_plain_features(self.features, X, self.batch_size)]
+            for view in range(self.views):
+                assert self.augment is not None
+                Z.append(
+                    augmented_features(self.features, X, self.augment, view, self.seed_, batch_size=self.batch_size)
+                )
+            with ExitStack() as stack:
+                if self.classifier is None:
+                    stack.enter_context(unthreaded())
+                self.classifier_ = self._classifier().fit(np.concatenate(Z), np.tile(labels, 1 + self.views))
+            self.classes_ = self.classifier_.classes_
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The classes of windows, taken as they are: (N,)."""
+        return np.asarray(self._fitted().predict(self._features(X)))
+
+    @available_if(_can("predict_proba"))  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Probability of each of `classes_`, if the classifier gives any: (N, C)."""
+        return np.asarray(self._fitted().predict_proba(self._features(X)))
+
+    @available_if(_can("decision_function"))  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """How far windows are from the boundaries of classes, if the classifier says: (N,) for two, else (N, C)."""
+        return np.asarray(self._fitted().decision_function(self._features(X)))
+
+    def _fitted(self) -> Any:
+        check_is_fitted(self)
+        return self.classifier_
+
+    def _features(self, X: Any) -> NDArray[Any]:
+        self._checked(X, reset=False)
+        return _plain_features(self.features, X, self.batch_size)
+
+    def _checked(self, X: Any, reset: bool) -> Samples:
+        samples = Samples(X)
+        validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
+        return samples
+
+    def _classifier(self) -> Any:
+        if self.classifier is None:
+            return probe("standardised" if self.standardise else "plain")
+        own = clone(self.classifier)
+        return make_pipeline(StandardScaler(), own) if self.standardise else own
+
+    def _check_parameters(self) -> None:
+        check_integer("views", self.views, 0)
+        if not hasattr(self.features, "transform"):
+            raise PolyadicError(f"features must be a fitted extractor with transform, but is {self.features!r}")
+        if self.augment is None and self.views > 0:
+            raise PolyadicError(f"augment is None, but views={self.views}: give an augmentation, or views=0")
+
+    # ------------------------------------------------ scikit-learn's contract
+
+    def __sklearn_clone__(self) -> Self:
+        # A clone of the extractor would not be fitted; nothing here changes it, so it can be shared.
+        parameters = self.get_params(deep=False)
+        others = {name: clone(value, safe=False) for name, value in parameters.items() if name != "features"}
+        return type(self)(self.features, **others)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of the probe (not of `features`, which is fitted and shared)."""
+        inner = [name for name in params if name.startswith("features__")]
+        if inner:
+            raise PolyadicError(f"{inner[0]} cannot be set: features is fitted already, and clones share it")
+        super().set_params(**params)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def _labels(y: Any, count: int) -> NDArray[Any]:
+    if y is None:
+        raise PolyadicError("AugmentedProbe requires y to be passed, but the target y is None")
+    labels = column_or_1d(y, warn=True)
+    assert_all_finite(labels, input_name="y")
+    check_classification_targets(labels)
+    if len(labels) != count:
+        raise PolyadicError(f"y must have shape ({count},), one label a window, but has shape {labels.shape}")
+    return np.asarray(labels)
+
+
+def _seed(random_state: Any) -> int:
+    whole = isinstance(random_state, Integral) and not isinstance(random_state, bool)
+    return int(random_state) if whole else int(check_random_state(random_state).randint(2**31 - 1))

@@ -1,0 +1,159 @@
+"""Whether one method is better than another: t-tests over seeds, and Holm's correction for many of them.
+
+The paper reports t-tests (appendix D.7) and does not say which, so all three are here; every p is two-sided.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from polyadic.errors import PolyadicError
+from polyadic.inputs import check_number
+
+__all__ = ["corrected_resampled", "holm", "paired", "unpaired"]
+
+_ROUNDING = 8 * float(np.finfo(np.float64).eps)
+
+
+def unpaired(a: ArrayLike, b: ArrayLike, *, equal_variances: bool = True) -> tuple[float, float]:
+    """Student's t-test for two sets of scores that have nothing to do with each other.
+
+    Parameters
+    ----------
+    a, b : (n,), (m,), a score for each seed
+    equal_variances : False for Welch's test, which lets the two methods scatter differently
+
+    Returns
+    -------
+    t, positive where a is better, and p; both NaN with fewer than two seeds of either
+
+    Examples
+    --------
+    >>> t, p = unpaired([0.92, 0.93, 0.94], [0.90, 0.91, 0.92])
+    >>> round(t, 3), round(p, 3)
+    (2.449, 0.07)
+    """
+    x, y = _scores("a", a), _scores("b", b)
+    n, m = len(x), len(y)
+    if min(n, m) < 2:
+        return float("nan"), float("nan")
+    largest = float(max(abs(x).max(), abs(y).max()))
+    u, v = _variance(x, largest), _variance(y, largest)
+    gap = float(x.mean() - y.mean())
+    if equal_variances or u == v == 0:
+        freedom = n + m - 2.0
+        variance = ((n - 1) * u + (m - 1) * v) / freedom * (1 / n + 1 / m)
+    else:
+        variance = u / n + v / m
+        freedom = variance**2 / ((u / n) ** 2 / (n - 1) + (v / m) ** 2 / (m - 1))
+    return _verdict(gap, variance, freedom, largest)
+
+
+def paired(a: ArrayLike, b: ArrayLike) -> tuple[float, float]:
+    """Student's t-test for scores of two methods on the same seeds, and so on the same splits.
+
+    Parameters
+    ----------
+    a, b : (n,), scores by seed, in the same order
+
+    Returns
+    -------
+    t, positive where a is better, and p; both NaN with fewer than two seeds
+
+    Examples
+    --------
+    >>> t, p = paired([0.92, 0.94, 0.95], [0.91, 0.92, 0.92])
+    >>> round(t, 3), round(p, 3)
+    (3.464, 0.074)
+    """
+    x, y = _scores("a", a), _scores("b", b)
+    if x.shape != y.shape:
+        raise PolyadicError(f"a and b must have a score for each of the same seeds, but have {len(x)} and {len(y)}")
+    return _of_differences(x - y, 0.0, float(abs(np.concatenate([x, y])).max(initial=0.0)))
+
+
+def corrected_resampled(differences: ArrayLike, test_share: float) -> tuple[float, float]:
+    """The paired t-test for splits drawn anew from the same windows, whose training parts overlap.
+
+    Scores over such splits are not independent, and the plain test finds too much; Nadeau and Bengio (2003) raise the
+    variance of the mean from s²/n to (1/n + tests/trainings) · s².
+
+    Parameters
+    ----------
+    differences : (n,), score of one method less that of the other on each split
+    test_share : tests / (trainings + tests), at least 0 and less than 1
+
+    Returns
+    -------
+    t and p; both NaN with fewer than two splits
+
+    Examples
+    --------
+    >>> t, p = corrected_resampled([0.01, 0.02, 0.03], test_share=0.5)
+    >>> round(t, 3), round(p, 3)
+    (1.732, 0.225)
+    """
+    check_number("test_share", test_share, 0, 1)
+    if test_share == 1:
+        raise PolyadicError("test_share must be less than 1, but is 1: nothing would be left to train on")
+    gaps = _scores("differences", differences)
+    return _of_differences(gaps, test_share / (1 - test_share), float(abs(gaps).max(initial=0.0)))
+
+
+def holm(p_values: ArrayLike) -> NDArray[np.float64]:
+    """Holm's correction: below 0.05 are those that may be claimed together with a chance of 5 % for any false claim.
+
+    Parameters
+    ----------
+    p_values : (n,), one for each comparison; NaN for one that could not be made, which then does not count
+
+    Returns
+    -------
+    (n,), adjusted, in the same order
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, 0.03])
+    array([0.03, 0.06, 0.06])
+    """
+    given = np.asarray(p_values, dtype=np.float64)
+    if given.ndim != 1 or (given < 0).any() or (given > 1).any():
+        raise PolyadicError(f"p_values must be a list of numbers between 0 and 1, but are {p_values!r}")
+    adjusted = np.full(len(given), np.nan)
+    order = np.argsort(given)[: int(np.isfinite(given).sum())]  # NaN comes last
+    factors = np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(factors * given[order]), 1.0)
+    return adjusted
+
+
+def _scores(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not np.isfinite(array).all():
+        raise PolyadicError(f"{name} must be a list of finite numbers, one for each seed, but is {values!r}")
+    return array
+
+
+def _of_differences(gaps: NDArray[Any], overlap: float, largest: float) -> tuple[float, float]:
+    n = len(gaps)
+    if n < 2:
+        return float("nan"), float("nan")
+    return _verdict(float(gaps.mean()), (1 / n + overlap) * _variance(gaps, largest), n - 1.0, largest)
+
+
+def _variance(values: NDArray[Any], largest: float) -> float:
+    """The sample variance, 0 where it is only rounding: scores that should be equal may differ in the last bit."""
+    return 0.0 if np.ptp(values) <= _ROUNDING * largest else float(values.var(ddof=1))
+
+
+def _verdict(gap: float, variance: float, freedom: float, largest: float) -> tuple[float, float]:
+    """t and p of a mean difference; one that is there in every seed alike is certain, and none at all is chance."""
+    if abs(gap) <= _ROUNDING * largest:
+        return 0.0, 1.0
+    if variance == 0:
+        return float(np.copysign(np.inf, gap)), 0.0
+    t = gap / float(np.sqrt(variance))
+    return t, float(2 * stats.t.sf(abs(t), freedom))

@@ -1,0 +1,180 @@
+"""Results as Markdown tables laid out like the paper's, with the paper's own figures beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
+from polyadic.experiments import paper
+
+__all__ = ["figure", "footer", "grid", "heading", "main_table", "mean", "percent", "table", "timed_table"]
+
+Row = dict[str, Any]
+Result = dict[str, Any]
+
+_PROTOCOL = {"subject": "people apart", "paper": "as in the paper"}
+
+
+def percent(rows: Iterable[Row], probe: str = "standardised", score: str = "accuracy") -> list[float]:
+    """A score of each row, in percent."""
+    return [100 * row[probe][score] for row in rows if probe in row]
+
+
+def mean(values: list[float]) -> str:
+    """Mean ± standard deviation."""
+    if not values:
+        return "–"
+    spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.2f}{spread}"
+
+
+def figure(value: tuple[float, float] | None) -> str:
+    """A figure of the paper."""
+    return "–" if value is None else f"{value[0]:.2f} ± {value[1]:.2f}"
+
+
+def table(heads: list[str], lines: Iterable[list[str]]) -> str:
+    """A Markdown table, its first column to the left and all others to the right."""
+    rule = "|---" + "|---:" * (len(heads) - 1) + "|"
+    return "\n".join([f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
+
+
+def heading(result: Result, protocol: str | None = None) -> str:
+    seeds = len(result["seeds"])
+    parts = [result["title"], result["dataset"], f"{seeds} seed{'s' * (seeds != 1)}"]
+    if protocol is not None:
+        parts.append(f"protocol {protocol}: {_PROTOCOL[protocol]}")
+    return f"**{', '.join(parts)}**\n"
+
+
+def footer(result: Result) -> str:
+    machine = result["machine"]
+    where = machine.get("gpu") or f"{machine['processor']}, {machine['threads']} threads"
+    note = "" if result["jobs"] == 1 else f" {result['jobs']} processes at a time: its seconds mean nothing."
+    return (
+        f"Settings: {result['settings']['which']}. Accuracy in percent, mean ± standard deviation over the seeds. "
+        f"`{result['command']}`, {where}, {result['date']}, commit {result['commit']}.{note}\n"
+    )
+
+
+def distinct(rows: Iterable[Row], key: str) -> list[Any]:
+    return list(dict.fromkeys(row[key] for row in rows))
+
+
+def of(result: Result, **wanted: Any) -> list[Row]:
+    """The rows with these labels, in the order of the seeds."""
+    found = [row for row in result["rows"] if all(row.get(key) == value for key, value in wanted.items())]
+    return sorted(found, key=lambda row: int(row["seed"]))
+
+
+def main_table(result: Result) -> str:
+    """Table 2: every method by both probes, clean and perturbed, with the paper's accuracy and parameters."""
+    text = []
+    for protocol in result["protocols"]:
+        lines = []
+        for name in distinct(result["rows"], "method"):
+            rows = of(result, protocol=protocol, method=name)
+            theirs = paper.MAIN.get(name, paper.SUPERVISED.get(name, {})).get(result["dataset"])
+            lines.append(
+                [
+                    name,
+                    mean(percent(rows, "plain")),
+                    mean(percent(rows, "standardised")),
+                    mean(percent(rows, "standardised", "macro_f1")),
+                    mean(percent(rows, "augmented")),
+                    mean(percent(rows, "standardised perturbed")),
+                    mean(percent(rows, "augmented perturbed")),
+                    f"{np.mean([row['parameters'] for row in rows]):,.0f}",
+                    figure(theirs),
+                    _count(paper.PARAMETERS.get(name, {}).get(result["dataset"])),
+                ]
+            )
+        heads = ["", "plain", "standardised", "its macro F1", "augmented probe", "perturbed: standardised"]
+        heads += ["perturbed: augmented probe", "parameters", "paper", "its parameters"]
+        text += [heading(result, protocol), table(heads, lines)]
+    return "\n".join([*text, footer(result)])
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def timed_table(result: Result) -> str:
+    """Tables 11 and 12: accuracy with p-values against ATD, parameters, seconds a sweep or epoch."""
+    text = []
+    for protocol in result["protocols"]:
+        names = distinct(result["rows"], "method")
+        best = percent(of(result, protocol=protocol, method="ATD"))
+        others = [name for name in names if name != "ATD"]
+        tests: dict[str, list[float]] = {}
+        for name in others:
+            rows = of(result, protocol=protocol, method=name)
+            values = percent(rows)
+            share = rows[0]["n_test"] / (rows[0]["n_test"] + rows[0]["n_train"])
+            difference = [a - b for a, b in zip(best, values, strict=True)]
+            tests[name] = [
+                unpaired(best, values)[1],
+                paired(best, values)[1],
+                corrected_resampled(difference, share)[1],
+            ]
+        corrected = dict(zip(others, holm([tests[name][2] for name in others]), strict=True))
+        lines = []
+        for name in names:
+            rows = of(result, protocol=protocol, method=name)
+            p = [f"{value:.2g}" for value in tests[name]] + [f"{corrected[name]:.2g}"] if name in tests else ["–"] * 4
+            seconds = [row["seconds"] for row in rows if "seconds" in row]
+            dataset = result["dataset"]
+            theirs = paper.SECONDS.get(name, {}).get(dataset)
+            lines.append(
+                [
+                    name,
+                    mean(percent(rows)),
+                    *p,
+                    f"{np.mean([row['parameters'] for row in rows]):,.0f}",
+                    f"{np.mean(seconds):.3f}" if seconds else "–",
+                    figure(paper.MAIN.get(name, {}).get(dataset)),
+                    "–" if (value := paper.P_VALUES.get(name, {}).get(dataset)) is None else f"{value:g}",
+                    "–" if theirs is None else f"{theirs:.1f}",
+                ]
+            )
+        heads = ["", "standardised", "p unpaired", "p paired", "p resampled", "its Holm", "parameters", "s/sweep"]
+        text += [heading(result, protocol), table([*heads, "paper", "its p", "its s/sweep"], lines)]
+    return "\n".join([*text, footer(result)])
+
+
+def grid(
+    row: str, column: str, theirs: Callable[[str, Any, Any], tuple[float, float] | None], seconds: bool = False
+) -> Callable[[Result], str]:
+    """A layout with one label down and another across; each cell has the plain and the standardised probe.
+
+    Parameters
+    ----------
+    row, column : names of labels
+    theirs : from dataset, row and column to the paper's figure
+    seconds : whether to show seconds a sweep, too
+    """
+
+    def layout(result: Result) -> str:
+        text = []
+        for protocol in result["protocols"]:
+            columns = distinct(result["rows"], column)
+            lines = []
+            for name in distinct(result["rows"], row):
+                cells = [of(result, protocol=protocol, **{row: name, column: value}) for value in columns]
+                lines += [
+                    [f"{name}, {probe}", *(mean(percent(rows, probe)) for rows in cells)]
+                    for probe in ("plain", "standardised", "augmented")
+                ]
+                if seconds:
+                    sums = [[r["seconds"] for r in rows if "seconds" in r] for rows in cells]
+                    lines.append([f"{name}, s/sweep", *(f"{np.mean(s):.3f}" if s else "–" for s in sums)])
+                known = [figure(theirs(result["dataset"], name, value)) for value in columns]
+                if set(known) != {"–"}:
+                    lines.append([f"{name}, the paper", *known])
+            text += [heading(result, protocol), table(["", *(str(value) for value in columns)], lines)]
+        return "\n".join([*text, footer(result)])
+
+    return layout

@@ -1,0 +1,148 @@
+"""Every table and figure runs, resumes, and says what it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from polyadic.data import synthetic
+from polyadic.errors import PolyadicError
+from polyadic.experiments import paper
+from polyadic.experiments.bench import Request, context_of, run
+from polyadic.experiments.catalogue import EXPERIMENTS, experiment
+from polyadic.experiments.layout import mean, table
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_table_and_figure_of_the_paper_runs_in_small(name, tmp_path, capsys):
+    result = run(Request(name, tmp_path, quick=True), experiment(name), quiet=True)
+    saved = json.loads((tmp_path / f"{name}-synthetic.json").read_text())
+    assert saved["rows"] == json.loads(json.dumps(result["rows"]))
+    assert saved["rows"]
+    assert {"command", "commit", "machine", "versions", "seeds", "settings"} <= saved.keys()
+    text = (tmp_path / f"{name}-synthetic.md").read_text()
+    assert result["title"] in text
+    assert "nan" not in text.lower()
+    assert (tmp_path / f"{name}-synthetic.png").exists() == (experiment(name).plot is not None)
+    assert not list(tmp_path.glob("*.jsonl"))
+    assert result["title"] in re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
+def test_the_main_comparison_has_every_method_under_both_protocols_with_no_empty_cell(tmp_path):
+    result = run(Request("table2", tmp_path, quick=True), experiment("table2"), quiet=True)
+    names = {row["method"] for row in result["rows"]}
+    assert set(paper.MAIN) | {"CNN", "UMLDA", "STL", "PCA-32", "Hand", "MiniRocket", "CP-ALS"} == names
+    for row in result["rows"]:
+        for score in ("accuracy", "balanced_accuracy", "macro_f1", "kappa"):
+            assert np.isfinite(row["standardised"][score])
+        assert np.isfinite(row["standardised perturbed"]["accuracy"])
+        assert len(row["split"]) == 16
+    assert {row["protocol"] for row in result["rows"]} == {"subject", "paper"}
+
+
+def test_finished_cells_are_not_run_again_and_more_seeds_add_only_theirs(tmp_path, monkeypatch):
+    signals = synthetic(96, n_channels=3, length=64)
+    np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=50)
+    calls = []
+    import polyadic.experiments.bench as bench
+
+    real = bench.judged
+    monkeypatch.setattr(bench, "judged", lambda arm, context, seed: calls.append(seed) or real(arm, context, seed))
+    monkeypatch.setattr(bench, "preset", small_preset)
+    request = Request("table3", tmp_path / "out", dataset="har", store=tmp_path / "w.npz", seeds=1)
+    first = run(request, experiment("table3"), quiet=True)
+    assert len(calls) == 5
+    again = run(request, experiment("table3"), quiet=True)
+    assert len(calls) == 5
+    assert again["rows"] == first["rows"]
+    more = run(Request(**{**vars(request), "seeds": 2}), experiment("table3"), quiet=True)
+    assert calls[5:] == [1] * 5
+    assert [row for row in more["rows"] if row["seed"] == 0] == first["rows"]
+
+
+def small_preset(name, fs):
+    from dataclasses import replace
+
+    from polyadic.augment import Compose, Jitter
+    from polyadic.presets import preset
+    from polyadic.spectral import STFT
+
+    parameters = {"rank": 3, "max_sweeps": 1}
+    return replace(preset(name), tensorize=STFT(16, 8), augment=Compose([Jitter(0.1)]), parameters=parameters)
+
+
+def test_a_killed_experiment_goes_on_with_the_cells_it_had(tmp_path):
+    words = [sys.executable, "-c", "from polyadic.cli import main; main()", "bench", "table9", "--quick", "--quiet"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    cells = tmp_path / "polyadic-bench" / "table9-synthetic.cells.jsonl"
+    while process.poll() is None and not (cells.exists() and len(cells.read_bytes().splitlines()) >= 2):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = [json.loads(line) for line in cells.read_bytes().splitlines() if line.endswith(b"}")]
+    assert before
+    cells.write_bytes(cells.read_bytes() + b'{"key": "cut sho')
+    subprocess.run(words, cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
+    rows = json.loads((tmp_path / "polyadic-bench" / "table9-synthetic.json").read_text())["rows"]
+    assert len(rows) == 16
+    for cell in before:
+        assert [row for row in rows if row["key"] == cell["key"]] == cell["rows"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"name": "table3"}, "--store must name"),
+        ({"name": "table3", "quick": True, "protocol": "random"}, "--protocol must be"),
+        ({"name": "table9", "quick": True, "methods": ("Magic",)}, "--method must be one of"),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused(request_, message, tmp_path):
+    with pytest.raises(PolyadicError, match=message):
+        run(Request(out=tmp_path, **request_), experiment(request_["name"]), quiet=True)
+    with pytest.raises(PolyadicError, match="NAME must be one of table1"):
+        experiment("table99")
+
+
+def test_data_without_labels_is_refused(tmp_path):
+    np.savez(tmp_path / "w.npz", X=np.ones((20, 9, 128)), fs=50)
+    with pytest.raises(PolyadicError, match="has no labels"):
+        context_of(Request("table3", tmp_path, store=tmp_path / "w.npz"), experiment("table3"))
+
+
+def test_ablations_take_the_papers_subset_and_batch(tmp_path):
+    signals = synthetic(60, n_channels=9, length=128)
+    np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=50)
+    request = Request("table7", tmp_path, dataset="har", store=tmp_path / "w.npz")
+    context = context_of(request, experiment("table7"))
+    assert (context.unlabelled, context.parameters["batch_size"]) == (50_000, 64)
+    np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=200)
+    main = context_of(Request("table2", tmp_path, dataset="mgh", store=tmp_path / "w.npz"), experiment("table2"))
+    assert (main.labelled, main.unlabelled) == (5_000, None)
+
+
+def test_means_and_tables_are_written_plainly():
+    assert mean([90.0, 92.0]) == "91.00 ± 1.41"
+    assert mean([90.0]) == "90.00"
+    assert mean([]) == "–"
+    assert table(["", "a"], [["x", "1"]]) == "|  | a |\n|---|---:|\n| x | 1 |\n"
+
+
+def test_the_papers_figures_are_those_of_its_tables():
+    assert paper.MAIN["ATD"]["har"] == (93.35, 0.357)
+    assert paper.MAIN["SimCLR-128"]["sleep_edf"] == (85.19, 0.358)
+    assert paper.PARAMETERS["BYOL-32"]["mgh"] == 214_736
+    assert paper.SECONDS["ATD"]["ptb_xl"] == 12.599
+    assert paper.RANKS["sleep_edf"]["GR-SALS"][128] == (84.90, 0.781)
+    assert sum(paper.DISTRIBUTION["har"]) == pytest.approx(100)
