@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -14,13 +15,16 @@ from torch import Tensor
 
 from polyadic import persist
 from polyadic.errors import ModelFileError
-from polyadic.inputs import Samples
+from polyadic.inputs import Samples, choose_device
+from polyadic.sources import Transform, tensors
+from polyadic.spectral import STFT
 from polyadic.version import __version__
 from polyadic.windowed import WindowEstimator, all_or_nothing
 
 __all__ = ["Baseline", "load"]
 
 _KINDS: dict[str, type[Baseline]] = {}
+_KEPT_BYTES = 2**30
 
 
 class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator):  # type: ignore[misc]
@@ -162,3 +166,37 @@ def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarr
     if len(classes) < 2:
         raise PolyadicError(f"y must have at least two classes, but has {len(classes)}")
     return classes, codes
+
+
+def repeatable(
+    model: WindowEstimator, samples: Samples, prepare: Transform | None = None, most: int | None = None
+) -> Callable[[], Iterable[Tensor]]:
+    """All samples in order as tensors (b, I, J, …), for as many passes as a method needs.
+
+    Parameters
+    ----------
+    prepare : what is done to every batch
+    most : bytes up to which the tensors stay in memory, 1 GiB by default; beyond, every pass makes them anew
+    """
+    device = choose_device(model.device, samples.data)
+    first = tensors(model.tensorize_, samples.take(slice(0, 1), device, samples.dtype))
+
+    def anew() -> Iterator[Tensor]:
+        for T in model._tensors(samples, first.numel()):
+            yield T if prepare is None else prepare(T)
+
+    if first.numel() * first.element_size() * len(samples) > (_KEPT_BYTES if most is None else most):
+        return anew
+    kept = list(anew())
+    return lambda: kept
+
+
+def restored_factors(model: WindowEstimator, arrays: dict[str, np.ndarray], width: int) -> list[np.ndarray]:
+    """The matrices `factors.0`, `factors.1`, … of a file, checked to have `width` columns and the tensors' sizes."""
+    shape = model._sample_shape
+    if isinstance(model.tensorize_, STFT):
+        shape = model.tensorize_.shape(*shape)
+    factors = [arrays[f"factors.{mode}"] for mode in range(len(shape))]
+    if [factor.shape for factor in factors] != [(size, width) for size in shape]:
+        raise ValueError(f"factors of shapes {[factor.shape for factor in factors]} do not fit tensors {shape}")
+    return factors

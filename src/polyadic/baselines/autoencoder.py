@@ -1,0 +1,170 @@
+"""Autoencoders: AE, and AE_ss with a contrastive loss in its bottleneck (section 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from polyadic.baselines.backbone import Backbone, Encoder
+from polyadic.baselines.contrastive import check_temperature, nce_loss
+from polyadic.baselines.training import DeepBaseline, Learner
+from polyadic.errors import PolyadicError
+from polyadic.inputs import check_integer, check_number
+from polyadic.sources import Augment, Transform
+
+__all__ = ["AutoEncoder", "Decoder"]
+
+_NARROWEST = 4
+
+
+class Decoder(nn.Module):
+    """The way back: a linear layer to the backbone's last features, frames from them, a deconvolution for each block.
+
+    Half as many channels as the tensor has, at least 4, go through all deconvolutions.
+
+    Parameters
+    ----------
+    backbone : what is to be undone
+    dim, n_channels : features that come in, channels that go out
+
+    Examples
+    --------
+    >>> Decoder(Backbone((18, 33, 20)), dim=5, n_channels=18)(torch.randn(2, 5)).shape
+    torch.Size([2, 18, 33, 20])
+    """
+
+    def __init__(self, backbone: Backbone, dim: int, n_channels: int) -> None:
+        super().__init__()
+        width = max(n_channels // 2, _NARROWEST)
+        sizes = backbone.grids[::-1]
+        rows, columns = sizes[0]
+        self.linear = nn.Sequential(
+            nn.Linear(dim, backbone.n_features), nn.ReLU(), nn.Unflatten(1, (backbone.n_channels, rows, 1))
+        )
+        frames = nn.ConvTranspose2d(backbone.n_channels, width, (1, columns), bias=False)
+        layers: list[nn.Module] = [frames, nn.BatchNorm2d(width), nn.ReLU()]
+        for number, (small, large) in enumerate(pairwise(sizes)):
+            last = number == len(sizes) - 2
+            # From n to 2n − 1 or 2n, as the block came from either to n.
+            odd = (large[0] - 2 * small[0] + 1, large[1] - 2 * small[1] + 1)
+            n_out = n_channels if last else width
+            layers.append(nn.ConvTranspose2d(width, n_out, 3, stride=2, padding=1, output_padding=odd, bias=last))
+            layers += [] if last else [nn.BatchNorm2d(width), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, Z: Tensor) -> Tensor:
+        """(b, dim) to (b, I, J, K), standardised."""
+        T: Tensor = self.layers(self.linear(Z))
+        return T
+
+
+class _AutoEncoderNetwork(Learner):
+    def __init__(self, shape: Sequence[int], dim: int, weight: float, temperature: float) -> None:
+        super().__init__(shape, dim)
+        self.encoder = Encoder(shape, dim)
+        self.decoder = Decoder(self.encoder.backbone, dim, int(shape[0]))
+        self.weight = weight
+        self.temperature = temperature
+
+    def encode(self, S: Tensor) -> Tensor:
+        Z: Tensor = self.encoder(S)
+        return Z
+
+    def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
+        Z = self.encode(S)
+        loss = mse_loss(self.decoder(Z), S)
+        if self.weight > 0:
+            plain, augmented = Z.chunk(2)
+            loss = loss + self.weight * nce_loss(plain, augmented, self.temperature)
+        return loss
+
+
+class AutoEncoder(DeepBaseline):
+    """Features from which tensors can be made again, with the least mean squared error over all their entries.
+
+    The error is that of tensors standardised for each channel: 1 is what their mean alone would reach.
+    `n_parameters_` counts the encoder, backbone and linear layer, and the decoder.
+
+    Parameters
+    ----------
+    dim : number of features
+    contrastive : add SimCLR's loss between the features of windows and of their augmented views, as the paper's AE_ss
+    tensorize : from a batch (b, channels, time) to tensors (b, I, J, K), as `polyadic.spectral.STFT`; None if the input
+        already is a tensor
+    augment : from a batch to its augmented view; must be given if `contrastive`. If it is given, views are made again
+        as well as windows; None for the paper's AE
+    weight, temperature : of SimCLR's loss
+    learning_rate, weight_decay, batch_size, max_epochs, patience, holdout : as for `SimCLR`
+    device, random_state, verbose : as for `SimCLR`
+
+    Attributes
+    ----------
+    history_, n_epochs_, best_epoch_, n_parameters_, seed_, tensorize_ : as for `SimCLR`
+
+    Examples
+    --------
+    >>> model = AutoEncoder(4, max_epochs=1).fit(torch.randn(20, 3, 9, 8))
+    >>> model.transform(torch.randn(5, 3, 9, 8)).shape
+    torch.Size([5, 4])
+    """
+
+    def __init__(
+        self,
+        dim: int = 32,
+        *,
+        contrastive: bool = False,
+        tensorize: Transform | None = None,
+        augment: Augment | None = None,
+        weight: float = 1.0,
+        temperature: float = 0.5,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 5e-4,
+        batch_size: int = 128,
+        max_epochs: int = 100,
+        patience: int = 5,
+        holdout: float = 0.1,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            tensorize=tensorize,
+            augment=augment,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            batch_size=batch_size,
+            max_epochs=max_epochs,
+            patience=patience,
+            holdout=holdout,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.dim = dim
+        self.contrastive = contrastive
+        self.weight = weight
+        self.temperature = temperature
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_integer("dim", self.dim, 1)
+        check_number("weight", self.weight, 0)
+        check_temperature(self.temperature)
+        if not isinstance(self.contrastive, bool):
+            raise PolyadicError(f"contrastive must be True or False, but is {self.contrastive!r}")
+
+    def _check_views(self) -> None:
+        if self.contrastive and self.augment is None:
+            raise PolyadicError(
+                "augment is None, but contrastive=True learns from windows and their augmented views: give an "
+                "augmentation, or contrastive=False"
+            )
+
+    def _network_for(self, shape: Sequence[int]) -> Learner:
+        weight = float(self.weight) if self.contrastive else 0.0
+        return _AutoEncoderNetwork(shape, int(self.dim), weight, float(self.temperature))

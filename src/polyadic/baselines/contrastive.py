@@ -1,0 +1,283 @@
+"""SimCLR and BYOL on windows and their augmented views (section 4.1).
+
+Both work on the `dim` outputs of the encoder themselves: by the sizes in Table 2 the paper has no projection between
+the features and the loss.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+
+from polyadic.baselines.backbone import Encoder
+from polyadic.baselines.training import DeepBaseline, Learner
+from polyadic.errors import PolyadicError
+from polyadic.inputs import check_integer, check_number
+from polyadic.sources import Augment, Transform
+
+__all__ = ["BYOL", "SimCLR", "byol_loss", "nce_loss"]
+
+
+def nce_loss(A: Tensor, B: Tensor, temperature: float = 0.5) -> Tensor:
+    """The normalised, temperature-scaled cross entropy of SimCLR.
+
+    Each of the 2b features has to find its other view among the other 2b − 1, by cosine over temperature.
+
+    Parameters
+    ----------
+    A, B : (b, d), features of b windows and of their augmented views
+    temperature : what cosines are divided by
+
+    Returns
+    -------
+    the mean over all 2b features
+
+    Examples
+    --------
+    >>> Z = 100 * torch.eye(3)
+    >>> round(float(nce_loss(Z, Z, temperature=0.01)), 4)
+    0.0
+    """
+    Z = normalize(torch.cat([A, B]), dim=1)
+    logits = (Z @ Z.T) / temperature
+    own = torch.eye(len(Z), dtype=torch.bool, device=Z.device)
+    partner = torch.arange(len(Z), device=Z.device).roll(len(A))
+    return cross_entropy(logits.masked_fill(own, float("-inf")), partner)
+
+
+def byol_loss(P: Tensor, Z: Tensor) -> Tensor:
+    """The squared distance of BYOL between normalised predictions and targets, 2 − 2 cos.
+
+    Parameters
+    ----------
+    P, Z : (b, d), predictions, and what they should be
+
+    Returns
+    -------
+    the mean over the b rows
+
+    Examples
+    --------
+    >>> float(byol_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0]])))
+    2.0
+    """
+    return 2 - 2 * (normalize(P, dim=1) * normalize(Z, dim=1)).sum(dim=1).mean()
+
+
+class _SimCLRNetwork(Learner):
+    def __init__(self, shape: Sequence[int], dim: int, temperature: float) -> None:
+        super().__init__(shape, dim)
+        self.encoder = Encoder(shape, dim)
+        self.temperature = temperature
+
+    def encode(self, S: Tensor) -> Tensor:
+        Z: Tensor = self.encoder(S)
+        return Z
+
+    def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
+        plain, augmented = self.encode(S).chunk(2)
+        return nce_loss(plain, augmented, self.temperature)
+
+
+class _BYOLNetwork(Learner):
+    def __init__(self, shape: Sequence[int], dim: int, momentum: float) -> None:
+        super().__init__(shape, dim)
+        self.encoder = Encoder(shape, dim)
+        half = max(dim // 2, 1)
+        self.predictor = nn.Sequential(nn.Linear(dim, half), nn.ReLU(), nn.Linear(half, dim))
+        self.target = copy.deepcopy(self.encoder).requires_grad_(False)
+        self.spread = nn.BatchNorm1d(dim, affine=False)
+        self.momentum = momentum
+
+    def encode(self, S: Tensor) -> Tensor:
+        Z: Tensor = self.encoder(S)
+        return Z
+
+    def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
+        with torch.no_grad():
+            plain, augmented = self.spread(self.target(S)).chunk(2)
+        return byol_loss(self.predictor(self.encode(S)), torch.cat([augmented, plain]))
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        for ours, theirs in zip(self.target.parameters(), self.encoder.parameters(), strict=True):
+            ours.lerp_(theirs, 1 - self.momentum)
+
+
+class _SelfSupervised(DeepBaseline):
+    """What SimCLR and BYOL share: features of `dim` numbers, and the need of an augmentation."""
+
+    dim: int
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_integer("dim", self.dim, 1)
+
+    def _check_views(self) -> None:
+        if self.augment is None:
+            raise PolyadicError(
+                f"augment is None, but {type(self).__name__} learns from windows and their augmented views: give an "
+                "augmentation"
+            )
+
+
+class SimCLR(_SelfSupervised):
+    """SimCLR: features of a window and of its augmented view are alike, and unlike those of all others in the batch.
+
+    `n_parameters_` counts the encoder: the backbone and the linear layer to `dim` features.
+
+    Parameters
+    ----------
+    dim : number of features
+    tensorize : from a batch (b, channels, time) to tensors (b, I, J, K), as `polyadic.spectral.STFT`; None if the input
+        already is a tensor
+    augment : from a batch to its augmented view, as those of `polyadic.augment`; must be given
+    temperature : of the loss; see `nce_loss`
+    learning_rate, weight_decay : of Adam
+    batch_size : most windows in a batch, to each of which its view is added
+    max_epochs, patience : stop when the loss on held-out windows did not fall by 0.1 % in `patience` epochs, or after
+        `max_epochs`; the weights of the lowest are kept
+    holdout : share of the windows that is held out, window by window
+    device : "auto", "cpu", "cuda", …
+    random_state : seed of the weights, of the held-out windows, of the order of windows and of the augmentations
+    verbose : 1 for a progress bar
+
+    Attributes
+    ----------
+    history_ : `loss`, `held_out` and `seconds`, one number for each epoch
+    n_epochs_, best_epoch_, n_parameters_, seed_ : numbers
+    tensorize_ : `tensorize` with what it learned from the data's scale
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from polyadic.augment import Jitter
+    >>> from polyadic.spectral import STFT
+    >>> X = np.random.default_rng(0).normal(size=(20, 3, 64)).astype(np.float32)
+    >>> model = SimCLR(4, tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), max_epochs=1).fit(X)
+    >>> model.transform(X).shape
+    (20, 4)
+    """
+
+    def __init__(
+        self,
+        dim: int = 32,
+        *,
+        tensorize: Transform | None = None,
+        augment: Augment | None = None,
+        temperature: float = 0.5,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 5e-4,
+        batch_size: int = 128,
+        max_epochs: int = 100,
+        patience: int = 5,
+        holdout: float = 0.1,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            tensorize=tensorize,
+            augment=augment,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            batch_size=batch_size,
+            max_epochs=max_epochs,
+            patience=patience,
+            holdout=holdout,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.dim = dim
+        self.temperature = temperature
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_temperature(self.temperature)
+
+    def _network_for(self, shape: Sequence[int]) -> Learner:
+        return _SimCLRNetwork(shape, int(self.dim), float(self.temperature))
+
+
+class BYOL(_SelfSupervised):
+    """BYOL: from a window's features those of its augmented view can be predicted, and the other way round.
+
+    What is predicted comes from a target: an encoder whose weights are a running average of the encoder's own. Its
+    features are standardised over the batch, without weights: else the predictions would soon be perfect, and all
+    features alike. (In BYOL itself the batch norm of larger networks behind the encoder, for which the sizes in
+    Table 2 leave no room, keeps them apart.)
+    `n_parameters_` counts the encoder and the predictor, a layer of half as many units as features between two linear
+    maps; the target is not learned and not counted.
+
+    Parameters
+    ----------
+    dim : number of features
+    momentum : share of the target's weights that stays at each step
+    tensorize, augment, learning_rate, weight_decay, batch_size, max_epochs, patience, holdout : as for `SimCLR`
+    device, random_state, verbose : as for `SimCLR`
+
+    Attributes
+    ----------
+    history_, n_epochs_, best_epoch_, n_parameters_, seed_, tensorize_ : as for `SimCLR`; as the target moves,
+        `held_out` of one epoch and another are not quite distances from the same thing
+
+    Examples
+    --------
+    >>> from polyadic.augment import Jitter
+    >>> model = BYOL(4, augment=Jitter(0.05), max_epochs=1).fit(torch.randn(20, 3, 64))
+    >>> model.transform(torch.randn(5, 3, 64)).shape
+    torch.Size([5, 4])
+    """
+
+    def __init__(
+        self,
+        dim: int = 32,
+        *,
+        tensorize: Transform | None = None,
+        augment: Augment | None = None,
+        momentum: float = 0.99,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 5e-4,
+        batch_size: int = 128,
+        max_epochs: int = 100,
+        patience: int = 5,
+        holdout: float = 0.1,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            tensorize=tensorize,
+            augment=augment,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            batch_size=batch_size,
+            max_epochs=max_epochs,
+            patience=patience,
+            holdout=holdout,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.dim = dim
+        self.momentum = momentum
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("momentum", self.momentum, 0, 1)
+
+    def _network_for(self, shape: Sequence[int]) -> Learner:
+        return _BYOLNetwork(shape, int(self.dim), float(self.momentum))
+
+
+def check_temperature(temperature: Any) -> None:
+    """Refuse what cosines cannot be divided by."""
+    check_number("temperature", temperature, 0)
+    if temperature == 0:
+        raise PolyadicError("temperature must be more than 0, but is 0")

@@ -1,0 +1,373 @@
+"""What a user would try first: principal components of the tensor, hand-made features, CP by TensorLy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polyadic import als
+from polyadic.algebra import gram, project
+from polyadic.baselines.base import Baseline, repeatable, restored_factors
+from polyadic.errors import PolyadicError
+from polyadic.inputs import Samples, check_integer, check_number
+from polyadic.sources import Transform, check_modes
+from polyadic.spectral import STFT
+
+__all__ = ["CPALS", "HandFeatures", "PCAFeatures"]
+
+_EXACT_ENTRIES = 1024
+_OVERSAMPLING = 10
+
+
+class PCAFeatures(Baseline):
+    """Principal components of the flattened tensors, without the matrix of all of them in memory.
+
+    Tensors of up to 1,024 entries are done exactly, by their covariance matrix. Larger ones are done by randomised
+    subspace iteration with ten more columns than components: each pass over the data multiplies a random basis by the
+    covariance, and the last solves the eigenproblem within it. Four passes are what scikit-learn's randomised solver
+    does; directions whose variances differ by little need more.
+
+    Parameters
+    ----------
+    dim : number of components, and of features
+    tensorize : from a batch (b, channels, time) to tensors (b, I, J, …); None if the input already is a tensor
+    n_passes : passes over the data for large tensors, after the one for the mean
+    device : "auto", "cpu", "cuda", …
+    random_state : seed of the random basis
+
+    Attributes
+    ----------
+    mean_ : (I, J, …)
+    components_ : (dim, I, J, …), of norm 1, the entry of largest size positive
+    explained_variance_ : (dim,), with N - 1 in the denominator
+    n_parameters_ : (dim + 1) · I · J · …, the components and the mean; for HAR's 18 × 33 × 33 and dim=32 the
+        components alone are 627,264
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
+    >>> PCAFeatures(dim=3).fit_transform(X).shape
+    (50, 3)
+    """
+
+    def __init__(
+        self,
+        dim: int = 32,
+        *,
+        tensorize: Transform | None = None,
+        n_passes: int = 6,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+    ) -> None:
+        self.dim = dim
+        self.tensorize = tensorize
+        self.n_passes = n_passes
+        self.device = device
+        self.random_state = random_state
+
+    def _learn(self, X: Any, y: Any) -> None:
+        check_integer("dim", self.dim, 1)
+        check_integer("n_passes", self.n_passes, 1)
+        source = self._source(X)
+        passes = repeatable(self, source.samples)
+        total, count = torch.zeros(1, dtype=torch.float64), 0
+        for T in passes():
+            total = total.to(T.device) + T.sum(dim=0, dtype=torch.float64)
+            count += len(T)
+        mean = total / count
+        if self.dim > min(count, mean.numel()):
+            raise PolyadicError(
+                f"dim must be at most {min(count, mean.numel())}, the smaller of {count} windows and {mean.numel()} "
+                f"entries, but is {self.dim}"
+            )
+        if mean.numel() <= _EXACT_ENTRIES:
+            values, vectors = torch.linalg.eigh(_spread(passes, mean, torch.eye(mean.numel(), dtype=torch.float64)))
+        else:
+            values, vectors = self._sketched(passes, mean, count)
+        order = values.argsort(descending=True)[: self.dim]
+        components = vectors[:, order].T
+        largest = components.gather(1, components.abs().argmax(dim=1, keepdim=True))
+        dtype = torch.empty(0, dtype=source.dtype).numpy().dtype
+        signed = (components * largest.sign()).reshape(-1, *mean.shape).numpy()
+        self.components_ = np.ascontiguousarray(signed, dtype=dtype)
+        self.mean_ = mean.cpu().numpy().astype(dtype)
+        self.history_ = {"explained_variance": (values[order].clamp_min(0) / max(count - 1, 1)).tolist()}
+
+    def _sketched(self, passes: Callable[[], Iterable[Tensor]], mean: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Leading eigenvalues and vectors of the scatter by randomised subspace iteration."""
+        generator = torch.Generator().manual_seed(self.seed_)
+        width = min(self.dim + _OVERSAMPLING, count, mean.numel())
+        basis = torch.randn(mean.numel(), width, dtype=torch.float64, generator=generator)
+        for _ in range(self.n_passes):
+            basis = torch.linalg.qr(basis).Q
+            product = _spread(passes, mean, basis)
+            last, basis = basis, product
+        # The pass that would make the next basis also gives the scatter within the last one.
+        values, rotation = torch.linalg.eigh(last.T @ product)
+        return values, last @ rotation
+
+    @property
+    def explained_variance_(self) -> NDArray[np.float64]:
+        """Variance along every component: (dim,)."""
+        return np.array(self.history_["explained_variance"])
+
+    def _features(self, T: Tensor) -> Tensor:
+        if T.shape[1:] != self.mean_.shape:
+            raise PolyadicError(
+                f"tensorize must give tensors of shape {self.mean_.shape} as in fit, but gave {tuple(T.shape[1:])}"
+            )
+        mean, components = (torch.as_tensor(array).to(T) for array in (self.mean_, self.components_))
+        return (T - mean).flatten(1) @ components.flatten(1).T
+
+    def _width(self) -> int:
+        return len(self.components_)
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {"mean": self.mean_, "components": self.components_}
+
+    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
+        self.mean_, self.components_ = arrays["mean"], arrays["components"]
+        shape = self._sample_shape
+        if isinstance(self.tensorize_, STFT):
+            shape = self.tensorize_.shape(*shape)
+        if self.mean_.shape != shape or self.components_.shape != (self.dim, *shape):
+            raise ValueError(f"components {self.components_.shape} and mean {self.mean_.shape} do not fit {shape}")
+
+
+def _spread(passes: Callable[[], Iterable[Tensor]], mean: Tensor, basis: Tensor) -> Tensor:
+    """The scatter matrix of the flattened tensors times a basis (D, k): (D, k) float64, on the CPU."""
+    product = torch.zeros_like(basis)
+    for T in passes():
+        centred = (T - mean.to(T)).flatten(1)
+        product += (centred.T @ (centred @ basis.to(T))).to(product)
+    return product
+
+
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_BANDS = 8
+
+
+class HandFeatures(Baseline):
+    """Statistics, band powers and correlations of the channels of raw windows; nothing is learned.
+
+    For every channel: mean, standard deviation, minimum, maximum, five quantiles (5, 25, 50, 75, 95 %), skewness,
+    excess kurtosis, how often the signal crosses its mean and how much it moves from sample to sample (both for each
+    step), and the logarithms of the power in up to eight bands that are equally wide on a logarithmic scale; then the
+    correlations of all pairs of channels. What a constant channel has none of is 0.
+
+    Parameters
+    ----------
+    tensorize : not used, for the features are of the raw windows; taken as all baselines take it
+    device : "auto", "cpu", "cuda", …
+    random_state : not used
+
+    Attributes
+    ----------
+    n_parameters_ : 0
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(50, 2, 128))
+    >>> HandFeatures().fit_transform(X).shape
+    (50, 43)
+    """
+
+    def __init__(
+        self,
+        *,
+        tensorize: Transform | None = None,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+    ) -> None:
+        self.tensorize = tensorize
+        self.device = device
+        self.random_state = random_state
+
+    def _calibrated(self, samples: Samples, device: torch.device) -> Transform | None:
+        return None
+
+    def _learn(self, X: Any, y: Any) -> None:
+        source = self._source(X)
+        if len(self._sample_shape) != 2 or self._sample_shape[1] < 2:
+            raise PolyadicError(
+                f"X must hold raw windows (N, channels, time) of two samples or more, but has {source.samples.shape}"
+            )
+        for _ in self._tensors(source.samples):
+            pass  # Only to refuse what is not finite.
+
+    def _features(self, T: Tensor) -> Tensor:
+        X = T.double()
+        mean = X.mean(dim=2)
+        centred = X - mean[:, :, None]
+        std = centred.square().mean(dim=2).sqrt()
+        # What rounding leaves of a constant channel is no signal.
+        alive = std > 1e-12 * X.abs().amax(dim=2)
+        std = std * alive
+        z = centred / torch.where(alive, std, 1.0)[:, :, None] * alive[:, :, None]
+        crossings = ((z[:, :, 1:] >= 0) != (z[:, :, :-1] >= 0)).double().mean(dim=2)
+        levels = torch.quantile(X, torch.tensor(_QUANTILES, dtype=X.dtype, device=X.device), dim=2)
+        statistics = [
+            mean,
+            std,
+            X.amin(dim=2),
+            X.amax(dim=2),
+            *levels,
+            z.pow(3).mean(dim=2),
+            (z.pow(4).mean(dim=2) - 3.0) * alive,
+            crossings,
+            X.diff(dim=2).abs().mean(dim=2),
+        ]
+        correlations = z @ z.mT / z.shape[2]
+        upper = torch.triu_indices(z.shape[1], z.shape[1], offset=1)
+        parts = [torch.stack(statistics, dim=2), _log_powers(centred)]
+        flat = [part.flatten(1) for part in parts] + [correlations[:, upper[0], upper[1]]]
+        return torch.cat(flat, dim=1).to(T.dtype)
+
+    def _width(self) -> int:
+        channels, length = self._sample_shape
+        each = 8 + len(_QUANTILES) + len(_band_edges(length)) - 1
+        return int(channels * each + channels * (channels - 1) // 2)
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
+        if len(self._sample_shape) != 2:
+            raise ValueError(f"windows of shape {self._sample_shape} are not (channels, time)")
+
+
+def _band_edges(length: int) -> list[int]:
+    """First bins of the bands, and one past the last: from bin 1 to length // 2, without empty bands."""
+    edges = np.geomspace(1, length // 2 + 1, _BANDS + 1).round().astype(int)
+    return [int(edge) for edge in np.unique(edges)]
+
+
+def _log_powers(X: Tensor) -> Tensor:
+    """Logarithms of the mean square that each band contributes to each channel: (b, channels, bands).
+
+    Nothing below 1e-9 of the window's power counts, so that a silent channel has a finite number, in any unit.
+    """
+    length = X.shape[2]
+    power = torch.fft.rfft(X, dim=2).abs().square() / length**2 * 2
+    if length % 2 == 0:
+        power[:, :, -1] /= 2
+    parts = [power[:, :, first:end].sum(dim=2) for first, end in pairwise(_band_edges(length))]
+    bands = torch.stack(parts, dim=2)
+    floor = 1e-9 * bands.sum(dim=(1, 2), keepdim=True) + 1e-30
+    return (bands + floor).log()
+
+
+class CPALS(Baseline):
+    """CP decomposition of the tensor of all windows by TensorLy's alternating least squares.
+
+    The whole tensor has to be in memory; TensorLy needs some two to three times its size. Features are the ridge
+    least-squares coefficients on the bases, as those of ATD.
+
+    Parameters
+    ----------
+    rank : number of components, and of features
+    tensorize : from a batch (b, channels, time) to tensors (b, I, J, …); None if the input already is a tensor
+    alpha : weight of the ridge term of the features
+    max_iter : most iterations of TensorLy
+    tol : TensorLy stops when the relative error changes by less
+    max_bytes : most bytes that the tensor may take
+    device : "auto", "cpu", "cuda", …: where tensors and features are computed; TensorLy runs on the CPU
+    random_state : seed of the start
+
+    Attributes
+    ----------
+    factors_ : the bases with columns of norm 1, matrices of shapes (I, R), (J, R), …
+    history_ : `error`, TensorLy's relative error ‖T - T̂‖ / ‖T‖, one number for each iteration
+    n_parameters_ : R · (I + J + …)
+    """
+
+    def __init__(
+        self,
+        rank: int = 32,
+        *,
+        tensorize: Transform | None = None,
+        alpha: float = 1e-3,
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        max_bytes: int = 2 * 2**30,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+    ) -> None:
+        self.rank = rank
+        self.tensorize = tensorize
+        self.alpha = alpha
+        self.max_iter = max_iter
+        self.tol = tol
+        self.max_bytes = max_bytes
+        self.device = device
+        self.random_state = random_state
+
+    def _learn(self, X: Any, y: Any) -> None:
+        check_integer("rank", self.rank, 1)
+        check_number("alpha", self.alpha, 0)
+        check_integer("max_iter", self.max_iter, 1)
+        check_number("tol", self.tol, 0)
+        check_integer("max_bytes", self.max_bytes, 1)
+        try:
+            import tensorly
+            from tensorly.decomposition import parafac
+        except ImportError as error:
+            raise ImportError("CPALS needs the package tensorly: pip install 'polyadic[bench]'") from error
+        source = self._source(X)
+        first = repeatable(self, source.samples, most=0)
+        T = next(iter(first()))
+        needed = len(source.samples) * T[0].numel() * T.element_size()
+        if needed > self.max_bytes:
+            raise PolyadicError(
+                f"the tensor of {len(source.samples)} windows takes {needed:,} bytes, more than max_bytes="
+                f"{self.max_bytes:,}: give fewer windows, or use SALS, which works batch by batch"
+            )
+        whole = torch.cat([batch.cpu() for batch in first()]).numpy()
+        try:
+            with tensorly.backend_context("numpy", local_threadsafe=True):
+                (_, factors), errors = parafac(
+                    whole,
+                    int(self.rank),
+                    n_iter_max=int(self.max_iter),
+                    init="random",
+                    tol=float(self.tol) or None,
+                    random_state=self.seed_ % 2**32,
+                    return_errors=True,
+                )
+        except np.linalg.LinAlgError as error:
+            raise PolyadicError(
+                f"TensorLy met a singular matrix: X has fewer components than rank={self.rank}. Give a smaller rank"
+            ) from error
+        bases = [np.ascontiguousarray(factor, dtype=whole.dtype) for factor in factors[1:]]
+        if not all(np.isfinite(basis).all() for basis in bases):
+            raise PolyadicError("TensorLy's bases did not stay finite: scale X, or give a smaller rank")
+        norms = [np.linalg.norm(basis, axis=0) for basis in bases]
+        self.factors_ = [basis / np.where(norm > 0, norm, 1.0) for basis, norm in zip(bases, norms, strict=True)]
+        self.history_ = {"error": [float(error) for error in errors]}
+
+    @property
+    def n_iter_(self) -> int:
+        """How many iterations TensorLy made."""
+        return len(self.history_["error"])
+
+    def _features(self, T: Tensor) -> Tensor:
+        factors = [torch.as_tensor(factor, dtype=T.dtype, device=T.device) for factor in self.factors_]
+        check_modes(T, factors)
+        G = gram([factor.double() for factor in factors])
+        return als.solve_coefficients(project(T, factors), G, als.Objective(alpha=float(self.alpha)))
+
+    def _width(self) -> int:
+        return int(self.factors_[0].shape[1])
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}
+
+    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
+        check_number("alpha", self.alpha, 0)
+        self.factors_ = restored_factors(self, arrays, int(self.rank))

@@ -1,0 +1,407 @@
+"""How every deep baseline is trained: Adam until the loss on held-out windows reaches a plateau (appendix D.4).
+
+Batch norm needs more than one window: an epoch is cut into batches of nearly equal size, none of them of one window.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from polyadic.baselines.backbone import Standardize
+from polyadic.baselines.base import Baseline
+from polyadic.draws import integer_seed, uniform, window_keys
+from polyadic.errors import PolyadicError
+from polyadic.inputs import check_integer, check_number
+from polyadic.sources import Augment, Transform, WindowSource, tensors
+
+__all__ = ["DeepBaseline", "Learner", "Settings", "batches_of", "hold_out", "train"]
+
+_IMPROVEMENT = 1e-3
+_MEASURED_WINDOWS = 1024
+_HELD_OUT_SWEEP = -1
+_SPLIT, _WEIGHTS = 0x5B117, 0x3E16475
+_COUNTERS = "num_batches_tracked"
+
+History = dict[str, list[float]]
+
+
+class Learner(nn.Module):
+    """A network that can be trained: features of standardised tensors, and a loss.
+
+    Parameters
+    ----------
+    shape : (I, J, K) of a tensor, or (I, K)
+    n_features : features of a window
+    """
+
+    def __init__(self, shape: Sequence[int], n_features: int) -> None:
+        super().__init__()
+        self.shape = tuple(int(size) for size in shape)
+        self.n_features = n_features
+        self.standardize = Standardize(self.shape[0])
+
+    @abstractmethod
+    def encode(self, S: Tensor) -> Tensor:
+        """Standardised tensors (b, I, J, K) to features (b, n_features)."""
+
+    @abstractmethod
+    def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
+        """The mean loss of a batch: one number.
+
+        Parameters
+        ----------
+        S : (n_views · b, I, J, K), standardised: all windows, then their augmented views if there are any
+        codes : (b,), classes of the windows, where they are known
+        """
+
+    def forward(self, T: Tensor) -> Tensor:
+        """Tensors (b, I, J, K) to features (b, n_features)."""
+        return self.encode(self.standardize(T))
+
+    def loss(self, T: Tensor, codes: Tensor | None) -> Tensor:
+        """`objective` of tensors as they are."""
+        return self.objective(self.standardize(T), codes)
+
+    def after_step(self) -> None:
+        """What is to be done after each step of the optimiser."""
+
+    def n_parameters(self) -> int:
+        """How many numbers the optimiser may change."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train; see `DeepBaseline`."""
+
+    learning_rate: float = 1e-3
+    weight_decay: float = 5e-4
+    batch_size: int = 128
+    max_epochs: int = 100
+    patience: int = 5
+    holdout: float = 0.1
+    seed: int = 0
+
+
+def train(
+    network: Learner,
+    source: WindowSource,
+    codes: Tensor | None,
+    settings: Settings,
+    on_epoch: Callable[[History], None] | None = None,
+) -> History:
+    """Train until the loss on held-out windows has not fallen by 0.1 % for `patience` epochs; keep the best weights.
+
+    Each epoch visits the other windows in an order, and with augmentations, of its own; the held-out windows are
+    augmented alike after each epoch.
+
+    Parameters
+    ----------
+    codes : (N,), classes of the windows, where the loss needs them
+
+    Returns
+    -------
+    `loss`, `held_out` and `seconds` of each epoch; the network is left with the weights of the lowest `held_out`
+    """
+    network.to(source.device)
+    codes = None if codes is None else codes.to(source.device)
+    kept, held = hold_out(source.n_windows, settings.holdout, settings.seed)
+    _measure(network, source, kept, settings.batch_size)
+    for_training = torch.ones(source.n_windows, dtype=torch.bool)
+    for_training[held] = False
+    weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.Adam(weights, settings.learning_rate, weight_decay=settings.weight_decay)
+    history: History = {"loss": [], "held_out": [], "seconds": []}
+    plateau = Plateau(settings.patience)
+    best: dict[str, Tensor] = {}
+    for epoch in range(settings.max_epochs):
+        begun = time.perf_counter()
+        order = source.order(settings.seed, epoch)
+        order = order[for_training[order]]
+        network.train()
+        loss = _mean_loss(network, source, codes, batches_of(order, settings.batch_size), epoch, optimizer)
+        network.eval()
+        with torch.no_grad():
+            parts = batches_of(held, settings.batch_size)
+            held_out = _mean_loss(network, source, codes, parts, _HELD_OUT_SWEEP)
+        if not (math.isfinite(loss) and math.isfinite(held_out)):
+            raise PolyadicError(
+                f"the loss did not stay finite: it is {loss:g} in epoch {epoch + 1}, and {held_out:g} on held-out "
+                f"windows; learning_rate={settings.learning_rate:g} may be too large"
+            )
+        if held_out < min(history["held_out"], default=math.inf):
+            best = {name: value.detach().clone() for name, value in network.state_dict().items()}
+        for name, value in (("loss", loss), ("held_out", held_out), ("seconds", time.perf_counter() - begun)):
+            history[name].append(value)
+        if on_epoch is not None:
+            on_epoch(history)
+        if plateau.reached(held_out):
+            break
+    network.load_state_dict(best)
+    return history
+
+
+def _mean_loss(
+    network: Learner,
+    source: WindowSource,
+    codes: Tensor | None,
+    parts: Sequence[Tensor],
+    sweep: int,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> float:
+    """The mean loss over all windows of the parts; with an optimiser, a step after each part."""
+    total = torch.zeros((), dtype=torch.float64, device=source.device)
+    for ids, T in source.batches(parts, sweep):
+        loss = network.loss(T, None if codes is None else codes[ids.to(codes.device)])
+        if optimizer is not None:
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            network.after_step()
+        total += loss.detach() * len(ids)
+    return float(total) / sum(len(ids) for ids in parts)
+
+
+def _measure(network: Learner, source: WindowSource, kept: Tensor, batch_size: int) -> None:
+    """Fix the scale of the channels by windows that are trained on, without their augmentations."""
+    rows = torch.linspace(0, len(kept) - 1, min(len(kept), _MEASURED_WINDOWS), dtype=torch.float64).long()
+    plain = replace(source, augment=None)
+    network.standardize.measure(T for _, T in plain.batches(torch.split(kept[rows], batch_size), 0))
+
+
+def hold_out(count: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """The windows to train on and those held out, at least two of each, both in order.
+
+    Each window draws a number of its own, and those with the lowest are held out.
+
+    Examples
+    --------
+    >>> [len(part) for part in hold_out(50, 0.1, seed=0)]
+    [45, 5]
+    """
+    if count < 4:
+        raise PolyadicError(f"X must have at least 4 windows, two to train on and two to be held out, but has {count}")
+    held = min(max(round(share * count), 2), count - 2)
+    drawn = uniform(window_keys(integer_seed(seed, _SPLIT), 0, torch.arange(count)), ())
+    order = torch.argsort(drawn, stable=True)
+    return order[held:].sort().values, order[:held].sort().values
+
+
+def batches_of(ids: Tensor, batch_size: int) -> list[Tensor]:
+    """Windows in as few batches of at most `batch_size` as there can be, all of nearly the same size, none of one.
+
+    Where that cannot be, because `batch_size` is 2 and the number of windows odd, one batch has three.
+
+    Examples
+    --------
+    >>> [len(part) for part in batches_of(torch.arange(129), 128)], [len(p) for p in batches_of(torch.arange(5), 2)]
+    ([65, 64], [3, 2])
+    """
+    count = min(-(-len(ids) // batch_size), len(ids) // 2)
+    return list(torch.tensor_split(ids, max(count, 1)))
+
+
+class Plateau:
+    """Tells when a loss has not fallen by 0.1 % for some epochs."""
+
+    def __init__(self, patience: int) -> None:
+        self.patience = patience
+        self.mark = math.inf
+        self.waited = 0
+
+    def reached(self, loss: float) -> bool:
+        if loss < self.mark - _IMPROVEMENT * abs(self.mark) or math.isinf(self.mark):
+            self.mark, self.waited = loss, 0
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+
+
+@contextmanager
+def epoch_bar(title: str, max_epochs: int) -> Iterator[Callable[[History], None]]:
+    """A bar on standard error that moves with every epoch; without a terminal, a line for every tenth and the last.
+
+    Yields
+    ------
+    a function to be called with the history after every epoch
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(title, total=max_epochs)
+        unsaid = ""
+
+        def update(history: History) -> None:
+            nonlocal unsaid
+            done = len(history["loss"])
+            unsaid = (
+                f"{title}: epoch {done} of at most {max_epochs}, loss {history['loss'][-1]:.4g}, "
+                f"held out {history['held_out'][-1]:.4g}"
+            )
+            progress.update(task, completed=done, description=unsaid)
+            if done == 1 or done % 10 == 0:
+                say()
+
+        def say() -> None:
+            nonlocal unsaid
+            if unsaid and not console.is_terminal:
+                console.print(unsaid, soft_wrap=True)
+            unsaid = ""
+
+        yield update
+        say()
+
+
+class DeepBaseline(Baseline):
+    """What the deep baselines share: their training, and their weights as files.
+
+    A subclass makes its network in `_network_for`, and checks its own parameters in `_check_parameters`; if it cannot
+    learn without an augmentation, it says so in `_check_views`.
+
+    Attributes
+    ----------
+    history_ : `loss`, `held_out` and `seconds`, one number for each epoch
+    n_epochs_, best_epoch_ : epochs trained, and that of the lowest `held_out`, whose weights were kept; from 1 on
+    """
+
+    _network: Learner
+
+    def __init__(
+        self,
+        *,
+        tensorize: Transform | None = None,
+        augment: Augment | None = None,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 5e-4,
+        batch_size: int = 128,
+        max_epochs: int = 100,
+        patience: int = 5,
+        holdout: float = 0.1,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.tensorize = tensorize
+        self.augment = augment
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.holdout = holdout
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @abstractmethod
+    def _network_for(self, shape: Sequence[int]) -> Learner:
+        """A new network for tensors of this shape; its weights are drawn from torch's generator, which is seeded."""
+
+    def _codes(self, y: Any, source: WindowSource) -> Tensor | None:
+        """Classes of the windows, for those that are supervised: (N,)."""
+        return None
+
+    def _augmentation(self) -> Augment | None:
+        return self.augment
+
+    def _check_parameters(self) -> None:
+        for name in ("learning_rate", "weight_decay", "holdout"):
+            check_number(name, getattr(self, name), 0)
+        if self.learning_rate == 0:
+            raise PolyadicError("learning_rate must be more than 0, but is 0: nothing would be learned")
+        if not 0 < self.holdout < 1:
+            raise PolyadicError(f"holdout must be a share of the windows between 0 and 1, but is {self.holdout!r}")
+        check_integer("batch_size", self.batch_size, 2)
+        for name, least in (("max_epochs", 1), ("patience", 1), ("verbose", 0)):
+            check_integer(name, getattr(self, name), least)
+
+    def _check_views(self) -> None:
+        """Refuse to learn without an augmentation, where one is needed; features need none."""
+
+    def _learn(self, X: Any, y: Any) -> None:
+        self._check_parameters()
+        self._check_views()
+        source = self._source(X)
+        codes = self._codes(y, source)
+        first = tensors(self.tensorize_, source.samples.take(slice(0, 1), source.device, source.dtype))
+        with torch.random.fork_rng(devices=[]):
+            # Not torch.manual_seed, which would seed the generators of all GPUs too.
+            torch.default_generator.manual_seed(integer_seed(self.seed_, _WEIGHTS))
+            network = self._network_for(first.shape[1:])
+        settings = Settings(
+            learning_rate=float(self.learning_rate),
+            weight_decay=float(self.weight_decay),
+            batch_size=int(self.batch_size),
+            max_epochs=int(self.max_epochs),
+            patience=int(self.patience),
+            holdout=float(self.holdout),
+            seed=self.seed_,
+        )
+        bar = epoch_bar(type(self).__name__, self.max_epochs) if self.verbose else nullcontext(None)
+        with bar as on_epoch:
+            self.history_ = train(network, source, codes, settings, on_epoch)
+        self._network = network.cpu().eval()
+
+    def _ready(self, T: Tensor) -> Learner:
+        """The network on the device of these tensors, which must be of the shape it was made for."""
+        if T.shape[1:] != self._network.shape:
+            raise PolyadicError(
+                f"tensorize must give tensors of shape {self._network.shape} as in fit, but gave {tuple(T.shape[1:])}"
+            )
+        return self._network.to(T.device)
+
+    def _features(self, T: Tensor) -> Tensor:
+        with torch.no_grad():
+            Z: Tensor = self._ready(T)(T)
+        return Z.to(T.dtype)
+
+    def _width(self) -> int:
+        return self._network.n_features
+
+    @property
+    def n_epochs_(self) -> int:
+        return len(self.history_["loss"])
+
+    @property
+    def best_epoch_(self) -> int:
+        return 1 + int(np.argmin(self.history_["held_out"]))
+
+    @property
+    def n_parameters_(self) -> int:
+        """Weights that training may change: not the scale of the input, batch norm's averages or BYOL's target."""
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self)
+        return self._network.n_parameters()
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {name: value.cpu().numpy() for name, value in self._state().items()}
+
+    def _extra(self) -> dict[str, Any]:
+        return {"shape": list(self._network.shape)}
+
+    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
+        self._check_parameters()
+        with torch.random.fork_rng(devices=[]):
+            self._network = self._network_for([int(size) for size in extra["shape"]]).eval()
+        expected = {name: tuple(value.shape) for name, value in self._state().items()}
+        came = {name: array.shape for name, array in arrays.items()}
+        if came != expected or not self.history_["loss"]:
+            raise ValueError(f"the weights {came} are not those of the network, {expected}")
+        self._network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, strict=False)
+
+    def _state(self) -> dict[str, Tensor]:
+        """All weights and buffers but for counters that nothing depends on."""
+        return {name: value for name, value in self._network.state_dict().items() if not name.endswith(_COUNTERS)}
