@@ -1,7 +1,7 @@
 """The paper's settings for its four datasets, as data (appendices D.2 to D.5).
 
-"ptb_xl_100hz" is ours, for the records at 100 Hz. The paper names no largest number of sweeps; 50 is ours. Its text says
-amplitude and phase, its figures were made with log|Re| and log|Im|: the presets take the latter.
+"ptb_xl_100hz" is ours, for the records at 100 Hz. The paper names no largest number of sweeps; 50 is ours. Its text
+says amplitude and phase, its figures were made with log|Re| and log|Im|: the presets take the latter.
 """
 
 from __future__ import annotations
