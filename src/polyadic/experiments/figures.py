@@ -137,6 +137,9 @@ def by_labels(result: Result, path: Path) -> None:
             counts = distinct([row for row in result["rows"] if row["method"] == name], "labels")
             _line(axis, counts, [percent(of(result, protocol=protocol, method=name, labels=c)) for c in counts], name)
         axis.set(xscale="log", xlabel="labelled windows", ylabel="accuracy in %", title=f"protocol {protocol}")
+        counts = sorted(distinct(result["rows"], "labels"))
+        axis.set_xticks(counts, [str(count) for count in counts])
+        axis.minorticks_off()
     axes[0][-1].legend(fontsize=7, loc="lower right")
     _save(drawing, path)
 
@@ -167,6 +170,9 @@ def hyperparameters(result: Result, path: Path) -> None:
                 found = [percent(of(result, protocol=protocol, parameter=name, value=v), probe) for v in values]
                 _line(axis, x, found, probe)
             axis.set(xscale="log", xlabel=name, title=f"protocol {protocol}")
+            if name in ("rank", "gamma"):
+                axis.set_xticks(x, [f"{value:g}" for value in values])
+                axis.minorticks_off()
     axes[0][0].legend(fontsize=7)
     for line in axes:
         line[0].set_ylabel("accuracy in %")
