@@ -20,9 +20,13 @@ html_theme = "furo"
 html_title = f"polyadic {__version__}"
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True}
+autodoc_default_options = {
+    "members": True,
+    "exclude-members": "set_fit_request, set_score_request, set_transform_request, set_predict_request",
+}
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+napoleon_use_ivar = True
 
 _NAMED = ("Parameters", "Attributes", "Raises")
 _PLAIN = ("Returns", "Yields")

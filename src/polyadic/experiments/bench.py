@@ -155,7 +155,7 @@ def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: 
         **provenance(str(choose_device(request.device))),
         "rows": rows,
     }
-    text = experiment.markdown(result)
+    text = f"# {request.name}: {experiment.title}, {context.dataset}\n\n{experiment.markdown(result)}"
     write_atomically(request.out / f"{stem}.json", (json.dumps(result, indent=1) + "\n").encode())
     write_atomically(request.out / f"{stem}.md", text.encode())
     if experiment.plot is not None:
