@@ -476,3 +476,17 @@ def test_a_long_index_made_from_columns_is_the_one_with_codes():
     again = Index.of(count, windows.subject, windows.recording, windows.start, windows.label)
     assert again.names[again.recording].tolist() == windows.recording.tolist()
     assert again.subjects[again.recording].tolist() == windows.subject.tolist()
+
+
+def test_windows_go_through_scikit_learns_cross_validation():
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import cross_val_score
+    from sklearn.pipeline import make_pipeline
+
+    from polyadic import SALS
+    from polyadic.data import synthetic
+
+    signals = synthetic(90, n_channels=3, length=32)
+    model = make_pipeline(SALS(2, max_sweeps=1), LogisticRegression())
+    scores = cross_val_score(model, signals, signals.label, cv=3)
+    np.testing.assert_array_equal(scores, cross_val_score(model, signals.X, signals.label, cv=3))

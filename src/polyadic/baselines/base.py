@@ -126,8 +126,15 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
         persist.write(path, self._arrays(), header)
 
 
-def load(path: str | os.PathLike[str]) -> Baseline:
+def load(
+    path: str | os.PathLike[str], *, tensorize: Transform | None = None, augment: Augment | None = None
+) -> Baseline:
     """A baseline from the file that `save` wrote.
+
+    Parameters
+    ----------
+    path : the file
+    tensorize, augment : the functions the model was made with, if they were functions of your own: files hold no code
 
     Raises
     ------
@@ -136,8 +143,9 @@ def load(path: str | os.PathLike[str]) -> Baseline:
     arrays, header = persist.read(path)
     try:
         kind = _KINDS[header["estimator"]]
-        model = kind(**{name: persist.decode(value) for name, value in header["parameters"].items()})
-        model.tensorize_ = persist.decode(header["tensorize"], None, "tensorize")
+        given = {"tensorize": tensorize, "augment": augment}
+        model = kind(**{name: persist.decode(value, given.get(name)) for name, value in header["parameters"].items()})
+        model.tensorize_ = persist.decode(header["tensorize"], tensorize, "tensorize")
         model._sample_shape = tuple(int(size) for size in header["sample_shape"])
         model.seed_, model.split_ = int(header["seed"]), str(header["split"])
         model.history_ = {str(name): [float(v) for v in values] for name, values in header["history"].items()}

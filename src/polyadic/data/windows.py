@@ -288,6 +288,8 @@ class Windows:
 
     def __getitem__(self, rows: Any) -> Windows:
         """Some windows, by a slice, numbers or a mask; for one, give a slice of one."""
+        if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
+            rows = rows[0]  # as scikit-learn takes rows in cross-validation
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
             if rows.dtype == bool:
