@@ -16,7 +16,7 @@ from torch import Tensor
 from polyadic import persist
 from polyadic.errors import ModelFileError
 from polyadic.inputs import Samples, choose_device
-from polyadic.sources import Transform, tensors
+from polyadic.sources import Augment, Transform, tensors
 from polyadic.spectral import STFT
 from polyadic.version import __version__
 from polyadic.windowed import WindowEstimator, all_or_nothing
