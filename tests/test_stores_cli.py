@@ -94,6 +94,7 @@ def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(slee
         (("prepare", "har", "absent", "s"), "absent is not there"),
         (("prepare", "folder", "sleep-edfx", "s", "--seconds", "-1"), "seconds must be a positive length"),
         (("prepare", "ptb-xl", "sleep-edfx", "s"), "ptbxl_database.csv"),
+        (("prepare", "mgh", "absent", "s", "--download"), "Ask the authors of Biswal et al."),
         (("verify", "sleep-edfx"), "is not a window store"),
         (("fit", "sleep-edfx"), "is not a window store"),
         (("fit", "w.npz", "-o", "nowhere/m.safetensors"), "--out must lie in a folder that is there"),

@@ -105,6 +105,7 @@ def ptb_xl(
 def mgh(
     root: _Root,
     store: _Store,
+    download: Annotated[bool, typer.Option("--download", help="Not public: says whom to ask.")] = False,
     on_error: _OnError = OnError.RAISE,
     append: _Append = False,
     json: _Json = False,
@@ -113,6 +114,7 @@ def mgh(
     """MGH sleep, in the layout of the PhysioNet/CinC Challenge 2018: 30 s windows of six EEG channels at 200 Hz."""
     from polyadic.data import datasets
 
+    _fetch("mgh", root, download, quiet or json)
     _write(datasets.mgh, root, store, quiet, json, on_error=on_error.value, append=append)
 
 
@@ -234,9 +236,10 @@ def _fetch(name: str, root: Path, wanted: bool, quiet: bool) -> Path:
     from polyadic.data.download import download, sources
     from polyadic.progress import file_bar
 
-    source = next(source for source in sources() if source.name == name)
-    typer.echo(f"{source.title}, about {source.bytes / 1e9:.1f} GB, licence: {source.licence}", err=True)
-    typer.echo(f"Please cite {source.citation}", err=True)
+    for source in sources():
+        if source.name == name:
+            typer.echo(f"{source.title}, about {source.bytes / 1e9:.1f} GB, licence: {source.licence}", err=True)
+            typer.echo(f"Please cite {source.citation}", err=True)
     with file_bar("fetching", quiet) as update:
         sizes: dict[str, int] = {}
 
