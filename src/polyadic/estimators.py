@@ -81,8 +81,10 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         with all_or_nothing(self):
             source, objective, settings = self._begin(X)
             state = als.State(self._initial_factors(source))
-            bar = sweep_bar(type(self).__name__, self.max_sweeps) if self.verbose else nullcontext(None)
+            count = source.n_windows
+            bar = sweep_bar(type(self).__name__, self.max_sweeps, count) if self.verbose else nullcontext(None)
             with bar as on_sweep:
+                source.on_batch = None if on_sweep is None else on_sweep.windows
                 self.history_ = als.fit(source, state, objective, settings, on_sweep)
             self.n_sweeps_ = len(self.history_["loss"])
             self.waited_ = source.waited

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["file_bar", "sweep_bar"]
+__all__ = ["SweepProgress", "file_bar", "sweep_bar"]
 
 _LABELS = {
     "fit": "fit",
@@ -27,23 +27,26 @@ def _describe(history: dict[str, list[float]]) -> str:
     return f"loss {history['loss'][-1]:.4g} = {' + '.join(terms)}"
 
 
-@contextmanager
-def sweep_bar(title: str, max_sweeps: int) -> Iterator[Callable[[dict[str, list[float]]], None]]:
-    """A bar on standard error that moves with every sweep; without a terminal, a line for every tenth and the last.
+class SweepProgress(Protocol):
+    """What `sweep_bar` gives: to be called with the history after every sweep, and with windows after every batch."""
 
-    Yields
-    ------
-    a function to be called with the history after every sweep
+    def __call__(self, history: dict[str, list[float]]) -> None: ...
+
+    def windows(self, count: int, size: int) -> None:
+        """So many more windows of this sweep, and so many bytes, are done."""
+        ...
+
+
+@contextmanager
+def sweep_bar(title: str, max_sweeps: int, n_windows: int) -> Iterator[SweepProgress]:
+    """A bar on standard error that moves with every batch; without a terminal, a line every tenth sweep and the last.
+
+    Parameters
+    ----------
+    n_windows : windows in a sweep
     """
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.text import Text
 
     class Bar(Progress):
@@ -59,34 +62,46 @@ def sweep_bar(title: str, max_sweeps: int) -> Iterator[Callable[[dict[str, list[
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
-        TextColumn("sweep"),
-        MofNCompleteColumn(),
+        TextColumn("sweep {task.fields[sweep]}"),
         TimeElapsedColumn(),
         TextColumn("at most"),
         TimeRemainingColumn(),
         TextColumn("left"),
     )
     with Bar(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=max_sweeps)
-        unsaid = ""
+        task = progress.add_task(title, total=max_sweeps, sweep=f"0/{max_sweeps}")
 
-        def update(history: dict[str, list[float]]) -> None:
-            nonlocal unsaid
-            done = len(history["loss"])
-            progress.terms = _describe(history)
-            progress.update(task, completed=done)
-            unsaid = f"{title}: sweep {done} of at most {max_sweeps}, {_describe(history)}"
-            if done == 1 or done % 10 == 0:
-                say()
+        class Update:
+            """Moves the bar; remembers what has not been said where there is no bar."""
 
-        def say() -> None:
-            nonlocal unsaid
-            if unsaid and not console.is_terminal:
-                console.print(unsaid, soft_wrap=True)
-            unsaid = ""
+            def __init__(self) -> None:
+                self.unsaid, self.sweeps, self.seen, self.bytes = "", 0, 0, 0
+                self.terms, self.begun = "", time.perf_counter()
 
+            def __call__(self, history: dict[str, list[float]]) -> None:
+                self.sweeps, self.seen = len(history["loss"]), 0
+                self.terms = progress.terms = _describe(history)
+                progress.update(task, completed=self.sweeps, sweep=f"{self.sweeps}/{max_sweeps}")
+                self.unsaid = f"{title}: sweep {self.sweeps} of at most {max_sweeps}, {self.terms}"
+                if self.sweeps == 1 or self.sweeps % 10 == 0:
+                    self.say()
+
+            def windows(self, count: int, size: int) -> None:
+                self.seen += count
+                self.bytes += size
+                speed = self.bytes / 1e6 / max(time.perf_counter() - self.begun, 1e-9)
+                said = f"{self.seen:,} of {n_windows:,} windows, {speed:,.0f} MB/s"
+                progress.terms = f"{said}; {self.terms}" if self.terms else said
+                progress.update(task, completed=self.sweeps + min(self.seen / n_windows, 1.0))
+
+            def say(self) -> None:
+                if self.unsaid and not console.is_terminal:
+                    console.print(self.unsaid, soft_wrap=True)
+                self.unsaid = ""
+
+        update = Update()
         yield update
-        say()
+        update.say()
 
 
 @contextmanager

@@ -42,6 +42,7 @@ class WindowSource:
     dtype: torch.dtype
     first_id: int = 0
     waited: float = 0.0
+    on_batch: Callable[[int, int], None] | None = None
 
     @property
     def n_windows(self) -> int:
@@ -60,11 +61,14 @@ class WindowSource:
     def batches(self, parts: Sequence[Tensor], sweep: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The windows and views of each part in turn; what lies on a disk is read while the last part is worked on.
 
-        `waited` counts the seconds in which nothing could be done but wait for the disk.
+        `waited` counts the seconds in which nothing could be done but wait for the disk; `on_batch` is called after
+        each part with its windows and their bytes.
         """
         for ids, batch, waited in read_ahead(self.samples, parts):
             self.waited += waited
             yield ids, self._views(self.samples.checked(batch, ids, self.device, self.dtype), ids, sweep)
+            if self.on_batch is not None:
+                self.on_batch(len(ids), batch.digits.nbytes)
 
     def views(self, ids: Tensor, sweep: int) -> Tensor:
         """Windows `ids` and, where there is an augmentation, their augmented views: (n_views · b, I, J, …)."""

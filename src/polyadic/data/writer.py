@@ -208,6 +208,10 @@ class StoreWriter:
             X = np.ascontiguousarray(windows.X, self.header.stored)
         complete = np.isfinite(X).all(axis=(1, 2))
         ones = np.ones(len(self.header.channels))
+        joined = X.swapaxes(0, 1).reshape(len(ones), -1).astype(X.dtype.newbyteorder("="), copy=False)
+        looked_at = Recording(
+            name, subject, self.header.fs, self.header.channels, self.header.units, joined, ones, 0 * ones
+        )
         entry = {
             "name": name,
             "subject": subject,
@@ -216,7 +220,7 @@ class StoreWriter:
             "incomplete": int((~complete).sum()),
             "scale": ones.tolist(),
             "offset": (0 * ones).tolist(),
-            "quality": {},
+            "quality": {kind: counts for kind, counts in quality(looked_at).items() if counts},
         }
         return self._write(entry, [X[complete]], windows.start[complete], windows.label[complete])
 
