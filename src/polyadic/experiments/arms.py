@@ -230,9 +230,9 @@ def _scores(arm: Arm, model: Any, context: Context, part: Split, seed: int) -> R
         if arm.labels["method"] == "MiniRocket":
             # As its authors do. Its penalty is chosen on the windows themselves, for cross-validation over five times
             # as many would take minutes.
-            chosen = _ridge(RidgeClassifierCV(np.logspace(-3, 3, 10))).fit(Z, train.label)
+            chosen = _ridge(RidgeClassifierCV(np.logspace(-3, 3, 10))).fit(Z.astype(np.float64), train.label)
             final = RidgeClassifier(chosen[-1].alpha_)
-            trained = {name: (_ridge(final), *rest) for name, (_, *rest) in trained.items()}
+            trained = {name: (_ridge(final), F.astype(np.float64), y) for name, (_, F, y) in trained.items()}
         for name, (classifier, features, labels) in trained.items():
             classifier.fit(features, labels)
             row[name] = scores(test.label, classifier.predict(Z_test), subject)
