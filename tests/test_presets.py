@@ -250,5 +250,5 @@ def test_sampling_rates_that_are_not_positive_numbers_are_refused(name: str, fs:
 
 @pytest.mark.parametrize("name", ["HAR", "sleep-edf", "", None])
 def test_unknown_datasets_are_refused_with_those_that_are_known(name: object) -> None:
-    with pytest.raises(PolyadicError, match=r"^name must be one of sleep_edf, har, ptb_xl, mgh, but is "):
+    with pytest.raises(PolyadicError, match=r"^name must be one of sleep_edf, har, ptb_xl, ptb_xl_100hz, mgh, but is "):
         preset(name)

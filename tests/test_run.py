@@ -120,7 +120,10 @@ def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path)
         (("--data", "other.npz"), "there must be X, or X_train and X_test, but there is neither"),
         (("--data", "short.npz"), r"label must have shape \(6,\), one entry a window, but has shape \(5,\)"),
         (("--data", "good.npz", "--protocol", "person"), "--protocol must be subject, paper or both, but is 'person'"),
-        (("--data", "good.npz", "--preset", "hal"), "name must be one of sleep_edf, har, ptb_xl, mgh, but is 'hal'"),
+        (
+            ("--data", "good.npz", "--preset", "hal"),
+            "name must be one of sleep_edf, har, ptb_xl, ptb_xl_100hz, mgh, but is 'hal'",
+        ),
         (("--data", "good.npz", "--protocol", "subject"), "needs to know who each window is of"),
         (("--data", "good.npz", "--n-fft", "999"), "at least n_fft=999 samples, but they have 64"),
         (("--data", "good.npz", "--device", "cuda:99"), "cuda"),
