@@ -182,7 +182,7 @@ def _rows(request: Request, experiment: Experiment, context: Context, stem: str,
     cells = {_key(context, arm, seed): (arm, seed) for arm in arms for seed in context.seeds}
     done = _earlier(request.out / f"{stem}.json") | _finished(request.out / f"{stem}.cells.jsonl")
     missing = {key: cell for key, cell in cells.items() if key not in done}
-    work = (delayed(_cell)(key, arm, context, seed) for key, (arm, seed) in missing.items())
+    work = (delayed(_cell)(key, arm, context, seed, request.jobs) for key, (arm, seed) in missing.items())
     console = Console(stderr=True)
     with _bar(console, quiet) as bar, (request.out / f"{stem}.cells.jsonl").open("ab") as file:
         task = bar.add_task(request.name, total=len(cells), completed=len(cells) - len(missing))
@@ -216,10 +216,10 @@ def _earlier(path: Path) -> dict[str, list[Row]]:
     return found
 
 
-def _cell(key: str, arm: Arm, context: Context, seed: int) -> tuple[str, list[Row]]:
+def _cell(key: str, arm: Arm, context: Context, seed: int, jobs: int) -> tuple[str, list[Row]]:
     place = choose_device(context.device)
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else str(place)
-    return key, [{**row, "key": key, "device": name} for row in judged(arm, context, seed)]
+    return key, [{**row, "key": key, "device": name, "jobs": jobs} for row in judged(arm, context, seed)]
 
 
 def _key(context: Context, arm: Arm, seed: int) -> str:

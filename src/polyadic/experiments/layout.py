@@ -52,8 +52,12 @@ def heading(result: Result, protocol: str | None = None) -> str:
 
 def footer(result: Result) -> str:
     machine = result["machine"]
-    where = machine.get("gpu") or f"{machine['processor']}, {machine['threads']} threads"
-    note = "" if result["jobs"] == 1 else f" {result['jobs']} processes at a time: its seconds mean nothing."
+    here = machine.get("gpu") or f"{machine['processor']}, {machine['threads']} threads"
+    # Cells of one result may have been run on several machines.
+    places = dict.fromkeys(here if row.get("device", "cpu") == "cpu" else row["device"] for row in result["rows"])
+    where = " and ".join(places) or here
+    jobs = max([result["jobs"], *(row.get("jobs", 1) for row in result["rows"])])
+    note = "" if jobs == 1 else f" Up to {jobs} processes at a time: the seconds mean nothing."
     return (
         f"Settings: {result['settings']['which']}. Accuracy in percent, mean ± standard deviation over the seeds. "
         f"`{result['command']}`, {where}, {result['date']}, commit {result['commit']}.{note}\n"
