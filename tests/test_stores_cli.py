@@ -8,7 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,7 @@ import trees
 from polyadic import load
 from polyadic.data import WindowStore, split, synthetic
 from polyadic.errors import DataError
+from polyadic.files import digest
 
 RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
 
@@ -183,3 +187,23 @@ def test_har_from_a_uci_folder_to_the_table_of_methods(tmp_path, data_folder):
     assert all(entry["parameters"] == 2688 for entry in result["summary"])
     assert all(entry["standardised"] > 65 for entry in result["summary"])
     assert len({row["split"] for row in result["rows"]}) == 2
+
+
+def test_prepare_fetches_what_is_missing_and_says_licence_and_size(tmp_path):
+    trees.sleep_edf(tmp_path / "site")
+    folder = tmp_path / "site" / "sleep-cassette"
+    sums = (f"{digest(path)} sleep-cassette/{path.name}\n" for path in sorted(folder.iterdir()))
+    (tmp_path / "site" / "SHA256SUMS.txt").write_text("".join(sums))
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / "site")
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        options = ("--download", "--mirror", address, "--json")
+        done = polyadic("prepare", "sleep-edf", "root", "s.store", *options, cwd=tmp_path)
+        server.shutdown()
+    assert "Open Data Commons Attribution License" in done.stderr
+    assert "GB" in done.stderr
+    assert json.loads(done.stdout)["windows"] == 48
+    offline = polyadic("prepare", "sleep-edf", "other", "o.store", *options, cwd=tmp_path, code=1)
+    assert address in offline.stderr
+    assert not (tmp_path / "o.store").exists()

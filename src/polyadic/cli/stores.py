@@ -54,6 +54,7 @@ _Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
 _Download = Annotated[
     bool, typer.Option("--download", help="Fetch what is missing into the folder first; fetched files are kept.")
 ]
+_Mirror = Annotated[str | None, typer.Option(help="With --download: another address that has the same files.")]
 
 
 @app.command(
@@ -72,6 +73,7 @@ def sleep_edf(
         typer.Option(min=0.0, help="Minutes of wake to keep before and after sleep; all of it if not given."),
     ] = None,
     download: _Download = False,
+    mirror: _Mirror = None,
     on_error: _OnError = OnError.RAISE,
     append: _Append = False,
     json: _Json = False,
@@ -80,7 +82,7 @@ def sleep_edf(
     """Sleep-EDF Expanded: 30 s windows of seven signals at 100 Hz, five sleep stages."""
     from polyadic.data import datasets
 
-    _fetch("sleep_edf", root, download, quiet or json)
+    _fetch("sleep_edf", root, download, quiet or json, mirror)
     _write(datasets.sleep_edf, root, store, quiet, json, trim=trim, on_error=on_error.value, append=append)
 
 
@@ -89,6 +91,7 @@ def ptb_xl(
     root: _Root,
     store: _Store,
     download: _Download = False,
+    mirror: _Mirror = None,
     on_error: _OnError = OnError.RAISE,
     append: _Append = False,
     json: _Json = False,
@@ -97,7 +100,7 @@ def ptb_xl(
     """PTB-XL: 10 s windows of twelve leads at 500 Hz, sex."""
     from polyadic.data import datasets
 
-    _fetch("ptb_xl", root, download, quiet or json)
+    _fetch("ptb_xl", root, download, quiet or json, mirror)
     _write(datasets.ptb_xl, root, store, quiet, json, on_error=on_error.value, append=append)
 
 
@@ -123,6 +126,7 @@ def har(
     root: Annotated[Path, typer.Argument(help="The folder 'UCI HAR Dataset', a folder above it, or the zip file.")],
     store: _Store,
     download: _Download = False,
+    mirror: _Mirror = None,
     append: _Append = False,
     json: _Json = False,
     quiet: _Quiet = False,
@@ -130,7 +134,7 @@ def har(
     """UCI HAR: windows of 128 samples of nine channels at 50 Hz, six activities."""
     from polyadic.data import datasets
 
-    root = _fetch("har", root, download, quiet or json)
+    root = _fetch("har", root, download, quiet or json, mirror)
     _write(datasets.har, root, store, quiet, json, append=append)
 
 
@@ -229,7 +233,7 @@ def verify(
     typer.echo(f"{store.name}: {len(opened):,} windows in {shards}, all as they were written")
 
 
-def _fetch(name: str, root: Path, wanted: bool, quiet: bool) -> Path:
+def _fetch(name: str, root: Path, wanted: bool, quiet: bool, mirror: str | None = None) -> Path:
     """Download a dataset into its folder, after saying what it is."""
     if not wanted:
         return root
@@ -247,7 +251,7 @@ def _fetch(name: str, root: Path, wanted: bool, quiet: bool) -> Path:
             sizes[file] = size
             update(file.rpartition("/")[2], number, total, 0, sum(sizes.values()))
 
-        return download(name, root, progress=on_bytes)
+        return download(name, root, base=mirror, progress=on_bytes)
 
 
 def _write(
