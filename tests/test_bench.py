@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,8 +72,6 @@ def test_finished_cells_are_not_run_again_and_more_seeds_add_only_theirs(tmp_pat
 
 
 def small_preset(name, fs):
-    from dataclasses import replace
-
     from polyadic.augment import Compose, Jitter
     from polyadic.presets import preset
     from polyadic.spectral import STFT
@@ -146,3 +145,15 @@ def test_the_papers_figures_are_those_of_its_tables():
     assert paper.SECONDS["ATD"]["ptb_xl"] == 12.599
     assert paper.RANKS["sleep_edf"]["GR-SALS"][128] == (84.90, 0.781)
     assert sum(paper.DISTRIBUTION["har"]) == pytest.approx(100)
+
+
+@pytest.mark.parametrize("protocol", ["subject", "paper"])
+def test_every_seed_has_a_split_of_its_own_cut_to_what_is_asked_for(protocol, tmp_path):
+    context = context_of(Request("table2", tmp_path, quick=True), experiment("table2"))
+    whole, other = (context.parts(protocol, seed) for seed in (0, 1))
+    assert whole.hash == context.parts(protocol, 0).hash != other.hash
+    cut = replace(context, unlabelled=20, labelled=6).parts(protocol, 0)
+    assert (len(cut.unlabelled), len(cut.train), len(cut.test)) == (20, 6, len(whole.test))
+    assert set(cut.unlabelled) <= set(whole.unlabelled)
+    assert set(cut.train) <= set(whole.train)
+    assert len(set(context.windows.label[cut.train])) == 3

@@ -14,6 +14,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import edfio
 import numpy as np
 import pytest
 import trees
@@ -207,3 +208,33 @@ def test_prepare_fetches_what_is_missing_and_says_licence_and_size(tmp_path):
     offline = polyadic("prepare", "sleep-edf", "other", "o.store", *options, cwd=tmp_path, code=1)
     assert address in offline.stderr
     assert not (tmp_path / "o.store").exists()
+
+
+def test_a_folder_of_ones_own_with_classes_channels_and_subjects_from_the_command_line(tmp_path):
+    (tmp_path / "own").mkdir()
+    rng = np.random.default_rng(0)
+    for name in ("anna-1", "anna-2", "bert-1"):
+        signals = [
+            edfio.EdfSignal(rng.normal(size=1000), sampling_frequency=100, label=label) for label in ("C3", "C4")
+        ]
+        notes = [
+            edfio.EdfAnnotation(0, 4, "rest"),
+            edfio.EdfAnnotation(4, 5, "move"),
+            edfio.EdfAnnotation(9, 1, "cough"),
+        ]
+        edfio.Edf(signals, annotations=notes).write(tmp_path / "own" / f"{name}.edf")
+    choice = ("--seconds", 2, "--channel", "C4", "--class", "rest", "--class", "move", "--subject", "([a-z]+)-")
+    polyadic("prepare", "folder", "own", "s.store", *choice, cwd=tmp_path)
+    windows = WindowStore(tmp_path / "s.store").windows
+    assert windows.channels == ("C4",)
+    assert windows.classes == ("rest", "move")
+    # Of ten seconds the last two are half "move" and half something that is no class.
+    assert windows.label.reshape(3, 5).tolist() == [[0, 0, 1, 1, -1]] * 3
+    assert set(windows.subject) == {"anna", "bert"}
+
+
+@pytest.mark.parametrize(("name", "make", "count"), [("ptb-xl", trees.ptb_xl, 4), ("mgh", trees.mgh, 12)])
+def test_the_other_datasets_are_prepared_from_the_command_line(name, make, count, tmp_path):
+    make(tmp_path / "root")
+    outcome = json.loads(polyadic("prepare", name, "root", "s.store", "--json", cwd=tmp_path).stdout)
+    assert outcome["windows"] == count
