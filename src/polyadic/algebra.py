@@ -28,6 +28,7 @@ __all__ = [
     "ridge_inverse",
     "ridge_solve",
     "squared_error",
+    "squared_norms",
 ]
 
 
@@ -278,6 +279,25 @@ def reconstruct(X: Tensor, factors: Sequence[Tensor]) -> Tensor:
     return (X @ khatri_rao(factors).T).reshape(X.shape[0], *(factor.shape[0] for factor in factors))
 
 
+def squared_norms(T: Tensor) -> Tensor:
+    """Of every sample.
+
+    Parameters
+    ----------
+    T : (N, I, J, …)
+
+    Returns
+    -------
+    (N,) float64
+
+    Examples
+    --------
+    >>> squared_norms(torch.ones(2, 3, 3))
+    tensor([9., 9.], dtype=torch.float64)
+    """
+    return torch.linalg.vector_norm(T.flatten(1), dim=1).double().square()
+
+
 def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
     """‖T − XKᵀ‖² from what a step has at hand anyway, without a dense reconstruction.
 
@@ -299,7 +319,7 @@ def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
     tensor(4., dtype=torch.float64)
     """
     # Row by row: float32 sums over the whole batch at once would lose the digits that matter.
-    energy: Tensor = torch.linalg.vector_norm(T.flatten(1), dim=1).double().square().sum()
+    energy = squared_norms(T).sum()
     explained = 2 * (X * M).sum(dtype=torch.float64) - ((X.T @ X) * G).sum(dtype=torch.float64)
     return (energy - explained).clamp_min(0.0)
 

@@ -41,6 +41,7 @@ __all__ = [
     "Statistics",
     "arrange",
     "fit",
+    "fixed_point",
     "initial_factors",
     "settled",
     "solve_coefficients",
@@ -221,8 +222,17 @@ def solve_coefficients(
     """
     if objective.graph_weight > 0:
         return _graph_coefficients(M, G, objective, adjacency)
-    exact = ridge_inverse(G, objective.alpha)
-    V, least_squares = exact.to(M.dtype), (M.to(exact.dtype) @ exact).to(M.dtype)
+    return fixed_point(M, ridge_inverse(G, objective.alpha), objective, n_views, start, watch)
+
+
+def fixed_point(
+    M: Tensor, inverse: Tensor, objective: Objective, n_views: int, start: Tensor | None = None, watch: bool = False
+) -> Tensor:
+    """Least squares, and for β > 0 the fixed-point rule, once the ridge inverse (R, R) is known.
+
+    Parameters and result are those of `solve_coefficients`.
+    """
+    V, least_squares = inverse.to(M.dtype), (M.to(inverse.dtype) @ inverse).to(M.dtype)
     if objective.beta == 0 or n_views == 1:
         return least_squares
     gamma = objective.gamma_for(len(M) // 2)
@@ -464,12 +474,14 @@ def fit(
     objective: Objective,
     settings: Settings,
     on_sweep: Callable[[History], None] | None = None,
+    fast_sweep: Callable[[State, int], Tensor | None] | None = None,
 ) -> History:
     """Sweeps until the loss settles or `max_sweeps` are done; changes `state`, and arranges it at the end.
 
     Parameters
     ----------
     on_sweep : called after every sweep with the history so far
+    fast_sweep : does what a sweep of Algorithm 2 does, or returns None and leaves the state as it was
 
     Returns
     -------
@@ -482,7 +494,10 @@ def fit(
         state.energy = None
         # The terms of a step are those before its bases move; so is this one, or the loss is of no single point.
         bases = objective.alpha * sum(float(f.square().sum()) for f in state.factors)
-        if chunks is not None:
+        fast = None if fast_sweep is None else fast_sweep(state, sweep)
+        if fast is not None:
+            total = fast
+        elif chunks is not None:
             total = _full_batch_sweep(chunks, state, objective)
         else:
             total = _mini_batch_sweep(source, state, objective, settings, sweep)

@@ -17,13 +17,16 @@ import torch
 from scipy import signal
 from torch import Tensor
 
-from polyadic.draws import derive, uniform, window_keys
+from polyadic import kernels
+from polyadic.draws import derive, stream_constant, uniform, window_keys
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_number
 
 __all__ = ["Augmentation", "Bandpass", "Compose", "Jitter", "OneOf", "Rotate3D"]
 
 _SHORTEST_NOISE = 100
+_LONGEST_FUSED = 2**15
+_JITTER_STREAMS = (stream_constant(0), stream_constant(1), stream_constant(2), stream_constant(3))
 
 
 class Augmentation(ABC):
@@ -100,6 +103,8 @@ class Jitter(Augmentation):
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         channels, length = X.shape[1:]
+        if kernels.available(X.device, X.dtype) and 1 < length <= _LONGEST_FUSED:
+            return self._fused(X, keys)
         kind = _choice(derive(keys, 0), channels, 3)[..., None]
         fast = uniform(derive(keys, 1), (channels, length), X.dtype).mul_(2).sub_(1)
         slow = self._slow(keys, channels, length, X.dtype)
@@ -107,6 +112,12 @@ class Jitter(Augmentation):
         noise += torch.where(kind == 2, fast, torch.zeros_like(fast))
         amplitude = (X.amax(dim=2, keepdim=True) - X.amin(dim=2, keepdim=True)) / 2
         return noise.mul_(self.degree * amplitude).add_(X)
+
+    def _fused(self, X: Tensor, keys: Tensor) -> Tensor:
+        """The same on a GPU, in one pass."""
+        from polyadic.kernels.signals import jitter
+
+        return jitter(X.contiguous(), keys, float(self.degree), _JITTER_STREAMS, min(_SHORTEST_NOISE, X.shape[2]))
 
     @staticmethod
     def _slow(keys: Tensor, channels: int, length: int, dtype: torch.dtype) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["block_permutation", "derive", "integer_seed", "permutation", "uniform", "window_keys"]
+__all__ = ["block_permutation", "derive", "integer_seed", "permutation", "stream_constant", "uniform", "window_keys"]
 
 _MASK64 = (1 << 64) - 1
 
@@ -83,7 +83,18 @@ def derive(keys: Tensor, stream: int) -> Tensor:
     -------
     (b,) int32
     """
-    return _scramble(keys ^ _int32(integer_seed(stream)))
+    return _scramble(keys ^ stream_constant(stream))
+
+
+def stream_constant(stream: int) -> int:
+    """What `derive` mixes into the keys for a stream, as an int32.
+
+    Examples
+    --------
+    >>> stream_constant(0) != stream_constant(1)
+    True
+    """
+    return _int32(integer_seed(stream))
 
 
 def uniform(keys: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:

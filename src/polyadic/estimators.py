@@ -17,7 +17,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from polyadic import als, persist
+from polyadic import als, captured, persist
 from polyadic.algebra import gram, project, reconstruct, squared_error
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.files import write_rows
@@ -85,7 +85,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
             bar = sweep_bar(type(self).__name__, self.max_sweeps, count) if self.verbose else nullcontext(None)
             with bar as on_sweep:
                 source.on_batch = None if on_sweep is None else on_sweep.windows
-                self.history_ = als.fit(source, state, objective, settings, on_sweep)
+                fast = captured.sweeps(source, objective, settings, tuple(len(factor) for factor in state.factors))
+                self.history_ = als.fit(source, state, objective, settings, on_sweep, fast)
             self.n_sweeps_ = len(self.history_["loss"])
             self.waited_ = source.waited
             self._n_seen = len(source.samples)

@@ -16,13 +16,14 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from polyadic.algebra import squared_norms
 from polyadic.augment import Augmentation
 from polyadic.draws import integer_seed, permutation
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Raw, Samples
 from polyadic.spectral import STFT
 
-__all__ = ["Augment", "Graph", "Transform", "WindowSource", "check_modes", "read_ahead", "tensors"]
+__all__ = ["Augment", "Graph", "Transform", "WindowSource", "check_modes", "read_ahead", "tensors", "tensors_into"]
 
 _AHEAD = 3
 
@@ -76,11 +77,13 @@ class WindowSource:
 
     def _views(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
         if self.augment is not None:
-            batch = torch.cat([batch, self._augmented(batch, ids + self.first_id, sweep)])
+            batch = torch.cat([batch, self.augmented(batch, ids, sweep)])
         return tensors(self.tensorize, batch)
 
-    def _augmented(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
+    def augmented(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
+        """The augmentations of the windows `ids` in this sweep: (b, …)."""
         assert self.augment is not None
+        ids = ids + self.first_id
         with torch.no_grad():
             if isinstance(self.augment, Augmentation):
                 result = self.augment(batch, ids, seed=self.seed, sweep=sweep)
@@ -98,12 +101,14 @@ class WindowSource:
         return _real("augment", result).to(batch)
 
 
-def read_ahead(samples: Samples, parts: Sequence[Tensor]) -> Iterator[tuple[Tensor, Raw, float]]:
+def read_ahead(
+    samples: Samples, parts: Sequence[Tensor], always: bool = False
+) -> Iterator[tuple[Tensor, Raw, float]]:
     """Each part's numbers, its samples as they are, and the seconds it had to be waited for.
 
-    Samples on disk are read by a thread, up to three parts ahead; those in memory when they are asked for.
+    Samples on disk (or `always`) are read by a thread, up to three parts ahead; those in memory when they are asked for.
     """
-    if not samples.on_disk:
+    if not samples.on_disk and not always:
         for ids in parts:
             yield ids, samples.read(ids), 0.0
         return
@@ -132,6 +137,14 @@ def tensors(tensorize: Transform | None, batch: Tensor) -> Tensor:
         came = tuple(T.shape) if isinstance(T, Tensor) else type(T).__name__
         raise PolyadicError(f"tensorize must return a tensor of {len(batch)} samples, but gave {came}")
     return T if isinstance(tensorize, STFT) else _real("tensorize", T).to(batch).contiguous()
+
+
+def tensors_into(tensorize: Transform | None, batch: Tensor, T: Tensor) -> Tensor:
+    """Fill T (b, I, J, …) with what `tensors` gives, and return the squared norm of each: (b,) float64."""
+    if isinstance(tensorize, STFT):
+        return tensorize.into(batch, T)
+    T.copy_(tensors(tensorize, batch))
+    return squared_norms(T)
 
 
 def _real(name: str, result: Tensor) -> Tensor:

@@ -13,12 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyadic import kernels
+from polyadic.algebra import squared_norms
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer
 
 __all__ = ["PARTS", "STFT", "Part"]
 
 _RELATIVE_FLOOR = 1e-2
+_FUSED = ("log_re_im", "re_im", "log_amplitude", "amplitude")
 _PIECE_BYTES = {"cpu": 2 * 2**20, "cuda": 2**30}
 
 
@@ -113,30 +116,72 @@ class STFT:
         -------
         (N, parts · channels, n_fft // 2 + 1, frames), contiguous
         """
+        self._check(X)
         if self.floor == "auto":
             return self.fitted(X)(X)
-        T: Tensor | None = None
-        parts, done = PARTS[self.parts], 0
-        for piece in self._pieces(X):
-            Z = self._coefficients(piece)
-            if T is None:
-                floor = self._floors(Z.shape[1]).to(X)[:, None, None]
-                T = X.new_empty(len(X), len(parts) * Z.shape[1], *Z.shape[2:])
-            for part, slot in zip(parts, T[done : done + len(piece)].chunk(len(parts), dim=1), strict=True):
-                slot.copy_(part.take(Z))
-                if part.logarithm:
-                    slot.add_(floor).log_()
-            done += len(piece)
-        assert T is not None
+        T = X.new_empty(len(X), *self.shape(X.shape[1], X.shape[2]))
+        self._fill(X, T)
         return T
 
-    def _pieces(self, X: Tensor) -> Sequence[Tensor]:
-        """The batch in pieces whose coefficients stay in a processor's cache, or leave room in a GPU's memory."""
-        if X.ndim != 3 or X.shape[2] < self.n_fft:
-            return (X,)
+    def into(self, X: Tensor, T: Tensor) -> Tensor:
+        """Fill T, shaped as what a call returns, and return the squared norm of each window's tensor.
+
+        Returns
+        -------
+        (N,) float64
+
+        Examples
+        --------
+        >>> X, stft = torch.randn(5, 1, 8), STFT(n_fft=4, hop=2, floor=0.1)
+        >>> T = torch.empty(5, *stft.shape(1, 8))
+        >>> stft.into(X, T).shape, bool((T == stft(X)).all())
+        (torch.Size([5]), True)
+        """
+        self._check(X)
+        squares = self._fill(X, T)
+        return squared_norms(T) if squares is None else squares
+
+    def _fill(self, X: Tensor, T: Tensor) -> Tensor | None:
+        """Fill T, piece by piece; the fused kernel knows the squared norms when it is done."""
+        floor = self._floors(X.shape[1]).to(X)
+        if kernels.available(X.device, X.dtype) and self.parts in _FUSED and self.n_fft > 1:
+            pieces = zip(self._pieces(X), self._pieces(X, T), strict=True)
+            return torch.cat([self._fused(piece, part, floor) for piece, part in pieces])
+        parts = PARTS[self.parts]
+        for piece, target in zip(self._pieces(X), self._pieces(X, T), strict=True):
+            Z = self._coefficients(piece)
+            for part, slot in zip(parts, target.chunk(len(parts), dim=1), strict=True):
+                slot.copy_(part.take(Z))
+                if part.logarithm:
+                    slot.add_(floor[:, None, None]).log_()
+        return None
+
+    def _fused(self, X: Tensor, T: Tensor, floor: Tensor) -> Tensor:
+        """One piece on a GPU: a Fourier transform, and one kernel that makes of it what is wanted where it belongs."""
+        from polyadic.kernels.signals import parts
+
+        length = X.shape[2]
+        if self.window != "rectangular":
+            Z = self._coefficients(X).transpose(2, 3).contiguous().flatten(0, 2)
+            return parts(Z, T, floor, self.parts, T.shape[3])
+        # Rows that begin at multiples of the hop let all frames be read where they are, at one step from each other;
+        # those that reach over the end of a row are ignored.
+        step = -(-length // self.hop) * self.hop
+        rows = torch.nn.functional.pad(X, (0, step - length)).contiguous()
+        count = (rows.numel() - self.n_fft) // self.hop + 1
+        Z = torch.fft.rfft(rows.as_strided((count, self.n_fft), (self.hop, 1)))
+        return parts(Z, T, floor, self.parts, step // self.hop)
+
+    def _pieces(self, X: Tensor, of: Tensor | None = None) -> Sequence[Tensor]:
+        """The batch in pieces whose coefficients stay in a processor's cache, or leave room in a GPU's memory.
+
+        Parameters
+        ----------
+        of : something with as many rows, to be split alike in place of X
+        """
         channels, frequencies, frames = self.shape(X.shape[1], X.shape[2])
         size = channels // len(PARTS[self.parts]) * frequencies * frames * 2 * X.element_size()
-        return torch.split(X, max(1, _PIECE_BYTES.get(X.device.type, 2**30) // size))
+        return torch.split(X if of is None else of, max(1, _PIECE_BYTES.get(X.device.type, 2**30) // size))
 
     def fitted(self, X: Tensor) -> STFT:
         """These settings with the floor fixed by the scale of `X`, so that later batches are treated alike.
@@ -150,8 +195,9 @@ class STFT:
         >>> STFT(n_fft=4, hop=2, floor=0.5).fitted(torch.randn(2, 1, 8)).floor
         0.5
         """
+        self._check(X)
         if self.floor != "auto":
-            self._floors(self._coefficients(X[:1]).shape[1])
+            self._floors(X.shape[1])
             return self
         squares = [_mean_squares(self._coefficients(piece)) * len(piece) for piece in self._pieces(X)]
         return replace(self, floor=tuple(_floor(torch.stack(squares).sum(dim=0) / len(X)).tolist()))
@@ -170,6 +216,13 @@ class STFT:
 
     def _coefficients(self, X: Tensor) -> Tensor:
         """(N, channels, frequencies, frames), complex."""
+        window = _WINDOWS[self.window](self.n_fft, dtype=X.dtype, device=X.device)
+        rows = X.reshape(-1, X.shape[2])
+        Z = torch.stft(rows, self.n_fft, self.hop, window=window, center=False, return_complex=True)
+        return Z.reshape(*X.shape[:2], *Z.shape[1:])
+
+    def _check(self, X: Tensor) -> None:
+        """Refuse what is no batch of windows that are long enough."""
         if X.ndim != 3 or not X.is_floating_point():
             raise PolyadicError(
                 "X must be floating point with three dimensions (windows, channels, time) for an STFT, but has shape "
@@ -180,10 +233,6 @@ class STFT:
                 f"X must have windows of at least n_fft={self.n_fft} samples, but they have {X.shape[2]} "
                 f"(shape {tuple(X.shape)})"
             )
-        window = _WINDOWS[self.window](self.n_fft, dtype=X.dtype, device=X.device)
-        rows = X.reshape(-1, X.shape[2])
-        Z = torch.stft(rows, self.n_fft, self.hop, window=window, center=False, return_complex=True)
-        return Z.reshape(*X.shape[:2], *Z.shape[1:])
 
     def _floors(self, channels: int) -> Tensor:
         """One floor for each channel: (channels,) float64."""

@@ -21,7 +21,8 @@ from polyadic.spectral import STFT
 __all__ = ["WindowEstimator", "all_or_nothing"]
 
 _CALIBRATION_WINDOWS = 1024
-_BATCH_BYTES = 32 * 2**20
+_BATCH_BYTES = 2**25
+_GPU_BATCHES = 32
 
 
 @contextmanager
@@ -93,7 +94,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         largest = max(size or 0, int(np.prod(samples.shape[1:])))
         if size is None and isinstance(self.tensorize_, STFT):
             largest = max(largest, int(np.prod(self.tensorize_.shape(*samples.shape[1:]))))
-        rows = max(1, _BATCH_BYTES // (largest * samples.dtype.itemsize))
+        room = _BATCH_BYTES * (_GPU_BATCHES if device.type == "cuda" else 1)
+        rows = max(1, room // (largest * samples.dtype.itemsize))
         for ids, batch, _ in read_ahead(samples, torch.split(torch.arange(len(samples)), rows)):
             yield tensors(self.tensorize_, samples.checked(batch, ids, device, samples.dtype))
 

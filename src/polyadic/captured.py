@@ -1,0 +1,216 @@
+"""Sweeps of Algorithm 2 on a GPU, captured as CUDA graphs: the steps of `als.step` without a word to the host.
+
+The plain version is `als.step`; this one computes the same in fewer launches, keeps the bases in float64 between them,
+and leaves a sweep in which a matrix turned out singular to the plain one, which knows what to do about it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from polyadic import alignment, als, kernels
+from polyadic.algebra import khatri_rao, project
+from polyadic.sources import WindowSource
+from polyadic.stretches import Stretches
+
+__all__ = ["Steps", "Sweeps", "sweeps"]
+
+_LARGEST_RANK = 128
+
+
+def sweeps(source: WindowSource, objective: als.Objective, settings: als.Settings, shape: tuple[int, ...]) -> Sweeps | None:
+    """Captured sweeps of this fit, or None where the plain ones have to do.
+
+    Parameters
+    ----------
+    shape : (I, J, …) of one window's tensor
+    """
+    suits = (
+        kernels.available(source.device, source.dtype)
+        and settings.batch_size is not None
+        and len(shape) == 3
+        and objective.graph_weight == 0
+    )
+    return Sweeps(source, objective, settings, shape) if suits else None
+
+
+class Steps:
+    """The state of a fit in fixed places on the device, and the steps that change it.
+
+    Parameters
+    ----------
+    factors : matrices of shapes (I, R), (J, R), (K, R)
+    memory : statistics of earlier batches
+    """
+
+    def __init__(self, objective: als.Objective, settings: als.Settings, views: int, state: als.State) -> None:
+        self.objective, self.settings, self.views = objective, settings, views
+        first = state.factors[0]
+        self.device, self.rank = first.device, first.shape[1]
+        self.sizes = [len(factor) for factor in state.factors]
+        exact = {"dtype": torch.float64, "device": self.device}
+        self.bases = [torch.empty(size, self.rank, **exact) for size in self.sizes]
+        self.narrow = [torch.empty(size, self.rank, device=self.device) for size in self.sizes]
+        self.grams = torch.empty(3, self.rank, self.rank, **exact)
+        self.Y = torch.zeros(math.prod(self.sizes), self.rank, device=self.device)
+        self.S = torch.zeros(self.rank, self.rank, **exact)
+        self.totals = torch.zeros(len(als.TERMS), **exact)
+        self.energy = torch.zeros(self.rank, **exact)
+        self.flag = torch.zeros(1, dtype=torch.int32, device=self.device)
+        self.remembers = settings.solver == "memory"
+        self.forgotten = 1 - settings.learning_rate if self.remembers else 0.0
+        self.eta = 1.0 if self.remembers else settings.learning_rate
+        self.ridge = torch.tensor([objective.alpha, self.forgotten], **exact)
+        tolerance = 4 * self.rank * torch.finfo(torch.float64).eps
+        self.limits = torch.tensor([1 / tolerance, torch.finfo(torch.float64).max], **exact)
+        self._weights: dict[int, Tensor] = {}
+
+    def load(self, state: als.State) -> None:
+        """Take over a state."""
+        for mode, factor in enumerate(state.factors):
+            self.bases[mode].copy_(factor)
+            self._narrowed(mode)
+        for number in (self.Y, self.S, self.totals, self.energy, self.flag):
+            number.zero_()
+        if state.memory is not None:
+            self.Y.copy_(state.memory.Y.movedim(0, -1).reshape(-1, self.rank))
+            self.S.copy_(state.memory.S)
+
+    def unload(self, state: als.State) -> None:
+        """Give the state back."""
+        state.factors = [factor.clone() for factor in self.narrow]
+        state.energy = self.energy.clone()
+        if self.remembers:
+            state.memory = als.Statistics(self.Y.clone().reshape(*self.sizes, self.rank).movedim(-1, 0), self.S.clone())
+
+    def weights(self, batch: int) -> Tensor:
+        """β and the weights of pairs in a batch of this size: (3,)."""
+        if batch not in self._weights:
+            random, positive = alignment._weights(batch, self.objective.gamma_for(batch))
+            values = [self.objective.beta, random, positive - random]
+            self._weights[batch] = torch.tensor(values, dtype=torch.float64, device=self.device)
+        return self._weights[batch]
+
+    def step(self, T: Tensor) -> None:
+        """`als.step` on one batch (views · b, I, J, K), all of it in place; the energy of T is not in the totals."""
+        from polyadic.kernels.steps import inverse, tally
+
+        batch, rank = len(T) // self.views, self.rank
+        flat = T.flatten(1)
+        V, product = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
+        X = self._coefficients(flat @ khatri_rao(self.narrow), V, batch)
+        exact = X.double().reshape(self.views, batch, rank)
+        tally(exact.mT @ exact, product, self.S, self.totals, self.energy, self.ridge)
+        torch.addmm(self.Y, flat.T, X, beta=self.forgotten, out=self.Y)
+        self._update()
+
+    def _coefficients(self, M: Tensor, V: Tensor, batch: int) -> Tensor:
+        from polyadic.kernels.steps import LARGEST_TILE, coefficients
+
+        align = self.objective.beta > 0 and self.views == 2
+        if kernels.power_of_two(batch, 16) * kernels.power_of_two(self.rank, 16) <= LARGEST_TILE:
+            weights = self.weights(batch)
+            return coefficients(M, V, weights, self.totals, self.views, align, self.objective.rounds)
+        X = als.fixed_point(M, V, self.objective, self.views)
+        self.totals[: self.views] -= 2 * (X.double() * M).reshape(self.views, -1).sum(dim=1)
+        if align:
+            first, second = X.double().chunk(2)
+            self.totals[3] += self.objective.beta * alignment.loss(first, second, self.objective.gamma_for(batch))
+        return X
+
+    def _update(self) -> None:
+        """`als.update_bases`: A and B from Y with C contracted, C from Y with the new A and B contracted."""
+        from polyadic.kernels.steps import contract
+
+        (I, J, K), R = self.sizes, self.rank
+        A, B, C = self.narrow
+        without_last = contract(self.Y, C, I * J, K * R, R, torch.float32)
+        self._solve(0, contract(without_last, B, I, J * R, R, torch.float64))
+        self._solve(1, contract(without_last, A, J, R, J * R, torch.float64))
+        without_first = contract(self.Y, A, J * K, R, J * K * R, torch.float32)
+        self._solve(2, contract(without_first, B, K, R, K * R, torch.float64))
+
+    def _solve(self, mode: int, mttkrp: Tensor) -> None:
+        from polyadic.kernels.steps import inverse
+
+        V, _ = inverse(self.grams, mode, self.ridge, self.limits, self.flag, self.S)
+        self.bases[mode].lerp_(mttkrp @ V, self.eta)
+        self._narrowed(mode)
+
+    def _narrowed(self, mode: int) -> None:
+        self.narrow[mode].copy_(self.bases[mode])
+        torch.mm(self.bases[mode].T, self.bases[mode], out=self.grams[mode])
+
+
+@dataclass
+class Sweeps:
+    """Sweeps of one fit; call it in place of `als`' own mini-batch sweep."""
+
+    source: WindowSource
+    objective: als.Objective
+    settings: als.Settings
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        assert self.settings.batch_size is not None
+        self._stretches = Stretches(self.source, self.settings.batch_size, self.shape)
+        self._steps: Steps | None = None
+        self._graphs: dict[tuple[int, tuple[int, ...]], torch.cuda.CUDAGraph] = {}
+
+    def __call__(self, state: als.State, sweep: int) -> Tensor | None:
+        """One sweep; changes `state` and returns its `als.TERMS`, or None with `state` untouched if that did not work.
+
+        Returns
+        -------
+        (5,) float64
+        """
+        if state.factors[0].shape[1] > _LARGEST_RANK:
+            return None
+        views = self.source.n_views
+        if self._steps is None:
+            self._steps = Steps(self.objective, self.settings, views, state)
+        steps = self._steps
+        steps.load(state)
+        order = self.source.order(self.settings.seed, sweep)
+        parts = torch.split(order, self.settings.batch_size or len(order))
+        for number, stretch in enumerate(self._stretches(parts, sweep)):
+            # The rule is watched in sweeps 0, 1, 2, 4, 8, …: each time the host has to wait for the answer.
+            if number == 0 and sweep & (sweep - 1) == 0:
+                self._watch(next(stretch.batches(views)), state)
+            key = (stretch.slot, stretch.sizes)
+            if key not in self._graphs:
+                self._graphs[key] = self._captured(list(stretch.batches(views)))
+            self._graphs[key].replay()
+        if int(steps.flag):
+            return None
+        steps.unload(state)
+        totals = steps.totals.clone()
+        totals[:views] += self._stretches.energy
+        return totals.clamp_(min=torch.tensor([0.0, 0.0, 0.0, -math.inf, 0.0], device=totals.device))
+
+    def _watch(self, T: Tensor, state: als.State) -> None:
+        if self.objective.beta > 0:
+            exact = [factor.double() for factor in state.factors]
+            G = als.gram(exact)
+            als.solve_coefficients(project(T, state.factors), G, self.objective, self.source.n_views, watch=True)
+
+    def _captured(self, batches: list[Tensor]) -> torch.cuda.CUDAGraph:
+        """The steps of these batches as a graph; they are tried first, which compiles what they need, and undone."""
+        steps = self._steps
+        assert steps is not None
+        kept = [*steps.bases, *steps.narrow, steps.grams, steps.Y, steps.S, steps.totals, steps.energy, steps.flag]
+        before = [number.clone() for number in kept]
+        for T in {len(T): T for T in batches}.values():
+            steps.step(T)
+        torch.cuda.synchronize(self.source.device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for T in batches:
+                steps.step(T)
+        for number, old in zip(kept, before, strict=True):
+            number.copy_(old)
+        return graph

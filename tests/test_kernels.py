@@ -1,0 +1,224 @@
+"""The fused kernels against the plain code: on a GPU where there is one, else in Triton's interpreter on the CPU."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import pytest
+import torch
+
+os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from polyadic import ATD, als, captured, draws, kernels
+from polyadic.algebra import contract_first, contract_last, gram, ridge_inverse
+from polyadic.augment import _JITTER_STREAMS, Bandpass, Compose, Jitter, Rotate3D
+from polyadic.kernels import signals, steps
+from polyadic.spectral import STFT
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+
+
+def close(found, expected, tolerance=2e-6):
+    found, expected = found.double(), expected.double()
+    return float((found - expected).norm()) <= tolerance * float(expected.norm()) + 1e-30
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 150), (2, 3, 100), (4, 1, 37), (1, 2, 2)])
+def test_jitter_draws_the_same_noise(shape, monkeypatch):
+    X = torch.randn(shape, device=DEVICE)
+    keys = draws.window_keys(1, 2, torch.arange(shape[0])).to(DEVICE)
+    monkeypatch.setenv("POLYADIC_PLAIN", "1")
+    expected = Jitter(0.3).apply(X, keys)
+    found = signals.jitter(X, keys, 0.3, _JITTER_STREAMS, min(100, shape[2]))
+    assert close(found, expected)
+    assert not torch.equal(found, X)
+
+
+@pytest.mark.parametrize("window", ["rectangular", "hann"])
+@pytest.mark.parametrize("parts", list(signals.PART_CODES))
+@pytest.mark.parametrize(("n_fft", "hop", "length"), [(16, 5, 150), (12, 7, 50), (64, 2, 128), (2, 3, 9), (8, 8, 8)])
+def test_parts_fill_the_same_tensor(window, parts, n_fft, hop, length, monkeypatch):
+    X = torch.randn(3, 2, length, device=DEVICE)
+    stft = STFT(n_fft=n_fft, hop=hop, window=window, parts=parts, floor=(0.1, 0.3))
+    monkeypatch.setenv("POLYADIC_PLAIN", "1")
+    expected = stft(X)
+    found = torch.full_like(expected, math.nan)
+    squares = stft._fused(X, found, torch.tensor([0.1, 0.3], device=DEVICE))
+    assert close(found, expected)
+    assert close(squares, expected.double().flatten(1).square().sum(dim=1))
+
+
+def test_the_kernels_know_the_parts_that_the_transform_sends_them():
+    from polyadic.spectral import _FUSED
+
+    assert set(_FUSED) == set(signals.PART_CODES)
+
+
+def bases(rank, sizes=(3, 6, 4)):
+    factors = [torch.randn(size, rank, dtype=torch.float64, device=DEVICE) for size in sizes]
+    return factors, torch.stack([factor.T @ factor for factor in factors])
+
+
+def limits(rank):
+    return torch.tensor([1 / (4 * rank * 2.22e-16), 1e300], dtype=torch.float64, device=DEVICE)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5, 16, 33])
+def test_inverse_is_the_ridge_inverse(rank):
+    factors, grams = bases(rank)
+    flag = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    ridge = torch.tensor(0.01, dtype=torch.float64, device=DEVICE)
+    V, product = steps.inverse(grams, -1, ridge, limits(rank), flag)
+    assert close(product, gram(factors), 1e-14)
+    assert close(V, ridge_inverse(gram(factors), 0.01), 1e-9)
+    half = torch.randn(rank, rank + 2, dtype=torch.float64, device=DEVICE)
+    S = half @ half.T
+    V, _ = steps.inverse(grams, 1, ridge, limits(rank), flag, S)
+    assert close(V, ridge_inverse(S * grams[0] * grams[2], 0.01), 1e-9)
+    assert int(flag) == 0
+
+
+@pytest.mark.parametrize("trouble", ["singular", "nan"])
+def test_inverse_raises_its_flag(trouble):
+    _, grams = bases(3)
+    grams[:, 2] = grams[:, 1]
+    grams[:, :, 2] = grams[:, :, 1]
+    if trouble == "nan":
+        grams[0, 0, 0] = math.nan
+    flag = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    steps.inverse(grams, -1, torch.zeros((), dtype=torch.float64, device=DEVICE), limits(3), flag)
+    assert int(flag) == 1
+
+
+@pytest.mark.parametrize("rank", [1, 5, 32])
+@pytest.mark.parametrize("sizes", [(3, 6, 4), (1, 1, 1), (2, 150, 3), (14, 5, 33)])
+def test_contract_sums_over_a_mode(rank, sizes):
+    I, J, K = sizes
+    Y = torch.randn(I * J * K, rank, device=DEVICE)
+    A, B, C = (torch.randn(size, rank, device=DEVICE) for size in sizes)
+    whole = Y.reshape(I, J, K, rank).movedim(-1, 0)
+    last = steps.contract(Y, C, I * J, K * rank, rank, torch.float32)
+    assert close(last.reshape(I, J, rank).movedim(-1, 0), contract_last(whole, C), 1e-5)
+    first = steps.contract(Y, A, J * K, rank, J * K * rank, torch.float64)
+    assert first.dtype == torch.float64
+    assert close(first.reshape(J, K, rank).movedim(-1, 0), contract_first(whole, A), 1e-5)
+    middle = steps.contract(last, B, I, J * rank, rank, torch.float32)
+    assert close(middle.T, contract_last(contract_last(whole, C), B), 1e-5)
+
+
+STEPS = [(2, 2.0, 5, 7), (2, 50.0, 4, 20), (1, 0.0, 17, 4), (2, 0.0, 3, 1), (2, 1.0, 32, 3), (2, 2.0, 2, 1)]
+
+
+@pytest.mark.parametrize("tile", [steps.LARGEST_TILE, 0])
+@pytest.mark.parametrize("solver", ["blend", "memory"])
+@pytest.mark.parametrize(("views", "beta", "rank", "batch"), STEPS)
+def test_steps_are_those_of_als(views, beta, rank, batch, solver, tile, monkeypatch):
+    monkeypatch.setattr(steps, "LARGEST_TILE", tile)
+    objective = als.Objective(alpha=1e-3, beta=beta, rounds=2)
+    settings = als.Settings(solver, 0.3, batch, 5, 1e-3, 3, 0)
+    plain = als.State(als.initial_factors((3, 6, 4), rank, 0, torch.float32, DEVICE))
+    state = als.State([factor.clone() for factor in plain.factors])
+    fused = captured.Steps(objective, settings, views, state)
+    totals = torch.zeros(5, dtype=torch.float64, device=DEVICE)
+    for stage in range(2):
+        plain.energy = None
+        fused.load(state)
+        totals.zero_()
+        for _ in range(2):
+            T = torch.randn(views * batch, 3, 6, 4, device=DEVICE)
+            totals += als.step(T, plain, objective, views, solver, 0.3)
+            fused.step(T)
+            energies = torch.stack([view.double().square().sum() for view in T.chunk(views)])
+            fused.totals[:views] += energies
+        fused.unload(state)
+        assert int(fused.flag) == 0
+        assert close(fused.totals, totals, 1e-5), stage
+        assert all(close(found, factor, 1e-4) for found, factor in zip(state.factors, plain.factors, strict=True))
+        assert close(state.energy, plain.energy, 1e-4)
+    if solver == "memory":
+        assert close(state.memory.Y, plain.memory.Y, 1e-4)
+        assert close(state.memory.S, plain.memory.S, 1e-4)
+
+
+def test_kernels_are_for_a_gpu_and_can_be_refused(monkeypatch):
+    monkeypatch.delenv("POLYADIC_PLAIN", raising=False)
+    assert not kernels.available(torch.device("cpu"), torch.float32)
+    assert not kernels.available(torch.device("cuda"), torch.float64)
+    monkeypatch.setenv("POLYADIC_PLAIN", "1")
+    assert not kernels.available(torch.device("cuda"), torch.float32)
+
+
+# ------------------------------------------------------------------- whole fits, on a GPU only
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+AUGMENT = Compose([Jitter(0.05), Bandpass([(1, 20), (5, 24)], fs=50), Rotate3D([(0, 1, 2)])])
+
+
+def model(**other):
+    settings = {"rank": 6, "tensorize": STFT(16, 4), "augment": AUGMENT, "batch_size": 32, "max_sweeps": 4, "tol": 0.0}
+    return ATD(**settings | {"random_state": 3} | other)
+
+
+def both(monkeypatch, X, **other):
+    monkeypatch.delenv("POLYADIC_PLAIN", raising=False)
+    fast = model(**other).fit(X)
+    monkeypatch.setenv("POLYADIC_PLAIN", "1")
+    return fast, model(**other).fit(X)
+
+
+@on_gpu
+@pytest.mark.parametrize("stretch", [2**31, 2**20, 1])
+@pytest.mark.parametrize("place", ["host", "device", "streamed", "int16"])
+@pytest.mark.parametrize("solver", ["blend", "memory"])
+def test_a_captured_fit_is_the_plain_one(stretch, place, solver, monkeypatch):
+    from polyadic import stretches
+
+    monkeypatch.setattr(stretches, "_STRETCH_BYTES", stretch)
+    X = torch.randn(203, 3, 64).cumsum(dim=2)
+    if place == "streamed":
+        monkeypatch.setattr(stretches, "_RESIDENT_SHARE", 0.0)
+    if place == "int16":
+        X = (X * 1000).to(torch.int16)
+    fast, plain = both(monkeypatch, X.to(DEVICE) if place == "device" else X.numpy(), solver=solver)
+    for found, expected in zip(fast.factors_, plain.factors_, strict=True):
+        assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
+    for name, values in fast.history_.items():
+        if name != "seconds":
+            assert values == pytest.approx(plain.history_[name], rel=1e-4, abs=1e-6), name
+
+
+@on_gpu
+def test_a_singular_sweep_is_left_to_the_plain_code(monkeypatch):
+    X = torch.randn(40, 1, 16)
+    with pytest.warns(RuntimeWarning, match="singular"):
+        fast = model(rank=30, alpha=0.0, beta=0.0, augment=None, tensorize=STFT(16, 4)).fit(X)
+    assert all(bool(torch.isfinite(torch.as_tensor(factor)).all()) for factor in fast.factors_)
+
+
+@on_gpu
+def test_one_step_is_within_a_thousandth_of_float64_on_the_cpu():
+    X = torch.randn(128, 3, 64, dtype=torch.float64).cumsum(dim=2)
+    exact = model(device="cpu", max_sweeps=1, batch_size=128, beta=2.0).fit(X)
+    fast = model(device="cuda", max_sweeps=1, batch_size=128, beta=2.0).fit(X.float().cuda())
+    for found, expected in zip(fast.factors_, exact.factors_, strict=True):
+        assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
+    assert close(fast.transform(X.float().cuda()).cpu(), exact.transform(X), 1e-3)
+
+
+@on_gpu
+def test_windows_that_are_not_finite_are_named(monkeypatch):
+    X = torch.randn(40, 3, 64)
+    X[17, 1, 3] = math.nan
+    for data in (X.numpy(), X.cuda()):
+        with pytest.raises(ValueError, match="sample 17 contains NaN"):
+            model().fit(data)
+
+
