@@ -42,17 +42,26 @@ def test_jitter_draws_the_same_noise(shape, monkeypatch):
     assert not torch.equal(found, X)
 
 
+@pytest.mark.parametrize("shape", [(3, 2, 150), (40, 1, 7), (1, 3, 1)])
+def test_biquads_are_the_recursive_filter(shape, monkeypatch):
+    X = torch.randn(shape).cumsum(dim=2)
+    bandpass = Bandpass([(1, 20), (5, 24)], fs=50)
+    kind = torch.randint(3, shape[:2])
+    found = bandpass._fused(X.to(DEVICE), kind.to(DEVICE))
+    assert close(found.cpu(), bandpass._recursive(X, kind), 1e-5)
+
+
 @pytest.mark.parametrize("window", ["rectangular", "hann"])
 @pytest.mark.parametrize("parts", list(signals.PART_CODES))
-@pytest.mark.parametrize(("n_fft", "hop", "length"), [(16, 5, 150), (12, 7, 50), (64, 2, 128), (2, 3, 9), (8, 8, 8)])
-def test_parts_fill_the_same_tensor(window, parts, n_fft, hop, length, monkeypatch):
+@pytest.mark.parametrize(("n_fft", "hop", "length"), [(16, 5, 150), (12, 7, 50), (64, 2, 128), (2, 3, 9), (8, 8, 8), (256, 100, 700)])
+def test_spectrum_fills_the_same_tensor(window, parts, n_fft, hop, length, monkeypatch):
     X = torch.randn(3, 2, length, device=DEVICE)
     stft = STFT(n_fft=n_fft, hop=hop, window=window, parts=parts, floor=(0.1, 0.3))
     monkeypatch.setenv("POLYADIC_PLAIN", "1")
     expected = stft(X)
     found = torch.full_like(expected, math.nan)
     squares = stft._fused(X, found, torch.tensor([0.1, 0.3], device=DEVICE))
-    assert close(found, expected)
+    assert close(found, expected, 1e-5)
     assert close(squares, expected.double().flatten(1).square().sum(dim=1))
 
 
@@ -112,6 +121,21 @@ def test_contract_sums_over_a_mode(rank, sizes):
     assert close(first.reshape(J, K, rank).movedim(-1, 0), contract_first(whole, A), 1e-5)
     middle = steps.contract(last, B, I, J * rank, rank, torch.float32)
     assert close(middle.T, contract_last(contract_last(whole, C), B), 1e-5)
+
+
+@pytest.mark.parametrize("rank", [1, 5, 32])
+@pytest.mark.parametrize(("rows", "width"), [(3, 5), (70, 333), (130, 1026), (1, 4)])
+def test_products_over_a_batch(rows, width, rank):
+    T, K = torch.randn(rows, width, device=DEVICE), torch.randn(width, rank, device=DEVICE)
+    X, Y = torch.randn(rows, rank, device=DEVICE), torch.randn(width, rank, device=DEVICE)
+    M = steps.project(T, K)
+    assert M.dtype == torch.float64
+    assert close(M, T.double() @ K.double())
+    for weight in (0.0, 0.25):
+        found = torch.full_like(Y, math.nan) if weight == 0 else Y.clone()
+        kept = None if weight == 0 else torch.tensor(weight, dtype=torch.float64, device=DEVICE)
+        steps.collect(T, X, found, kept)
+        assert close(found, weight * Y.double() + T.double().T @ X.double())
 
 
 STEPS = [(2, 2.0, 5, 7), (2, 50.0, 4, 20), (1, 0.0, 17, 4), (2, 0.0, 3, 1), (2, 1.0, 32, 3), (2, 2.0, 2, 1)]

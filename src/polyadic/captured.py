@@ -7,6 +7,7 @@ and leaves a sweep in which a matrix turned out singular to the plain one, which
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -97,30 +98,30 @@ class Steps:
 
     def step(self, T: Tensor) -> None:
         """`als.step` on one batch (views · b, I, J, K), all of it in place; the energy of T is not in the totals."""
-        from polyadic.kernels.steps import inverse, tally
+        from polyadic.kernels.steps import collect, inverse, project, tally
 
-        batch, rank = len(T) // self.views, self.rank
-        flat = T.flatten(1)
+        batch, flat = len(T) // self.views, T.flatten(1)
         V, product = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
-        X = self._coefficients(flat @ khatri_rao(self.narrow), V, batch)
-        exact = X.double().reshape(self.views, batch, rank)
-        tally(exact.mT @ exact, product, self.S, self.totals, self.energy, self.ridge)
-        torch.addmm(self.Y, flat.T, X, beta=self.forgotten, out=self.Y)
+        X, exact = self._coefficients(project(flat, khatri_rao(self.narrow)), V, batch)
+        rows = exact.reshape(self.views, batch, self.rank)
+        tally(rows.mT @ rows, product, self.S, self.totals, self.energy, self.ridge)
+        collect(flat, X, self.Y, self.ridge[1] if self.forgotten else None)
         self._update()
 
-    def _coefficients(self, M: Tensor, V: Tensor, batch: int) -> Tensor:
+    def _coefficients(self, M: Tensor, V: Tensor, batch: int) -> tuple[Tensor, Tensor]:
         from polyadic.kernels.steps import LARGEST_TILE, coefficients
 
         align = self.objective.beta > 0 and self.views == 2
         if kernels.power_of_two(batch, 16) * kernels.power_of_two(self.rank, 16) <= LARGEST_TILE:
             weights = self.weights(batch)
             return coefficients(M, V, weights, self.totals, self.views, align, self.objective.rounds)
-        X = als.fixed_point(M, V, self.objective, self.views)
-        self.totals[: self.views] -= 2 * (X.double() * M).reshape(self.views, -1).sum(dim=1)
+        X = als.fixed_point(M.float(), V, self.objective, self.views)
+        exact = X.double()
+        self.totals[: self.views] -= 2 * (exact * M).reshape(self.views, -1).sum(dim=1)
         if align:
-            first, second = X.double().chunk(2)
+            first, second = exact.chunk(2)
             self.totals[3] += self.objective.beta * alignment.loss(first, second, self.objective.gamma_for(batch))
-        return X
+        return X, exact
 
     def _update(self) -> None:
         """`als.update_bases`: A and B from Y with C contracted, C from Y with the new A and B contracted."""
@@ -159,7 +160,7 @@ class Sweeps:
         assert self.settings.batch_size is not None
         self._stretches = Stretches(self.source, self.settings.batch_size, self.shape)
         self._steps: Steps | None = None
-        self._graphs: dict[tuple[int, tuple[int, ...]], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
 
     def __call__(self, state: als.State, sweep: int) -> Tensor | None:
         """One sweep; changes `state` and returns its `als.TERMS`, or None with `state` untouched if that did not work.
@@ -180,10 +181,10 @@ class Sweeps:
         for number, stretch in enumerate(self._stretches(parts, sweep)):
             # The rule is watched in sweeps 0, 1, 2, 4, 8, …: each time the host has to wait for the answer.
             if number == 0 and sweep & (sweep - 1) == 0:
-                self._watch(next(stretch.batches(views)), state)
-            key = (stretch.slot, stretch.sizes)
+                self._watch(stretch.batches()[0], state)
+            key = (stretch.slot, stretch.count, stretch.size)
             if key not in self._graphs:
-                self._graphs[key] = self._captured(list(stretch.batches(views)))
+                self._graphs[key] = self._captured(stretch.batches())
             self._graphs[key].replay()
         if int(steps.flag):
             return None
@@ -198,14 +199,13 @@ class Sweeps:
             G = als.gram(exact)
             als.solve_coefficients(project(T, state.factors), G, self.objective, self.source.n_views, watch=True)
 
-    def _captured(self, batches: list[Tensor]) -> torch.cuda.CUDAGraph:
+    def _captured(self, batches: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
         """The steps of these batches as a graph; they are tried first, which compiles what they need, and undone."""
         steps = self._steps
         assert steps is not None
         kept = [*steps.bases, *steps.narrow, steps.grams, steps.Y, steps.S, steps.totals, steps.energy, steps.flag]
         before = [number.clone() for number in kept]
-        for T in {len(T): T for T in batches}.values():
-            steps.step(T)
+        steps.step(batches[0])
         torch.cuda.synchronize(self.source.device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):

@@ -25,15 +25,19 @@ _LOAD_BYTES = 2**28
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some batches, whose views lie one after the other in memory that is used again: (Σ views · b, I, J, …)."""
+    """`count` batches of `size` windows, their views one after the other in memory that is used again.
 
-    sizes: tuple[int, ...]
+    T : (count · views · size, I, J, …)
+    """
+
+    count: int
+    size: int
     slot: int
     T: Tensor
 
-    def batches(self, views: int) -> Iterator[Tensor]:
+    def batches(self) -> Sequence[Tensor]:
         """The stacked views of each batch: (views · b, I, J, …)."""
-        yield from torch.split(self.T, [views * size for size in self.sizes])
+        return self.T.chunk(self.count)
 
 
 @dataclass
@@ -59,20 +63,18 @@ class Stretches:
         free = torch.cuda.mem_get_info(source.device)[0]
         budget = min(_STRETCH_BYTES, free // 16)
         self._count = max(1, budget // (window * self.batch_size))
-        batches = -(-source.n_windows // self.batch_size)
-        if self._count >= batches:
-            self._count = batches
+        batches = max(source.n_windows // self.batch_size, 1)
+        self._count = min(self._count, batches)
         rows = source.n_views * min(self._count * self.batch_size, source.n_windows)
         slots = 1 if self._count == batches else 2
         self._slots = [torch.empty(rows, *self.shape, device=source.device) for _ in range(slots)]
         self.energy = torch.zeros(source.n_views, dtype=torch.float64, device=source.device)
         self._stream = torch.cuda.Stream(source.device)
         self._resident = _resident(source.samples, source.device)
-        self._layouts: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
 
     def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[Stretch]:
         """The stretches of one sweep; `energy` then holds the squared norm of each view of all its tensors."""
-        groups = [parts[first : first + self._count] for first in range(0, len(parts), self._count)]
+        groups = _grouped(parts, self._count)
         main = torch.cuda.current_stream(self.source.device)
         done: list[torch.cuda.Event | None] = [None] * len(self._slots)
         self._stream.wait_stream(main)
@@ -84,10 +86,10 @@ class Stretches:
                 before = done[slot]
                 if before is not None:
                     self._stream.wait_event(before)
-                sizes = tuple(len(part) for part in groups[number])
-                T = self._fill(self._slots[slot], sizes, ids, raw, sweep)
+                count, size = len(groups[number]), len(groups[number][0])
+                T = self._fill(self._slots[slot], count, size, ids, raw, sweep)
             main.wait_stream(self._stream)
-            yield Stretch(sizes, slot, T)
+            yield Stretch(count, size, slot, T)
             done[slot] = torch.cuda.Event()
             done[slot].record(main)  # type: ignore[union-attr]
             if self.source.on_batch is not None:
@@ -106,32 +108,30 @@ class Stretches:
             self.source.waited += waited
             yield ids, raw
 
-    def _fill(self, slot: Tensor, sizes: tuple[int, ...], ids: Tensor, raw: Raw, sweep: int) -> Tensor:
+    def _fill(self, slot: Tensor, count: int, size: int, ids: Tensor, raw: Raw, sweep: int) -> Tensor:
         """Windows and their augmentations as tensors in the slot, batch after batch; adds up their squared norms."""
-        source = self.source
+        source, views = self.source, self.source.n_views
         if self._resident is not None:
             X = _values(raw, source.dtype)
         else:
             pinned = Raw(*(None if part is None else part.pin_memory() for part in raw))  # type: ignore[arg-type]
             X = source.samples.checked(pinned, ids, source.device, source.dtype)
         if source.augment is not None:
-            X = torch.cat([X, source.augmented(X, ids, sweep)])
-        rows, views = self._layout(sizes)
-        T = slot[: len(rows)]
-        squares = tensors_into(source.tensorize, X[rows], T)
-        self.energy += views @ squares
+            both = X.new_empty(count, views, size, *X.shape[1:])
+            both[:, 0] = X.reshape(count, size, *X.shape[1:])
+            both[:, 1] = source.augmented(X, ids, sweep).reshape(count, size, *X.shape[1:])
+            X = both.flatten(0, 2)
+        T = slot[: len(X)]
+        squares = tensors_into(source.tensorize, X, T)
+        self.energy += squares.reshape(count, views, size).sum(dim=(0, 2))
         return T
 
-    def _layout(self, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Where each row of a stretch comes from among all windows and then all augmentations, and its view (one-hot)."""
-        if sizes not in self._layouts:
-            count = sum(sizes)
-            starts = torch.split(torch.arange(count), list(sizes))
-            offsets = range(0, count * self.source.n_views, count)
-            rows = torch.cat([part + offset for part in starts for offset in offsets]).to(self.source.device)
-            views = torch.stack([(rows // count == view).double() for view in range(self.source.n_views)])
-            self._layouts[sizes] = (rows, views)
-        return self._layouts[sizes]
+
+def _grouped(parts: Sequence[Tensor], count: int) -> list[Sequence[Tensor]]:
+    """Up to `count` parts of equal size together; a last part that is shorter stands alone."""
+    whole = len(parts) - (len(parts) > 1 and len(parts[-1]) != len(parts[0]))
+    groups = [parts[first : min(first + count, whole)] for first in range(0, whole, count)]
+    return groups if whole == len(parts) else [*groups, parts[whole:]]
 
 
 def _values(raw: Raw, dtype: torch.dtype) -> Tensor:

@@ -1,4 +1,4 @@
-"""The small parts of an ALS step, each in one launch: an inverse, a weighted sum over a mode, the coefficients."""
+"""The parts of an ALS step, each in a launch or two: the two products over the batch, and all that is small."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polyadic.kernels import power_of_two
 
-__all__ = ["LARGEST_TILE", "coefficients", "contract", "inverse", "tally"]
+__all__ = ["LARGEST_TILE", "coefficients", "collect", "contract", "inverse", "project", "tally"]
 
 LARGEST_TILE = 2**15
 """Rows times components, both rounded up to powers of two, that `coefficients` can hold."""
@@ -34,18 +34,15 @@ def _inverse(S, grams, out, product, ridge, flag, tolerance, largest, RANK: tl.c
     before = tl.sum(tl.where(i == j, H, 0.0), axis=1)
     lowest = tl.max(before, axis=0)
     index = tl.arange(0, SIZE)
+    # The sweep operator keeps the matrix symmetric, so a row is a column, and ends with minus the inverse.
     for k in range(RANK):
         row = tl.sum(tl.where(i == k, H, 0.0), axis=0)
-        column = tl.sum(tl.where(j == k, H, 0.0), axis=1)
         pivot = tl.sum(tl.where(index == k, row, 0.0), axis=0)
         lowest = tl.minimum(lowest, pivot)
-        scale = 1.0 / pivot
-        across = row[None, :] * scale
-        H = tl.where(
-            i == k,
-            tl.where(j == k, scale, across),
-            tl.where(j == k, -column[:, None] * scale, H - column[:, None] * across),
-        )
+        scaled = row / pivot
+        H = tl.where(i == k, scaled[None, :], tl.where(j == k, scaled[:, None], H - row[:, None] * scaled[None, :]))
+        H = tl.where((i == k) & (j == k), -1.0 / pivot, H)
+    H = -H
     tl.store(out + i * RANK + j, H, mask=inside)
     after = tl.sum(tl.where(i == j, H, 0.0), axis=1)
     worst = tl.max(before * after, axis=0)
@@ -78,7 +75,7 @@ def inverse(
     size = power_of_two(rank, 4)
     _inverse[(1,)](
         out if S is None else S, grams, out, product, ridge, flag, limits, limits[1:], RANK=rank, SIZE=size,
-        MODES=modes, SKIP=skip, WEIGHTED=S is not None, num_warps=min(max(size * size // 512, 1), 16),
+        MODES=modes, SKIP=skip, WEIGHTED=S is not None, num_warps=min(max(size * size // 1024, 1), 16),
     )  # fmt: skip
     return out, product
 
@@ -124,17 +121,6 @@ def contract(Y: Tensor, factor: Tensor, count: int, outer: int, inner: int, dtyp
 
 
 @triton.jit
-def _least_squares(M, V, row, inside, RANK: tl.constexpr, ROWS: tl.constexpr, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
-    column = tl.arange(0, SIZE)
-    total = tl.zeros([ROWS, SIZE], dtype=tl.float64)
-    for k in range(RANK):
-        m = tl.load(M + row * RANK + k, mask=inside, other=0.0).to(tl.float64)
-        v = tl.load(V + k * RANK + column, mask=column < RANK, other=0.0)
-        total += m[:, None] * v[None, :]
-    return total.to(tl.float32)
-
-
-@triton.jit
 def _direction(X):  # type: ignore[no-untyped-def]
     """`alignment.normalise`, and the norms."""
     tiny = 1.1754943508222875e-38
@@ -159,16 +145,16 @@ def _aligned(ls, V, v2, beta, ROUNDS: tl.constexpr):  # type: ignore[no-untyped-
 
 
 @triton.jit
-def _coefficients(M, V, X, totals, weights, batch, RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, VIEWS: tl.constexpr, ALIGN: tl.constexpr, ROUNDS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _coefficients(M, ls, V, X, exact, totals, weights, batch, RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, VIEWS: tl.constexpr, ALIGN: tl.constexpr, ROUNDS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
     row = tl.arange(0, ROWS)
     column = tl.arange(0, SIZE)
     inside = row < batch
     place = row[:, None] * RANK + column[None, :]
     mask = inside[:, None] & (column[None, :] < RANK)
     step = batch * RANK
-    x = _least_squares(M, V, row, inside, RANK, ROWS, SIZE)
+    x = tl.load(ls + place, mask=mask, other=0.0).to(tl.float32)
     if VIEWS == 2:
-        y = _least_squares(M + step, V, row, inside, RANK, ROWS, SIZE)
+        y = tl.load(ls + step + place, mask=mask, other=0.0).to(tl.float32)
     if ALIGN:
         beta = tl.load(weights)
         random = tl.load(weights + 1).to(tl.float32)
@@ -186,22 +172,26 @@ def _coefficients(M, V, X, totals, weights, batch, RANK: tl.constexpr, SIZE: tl.
         loss = beta * (tl.load(weights + 1) * sums + tl.load(weights + 2) * pairs)
         tl.store(totals + 3, tl.load(totals + 3) + loss)
     tl.store(X + place, x, mask=mask)
+    tl.store(exact + place, x.to(tl.float64), mask=mask)
     m = tl.load(M + place, mask=mask, other=0.0)
     product = tl.sum(tl.sum(x.to(tl.float64) * m.to(tl.float64), axis=1), axis=0)
     tl.store(totals, tl.load(totals) - 2 * product)
     if VIEWS == 2:
         tl.store(X + step + place, y, mask=mask)
+        tl.store(exact + step + place, y.to(tl.float64), mask=mask)
         m = tl.load(M + step + place, mask=mask, other=0.0)
         product = tl.sum(tl.sum(y.to(tl.float64) * m.to(tl.float64), axis=1), axis=0)
         tl.store(totals + 1, tl.load(totals + 1) - 2 * product)
 
 
-def coefficients(M: Tensor, V: Tensor, weights: Tensor, totals: Tensor, views: int, align: bool, rounds: int) -> Tensor:
+def coefficients(
+    M: Tensor, V: Tensor, weights: Tensor, totals: Tensor, views: int, align: bool, rounds: int
+) -> tuple[Tensor, Tensor]:
     """`als.solve_coefficients` in one launch; adds −2⟨X, M⟩ of each view and the self-supervised loss to `totals`.
 
     Parameters
     ----------
-    M : (views · b, R) float32
+    M : (views · b, R) float64
     V : (R, R) float64
     weights : (3,) float64: β, the weight of random pairs, and that of the positive pair less the former
     totals : (5,) float64, in the order of `als.TERMS`
@@ -209,16 +199,17 @@ def coefficients(M: Tensor, V: Tensor, weights: Tensor, totals: Tensor, views: i
 
     Returns
     -------
-    (views · b, R) float32
+    (views · b, R) float32, and the same in float64
     """
     batch, rank = len(M) // views, M.shape[1]
-    X = torch.empty_like(M)
+    exact = torch.empty_like(M)
+    X = torch.empty_like(M, dtype=torch.float32)
     rows, size = power_of_two(batch, 16), power_of_two(rank, 16)
     _coefficients[(1,)](
-        M, V, X, totals, weights, batch, RANK=rank, SIZE=size, ROWS=rows, VIEWS=views, ALIGN=align, ROUNDS=rounds,
-        num_warps=min(max(rows * size // 1024, 4), 16),
+        M, M @ V, V, X, exact, totals, weights, batch, RANK=rank, SIZE=size, ROWS=rows, VIEWS=views, ALIGN=align,
+        ROUNDS=rounds, num_warps=min(max(rows * size // 512, 4), 16),
     )  # fmt: skip
-    return X
+    return X, exact
 
 
 @triton.jit
@@ -259,4 +250,88 @@ def tally(each: Tensor, product: Tensor, memory: Tensor, totals: Tensor, energy:
     _tally[(1,)](
         each, product, memory, totals, energy, weights, RANK=rank, SIZE=size, VIEWS=views,
         num_warps=min(max(size * size // 512, 1), 16),
+    )  # fmt: skip
+
+
+@triton.jit
+def _project(T, K, out, rows, width, per, row_blocks, RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    split = tl.program_id(0) // row_blocks
+    row = (tl.program_id(0) % row_blocks) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, SIZE)
+    total = tl.zeros([ROWS, SIZE], dtype=tl.float32)
+    first = split * per
+    start = T + (row.to(tl.int64) * (width // ALIGNED) * ALIGNED)[:, None]
+    for begin in range(first, tl.minimum(first + per, width), BLOCK):
+        e = begin + tl.arange(0, BLOCK)
+        t = tl.load(start + e[None, :], mask=(row < rows)[:, None] & (e < width)[None, :], other=0.0)
+        k = tl.load(K + e[:, None] * RANK + column[None, :], mask=(e < width)[:, None] & (column < RANK)[None, :], other=0.0)  # fmt: skip
+        total = tl.dot(t, k, total, input_precision=PRECISION)
+    place = (split * rows + row)[:, None] * RANK + column[None, :]
+    tl.store(out + place, total, mask=(row < rows)[:, None] & (column < RANK)[None, :])
+
+
+def project(T: Tensor, K: Tensor) -> Tensor:
+    """T·K in float64, for a few hundred long rows: `algebra.project` with the Khatri-Rao product at hand.
+
+    Parameters
+    ----------
+    T : (N, width) float32
+    K : (width, R) float32
+
+    Returns
+    -------
+    (N, R) float64
+    """
+    (rows, width), rank = T.shape, K.shape[1]
+    config = {"ROWS": 64, "BLOCK": 64, "num_warps": 4, "num_stages": 3}
+    row_blocks = triton.cdiv(rows, config["ROWS"])
+    splits = max(1, min(triton.cdiv(width, 4 * config["BLOCK"]), triton.cdiv(512, row_blocks)))
+    per = triton.cdiv(triton.cdiv(width, splits), config["BLOCK"]) * config["BLOCK"]
+    splits = triton.cdiv(width, per)
+    out = torch.empty(splits, rows, rank, dtype=torch.float32, device=T.device)
+    _project[(splits * row_blocks,)](
+        T, K, out, rows, width, per, row_blocks, RANK=rank, SIZE=power_of_two(rank, 16), ALIGNED=_alignment(width),
+        PRECISION="tf32x3", **config,
+    )  # fmt: skip
+    return out.sum(dim=0, dtype=torch.float64)
+
+
+def _alignment(width: int) -> int:
+    """By how many numbers the beginnings of rows are aligned."""
+    return next(step for step in (4, 2, 1) if width % step == 0)
+
+
+@triton.jit
+def _collect(T, X, Y, rows, width, kept, KEEP: tl.constexpr, RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    column = tl.arange(0, SIZE)
+    total = tl.zeros([BLOCK, SIZE], dtype=tl.float32)
+    for first in range(0, rows, ROWS):
+        row = first + tl.arange(0, ROWS)
+        start = T + (row.to(tl.int64) * (width // ALIGNED) * ALIGNED)[:, None]
+        t = tl.load(start + e[None, :], mask=(row < rows)[:, None] & (e < width)[None, :], other=0.0)
+        x = tl.load(X + row[:, None] * RANK + column[None, :], mask=(row < rows)[:, None] & (column < RANK)[None, :], other=0.0)  # fmt: skip
+        total = tl.dot(tl.trans(t), x, total, input_precision=PRECISION)
+    place = e[:, None] * RANK + column[None, :]
+    wanted = (e < width)[:, None] & (column < RANK)[None, :]
+    if KEEP:
+        total += tl.load(kept).to(tl.float32) * tl.load(Y + place, mask=wanted, other=0.0)
+    tl.store(Y + place, total, mask=wanted)
+
+
+def collect(T: Tensor, X: Tensor, Y: Tensor, kept: Tensor | None) -> None:
+    """Y ← weight · Y + TᵀX: `algebra.collect`, onto what is remembered.
+
+    Parameters
+    ----------
+    T : (N, width) float32
+    X : (N, R) float32
+    Y : (width, R) float32
+    kept : () float64, the weight of what was in Y, or None for none
+    """
+    (rows, width), rank = T.shape, X.shape[1]
+    config = {"ROWS": 32, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
+    _collect[(triton.cdiv(width, config["BLOCK"]),)](
+        T, X, Y, rows, width, X if kept is None else kept, KEEP=kept is not None, RANK=rank, SIZE=power_of_two(rank, 16), ALIGNED=_alignment(width),
+        PRECISION="tf32x3", **config,
     )  # fmt: skip
