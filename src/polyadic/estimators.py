@@ -65,7 +65,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
 
     # ---------------------------------------------------------------- fitting
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, after_sweep: Callable[[Self], None] | None = None) -> Self:
         """Learn the bases from unlabelled samples.
 
         Parameters
@@ -73,6 +73,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; numpy, torch, a memory map, `Windows` or a
             `WindowStore`. What lies on a disk is read batch by batch, in memory that does not grow with it
         y : ignored
+        after_sweep : called after every sweep with the estimator, whose `factors_` and `history_` are those so far
 
         Returns
         -------
@@ -81,16 +82,33 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         with all_or_nothing(self):
             source, objective, settings = self._begin(X)
             state = als.State(self._initial_factors(source))
-            count = source.n_windows
+            self._n_seen = count = source.n_windows
             bar = sweep_bar(type(self).__name__, self.max_sweeps, count) if self.verbose else nullcontext(None)
             with bar as on_sweep:
                 source.on_batch = None if on_sweep is None else on_sweep.windows
-                self.history_ = als.fit(source, state, objective, settings, on_sweep)
+                watched = self._watched(state, on_sweep, after_sweep)
+                self.history_ = als.fit(source, state, objective, settings, watched)
             self.n_sweeps_ = len(self.history_["loss"])
             self.waited_ = source.waited
-            self._n_seen = len(source.samples)
             self._keep(state)
         return self
+
+    def _watched(
+        self, state: als.State, bar: Callable[[als.History], None] | None, after_sweep: Callable[[Self], None] | None
+    ) -> Callable[[als.History], None] | None:
+        """What `als.fit` calls after every sweep: the progress bar, and who wants to see the model."""
+        if after_sweep is None:
+            return bar
+
+        def both(history: als.History) -> None:
+            if bar is not None:
+                bar(history)
+            self.history_ = history
+            self.n_sweeps_ = len(history["loss"])
+            self._keep(state)
+            after_sweep(self)
+
+        return both
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """One step of Algorithm 2 on exactly this batch; the first call starts a new model.

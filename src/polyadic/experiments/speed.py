@@ -73,9 +73,7 @@ def _measured(device: torch.device, out: Path, dataset: str | None, quick: bool,
         "rows": [],
     }
     names = ("har",) if quick else (dataset,) if dataset is not None else tuple(paper.DATASETS)
-    parts: dict[str, Callable[[], Any]] = {
-        name: lambda name=name: stages.measure(name, device, quick) for name in names
-    }
+    parts: dict[str, Callable[[], Any]] = {name: partial(stages.measure, name, device, quick) for name in names}
     if dataset is None:
         parts["growth"] = partial(growth.seconds, device, quick)
     if dataset is None and device.type == "cpu":
