@@ -59,8 +59,8 @@ def bench(
 
     Interrupted, a table or figure goes on where it stopped when the same command is given again.
 
-    [bold]speed[/bold] needs no data: it takes random windows of the paper's shapes on the CPU and, where there is one, on
-    the GPU. [bold]race[/bold] shows how soon several solvers reach their accuracy on the training people of a store.
+    [bold]speed[/bold] needs no data: it takes random windows of the paper's shapes, on the CPU and, where there is
+    one, on the GPU. [bold]race[/bold] shows how soon several solvers reach their accuracy on a store's training people.
     """
     if name == "speed":
         from polyadic.experiments import speed

@@ -124,10 +124,10 @@ def ceiling_works(device: torch.device, quick: bool) -> tuple[dict[str, Callable
     source, target = (torch.ones(count, device=device) for _ in range(2))
 
     def in_tf32() -> None:
-        before = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = True
+        settings = torch.backends.cuda.matmul
+        before, settings.fp32_precision = settings.fp32_precision, "tf32"
         torch.mm(A, B, out=C)
-        torch.backends.cuda.matmul.allow_tf32 = before
+        settings.fp32_precision = before
 
     works: dict[str, Callable[[], object]] = {
         "matmul": lambda: torch.mm(A, B, out=C),

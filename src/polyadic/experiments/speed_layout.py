@@ -87,10 +87,13 @@ def _stages(row: Result) -> str:
     ceilings = f"matrix product {_number(rates['matmul_gflops'])} GFLOP/s"
     if "matmul_tf32_gflops" in rates:
         ceilings += f" ({_number(rates['matmul_tf32_gflops'])} in TF32)"
+    narrow = [_number(rates[f"bare_{one}_gflops"]) for one in ("project", "collect")]
+    ceilings += f", of the narrow matrices in use {' and '.join(narrow)}"
     lines = [
         [
             stage["stage"],
             _ms(stage["seconds"]["median"]),
+            _number(stage["sweep_seconds"]),
             _number(stage["gflops"]),
             _number(stage["gbs"]),
             _ms(stage["bound_seconds"]),
@@ -100,7 +103,17 @@ def _stages(row: Result) -> str:
         ]
         for stage in row["stages"]
     ]
-    heads = ["stage", "ms a batch", "GFLOP/s", "GB/s", "bound, ms", "× bound", "bare calls, ms", "× bare calls"]
+    heads = [
+        "stage",
+        "ms a batch",
+        "s a sweep",
+        "GFLOP/s",
+        "GB/s",
+        "bound, ms",
+        "× bound",
+        "bare calls, ms",
+        "× bare calls",
+    ]
     title = (
         f"**{paper.DATASETS[row['dataset']]}**: {row['batch']} windows of {window} ({row['stored']}) and their views, "
         f"as tensors of {dims}, rank {row['rank']}. Ceilings: {ceilings}, copy {_number(rates['copy_gbs'])} GB/s.\n"

@@ -35,7 +35,8 @@ STAGES = ("read", "augment", "STFT", "project", "align", "collect", "solve")
 
 _FLOAT = 4
 _REPEATS, _SWEEPS = 7, 4
-_SECONDS = 20.0
+_SECONDS = {"cpu": 20.0, "cuda": 100.0}
+_WARM_UP = {"cpu": 1, "cuda": 3}
 _FEATURE_WINDOWS = 1_000_000
 
 Row = dict[str, Any]
@@ -200,8 +201,13 @@ def measure(name: str, device: torch.device, quick: bool) -> Row:
     rates = {one: totals[one] / min(times[one]) for one in totals}
     ceilings = {f"{one}_{'gbs' if one == 'copy' else 'gflops'}": rate / 1e9 for one, rate in rates.items()}
     amounts = case.amounts()
+    # The products of a step are of a tall matrix and a narrow one, which no library multiplies as fast as squares.
+    for one in ("project", "collect"):
+        ceilings[f"bare_{one}_gflops"] = amounts[one][0] / min(times[f"bare {one}"]) / 1e9
     bounds = {one: max(flops / rates["matmul"], moved / rates["copy"]) for one, (flops, moved) in amounts.items()}
     stages = [_stage(one, times, amounts[one], bounds[one]) for one in STAGES]
+    batches = math.ceil(paper.SIZES[name][0] / int(case.batch or 1))
+    stages = [row | {"sweep_seconds": batches * row["seconds"]["median"]} for row in stages]
     total = sum(row["seconds"]["median"] for row in stages)
     channels, length = case.settings.shape
     row: Row = {
@@ -232,7 +238,7 @@ def _times(case: Case, quick: bool) -> tuple[dict[str, list[float]], dict[str, f
     """Seconds of stages, bare calls and ceilings by name, and the flops or bytes of the ceilings."""
     works, totals = ceiling_works(case.device, quick)
     rounds = [case.stages, calls(case.bare_works(), case.device), calls(works, case.device)]
-    return in_turn(rounds, 2 if quick else _REPEATS), totals
+    return in_turn(rounds, 2 if quick else _REPEATS, _WARM_UP[case.device.type]), totals
 
 
 def _stage(name: str, times: dict[str, list[float]], amount: tuple[float, float], bound: float) -> Row:
@@ -269,7 +275,7 @@ def _sweep(case: Case, batch_seconds: float, quick: bool) -> Row:
     theirs = paper.SIZES[case.name][0]
     window = 2 * math.prod(settings.shape)
     room = _room(device) // (window * (2 if case.name == "har" else 1))
-    affordable = batch * max(3, int(_SECONDS / _SWEEPS / batch_seconds))
+    affordable = batch * max(3, int(_SECONDS[device.type] / _SWEEPS / batch_seconds))
     count = 3 * batch if quick else min(theirs, affordable, room)
     X = random_windows(settings, count, device)
     model = model_of(settings, device, max_sweeps=2 if quick else _SWEEPS, batch_size=batch)
