@@ -1,8 +1,8 @@
 """`polyadic bench race`: accuracy against the seconds of a fit, for several ways to solve the same problem.
 
-Only the publisher's training people take part: for every seed a third of them are set aside with their labels, half of
-those to train the probe and half to test it. A fit shows its bases after every sweep; what they are worth is found out
-afterwards, so that the clock sees the fit and nothing else.
+Only the publisher's training people take part: for every seed a third of them are set aside with their labels, and a
+probe is trained on half of those people and tested on the other half, both ways round. A fit shows its bases after
+every sweep; what they are worth is found out afterwards, so that the clock sees the fit and nothing else.
 """
 
 from __future__ import annotations
@@ -149,11 +149,14 @@ def _seed(
 
 
 def _accuracies(model: ATD, bases: list[list[torch.Tensor]], labelled: list[Windows]) -> list[float]:
-    """In percent, of a probe for each of the bases, trained on the first part and tested on the second."""
-    train, test = (part.label for part in labelled)
+    """In percent, for each of the bases: the mean of a probe from the first part to the second, and back."""
+    first, second = (part.label for part in labelled)
     tensors = [sources.tensors(model.tensorize_, torch.from_numpy(part.X)) for part in labelled]
     features = [[_features(T, factors, float(model.alpha)) for T in tensors] for factors in bases]
-    return [100 * probe_accuracy("standardised", Z, train, Z_test, test) for Z, Z_test in features]
+    return [
+        50 * (probe_accuracy("standardised", Z, first, W, second) + probe_accuracy("standardised", W, second, Z, first))
+        for Z, W in features
+    ]
 
 
 def _timed(model: ATD, X: torch.Tensor) -> tuple[ATD, list[float], list[list[torch.Tensor]]]:
