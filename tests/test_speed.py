@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from pathlib import Path
 
@@ -78,13 +77,13 @@ def test_measurements_are_taken_in_turn_and_the_first_rounds_do_not_count():
     assert found == {"a": [3.0, 5.0], "b": [4.0, 6.0]}
 
 
-def test_laps_are_the_time_between_marks():
+def test_laps_are_the_time_between_marks(monkeypatch):
+    moments = iter([1.0, 3.0, 3.5])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(moments))
     laps = measure.Laps(CPU)
-    time.sleep(0.02)
     laps.mark("slow")
     laps.mark("fast")
-    seconds = laps.seconds()
-    assert seconds["slow"] >= 0.02 > seconds["fast"]
+    assert laps.seconds() == {"slow": 2.0, "fast": 0.5}
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to look at the memory")
@@ -202,8 +201,8 @@ def test_the_clock_of_the_race_does_not_see_what_is_done_between_sweeps(monkeypa
     _, seconds, bases = race._timed(model, X)
     wall = time.perf_counter() - begun
     assert len(bases) == 3
-    assert wall > 3 * 3 * 0.05
-    assert math.isclose(seconds[-1], wall - 3 * 3 * 0.05, abs_tol=0.1)
+    # Three bases after each of three sweeps, the last of them after the last look at the clock.
+    assert seconds[-1] <= wall - 3 * 3 * 0.05
 
 
 def test_only_training_people_race_where_the_publisher_has_parted_them(tmp_path):
