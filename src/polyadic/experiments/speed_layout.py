@@ -157,7 +157,7 @@ def _yardsticks(result: Result) -> str:
     two = result.get("tensorly")
     if two is not None:
         text += (
-            f"\nA sweep of CP-ALS over all {two['windows']:,} tensors at once: `SALS(batch_size=None)` "
+            f"\nA sweep of CP-ALS over {two['windows']:,} tensors at once: `SALS(batch_size=None)` "
             f"{_range(two['polyadic_seconds'])} s, TensorLy's `parafac` {_range(two['tensorly_seconds'])} s: "
             f"**{_range(two['ratio'])} times** as long.\n"
         )
