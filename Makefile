@@ -11,7 +11,7 @@ help:
 	@echo "make test   run all tests; POLYADIC_DATA=folder adds those on real recordings"
 	@echo "make lint   ruff, mypy, import-linter"
 	@echo "make docs   build the documentation into docs/_build/html"
-	@echo "make bench  time one step against TensorLy"
+	@echo "make bench  time every stage against what the machine can do, and one step against TensorLy (minutes)"
 	@echo "make clean  remove .venv and everything built"
 
 $(READY): requirements.lock pyproject.toml
@@ -38,6 +38,7 @@ docs: $(READY)
 	@echo "docs/_build/html/index.html"
 
 bench: $(READY)
+	$(BIN)/polyadic bench speed --out docs/results/speed
 	$(BIN)/python benchmarks/step.py docs/results/step/cpu.json
 
 clean:

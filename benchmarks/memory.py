@@ -13,11 +13,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -25,36 +23,10 @@ import torch
 
 from polyadic import ATD
 from polyadic.data import WindowStore
+from polyadic.experiments.measure import Peak
 from polyadic.experiments.provenance import provenance
 from polyadic.files import write_atomically
 from polyadic.presets import preset
-
-
-def own_memory() -> int:
-    """Anonymous resident memory of this process in bytes."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * sum(int(found) for found in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", status, re.MULTILINE))
-
-
-class Peak(threading.Thread):
-    """Looks at the memory every few milliseconds."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.highest = self.first = own_memory()
-        self.done = threading.Event()
-
-    def run(self) -> None:
-        while not self.done.wait(0.005):
-            self.highest = max(self.highest, own_memory())
-
-    def __enter__(self) -> Peak:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.done.set()
-        self.join()
 
 
 def measure(store: Path, hop: int, flip: bool) -> dict:
@@ -66,14 +38,14 @@ def measure(store: Path, hop: int, flip: bool) -> dict:
         device="cpu",
     )
     begun = time.perf_counter()
-    with Peak() as peak:
+    with Peak(torch.device("cpu")) as peak:
         opened = WindowStore(store)
         model.fit(opened)
         model.transform(opened, out=store.parent / "features.npy")
     return {
         "windows": len(opened),
         "stored_bytes": sum(shard.data.stat().st_size for shard in opened.shards),
-        "own_bytes": peak.highest - peak.first,
+        "own_bytes": peak.own,
         "after_imports_bytes": peak.first,
         "seconds": time.perf_counter() - begun,
         "waited_seconds": model.waited_,

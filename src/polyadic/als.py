@@ -34,6 +34,7 @@ from polyadic.errors import PolyadicError
 
 __all__ = [
     "TERMS",
+    "History",
     "Objective",
     "Settings",
     "Source",

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -22,13 +22,30 @@ from polyadic.algebra import gram, project, reconstruct, squared_error
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.files import write_rows
 from polyadic.inputs import Samples, check_integer, check_number, choose_device
-from polyadic.progress import sweep_bar
+from polyadic.progress import SweepProgress, sweep_bar
 from polyadic.sources import Augment, Graph, Transform, WindowSource, check_modes, tensors
 from polyadic.spectral import STFT
 from polyadic.version import __version__
 from polyadic.windowed import WindowEstimator, all_or_nothing
 
 __all__ = ["ATD", "GRSALS", "SALS", "load"]
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """Called after every sweep with the history so far; `windows` wants to know of every batch, if it is there."""
+
+    bar: SweepProgress | None
+    show: Callable[[als.History], None]
+
+    @property
+    def windows(self) -> Callable[[int, int], None] | None:
+        return None if self.bar is None else self.bar.windows
+
+    def __call__(self, history: als.History) -> None:
+        if self.bar is not None:
+            self.bar(history)
+        self.show(history)
 
 
 class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator):  # type: ignore[misc]
@@ -65,7 +82,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
 
     # ---------------------------------------------------------------- fitting
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, after_sweep: Callable[[Self], None] | None = None) -> Self:
         """Learn the bases from unlabelled samples.
 
         Parameters
@@ -73,6 +90,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; numpy, torch, a memory map, `Windows` or a
             `WindowStore`. What lies on a disk is read batch by batch, in memory that does not grow with it
         y : ignored
+        after_sweep : called after every sweep with the estimator, whose `factors_` and `history_` are those so far
 
         Returns
         -------
@@ -81,17 +99,32 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         with all_or_nothing(self):
             source, objective, settings = self._begin(X)
             state = als.State(self._initial_factors(source))
-            count = source.n_windows
-            bar = sweep_bar(type(self).__name__, self.max_sweeps, count) if self.verbose else nullcontext(None)
+            self._n_seen = count = source.n_windows
+            bar = self._watched(state, count, after_sweep)
             with bar as on_sweep:
                 source.on_batch = None if on_sweep is None else on_sweep.windows
                 fast = captured.sweeps(source, objective, settings, tuple(len(factor) for factor in state.factors))
                 self.history_ = als.fit(source, state, objective, settings, on_sweep, fast)
             self.n_sweeps_ = len(self.history_["loss"])
             self.waited_ = source.waited
-            self._n_seen = len(source.samples)
             self._keep(state)
         return self
+
+    @contextmanager
+    def _watched(
+        self, state: als.State, count: int, after_sweep: Callable[[Self], None] | None
+    ) -> Iterator[_Watch | None]:
+        """What is called during a fit: a progress bar, who wants to see the model, or nobody."""
+        bar = sweep_bar(type(self).__name__, self.max_sweeps, count) if self.verbose else nullcontext(None)
+
+        def show(history: als.History) -> None:
+            if after_sweep is not None:
+                self.history_, self.n_sweeps_ = history, len(history["loss"])
+                self._keep(state)
+                after_sweep(self)
+
+        with bar as shown:
+            yield None if shown is None and after_sweep is None else _Watch(shown, show)
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """One step of Algorithm 2 on exactly this batch; the first call starts a new model.

@@ -1,4 +1,4 @@
-"""`polyadic bench`: the paper's tables and figures."""
+"""`polyadic bench`: the paper's tables and figures, and speed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,17 @@ The main comparison on HAR, eight fits at a time:
 The same with the paper's settings for the tensor methods:
 
   polyadic bench table2 --dataset har --store har.store --paper-settings
+
+Seconds of every stage against what this machine can do, and accuracy against seconds:
+
+  polyadic bench speed
+
+  polyadic bench race --store har.npz
 """
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="table1 to table13, or figure1 to figure5.")],
+    name: Annotated[str, typer.Argument(help="table1 to table13, figure1 to figure5, speed or race.")],
     store: Annotated[Path | None, typer.Option(help="A window store with labels, or a .npz file.", exists=True)] = None,
     dataset: Annotated[
         str | None,
@@ -49,10 +55,23 @@ def bench(
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
-    """Make a table or a figure of the paper, with its own figures beside yours.
+    """Make a table or a figure of the paper, with its own figures beside yours; or measure speed.
 
-    Interrupted, it goes on where it stopped when the same command is given again.
+    Interrupted, a table or figure goes on where it stopped when the same command is given again.
+
+    [bold]speed[/bold] needs no data: it takes random windows of the paper's shapes, on the CPU and, where there is
+    one, on the GPU. [bold]race[/bold] shows how soon several solvers reach their accuracy on a store's training people.
     """
+    if name == "speed":
+        from polyadic.experiments import speed
+
+        speed.run(out, device, dataset, quick=quick, quiet=quiet, as_json=json)
+        return
+    if name == "race":
+        from polyadic.experiments import race
+
+        race.run(out, store, dataset or "har", seeds, device, quick=quick, quiet=quiet, as_json=json)
+        return
     from polyadic.experiments.bench import Request, run
     from polyadic.experiments.catalogue import experiment
 

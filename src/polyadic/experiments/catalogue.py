@@ -280,5 +280,5 @@ EXPERIMENTS: dict[str, Experiment] = {
 def experiment(name: str) -> Experiment:
     """An experiment by its name."""
     if name not in EXPERIMENTS:
-        raise PolyadicError(f"NAME must be one of {', '.join(EXPERIMENTS)}, but is {name!r}")
+        raise PolyadicError(f"NAME must be one of {', '.join(EXPERIMENTS)}, speed or race, but is {name!r}")
     return EXPERIMENTS[name]

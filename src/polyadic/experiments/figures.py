@@ -22,6 +22,7 @@ __all__ = [
     "backbone",
     "backbone_rows",
     "by_labels",
+    "canvas",
     "convergence",
     "convergence_table",
     "distribution_table",
@@ -29,6 +30,7 @@ __all__ = [
     "framework_rows",
     "hyperparameter_table",
     "hyperparameters",
+    "save",
     "shapes_table",
     "sizes_table",
 ]
@@ -105,7 +107,8 @@ def shapes_table(result: Result) -> str:
 # --------------------------------------------------------------------- drawing
 
 
-def _figure(columns: int, rows: int = 1, width: float = 4.2, height: float = 3.2) -> tuple[Figure, np.ndarray]:
+def canvas(columns: int, rows: int = 1, width: float = 4.2, height: float = 3.2) -> tuple[Figure, np.ndarray]:
+    """An empty drawing with a grid of axes: the figure, and its axes (rows, columns)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -118,7 +121,8 @@ def _figure(columns: int, rows: int = 1, width: float = 4.2, height: float = 3.2
     return drawing, axes
 
 
-def _save(drawing: Figure, path: Path) -> None:
+def save(drawing: Figure, path: Path) -> None:
+    """Write a drawing as a picture."""
     drawing.savefig(path, dpi=130)
 
 
@@ -131,7 +135,7 @@ def _line(axis: Axes, x: list[float], rows: list[list[float]], label: str) -> No
 def by_labels(result: Result, path: Path) -> None:
     """Figure 2: accuracy against the number of labelled windows."""
     protocols = result["protocols"]
-    drawing, axes = _figure(len(protocols), width=5.2, height=3.8)
+    drawing, axes = canvas(len(protocols), width=5.2, height=3.8)
     for axis, protocol in zip(axes[0], protocols, strict=True):
         for name in distinct(result["rows"], "method"):
             counts = distinct([row for row in result["rows"] if row["method"] == name], "labels")
@@ -141,25 +145,25 @@ def by_labels(result: Result, path: Path) -> None:
         axis.set_xticks(counts, [str(count) for count in counts])
         axis.minorticks_off()
     axes[0][-1].legend(fontsize=7, loc="lower right")
-    _save(drawing, path)
+    save(drawing, path)
 
 
 def convergence(result: Result, path: Path) -> None:
     """Figure 3: mean relative change of a row by round, at random and at learned bases."""
-    drawing, axes = _figure(2)
+    drawing, axes = canvas(2)
     for axis, bases in zip(axes[0], ("random", "learned"), strict=True):
         rounds = distinct(result["rows"], "round")
         for seed in result["seeds"]:
             values = [of(result, bases=bases, round=number, seed=seed)[0]["difference"] for number in rounds]
             axis.plot(rounds, np.maximum(values, 1e-17), marker="o", markersize=3, linewidth=1, color="C0", alpha=0.6)
         axis.set(yscale="log", xlabel="round", ylabel="mean relative change", title=f"{bases} bases")
-    _save(drawing, path)
+    save(drawing, path)
 
 
 def hyperparameters(result: Result, path: Path) -> None:
     """Figure 5: accuracy by rank, α, β, γ."""
     names = distinct(result["rows"], "parameter")
-    drawing, axes = _figure(len(names), len(result["protocols"]), width=3.4, height=2.8)
+    drawing, axes = canvas(len(names), len(result["protocols"]), width=3.4, height=2.8)
     for line, protocol in zip(axes, result["protocols"], strict=True):
         for axis, name in zip(line, names, strict=True):
             values = distinct([row for row in result["rows"] if row["parameter"] == name], "value")
@@ -176,7 +180,7 @@ def hyperparameters(result: Result, path: Path) -> None:
     axes[0][0].legend(fontsize=7)
     for line in axes:
         line[0].set_ylabel("accuracy in %")
-    _save(drawing, path)
+    save(drawing, path)
 
 
 def framework_rows(context: Context) -> list[Row]:
@@ -203,7 +207,7 @@ def framework_rows(context: Context) -> list[Row]:
 def framework(result: Result, path: Path) -> None:
     """Figure 1: a real window and its view, their tensors, and the bases that both are decomposed into."""
     rows = result["rows"]
-    drawing, axes = _figure(3, 2, width=3.6, height=2.3)
+    drawing, axes = canvas(3, 2, width=3.6, height=2.3)
     for line, row, title in zip(axes, rows[:2], ("a window", "its augmentation"), strict=True):
         line[0].plot(row["signal"], linewidth=0.8)
         line[0].set_title(f"{title}, first channel", fontsize=9)
@@ -218,7 +222,7 @@ def framework(result: Result, path: Path) -> None:
     text = "both ≈ x ∘ A ∘ B ∘ C\n\nfit + Tikhonov + self-supervised loss:\nx near its view's x, far from others'\n\n"
     axes[0, 2].text(0, 1, text + bases, va="top", fontsize=9)
     axes[1, 2].text(0, 1, "a logistic regression on\nfew labels judges x", va="top", fontsize=9)
-    _save(drawing, path)
+    save(drawing, path)
 
 
 def backbone_rows(context: Context) -> list[Row]:
@@ -249,7 +253,7 @@ def backbone_rows(context: Context) -> list[Row]:
 def backbone(result: Result, path: Path) -> None:
     """Figure 4: the backbone, layer by layer."""
     rows = result["rows"]
-    drawing, axes = _figure(1, width=5.0, height=0.45 * len(rows) + 0.5)
+    drawing, axes = canvas(1, width=5.0, height=0.45 * len(rows) + 0.5)
     axis = axes[0, 0]
     axis.axis("off")
     axis.set(xlim=(0, 1), ylim=(-len(rows), 0.5))
@@ -261,4 +265,4 @@ def backbone(result: Result, path: Path) -> None:
         )
         if number:
             axis.annotate("", (0.5, -number + 0.3), (0.5, -number + 0.7), arrowprops={"arrowstyle": "->"})
-    _save(drawing, path)
+    save(drawing, path)

@@ -1,0 +1,198 @@
+"""How seconds, memory and a machine's own ceilings are measured; every figure of `bench speed` comes through here."""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["Laps", "Peak", "calls", "ceiling_works", "in_turn", "own_memory", "spread"]
+
+_STATUS = Path("/proc/self/status")
+
+
+class Laps:
+    """Seconds from mark to mark, on a GPU by events in its own queue.
+
+    Parameters
+    ----------
+    device : where the work is done
+
+    Examples
+    --------
+    >>> laps = Laps(torch.device("cpu"))
+    >>> laps.mark("nothing")
+    >>> list(laps.seconds())
+    ['nothing']
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.marks: list[tuple[str, Any]] = []
+        self.mark("")
+
+    def mark(self, name: str) -> None:
+        """The end of the lap of that name."""
+        moment: Any = time.perf_counter()
+        if self.device.type == "cuda":
+            moment = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            moment.record()
+        self.marks.append((name, moment))
+
+    def seconds(self) -> dict[str, float]:
+        """Of each lap, by name; waits until all is done."""
+        if self.device.type != "cuda":
+            return {name: after - before for (_, before), (name, after) in pairwise(self.marks)}
+        torch.cuda.synchronize(self.device)
+        return {name: before.elapsed_time(after) / 1e3 for (_, before), (name, after) in pairwise(self.marks)}
+
+
+def in_turn(
+    rounds: Sequence[Callable[[], Mapping[str, float]]], repeats: int, warm_up: int = 1
+) -> dict[str, list[float]]:
+    """Several measurements in turn, over and over, so that a disturbance of the machine hits all alike.
+
+    Parameters
+    ----------
+    rounds : functions that measure something and give seconds by name
+    repeats, warm_up : rounds that count, and those before them that do not
+
+    Returns
+    -------
+    for each name the seconds of every repeat
+
+    Examples
+    --------
+    >>> in_turn([lambda: {"a": 1.0}, lambda: {"b": 2.0}], repeats=2)
+    {'a': [1.0, 1.0], 'b': [2.0, 2.0]}
+    """
+    found: dict[str, list[float]] = {}
+    for number in range(warm_up + repeats):
+        for one in rounds:
+            for name, seconds in one().items():
+                if number >= warm_up:
+                    found.setdefault(name, []).append(seconds)
+    return found
+
+
+def calls(works: Mapping[str, Callable[[], object]], device: torch.device) -> Callable[[], dict[str, float]]:
+    """A round for `in_turn` that calls each of some functions once."""
+
+    def once() -> dict[str, float]:
+        laps = Laps(device)
+        for name, work in works.items():
+            work()
+            laps.mark(name)
+        return laps.seconds()
+
+    return once
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, least and most.
+
+    Examples
+    --------
+    >>> spread([3.0, 1.0, 2.0])
+    {'median': 2.0, 'least': 1.0, 'most': 3.0}
+    """
+    return {"median": float(np.median(values)), "least": float(np.min(values)), "most": float(np.max(values))}
+
+
+def ceiling_works(device: torch.device, quick: bool) -> tuple[dict[str, Callable[[], object]], dict[str, float]]:
+    """What shows how fast the machine can be: a large float32 matrix product and a large copy.
+
+    On a GPU the product is made in TF32, too, whether the library uses it or not.
+
+    Returns
+    -------
+    the calls by name, and for each its flops or bytes (a copy reads and writes)
+    """
+    cuda = device.type == "cuda"
+    size = 256 if quick else 8192 if cuda else 2048
+    count = 2**20 if quick else 2**29 if cuda else 2**26
+    A, B, C = (torch.ones(size, size, device=device) for _ in range(3))
+    source, target = (torch.ones(count, device=device) for _ in range(2))
+
+    def in_tf32() -> None:
+        settings = torch.backends.cuda.matmul
+        before, settings.fp32_precision = settings.fp32_precision, "tf32"
+        torch.mm(A, B, out=C)
+        settings.fp32_precision = before
+
+    works: dict[str, Callable[[], object]] = {
+        "matmul": lambda: torch.mm(A, B, out=C),
+        "copy": lambda: target.copy_(source),
+    }
+    amounts = {"matmul": 2.0 * size**3, "copy": 8.0 * count}
+    if cuda:
+        works["matmul_tf32"] = in_tf32
+        amounts["matmul_tf32"] = amounts["matmul"]
+    return works, amounts
+
+
+def own_memory() -> int:
+    """Anonymous resident memory of this process in bytes, without pages of mapped files, which cost nobody anything.
+
+    Where the system does not tell, the most that was ever resident.
+    """
+    if not _STATUS.exists():
+        unit = 1 if sys.platform == "darwin" else 1024
+        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
+    return 1024 * sum(int(kilobytes) for kilobytes in found)
+
+
+class Peak(threading.Thread):
+    """The most memory a block of code takes: of the process, looked at every few milliseconds, or of a GPU.
+
+    Parameters
+    ----------
+    device : whose memory
+
+    Examples
+    --------
+    >>> with Peak(torch.device("cpu")) as peak:
+    ...     pass
+    >>> peak.highest >= peak.first > 0
+    True
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(daemon=True)
+        self.device = device
+        self.done = threading.Event()
+        self.highest = self.first = self._now()
+
+    def _now(self) -> int:
+        return own_memory() if self.device.type != "cuda" else torch.cuda.memory_allocated(self.device)
+
+    def run(self) -> None:
+        while self.device.type != "cuda" and not self.done.wait(0.005):
+            self.highest = max(self.highest, self._now())
+
+    @property
+    def own(self) -> int:
+        """Bytes above what was there before."""
+        return self.highest - self.first
+
+    def __enter__(self) -> Peak:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self.join()
+        if self.device.type == "cuda":
+            self.highest = torch.cuda.max_memory_allocated(self.device)
