@@ -295,7 +295,8 @@ def squared_norms(T: Tensor) -> Tensor:
     >>> squared_norms(torch.ones(2, 3, 3))
     tensor([9., 9.], dtype=torch.float64)
     """
-    return torch.linalg.vector_norm(T.flatten(1), dim=1).double().square()
+    norms: Tensor = torch.linalg.vector_norm(T.flatten(1), dim=1)
+    return norms.double().square()
 
 
 def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:

@@ -7,14 +7,15 @@ and leaves a sweep in which a matrix turned out singular to the plain one, which
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from polyadic import alignment, als, kernels
-from polyadic.algebra import khatri_rao, project
+from polyadic.algebra import gram, khatri_rao, project
 from polyadic.sources import WindowSource
 from polyadic.stretches import Stretches
 
@@ -23,7 +24,9 @@ __all__ = ["Steps", "Sweeps", "sweeps"]
 _LARGEST_RANK = 128
 
 
-def sweeps(source: WindowSource, objective: als.Objective, settings: als.Settings, shape: tuple[int, ...]) -> Sweeps | None:
+def sweeps(
+    source: WindowSource, objective: als.Objective, settings: als.Settings, shape: tuple[int, ...]
+) -> Sweeps | None:
     """Captured sweeps of this fit, or None where the plain ones have to do.
 
     Parameters
@@ -53,22 +56,39 @@ class Steps:
         first = state.factors[0]
         self.device, self.rank = first.device, first.shape[1]
         self.sizes = [len(factor) for factor in state.factors]
-        exact = {"dtype": torch.float64, "device": self.device}
-        self.bases = [torch.empty(size, self.rank, **exact) for size in self.sizes]
+        exact = torch.zeros(0, dtype=torch.float64, device=self.device)
+        self.bases = [exact.new_empty(size, self.rank) for size in self.sizes]
         self.narrow = [torch.empty(size, self.rank, device=self.device) for size in self.sizes]
-        self.grams = torch.empty(3, self.rank, self.rank, **exact)
+        self.grams = exact.new_empty(3, self.rank, self.rank)
         self.Y = torch.zeros(math.prod(self.sizes), self.rank, device=self.device)
-        self.S = torch.zeros(self.rank, self.rank, **exact)
-        self.totals = torch.zeros(len(als.TERMS), **exact)
-        self.energy = torch.zeros(self.rank, **exact)
+        self.S = exact.new_zeros(self.rank, self.rank)
+        self.totals = exact.new_zeros(len(als.TERMS))
+        self.energy = exact.new_zeros(self.rank)
         self.flag = torch.zeros(1, dtype=torch.int32, device=self.device)
         self.remembers = settings.solver == "memory"
         self.forgotten = 1 - settings.learning_rate if self.remembers else 0.0
         self.eta = 1.0 if self.remembers else settings.learning_rate
-        self.ridge = torch.tensor([objective.alpha, self.forgotten], **exact)
+        self.ridge = exact.new_tensor([objective.alpha, self.forgotten])
         tolerance = 4 * self.rank * torch.finfo(torch.float64).eps
-        self.limits = torch.tensor([1 / tolerance, torch.finfo(torch.float64).max], **exact)
+        self.limits = exact.new_tensor([1 / tolerance, torch.finfo(torch.float64).max])
         self._weights: dict[int, Tensor] = {}
+        self._beside = None
+        if self.device.type == "cuda":
+            self._beside = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """What is done in here may run beside what comes after it, until `_rejoin`."""
+        if self._beside is None:
+            yield
+            return
+        self._beside.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._beside):
+            yield
+
+    def _rejoin(self) -> None:
+        if self._beside is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._beside)
 
     def load(self, state: als.State) -> None:
         """Take over a state."""
@@ -98,15 +118,20 @@ class Steps:
 
     def step(self, T: Tensor) -> None:
         """`als.step` on one batch (views · b, I, J, K), all of it in place; the energy of T is not in the totals."""
-        from polyadic.kernels.steps import collect, inverse, project, tally
+        from polyadic.kernels.steps import inverse, project, tally
 
         batch, flat = len(T) // self.views, T.flatten(1)
-        V, product = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
-        X, exact = self._coefficients(project(flat, khatri_rao(self.narrow)), V, batch)
+        with self._aside():
+            V, product = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
+        M = project(flat, khatri_rao(self.narrow))
+        self._rejoin()
+        X, exact = self._coefficients(M, V, batch)
         rows = exact.reshape(self.views, batch, self.rank)
         tally(rows.mT @ rows, product, self.S, self.totals, self.energy, self.ridge)
-        collect(flat, X, self.Y, self.ridge[1] if self.forgotten else None)
-        self._update()
+        with self._aside():
+            first = self._inverse(0)
+        torch.addmm(self.Y, flat.T, X, beta=self.forgotten, out=self.Y)
+        self._update(first)
 
     def _coefficients(self, M: Tensor, V: Tensor, batch: int) -> tuple[Tensor, Tensor]:
         from polyadic.kernels.steps import LARGEST_TILE, coefficients
@@ -123,22 +148,33 @@ class Steps:
             self.totals[3] += self.objective.beta * alignment.loss(first, second, self.objective.gamma_for(batch))
         return X, exact
 
-    def _update(self) -> None:
-        """`als.update_bases`: A and B from Y with C contracted, C from Y with the new A and B contracted."""
+    def _update(self, first: Tensor) -> None:
+        """`als.update_bases`: A and B from Y with C contracted, C from Y with the new A and B contracted.
+
+        Parameters
+        ----------
+        first : the ridge inverse for A, which needs nothing of Y
+        """
         from polyadic.kernels.steps import contract
 
-        (I, J, K), R = self.sizes, self.rank
+        (rows, J, K), R = self.sizes, self.rank
         A, B, C = self.narrow
-        without_last = contract(self.Y, C, I * J, K * R, R, torch.float32)
-        self._solve(0, contract(without_last, B, I, J * R, R, torch.float64))
-        self._solve(1, contract(without_last, A, J, R, J * R, torch.float64))
-        without_first = contract(self.Y, A, J * K, R, J * K * R, torch.float32)
-        self._solve(2, contract(without_first, B, K, R, K * R, torch.float64))
+        without_last = contract(self.Y, C, rows * J, K * R, R, torch.float32)
+        mttkrp = contract(without_last, B, rows, J * R, R, torch.float64)
+        self._rejoin()
+        self._solve(0, mttkrp, first)
+        with self._aside():
+            without_first = contract(self.Y, A, J * K, R, J * K * R, torch.float32)
+        self._solve(1, contract(without_last, A, J, R, J * R, torch.float64), self._inverse(1))
+        self._rejoin()
+        self._solve(2, contract(without_first, B, K, R, K * R, torch.float64), self._inverse(2))
 
-    def _solve(self, mode: int, mttkrp: Tensor) -> None:
+    def _inverse(self, mode: int) -> Tensor:
         from polyadic.kernels.steps import inverse
 
-        V, _ = inverse(self.grams, mode, self.ridge, self.limits, self.flag, self.S)
+        return inverse(self.grams, mode, self.ridge, self.limits, self.flag, self.S)[0]
+
+    def _solve(self, mode: int, mttkrp: Tensor, V: Tensor) -> None:
         self.bases[mode].lerp_(mttkrp @ V, self.eta)
         self._narrowed(mode)
 
@@ -160,6 +196,8 @@ class Sweeps:
         assert self.settings.batch_size is not None
         self._stretches = Stretches(self.source, self.settings.batch_size, self.shape)
         self._steps: Steps | None = None
+        # Steps are many small kernels in a row: they go first wherever the large ones of the next stretch run as well.
+        self._stream = torch.cuda.Stream(self.source.device, priority=-1)  # type: ignore[no-untyped-call]
         self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
 
     def __call__(self, state: als.State, sweep: int) -> Tensor | None:
@@ -171,6 +209,13 @@ class Sweeps:
         """
         if state.factors[0].shape[1] > _LARGEST_RANK:
             return None
+        self._stream.wait_stream(torch.cuda.current_stream(self.source.device))
+        with torch.cuda.stream(self._stream):
+            totals = self._sweep(state, sweep)
+        torch.cuda.current_stream(self.source.device).wait_stream(self._stream)
+        return totals
+
+    def _sweep(self, state: als.State, sweep: int) -> Tensor | None:
         views = self.source.n_views
         if self._steps is None:
             self._steps = Steps(self.objective, self.settings, views, state)
@@ -191,12 +236,12 @@ class Sweeps:
         steps.unload(state)
         totals = steps.totals.clone()
         totals[:views] += self._stretches.energy
-        return totals.clamp_(min=torch.tensor([0.0, 0.0, 0.0, -math.inf, 0.0], device=totals.device))
+        totals[:2].clamp_(min=0.0)
+        return totals
 
     def _watch(self, T: Tensor, state: als.State) -> None:
         if self.objective.beta > 0:
-            exact = [factor.double() for factor in state.factors]
-            G = als.gram(exact)
+            G = gram([factor.double() for factor in state.factors])
             als.solve_coefficients(project(T, state.factors), G, self.objective, self.source.n_views, watch=True)
 
     def _captured(self, batches: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
@@ -208,7 +253,7 @@ class Sweeps:
         steps.step(batches[0])
         torch.cuda.synchronize(self.source.device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=self._stream):
             for T in batches:
                 steps.step(T)
         for number, old in zip(kept, before, strict=True):

@@ -144,8 +144,9 @@ class STFT:
     def _fill(self, X: Tensor, T: Tensor) -> Tensor | None:
         """Fill T, piece by piece; the fused kernel knows the squared norms when it is done."""
         floor = self._floors(X.shape[1]).to(X)
-        if kernels.available(X.device, X.dtype) and self.parts in _FUSED and self.n_fft % 2 == 0:
-            return self._fused(X, T, floor)
+        if kernels.available(X.device, X.dtype) and self.parts in _FUSED and self.n_fft > 1:
+            pieces = zip(self._pieces(X), self._pieces(X, T), strict=True)
+            return torch.cat([self._fused(piece, part, floor) for piece, part in pieces])
         parts = PARTS[self.parts]
         for piece, target in zip(self._pieces(X), self._pieces(X, T), strict=True):
             Z = self._coefficients(piece)
@@ -156,13 +157,31 @@ class STFT:
         return None
 
     def _fused(self, X: Tensor, T: Tensor, floor: Tensor) -> Tensor:
-        """The same on a GPU, in one kernel that writes the tensor and nothing else."""
-        from polyadic.kernels.signals import spectrum
+        """One piece on a GPU: a Fourier transform, and one kernel that makes of it what is wanted where it belongs."""
+        from polyadic.kernels.signals import parts
 
-        window = None
+        length = X.shape[2]
         if self.window != "rectangular":
-            window = _WINDOWS[self.window](self.n_fft, dtype=X.dtype, device=X.device)
-        return spectrum(X.contiguous(), T, self.n_fft, self.hop, floor, self.parts, window)
+            Z = self._coefficients(X).transpose(2, 3).contiguous().flatten(0, 2)
+            return parts(Z, T, floor, self.parts, T.shape[3])
+        # Rows that begin at multiples of the hop let all frames be read where they are, at one step from each other;
+        # those that reach over the end of a row are ignored.
+        step = self.row_step(length)
+        if X.stride() != (X.shape[1] * step, step, 1):
+            X = torch.nn.functional.pad(X, (0, step - length)).contiguous()
+        count = ((X.shape[0] * X.shape[1] - 1) * step + length - self.n_fft) // self.hop + 1
+        Z = torch.fft.rfft(X.as_strided((count, self.n_fft), (self.hop, 1)))
+        return parts(Z, T, floor, self.parts, step // self.hop)
+
+    def row_step(self, length: int) -> int:
+        """How far apart channels of this length should lie in memory to be transformed where they are.
+
+        Examples
+        --------
+        >>> STFT(n_fft=256, hop=32).row_step(3000)
+        3008
+        """
+        return -(-length // self.hop) * self.hop
 
     def _pieces(self, X: Tensor, of: Tensor | None = None) -> Sequence[Tensor]:
         """The batch in pieces whose coefficients stay in a processor's cache, or leave room in a GPU's memory.

@@ -15,10 +15,12 @@ from torch import Tensor
 
 from polyadic.inputs import Raw, Samples
 from polyadic.sources import WindowSource, read_ahead, tensors_into
+from polyadic.spectral import STFT
 
 __all__ = ["Stretch", "Stretches"]
 
 _STRETCH_BYTES = 2**31
+_FEWEST = 4
 _RESIDENT_SHARE = 0.6
 _LOAD_BYTES = 2**28
 
@@ -64,12 +66,13 @@ class Stretches:
         budget = min(_STRETCH_BYTES, free // 16)
         self._count = max(1, budget // (window * self.batch_size))
         batches = max(source.n_windows // self.batch_size, 1)
-        self._count = min(self._count, batches)
+        # Some stretches at least, so that the next can be made while the steps of one run.
+        self._count = min(self._count, -(-batches // _FEWEST))
         rows = source.n_views * min(self._count * self.batch_size, source.n_windows)
-        slots = 1 if self._count == batches else 2
+        slots = 1 if source.n_windows <= self.batch_size else 2
         self._slots = [torch.empty(rows, *self.shape, device=source.device) for _ in range(slots)]
         self.energy = torch.zeros(source.n_views, dtype=torch.float64, device=source.device)
-        self._stream = torch.cuda.Stream(source.device)
+        self._stream = torch.cuda.Stream(source.device)  # type: ignore[no-untyped-call]
         self._resident = _resident(source.samples, source.device)
 
     def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[Stretch]:
@@ -80,7 +83,8 @@ class Stretches:
         self._stream.wait_stream(main)
         with torch.cuda.stream(self._stream):
             self.energy.zero_()
-        for number, (ids, raw) in enumerate(self._read([torch.cat(list(group)) for group in groups])):
+        wholes = [torch.cat(list(group)) for group in groups]
+        for number, (ids, raw) in enumerate(self._read(wholes)):
             slot = number % len(self._slots)
             with torch.cuda.stream(self._stream):
                 before = done[slot]
@@ -90,19 +94,20 @@ class Stretches:
                 T = self._fill(self._slots[slot], count, size, ids, raw, sweep)
             main.wait_stream(self._stream)
             yield Stretch(count, size, slot, T)
-            done[slot] = torch.cuda.Event()
-            done[slot].record(main)  # type: ignore[union-attr]
+            done[slot] = main.record_event()
             if self.source.on_batch is not None:
                 self.source.on_batch(len(ids), raw.digits.nbytes)
 
     def _read(self, parts: list[Tensor]) -> Iterator[tuple[Tensor, Raw]]:
         """The raw windows of each part, gathered on the GPU, or read ahead where they do not fit there."""
         if self._resident is not None:
-            for ids in parts:
+            # All numbers at once and from pinned memory: a copy that the host waits for would also wait for all before.
+            with torch.cuda.stream(self._stream):
+                order = torch.cat(parts).pin_memory().to(self.source.device, non_blocking=True)
+            for rows in torch.split(order, [len(ids) for ids in parts]):
                 with torch.cuda.stream(self._stream):
-                    rows = ids.to(self.source.device)
                     raw = Raw(*(None if part is None else part[rows] for part in self._resident))  # type: ignore[arg-type]
-                yield ids, raw
+                yield rows, raw
             return
         for ids, raw, waited in read_ahead(self.source.samples, parts, always=True):
             self.source.waited += waited
@@ -117,14 +122,23 @@ class Stretches:
             pinned = Raw(*(None if part is None else part.pin_memory() for part in raw))  # type: ignore[arg-type]
             X = source.samples.checked(pinned, ids, source.device, source.dtype)
         if source.augment is not None:
-            both = X.new_empty(count, views, size, *X.shape[1:])
-            both[:, 0] = X.reshape(count, size, *X.shape[1:])
-            both[:, 1] = source.augmented(X, ids, sweep).reshape(count, size, *X.shape[1:])
-            X = both.flatten(0, 2)
+            both = self._room(count * views * size, X)
+            shape = (count, size, *X.shape[1:])
+            first, second = both.view(count, views, *shape[1:]).unbind(dim=1)
+            first.copy_(X.reshape(shape))
+            second.copy_(source.augmented(X, ids, sweep).reshape(shape))
+            X = both
         T = slot[: len(X)]
         squares = tensors_into(source.tensorize, X, T)
         self.energy += squares.reshape(count, views, size).sum(dim=(0, 2))
         return T
+
+    def _room(self, rows: int, X: Tensor) -> Tensor:
+        """Memory for so many windows like those of X, laid out as the STFT likes it: (rows, …)."""
+        tensorize = self.source.tensorize
+        if not isinstance(tensorize, STFT):
+            return X.new_empty(rows, *X.shape[1:])
+        return X.new_zeros(rows, X.shape[1], tensorize.row_step(X.shape[2]))[..., : X.shape[2]]
 
 
 def _grouped(parts: Sequence[Tensor], count: int) -> list[Sequence[Tensor]]:
@@ -145,15 +159,15 @@ def _values(raw: Raw, dtype: torch.dtype) -> Tensor:
 def _resident(samples: Samples, device: torch.device) -> Raw | None:
     """All samples on the GPU as they are stored, checked to be finite; None where they would fill it."""
     first = samples.read(slice(0, 1))
-    there = isinstance(samples.data, Tensor) and samples.data.device == device
-    if not there and first.digits.nbytes * len(samples) > _RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]:
+    data = samples.data if isinstance(samples.data, Tensor) and samples.data.device == device else None
+    if data is None and first.digits.nbytes * len(samples) > _RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]:
         return None
     rows = max(1, _LOAD_BYTES // first.digits.nbytes)
     parts = torch.split(torch.arange(len(samples)), rows)
-    if there:
-        for ids in parts if samples.data.is_floating_point() else ():
+    if data is not None:
+        for ids in parts if data.is_floating_point() else ():
             samples.take(slice(int(ids[0]), int(ids[-1]) + 1), device, samples.dtype)
-        return Raw(samples.data)
+        return Raw(data)
     digits = torch.empty(len(samples), *first.digits.shape[1:], dtype=first.digits.dtype, device=device)
     scales, offsets = [], []
     for ids, raw, _ in read_ahead(samples, parts, always=True):

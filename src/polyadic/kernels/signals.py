@@ -1,8 +1,6 @@
-"""From raw windows to tensors: noise drawn where it is added, recursive filters, and an STFT that writes tensors at once."""
+"""From raw windows to tensors: noise drawn where it is added, recursive filters, complex numbers to tensors."""
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 import torch
 import triton
@@ -11,16 +9,16 @@ from torch import Tensor
 
 from polyadic.kernels import power_of_two
 
-__all__ = ["PART_CODES", "biquads", "jitter", "spectrum"]
+__all__ = ["PART_CODES", "biquads", "jitter", "parts"]
 
 PART_CODES = {"log_re_im": 0, "re_im": 1, "log_amplitude": 2, "amplitude": 3}
-"""The values of `STFT.parts` that `spectrum` knows."""
+"""The values of `STFT.parts` that `parts` knows."""
 
 _ROWS = 32
 
 
 @triton.jit
-def _scrambled(x):  # type: ignore[no-untyped-def]
+def _scrambled(x):
     """`draws._scramble` of unsigned integers."""
     x = x ^ (x >> 16)
     x = x * 0x7FEB352D
@@ -30,14 +28,14 @@ def _scrambled(x):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _uniform(key, position):  # type: ignore[no-untyped-def]
+def _uniform(key, position):
     """`draws.uniform` at a position counted from 0."""
     counter = _scrambled((position + 1).to(tl.uint32))
     return (_scrambled(key ^ counter) >> 8).to(tl.float32) * 5.9604644775390625e-08
 
 
 @triton.jit
-def _jitter(X, keys, out, degree, c0, c1, c2, c3, channels, length, shortest, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _jitter(X, keys, out, degree, c0, c1, c2, c3, channels, length, shortest, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     channel = (row % channels).to(tl.int32)
     key = tl.load(keys + row // channels).to(tl.uint32, bitcast=True)
@@ -51,7 +49,7 @@ def _jitter(X, keys, out, degree, c0, c1, c2, c3, channels, length, shortest, BL
     size = shortest + (_uniform(_scrambled(key ^ c2.to(tl.uint32, bitcast=True)), channel) * spread).to(tl.int32)
     fast = _uniform(_scrambled(key ^ c1.to(tl.uint32, bitcast=True)), channel * length + time) * 2 - 1
     # The short sequence is drawn at the two places between which a sample lies, instead of being kept.
-    place = time.to(tl.float64) / tl.maximum(length - 1, 1).to(tl.float64) * (size - 1).to(tl.float64)
+    place = time.to(tl.float64) * ((size - 1).to(tl.float64) / tl.maximum(length - 1, 1).to(tl.float64))
     left = place.to(tl.int32)
     weight = (place - left.to(tl.float64)).to(tl.float32)
     right = tl.minimum(left + 1, size - 1)
@@ -88,14 +86,40 @@ def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int,
 
 
 @triton.jit
-def _section(x, b0, b1, b2, a1, a2, s1, s2):  # type: ignore[no-untyped-def]
+def _section(x, b0, b1, b2, a1, a2, s1, s2):
     """One sample through a second-order filter, transposed direct form II: output, and the two numbers it keeps."""
     y = b0 * x + s1
     return y, b1 * x - a1 * y + s2, b2 * x - a2 * y
 
 
 @triton.jit
-def _biquads(X, kind, out, filters, rows, length, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _four(place, inside):
+    x0 = tl.load(place, mask=inside, other=0.0)
+    x1 = tl.load(place + 1, mask=inside, other=0.0)
+    x2 = tl.load(place + 2, mask=inside, other=0.0)
+    x3 = tl.load(place + 3, mask=inside, other=0.0)
+    return x0, x1, x2, x3
+
+
+@triton.jit
+def _sections(x0, x1, x2, x3, b0, b1, b2, a1, a2, s1, s2):
+    x0, s1, s2 = _section(x0, b0, b1, b2, a1, a2, s1, s2)
+    x1, s1, s2 = _section(x1, b0, b1, b2, a1, a2, s1, s2)
+    x2, s1, s2 = _section(x2, b0, b1, b2, a1, a2, s1, s2)
+    x3, s1, s2 = _section(x3, b0, b1, b2, a1, a2, s1, s2)
+    return x0, x1, x2, x3, s1, s2
+
+
+@triton.jit
+def _keep_four(place, y0, y1, y2, y3, inside):
+    tl.store(place, y0, mask=inside)
+    tl.store(place + 1, y1, mask=inside)
+    tl.store(place + 2, y2, mask=inside)
+    tl.store(place + 3, y3, mask=inside)
+
+
+@triton.jit
+def _biquads(X, kind, out, filters, rows, length, ROWS: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
     chosen = tl.load(kind + row, mask=inside, other=0)
@@ -118,25 +142,25 @@ def _biquads(X, kind, out, filters, rows, length, ROWS: tl.constexpr):  # type: 
     u2 = tl.zeros([ROWS], dtype=tl.float32)
     source = X + row.to(tl.int64) * length
     target = out + row.to(tl.int64) * length
-    whole = length // 4 * 4
-    for t in range(0, whole, 4):
-        # All loads before the first store: the compiler cannot know that they touch different memory.
-        x0 = tl.load(source + t, mask=inside, other=0.0)
-        x1 = tl.load(source + t + 1, mask=inside, other=0.0)
-        x2 = tl.load(source + t + 2, mask=inside, other=0.0)
-        x3 = tl.load(source + t + 3, mask=inside, other=0.0)
-        y0, s1, s2 = _section(x0, b0, b1, b2, a1, a2, s1, s2)
-        y1, s1, s2 = _section(x1, b0, b1, b2, a1, a2, s1, s2)
-        y2, s1, s2 = _section(x2, b0, b1, b2, a1, a2, s1, s2)
-        y3, s1, s2 = _section(x3, b0, b1, b2, a1, a2, s1, s2)
-        y0, u1, u2 = _section(y0, d0, d1, d2, c1, c2, u1, u2)
-        y1, u1, u2 = _section(y1, d0, d1, d2, c1, c2, u1, u2)
-        y2, u1, u2 = _section(y2, d0, d1, d2, c1, c2, u1, u2)
-        y3, u1, u2 = _section(y3, d0, d1, d2, c1, c2, u1, u2)
-        tl.store(target + t, y0, mask=inside)
-        tl.store(target + t + 1, y1, mask=inside)
-        tl.store(target + t + 2, y2, mask=inside)
-        tl.store(target + t + 3, y3, mask=inside)
+    # Sixteen loads before the first store: the compiler cannot know that they touch different memory, and would wait.
+    whole = length // 16 * 16
+    for t in range(0, whole, 16):
+        p0, p1, p2, p3 = _four(source + t, inside)
+        q0, q1, q2, q3 = _four(source + t + 4, inside)
+        r0, r1, r2, r3 = _four(source + t + 8, inside)
+        w0, w1, w2, w3 = _four(source + t + 12, inside)
+        p0, p1, p2, p3, s1, s2 = _sections(p0, p1, p2, p3, b0, b1, b2, a1, a2, s1, s2)
+        q0, q1, q2, q3, s1, s2 = _sections(q0, q1, q2, q3, b0, b1, b2, a1, a2, s1, s2)
+        r0, r1, r2, r3, s1, s2 = _sections(r0, r1, r2, r3, b0, b1, b2, a1, a2, s1, s2)
+        w0, w1, w2, w3, s1, s2 = _sections(w0, w1, w2, w3, b0, b1, b2, a1, a2, s1, s2)
+        p0, p1, p2, p3, u1, u2 = _sections(p0, p1, p2, p3, d0, d1, d2, c1, c2, u1, u2)
+        q0, q1, q2, q3, u1, u2 = _sections(q0, q1, q2, q3, d0, d1, d2, c1, c2, u1, u2)
+        r0, r1, r2, r3, u1, u2 = _sections(r0, r1, r2, r3, d0, d1, d2, c1, c2, u1, u2)
+        w0, w1, w2, w3, u1, u2 = _sections(w0, w1, w2, w3, d0, d1, d2, c1, c2, u1, u2)
+        _keep_four(target + t, p0, p1, p2, p3, inside)
+        _keep_four(target + t + 4, q0, q1, q2, q3, inside)
+        _keep_four(target + t + 8, r0, r1, r2, r3, inside)
+        _keep_four(target + t + 12, w0, w1, w2, w3, inside)
     for t in range(whole, length):
         x0 = tl.load(source + t, mask=inside, other=0.0)
         y0, s1, s2 = _section(x0, b0, b1, b2, a1, a2, s1, s2)
@@ -164,133 +188,71 @@ def biquads(X: Tensor, kind: Tensor, filters: Tensor) -> Tensor:
 
 
 @triton.jit
-def _spectrum(  # type: ignore[no-untyped-def]
-    X, T, cosines, sines, window, floor, squares, channels, row_step, hop, frames, frame_blocks, blocks,
-    HALF: tl.constexpr, PADDED: tl.constexpr, CODE: tl.constexpr, WINDOWED: tl.constexpr, PRECISION: tl.constexpr,
-    FRAMES: tl.constexpr, FREQUENCIES: tl.constexpr, BLOCK: tl.constexpr,
+def _parts(
+    Z, T, floor, squares, channels, frequencies, frames, row_step, frame_blocks, blocks,
+    CODE: tl.constexpr, FREQUENCIES: tl.constexpr, FRAMES: tl.constexpr,
 ):  # fmt: skip
     number = tl.program_id(0)
     row = (number // blocks).to(tl.int64)
     block = number % blocks
-    first_frame = (block % frame_blocks) * FRAMES
-    first_frequency = (block // frame_blocks) * FREQUENCIES
-    k = first_frame + tl.arange(0, FRAMES)
-    f = first_frequency + tl.arange(0, FREQUENCIES)
-    start = X + row * row_step + (k * hop)[:, None]
-    present = (k < frames)[:, None]
-    re = tl.zeros([FRAMES, FREQUENCIES], dtype=tl.float32)
-    im = tl.zeros([FRAMES, FREQUENCIES], dtype=tl.float32)
-    highest = tl.zeros([FRAMES], dtype=tl.float32)
-    # cos is even and sin is odd about the middle of a frame, so x[t] ± x[n_fft − t] halve the work.
-    for first in range(0, HALF, BLOCK):
-        t = first + tl.arange(0, BLOCK)[None, :]
-        left = tl.load(start + t, mask=present & (t < HALF), other=0.0)
-        right = tl.load(start + (2 * HALF - t), mask=present & (t < HALF) & (t > 0), other=0.0)
-        if WINDOWED:
-            left *= tl.load(window + t, mask=t < HALF, other=0.0)
-            right *= tl.load(window + 2 * HALF - t, mask=(t < HALF) & (t > 0), other=0.0)
-        place = (first + tl.arange(0, BLOCK))[:, None] * PADDED + f[None, :]
-        even = left + right
-        re = tl.dot(even, tl.load(cosines + place), re, input_precision=PRECISION)
-        im = tl.dot(left - right, tl.load(sines + place), im, input_precision=PRECISION)
-        highest += tl.sum(even * (1 - 2 * (t & 1)).to(tl.float32), axis=1)
-    middle = tl.load(start + HALF + tl.arange(0, 1)[None, :], mask=present, other=0.0)
-    if WINDOWED:
-        middle *= tl.load(window + HALF)
-    re += middle * (1 - 2 * (f & 1)).to(tl.float32)[None, :]
-    highest += tl.sum(middle, axis=1) * (1 - 2 * (HALF % 2))
-    channel = row % channels
+    f = (block // frame_blocks) * FREQUENCIES + tl.arange(0, FREQUENCIES)[None, :]
+    k = (block % frame_blocks) * FRAMES + tl.arange(0, FRAMES)[:, None]
+    inside = (f < frequencies) & (k < frames)
+    pair = tl.load(Z + row * row_step + (k * frequencies + f), mask=inside, other=0)
+    re = (pair & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
+    im = (pair >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+    channel = (row % channels).to(tl.int32)
     offset = tl.load(floor + channel)
-    plane = (HALF + 1) * frames
+    place = tl.trans(f * frames + k)
+    wanted = tl.trans(inside)
+    size = (frequencies * frames).to(tl.int64)
     if CODE <= 1:
-        target = T + ((row // channels) * 2 * channels + channel) * plane
+        if CODE == 0:
+            re = tl.log(tl.abs(re) + offset)
+            im = tl.log(tl.abs(im) + offset)
+        energy = tl.where(inside, re * re + im * im, 0.0)
+        first = T + ((row // channels) * 2 * channels + channel) * size
+        tl.store(first + place, tl.trans(re), mask=wanted)
+        tl.store(first + channels * size + place, tl.trans(im), mask=wanted)
     else:
-        target = T + row * plane
-    low = re * 0.0
-    peak = tl.abs(highest)
-    if CODE == 0:
-        re = tl.log(tl.abs(re) + offset)
-        im = tl.log(tl.abs(im) + offset)
-        highest = tl.log(peak + offset)
-        low = tl.log(low + offset)
-    elif CODE >= 2:
-        re = tl.sqrt(re * re + im * im)
-        highest = peak
+        value = tl.sqrt(re * re + im * im)
         if CODE == 2:
-            re = tl.log(re + offset)
-            highest = tl.log(peak + offset)
-    wanted = (f < HALF)[:, None] & (k < frames)[None, :]
-    place = f[:, None] * frames + k[None, :]
-    re = tl.trans(re)
-    tl.store(target + place, re, mask=wanted)
-    energy = tl.where(wanted, re * re, 0.0)
-    if CODE <= 1:
-        im = tl.trans(im)
-        tl.store(target + channels * plane + place, im, mask=wanted)
-        energy += tl.where(wanted, im * im, 0.0)
-    total = tl.sum(tl.sum(energy, axis=1), axis=0)
-    if first_frequency == 0:
-        last = HALF * frames + k
-        tl.store(target + last, highest, mask=k < frames)
-        edge = tl.where(k < frames, highest * highest, 0.0)
-        if CODE <= 1:
-            zero = tl.zeros([FRAMES], dtype=tl.float32)
-            if CODE == 0:
-                zero = tl.log(zero + offset)
-            tl.store(target + channels * plane + last, zero, mask=k < frames)
-            edge += tl.where(k < frames, zero * zero, 0.0)
-        total += tl.sum(edge, axis=0)
-    tl.store(squares + row * blocks + block, total)
+            value = tl.log(value + offset)
+        energy = tl.where(inside, value * value, 0.0)
+        tl.store(T + row * size + place, tl.trans(value), mask=wanted)
+    tl.store(squares + number, tl.sum(tl.sum(energy, axis=1), axis=0))
 
 
-@lru_cache(maxsize=8)
-def _tables(n_fft: int, height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """cos and −sin of 2πft/n_fft for t and f below n_fft / 2, with zeros around: (height, width) each."""
-    half = n_fft // 2
-    angle = torch.outer(torch.arange(half), torch.arange(half)).remainder(n_fft).double() * (2 * torch.pi / n_fft)
-    room = (0, width - half, 0, height - half)
-    cosines, sines = (torch.nn.functional.pad(part, room) for part in (angle.cos(), -angle.sin()))
-    return cosines.to(device, torch.float32), sines.to(device, torch.float32)
-
-
-def spectrum(X: Tensor, T: Tensor, n_fft: int, hop: int, floor: Tensor, what: str, window: Tensor | None) -> Tensor:
-    """Fill tensors with the parts of the short-time Fourier coefficients of windows, by products with a DFT matrix.
+def parts(Z: Tensor, T: Tensor, floor: Tensor, what: str, frames_in_row: int) -> Tensor:
+    """Fill tensors with the parts of complex coefficients, turned from frames × frequencies to frequencies × frames.
 
     Parameters
     ----------
-    X : (N, channels, time) float32, contiguous
-    T : (N, parts · channels, n_fft / 2 + 1, frames) float32, contiguous, to be filled
-    n_fft : an even number
+    Z : (at least N · channels · frames_in_row less the last row's rest, frequencies) complex64, contiguous: the frames
+        of each channel of each window, of which the first are wanted
+    T : (N, parts · channels, frequencies, frames) float32, contiguous, to be filled
     floor : (channels,) float32
     what : a key of `PART_CODES`
-    window : (n_fft,) float32, or None for a rectangular one
+    frames_in_row : frames from one channel to the next
 
     Returns
     -------
     (N,) float64, the squared norm of each window's tensor
     """
-    windows, channels, length = X.shape
-    half, frames = n_fft // 2, T.shape[3]
-    config = _shape(half, frames)
-    blocks_of_frames = triton.cdiv(frames, config["FRAMES"])
-    blocks = blocks_of_frames * triton.cdiv(half, config["FREQUENCIES"])
-    height = triton.cdiv(half, config["BLOCK"]) * config["BLOCK"]
-    padded = triton.cdiv(half, config["FREQUENCIES"]) * config["FREQUENCIES"]
-    cosines, sines = _tables(n_fft, height, padded, X.device)
-    squares = torch.empty(windows, channels * blocks, dtype=torch.float32, device=X.device)
-    _spectrum[(windows * channels * blocks,)](
-        X, T, cosines, sines, cosines if window is None else window, floor, squares, channels, length, hop, frames,
-        blocks_of_frames, blocks, HALF=half, PADDED=padded, CODE=PART_CODES[what], WINDOWED=window is not None,
-        PRECISION="tf32x3", **config,
+    count = 2 if PART_CODES[what] <= 1 else 1
+    windows, stacked, frequencies, frames = T.shape
+    channels = stacked // count
+    config = _tile(frequencies, frames)
+    frame_blocks = triton.cdiv(frames, config["FRAMES"])
+    blocks = frame_blocks * triton.cdiv(frequencies, config["FREQUENCIES"])
+    squares = torch.empty(windows, channels * blocks, dtype=torch.float32, device=T.device)
+    _parts[(windows * channels * blocks,)](
+        Z.view(torch.int64), T, floor, squares, channels, frequencies, frames, frames_in_row * frequencies,
+        frame_blocks, blocks, CODE=PART_CODES[what], **config,
     )  # fmt: skip
     return squares.sum(dim=1, dtype=torch.float64)
 
 
-def _shape(half: int, frames: int) -> dict[str, int]:
-    """How much of a channel's frames and frequencies one program makes."""
-    return {
-        "FRAMES": 32 if frames > 16 else 16,
-        "FREQUENCIES": min(power_of_two(half, 16), 64),
-        "BLOCK": min(power_of_two(half, 16), 32),
-        "num_warps": 4,
-    }
+def _tile(frequencies: int, frames: int) -> dict[str, int]:
+    """How much of a channel's coefficients one program turns."""
+    return {"FREQUENCIES": min(power_of_two(frequencies), 16), "FRAMES": min(power_of_two(frames), 32), "num_warps": 4}

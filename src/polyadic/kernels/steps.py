@@ -1,4 +1,4 @@
-"""The parts of an ALS step, each in a launch or two: the two products over the batch, and all that is small."""
+"""The parts of an ALS step that torch has no fast way for: the first product over the batch, and all that is small."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from torch import Tensor
 
 from polyadic.kernels import power_of_two
 
-__all__ = ["LARGEST_TILE", "coefficients", "collect", "contract", "inverse", "project", "tally"]
+__all__ = ["LARGEST_TILE", "coefficients", "contract", "inverse", "project", "tally"]
 
 LARGEST_TILE = 2**15
 """Rows times components, both rounded up to powers of two, that `coefficients` can hold."""
 
 
 @triton.jit
-def _inverse(S, grams, out, product, ridge, flag, tolerance, largest, RANK: tl.constexpr, SIZE: tl.constexpr, MODES: tl.constexpr, SKIP: tl.constexpr, WEIGHTED: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _inverse(
+    S, grams, out, product, ridge, flag, tolerance, largest,
+    RANK: tl.constexpr, SIZE: tl.constexpr, MODES: tl.constexpr, SKIP: tl.constexpr, WEIGHTED: tl.constexpr,
+):  # fmt: skip
     i = tl.arange(0, SIZE)[:, None]
     j = tl.arange(0, SIZE)[None, :]
     inside = (i < RANK) & (j < RANK)
@@ -39,9 +42,10 @@ def _inverse(S, grams, out, product, ridge, flag, tolerance, largest, RANK: tl.c
         row = tl.sum(tl.where(i == k, H, 0.0), axis=0)
         pivot = tl.sum(tl.where(index == k, row, 0.0), axis=0)
         lowest = tl.minimum(lowest, pivot)
-        scaled = row / pivot
+        scale = 1.0 / pivot
+        scaled = row * scale
         H = tl.where(i == k, scaled[None, :], tl.where(j == k, scaled[:, None], H - row[:, None] * scaled[None, :]))
-        H = tl.where((i == k) & (j == k), -1.0 / pivot, H)
+        H = tl.where((i == k) & (j == k), -scale, H)
     H = -H
     tl.store(out + i * RANK + j, H, mask=inside)
     after = tl.sum(tl.where(i == j, H, 0.0), axis=1)
@@ -81,7 +85,10 @@ def inverse(
 
 
 @triton.jit
-def _contract(Y, W, out, count, length, outer, inner, RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _contract(
+    Y, W, out, count, length, outer, inner,
+    RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     o = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None, None]
     r = tl.arange(0, SIZE)[None, None, :]
     total = tl.zeros([ROWS, SIZE], dtype=tl.float64)
@@ -121,7 +128,7 @@ def contract(Y: Tensor, factor: Tensor, count: int, outer: int, inner: int, dtyp
 
 
 @triton.jit
-def _direction(X):  # type: ignore[no-untyped-def]
+def _direction(X):
     """`alignment.normalise`, and the norms."""
     tiny = 1.1754943508222875e-38
     big = tl.max(tl.abs(X), axis=1)
@@ -131,7 +138,7 @@ def _direction(X):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _aligned(ls, V, v2, beta, ROUNDS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _aligned(ls, V, v2, beta, ROUNDS: tl.constexpr):
     """`alignment.align` from the least-squares rows."""
     X = ls
     for _ in tl.static_range(ROUNDS):
@@ -145,7 +152,11 @@ def _aligned(ls, V, v2, beta, ROUNDS: tl.constexpr):  # type: ignore[no-untyped-
 
 
 @triton.jit
-def _coefficients(M, ls, V, X, exact, totals, weights, batch, RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, VIEWS: tl.constexpr, ALIGN: tl.constexpr, ROUNDS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _coefficients(
+    M, ls, V, X, exact, totals, weights, batch,
+    RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, VIEWS: tl.constexpr, ALIGN: tl.constexpr,
+    ROUNDS: tl.constexpr,
+):  # fmt: skip
     row = tl.arange(0, ROWS)
     column = tl.arange(0, SIZE)
     inside = row < batch
@@ -213,7 +224,7 @@ def coefficients(
 
 
 @triton.jit
-def _tally(each, product, memory, totals, energy, weights, RANK: tl.constexpr, SIZE: tl.constexpr, VIEWS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _tally(each, product, memory, totals, energy, weights, RANK: tl.constexpr, SIZE: tl.constexpr, VIEWS: tl.constexpr):
     i = tl.arange(0, SIZE)[:, None]
     j = tl.arange(0, SIZE)[None, :]
     inside = (i < RANK) & (j < RANK)
@@ -254,7 +265,11 @@ def tally(each: Tensor, product: Tensor, memory: Tensor, totals: Tensor, energy:
 
 
 @triton.jit
-def _project(T, K, out, rows, width, per, row_blocks, RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+def _project(
+    T, K, out, rows, width, per, row_blocks,
+    RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
     split = tl.program_id(0) // row_blocks
     row = (tl.program_id(0) % row_blocks) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, SIZE)
@@ -264,7 +279,8 @@ def _project(T, K, out, rows, width, per, row_blocks, RANK: tl.constexpr, SIZE: 
     for begin in range(first, tl.minimum(first + per, width), BLOCK):
         e = begin + tl.arange(0, BLOCK)
         t = tl.load(start + e[None, :], mask=(row < rows)[:, None] & (e < width)[None, :], other=0.0)
-        k = tl.load(K + e[:, None] * RANK + column[None, :], mask=(e < width)[:, None] & (column < RANK)[None, :], other=0.0)  # fmt: skip
+        there = (e < width)[:, None] & (column < RANK)[None, :]
+        k = tl.load(K + e[:, None] * RANK + column[None, :], mask=there, other=0.0)
         total = tl.dot(t, k, total, input_precision=PRECISION)
     place = (split * rows + row)[:, None] * RANK + column[None, :]
     tl.store(out + place, total, mask=(row < rows)[:, None] & (column < RANK)[None, :])
@@ -283,9 +299,9 @@ def project(T: Tensor, K: Tensor) -> Tensor:
     (N, R) float64
     """
     (rows, width), rank = T.shape, K.shape[1]
-    config = {"ROWS": 64, "BLOCK": 64, "num_warps": 4, "num_stages": 3}
+    config = {"ROWS": 128, "BLOCK": 32, "num_warps": 8, "num_stages": 3}
     row_blocks = triton.cdiv(rows, config["ROWS"])
-    splits = max(1, min(triton.cdiv(width, 4 * config["BLOCK"]), triton.cdiv(512, row_blocks)))
+    splits = max(1, min(triton.cdiv(width, 4 * config["BLOCK"]), triton.cdiv(264, row_blocks)))
     per = triton.cdiv(triton.cdiv(width, splits), config["BLOCK"]) * config["BLOCK"]
     splits = triton.cdiv(width, per)
     out = torch.empty(splits, rows, rank, dtype=torch.float32, device=T.device)
@@ -293,45 +309,9 @@ def project(T: Tensor, K: Tensor) -> Tensor:
         T, K, out, rows, width, per, row_blocks, RANK=rank, SIZE=power_of_two(rank, 16), ALIGNED=_alignment(width),
         PRECISION="tf32x3", **config,
     )  # fmt: skip
-    return out.sum(dim=0, dtype=torch.float64)
+    return contract(out, torch.ones(splits, rank, device=T.device), rows, rank, rows * rank, torch.float64)
 
 
 def _alignment(width: int) -> int:
     """By how many numbers the beginnings of rows are aligned."""
     return next(step for step in (4, 2, 1) if width % step == 0)
-
-
-@triton.jit
-def _collect(T, X, Y, rows, width, kept, KEEP: tl.constexpr, RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
-    e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    column = tl.arange(0, SIZE)
-    total = tl.zeros([BLOCK, SIZE], dtype=tl.float32)
-    for first in range(0, rows, ROWS):
-        row = first + tl.arange(0, ROWS)
-        start = T + (row.to(tl.int64) * (width // ALIGNED) * ALIGNED)[:, None]
-        t = tl.load(start + e[None, :], mask=(row < rows)[:, None] & (e < width)[None, :], other=0.0)
-        x = tl.load(X + row[:, None] * RANK + column[None, :], mask=(row < rows)[:, None] & (column < RANK)[None, :], other=0.0)  # fmt: skip
-        total = tl.dot(tl.trans(t), x, total, input_precision=PRECISION)
-    place = e[:, None] * RANK + column[None, :]
-    wanted = (e < width)[:, None] & (column < RANK)[None, :]
-    if KEEP:
-        total += tl.load(kept).to(tl.float32) * tl.load(Y + place, mask=wanted, other=0.0)
-    tl.store(Y + place, total, mask=wanted)
-
-
-def collect(T: Tensor, X: Tensor, Y: Tensor, kept: Tensor | None) -> None:
-    """Y ← weight · Y + TᵀX: `algebra.collect`, onto what is remembered.
-
-    Parameters
-    ----------
-    T : (N, width) float32
-    X : (N, R) float32
-    Y : (width, R) float32
-    kept : () float64, the weight of what was in Y, or None for none
-    """
-    (rows, width), rank = T.shape, X.shape[1]
-    config = {"ROWS": 32, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
-    _collect[(triton.cdiv(width, config["BLOCK"]),)](
-        T, X, Y, rows, width, X if kept is None else kept, KEEP=kept is not None, RANK=rank, SIZE=power_of_two(rank, 16), ALIGNED=_alignment(width),
-        PRECISION="tf32x3", **config,
-    )  # fmt: skip
