@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -15,8 +16,9 @@ from polyadic.algebra import gram, project, ridge_inverse
 from polyadic.als import initial_factors
 from polyadic.augment import Augmentation, Compose, Jitter
 from polyadic.errors import PolyadicError
-from polyadic.experiments import figures, layout, paper
-from polyadic.experiments.arms import Arm, Context, Row, method
+from polyadic.evaluate import seconds_per_sweep
+from polyadic.experiments import figures, layout, paper, tuning
+from polyadic.experiments.arms import Arm, Context, Row, fitted, method
 from polyadic.experiments.bench import Experiment
 from polyadic.presets import preset
 from polyadic.sources import tensors
@@ -43,6 +45,38 @@ def _main(context: Context) -> list[Arm]:
 
 def _timed(context: Context) -> list[Arm]:
     return [method(name) for name in (*DEEP, *TENSOR)]
+
+
+def _rotations(context: Context) -> list[Arm]:
+    """Those that learn from pairs of views, with and without rotations among the views."""
+    names = ("SimCLR-32", "BYOL-32", "AE_ss-32", "ATD")
+    return [
+        method(name, {"rotation": word}, rotation=turned)
+        for turned, word in ((False, "without"), (True, "with"))
+        for name in names
+    ]
+
+
+def _first_seed(context: Context) -> Context:
+    return replace(context, seeds=range(1), protocols=context.protocols[:1])
+
+
+def _eight(context: Context) -> list[Arm]:
+    """The methods that work in sweeps or epochs, made to do eight of them."""
+    deep = {"max_epochs": 8, "patience": 8}
+    tensor = {"max_sweeps": 8, "tol": 0.0}
+    return [method(name, **deep) for name in (*DEEP, "CNN")] + [method(name, **tensor) for name in TENSOR]
+
+
+def _clocked(arm: Arm, context: Context, seed: int) -> list[Row]:
+    """Seconds a sweep by the rule of appendix D.7, and those of every sweep."""
+    part = context.parts(context.protocols[0], seed)
+    model, _ = fitted(arm, context, part, seed)
+    every = [float(value) for value in model.history_["seconds"]]
+    known = {"seconds": seconds_per_sweep(every), "every": every, "sweeps": len(every)}
+    learned = len(part.unlabelled) if arm.kind == "features" else len(part.train)
+    labels = {**arm.labels, "seed": seed, "protocol": context.protocols[0], "split": part.hash}
+    return [{**labels, **known, "windows": learned, "parameters": int(model.n_parameters_)}]
 
 
 def _rounds(context: Context) -> list[Arm]:
@@ -238,6 +272,30 @@ EXPERIMENTS: dict[str, Experiment] = {
     "table11": Experiment(datasets=("sleep_edf", "har"), **_TIMED_TABLE),
     "table12": Experiment(datasets=("ptb_xl", "mgh"), **_TIMED_TABLE),
     "table13": Experiment("Supervised tensor learning", tuple(paper.DATASETS), layout.main_table, arms=_supervised),
+    "tune": Experiment(
+        "Settings by the same number of tries",
+        tuple(paper.DATASETS),
+        tuning.tuning_table,
+        arms=tuning.arms,
+        prepare=tuning.untested,
+        judge=tuning.tried,
+        also=tuning.chosen,
+    ),
+    "rotation": Experiment(
+        "Views with and without rotation",
+        ("har",),
+        layout.grid("method", "rotation", _unknown),
+        arms=_rotations,
+    ),
+    "seconds": Experiment(
+        "Seconds a sweep or epoch: eight, the first three dropped",
+        ("har", "sleep_edf", "ptb_xl", "mgh"),
+        layout.seconds_table,
+        arms=_eight,
+        prepare=_first_seed,
+        judge=_clocked,
+        alone=True,
+    ),
     "figure1": Experiment(
         "The framework",
         tuple(paper.DATASETS),

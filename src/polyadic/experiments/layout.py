@@ -10,7 +10,7 @@ import numpy as np
 from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
 from polyadic.experiments import paper
 
-__all__ = ["figure", "footer", "grid", "heading", "main_table", "mean", "percent", "table", "timed_table"]
+__all__ = ["figure", "footer", "grid", "heading", "main_table", "mean", "percent", "seconds_table", "table", "timed_table"]
 
 Row = dict[str, Any]
 Result = dict[str, Any]
@@ -129,7 +129,8 @@ def timed_table(result: Result) -> str:
         for name in names:
             rows = of(result, protocol=protocol, method=name)
             p = [f"{value:.2g}" for value in tests[name]] + [f"{corrected[name]:.2g}"] if name in tests else ["–"] * 4
-            seconds = [row["seconds"] for row in rows if "seconds" in row]
+            # Beside other work they would mean nothing; `polyadic bench seconds` measures them alone.
+            seconds = [row["seconds"] for row in rows if "seconds" in row and row.get("jobs", 1) == 1]
             dataset = result["dataset"]
             theirs = paper.SECONDS.get(name, {}).get(dataset)
             lines.append(
@@ -147,6 +148,16 @@ def timed_table(result: Result) -> str:
         heads = ["", "standardised", "p unpaired", "p paired", "p resampled", "its Holm", "parameters", "s/sweep"]
         text += [heading(result, protocol), table([*heads, "paper", "its p", "its s/sweep"], lines)]
     return "\n".join([*text, footer(result)])
+
+
+def seconds_table(result: Result) -> str:
+    """The seconds of appendix D.7, each method alone on the machine."""
+    lines = []
+    for row in result["rows"]:
+        theirs = paper.SECONDS.get(row["method"], {}).get(result["dataset"])
+        known = "–" if theirs is None else f"{theirs:.1f}"
+        lines.append([row["method"], f"{row['seconds']:.3f}", f"{row['parameters']:,}", known])
+    return "\n".join([heading(result), table(["", "s/sweep", "parameters", "paper"], lines), footer(result)])
 
 
 def grid(
