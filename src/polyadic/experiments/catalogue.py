@@ -63,9 +63,8 @@ def _first_seed(context: Context) -> Context:
 
 def _eight(context: Context) -> list[Arm]:
     """The methods that work in sweeps or epochs, made to do eight of them."""
-    deep = {"max_epochs": 8, "patience": 8}
-    tensor = {"max_sweeps": 8, "tol": 0.0}
-    return [method(name, **deep) for name in (*DEEP, "CNN")] + [method(name, **tensor) for name in TENSOR]
+    deep = [method(name, max_epochs=8, patience=8) for name in (*DEEP, "CNN")]
+    return deep + [method(name, max_sweeps=8, tol=0.0) for name in TENSOR]
 
 
 def _clocked(arm: Arm, context: Context, seed: int) -> list[Row]:

@@ -10,7 +10,18 @@ import numpy as np
 from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
 from polyadic.experiments import paper
 
-__all__ = ["figure", "footer", "grid", "heading", "main_table", "mean", "percent", "seconds_table", "table", "timed_table"]
+__all__ = [
+    "figure",
+    "footer",
+    "grid",
+    "heading",
+    "main_table",
+    "mean",
+    "percent",
+    "seconds_table",
+    "table",
+    "timed_table",
+]
 
 Row = dict[str, Any]
 Result = dict[str, Any]

@@ -131,7 +131,8 @@ def tried(arm: Arm, context: Context, seed: int) -> list[Row]:
     """One try: the mean scores of both halves of the held-out people; settings that cannot be fitted score nothing."""
     part = context.parts("subject", seed)
     row: Row = {**arm.labels, "seed": seed, "protocol": "subject", "split": part.hash}
-    halves, model, said = [], None, []
+    halves: list[tuple[int, Row]] = []
+    model, said = None, list[str]()
     for half in (part, replace(part, train=part.test, test=part.train)):
         try:
             if model is None or arm.kind != "features":
