@@ -479,6 +479,24 @@ def test_loss_that_does_not_stay_finite_is_told(bad: float) -> None:
         train(Scripted([1.0, bad]), source_of(X), None, Settings(max_epochs=3))
 
 
+@pytest.mark.parametrize("augment", [None, Jitter(0.1)])
+@pytest.mark.parametrize("most", [0, 20_000, 2**30])
+def test_batches_made_at_once_are_the_batches_of_the_source(
+    most: int, augment: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = STFT(n_fft=16, hop=8).fitted(torch.from_numpy(X))
+    source = WindowSource(Samples(X), frames, augment, 3, torch.device("cpu"), torch.float32)
+    parts = list(torch.split(torch.randperm(24), [8, 7, 9]))
+    monkeypatch.setattr(training, "_PIECE_BYTES", {"cpu": most})
+    size = math.prod(frames.shape(3, 64))
+    found = list(training._batches(source, parts, 5, size))
+    expected = list(source.batches(parts, 5))
+    assert len(found) == len(expected) == 3
+    for (ids, T), (wanted, S) in zip(found, expected, strict=True):
+        assert torch.equal(ids, wanted)
+        torch.testing.assert_close(T, S)
+
+
 @pytest.mark.parametrize("parts", [1, 2, 100])
 def test_views_of_many_batches_made_at_once_are_those_made_one_by_one(
     parts: int, make: Callable[..., DeepBaseline], monkeypatch: pytest.MonkeyPatch

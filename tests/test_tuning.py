@@ -48,6 +48,14 @@ def test_nobody_who_is_tested_with_any_seed_under_any_protocol_is_seen(tmp_path)
     assert not people[0] & people[1] | people[0] & people[2] | people[1] & people[2]
 
 
+def test_people_tested_with_a_later_seed_alone_are_put_away_too(tmp_path):
+    outer = replace(context(tmp_path, "table2"), protocols=("subject",), seeds=range(4))
+    tested = [set(outer.windows.subject[outer.parts("subject", seed).test].tolist()) for seed in outer.seeds]
+    assert tested[3] - tested[0] - tested[1] - tested[2]
+    everyone = set(outer.windows.subject.tolist())
+    assert set(tuning.untested(outer).windows.subject.tolist()) == everyone - set().union(*tested)
+
+
 def test_a_tuning_never_reads_a_window_of_a_tested_person(tmp_path, monkeypatch):
     """Windows of tested people are spoilt: whoever reads one stops with an error."""
     windows = official()
@@ -102,6 +110,9 @@ def test_every_method_of_the_main_comparison_has_the_same_number_of_tries(tmp_pa
         assert count == min(12, sizes[name]), name
     assert {name for name, size in sizes.items() if size < 12} == {"Hand", "MiniRocket"}
     assert counts["ATD"] == counts["SimCLR-32"] == 12
+    still = tuning.arms(replace(many, augment=Jitter(0.1)))
+    assert not [arm for arm in still if "rotation" in arm.labels["settings"]]
+    assert sum(arm.labels["method"] == "ATD" for arm in still) == 12
 
 
 def test_the_first_try_is_the_default_and_no_setting_is_tried_twice(tmp_path):
@@ -229,6 +240,9 @@ def test_seconds_are_of_eight_sweeps_alone_on_the_machine(tmp_path):
         run(Request("seconds", tmp_path, quick=True, jobs=2), experiment("seconds"), quiet=True)
     result = run(Request("seconds", tmp_path, quick=True), experiment("seconds"), quiet=True)
     assert len(result["rows"]) == 13
+    for arm in experiment("seconds").arms(context(tmp_path)):
+        made = arm.make(context(tmp_path), 0).get_params()
+        assert made.get("tol") == 0 or made.get("patience") == 8  # nothing stops it earlier
     for row in result["rows"]:
         assert len(row["every"]) == row["sweeps"] == 8
         assert row["seconds"] == pytest.approx(np.mean(row["every"][3:]))
