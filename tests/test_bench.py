@@ -19,7 +19,7 @@ from polyadic.errors import PolyadicError
 from polyadic.experiments import paper
 from polyadic.experiments.bench import Request, context_of, run
 from polyadic.experiments.catalogue import EXPERIMENTS, experiment
-from polyadic.experiments.layout import mean, table
+from polyadic.experiments.layout import mean, paired_table, table
 
 pytest.importorskip("matplotlib")
 
@@ -136,6 +136,24 @@ def test_means_and_tables_are_written_plainly():
     assert mean([90.0]) == "90.00"
     assert mean([]) == "–"
     assert table(["", "a"], [["x", "1"]]) == "|  | a |\n|---|---:|\n| x | 1 |\n"
+
+
+def test_atd_is_paired_with_its_rivals_seed_by_seed_and_count_by_count():
+    judges = ("plain", "standardised", "augmented", "standardised perturbed", "augmented perturbed")
+
+    def row(method, seed, value, **more):
+        scores = {judge: {"accuracy": value} for judge in judges}
+        return {"method": method, "seed": seed, "protocol": "paper", "sweeps": 9 + seed, **scores, **more}
+
+    ours = [row("ATD", seed, value) for seed, value in enumerate((0.90, 0.92, 0.95))]
+    theirs = [row("SALS", seed, value) for seed, value in enumerate((0.89, 0.90, 0.92))]
+    text = paired_table({"rows": [*ours, *theirs[::-1], row("ATD_ss-", 0, 0.5)]}, "paper")
+    lines = text.splitlines()[2:]
+    assert len(lines) == 1  # one seed of ATD_ss- is nothing to compare with
+    assert lines[0] == f"| ATD less SALS |{' +2.00 (0.074) |' * 5} 11 and 11 |"
+    counted = [row(name, seed, 0.5 + seed / 10, labels=12) for name in ("ATD", "SALS") for seed in (0, 1)]
+    assert "ATD less SALS, 12 labels | +0.00 (1)" in paired_table({"rows": counted}, "paper")
+    assert paired_table({"rows": ours}, "paper") == ""
 
 
 def test_the_papers_figures_are_those_of_its_tables():

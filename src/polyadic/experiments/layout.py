@@ -17,6 +17,7 @@ __all__ = [
     "heading",
     "main_table",
     "mean",
+    "paired_table",
     "percent",
     "seconds_table",
     "table",
@@ -76,7 +77,7 @@ def footer(result: Result) -> str:
 
 
 def distinct(rows: Iterable[Row], key: str) -> list[Any]:
-    return list(dict.fromkeys(row[key] for row in rows))
+    return list(dict.fromkeys(row.get(key) for row in rows))
 
 
 def of(result: Result, **wanted: Any) -> list[Row]:
@@ -109,8 +110,39 @@ def main_table(result: Result) -> str:
             )
         heads = ["", "plain", "standardised", "its macro F1", "augmented probe", "perturbed: standardised"]
         heads += ["perturbed: augmented probe", "parameters", "paper", "its parameters"]
-        text += [heading(result, protocol), table(heads, lines)]
+        text += [heading(result, protocol), table(heads, lines), paired_table(result, protocol)]
     return "\n".join([*text, footer(result)])
+
+
+_JUDGES = ("plain", "standardised", "augmented", "standardised perturbed", "augmented perturbed")
+
+
+def paired_table(result: Result, protocol: str) -> str:
+    """What the self-supervised term and the second view bring: ATD less its rivals, seed by seed, with p of the t-test.
+
+    Returns
+    -------
+    a table with a line for each rival, and number of labels where there are several; "" if there is nothing to compare
+    """
+    lines = []
+    for count in distinct((row for row in result["rows"] if row.get("method") == "ATD"), "labels"):
+        for rival in ("ATD_ss-", "SALS"):
+            ours, theirs = (
+                {row["seed"]: row for row in of(result, protocol=protocol, method=name, labels=count)}
+                for name in ("ATD", rival)
+            )
+            seeds = sorted(ours.keys() & theirs.keys())
+            if len(seeds) < 2:
+                continue
+            label = f"ATD less {rival}" + ("" if count is None else f", {count} labels")
+            cells = []
+            for judge in _JUDGES:
+                a, b = (percent([rows[seed] for seed in seeds], judge) for rows in (ours, theirs))
+                cells.append(f"{np.mean(a) - np.mean(b):+.2f} ({paired(a, b)[1]:.2g})")
+            most = [f"{max(rows[seed]['sweeps'] for seed in seeds)}" for rows in (ours, theirs)]
+            lines.append([label, *cells, " and ".join(most)])
+    heads = ["points (p, paired over seeds)", *(name.replace(" p", ", p") for name in _JUDGES), "most sweeps"]
+    return table(heads, lines) if lines else ""
 
 
 def _count(value: int | None) -> str:
@@ -201,6 +233,8 @@ def grid(
                 if set(known) != {"–"}:
                     lines.append([f"{name}, the paper", *known])
             text += [heading(result, protocol), table(["", *(str(value) for value in columns)], lines)]
+            if column == "labels":
+                text.append(paired_table(result, protocol))
         return "\n".join([*text, footer(result)])
 
     return layout
