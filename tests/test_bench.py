@@ -129,6 +129,15 @@ def test_ablations_take_the_papers_subset_and_batch(tmp_path):
     np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=200)
     main = context_of(Request("table2", tmp_path, dataset="mgh", store=tmp_path / "w.npz"), experiment("table2"))
     assert (main.labelled, main.unlabelled) == (5_000, None)
+    assert "max_sweeps" not in main.parameters
+
+
+def test_on_few_records_the_tensor_methods_have_the_sweeps_to_converge(tmp_path):
+    signals = synthetic(60, n_channels=12, length=1000)
+    np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=100)
+    for name in ("table2", "table12", "table13", "tune"):
+        request = Request(name, tmp_path, dataset="ptb_xl_100hz", store=tmp_path / "w.npz", seeds=1, protocol="subject")
+        assert context_of(request, experiment(name)).parameters == {"rank": 32, "max_sweeps": 300}
 
 
 def test_means_and_tables_are_written_plainly():
