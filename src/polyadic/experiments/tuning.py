@@ -86,7 +86,7 @@ def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[Settings]:
     Examples
     --------
     >>> tries({"alpha": (1, 2, 3)}, 12)
-    [{}, {'alpha': 3}, {'alpha': 2}]
+    [{}, {'alpha': 2}, {'alpha': 3}]
     """
     defaults = {name: values[0] for name, values in space.items()}
     grid = [dict(zip(space, values, strict=True)) for values in product(*space.values())][1:]
