@@ -19,7 +19,7 @@ from polyadic.errors import PolyadicError
 from polyadic.experiments import paper
 from polyadic.experiments.bench import Request, context_of, run
 from polyadic.experiments.catalogue import EXPERIMENTS, experiment
-from polyadic.experiments.layout import mean, table
+from polyadic.experiments.layout import mean, paired_table, table
 
 pytest.importorskip("matplotlib")
 
@@ -129,6 +129,15 @@ def test_ablations_take_the_papers_subset_and_batch(tmp_path):
     np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=200)
     main = context_of(Request("table2", tmp_path, dataset="mgh", store=tmp_path / "w.npz"), experiment("table2"))
     assert (main.labelled, main.unlabelled) == (5_000, None)
+    assert "max_sweeps" not in main.parameters
+
+
+def test_on_few_records_the_tensor_methods_have_the_sweeps_to_converge(tmp_path):
+    signals = synthetic(60, n_channels=12, length=1000)
+    np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=100)
+    for name in ("table2", "table12", "table13", "tune"):
+        request = Request(name, tmp_path, dataset="ptb_xl_100hz", store=tmp_path / "w.npz", seeds=1, protocol="subject")
+        assert context_of(request, experiment(name)).parameters == {"rank": 32, "max_sweeps": 300}
 
 
 def test_means_and_tables_are_written_plainly():
@@ -136,6 +145,24 @@ def test_means_and_tables_are_written_plainly():
     assert mean([90.0]) == "90.00"
     assert mean([]) == "–"
     assert table(["", "a"], [["x", "1"]]) == "|  | a |\n|---|---:|\n| x | 1 |\n"
+
+
+def test_atd_is_paired_with_its_rivals_seed_by_seed_and_count_by_count():
+    judges = ("plain", "standardised", "augmented", "standardised perturbed", "augmented perturbed")
+
+    def row(method, seed, value, **more):
+        scores = {judge: {"accuracy": value} for judge in judges}
+        return {"method": method, "seed": seed, "protocol": "paper", "sweeps": 9 + seed, **scores, **more}
+
+    ours = [row("ATD", seed, value) for seed, value in enumerate((0.90, 0.92, 0.95))]
+    theirs = [row("SALS", seed, value) for seed, value in enumerate((0.89, 0.90, 0.92))]
+    text = paired_table({"rows": [*ours, *theirs[::-1], row("ATD_ss-", 0, 0.5)]}, "paper")
+    lines = text.splitlines()[2:]
+    assert len(lines) == 1  # one seed of ATD_ss- is nothing to compare with
+    assert lines[0] == f"| ATD less SALS |{' +2.00 (0.074) |' * 5} 11 and 11 |"
+    counted = [row(name, seed, 0.5 + seed / 10, labels=12) for name in ("ATD", "SALS") for seed in (0, 1)]
+    assert "ATD less SALS, 12 labels | +0.00 (1)" in paired_table({"rows": counted}, "paper")
+    assert paired_table({"rows": ours}, "paper") == ""
 
 
 def test_the_papers_figures_are_those_of_its_tables():

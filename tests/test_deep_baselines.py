@@ -14,7 +14,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 from polyadic.augment import Bandpass, Compose, Jitter
-from polyadic.baselines import base
+from polyadic.baselines import base, training
 from polyadic.baselines.autoencoder import AutoEncoder, Decoder
 from polyadic.baselines.backbone import Backbone, Standardize, grids, widths
 from polyadic.baselines.cnn import ReferenceCNN
@@ -477,6 +477,62 @@ def test_loss_of_an_epoch_is_the_mean_over_windows_not_over_batches() -> None:
 def test_loss_that_does_not_stay_finite_is_told(bad: float) -> None:
     with pytest.raises(PolyadicError, match=r"did not stay finite.*learning_rate"):
         train(Scripted([1.0, bad]), source_of(X), None, Settings(max_epochs=3))
+
+
+@pytest.mark.parametrize("augment", [None, Jitter(0.1)])
+@pytest.mark.parametrize("most", [0, 20_000, 2**30])
+def test_batches_made_at_once_are_the_batches_of_the_source(
+    most: int, augment: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = STFT(n_fft=16, hop=8).fitted(torch.from_numpy(X))
+    source = WindowSource(Samples(X), frames, augment, 3, torch.device("cpu"), torch.float32)
+    parts = list(torch.split(torch.randperm(24), [8, 7, 9]))
+    monkeypatch.setattr(training, "_PIECE_BYTES", {"cpu": most})
+    size = math.prod(frames.shape(3, 64))
+    found = list(training._batches(source, parts, 5, size))
+    expected = list(source.batches(parts, 5))
+    assert len(found) == len(expected) == 3
+    for (ids, T), (wanted, S) in zip(found, expected, strict=True):
+        assert torch.equal(ids, wanted)
+        torch.testing.assert_close(T, S)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 100])
+def test_views_of_many_batches_made_at_once_are_those_made_one_by_one(
+    parts: int, make: Callable[..., DeepBaseline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = make(augment=Compose([Jitter(0.1), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)])).fit(X, Y)
+    asked: list[int] = []
+    real = WindowSource.batches
+
+    def batches(self: WindowSource, ids: Any, sweep: int) -> Any:
+        asked.append(len(ids))
+        return real(self, ids, sweep)
+
+    monkeypatch.setattr(WindowSource, "batches", batches)
+    size = 8 * 2 * 4 * math.prod(STFT(n_fft=16, hop=8).shape(3, 64))
+    monkeypatch.setattr(training, "_PIECE_BYTES", {"cpu": parts * size})
+    many = make(augment=one.augment).fit(X, Y)
+    assert asked[1] == -(-3 // parts)  # after the measuring of the scale, three batches
+    assert many.history_["loss"] == pytest.approx(one.history_["loss"], rel=1e-5)
+    assert many.history_["held_out"] == pytest.approx(one.history_["held_out"], rel=1e-5)
+    np.testing.assert_allclose(many.transform(X), one.transform(X), rtol=1e-4, atol=1e-5)
+
+
+def test_functions_of_the_users_see_the_batches_they_always_saw(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def views(batch: Tensor) -> Tensor:
+        sizes.append(len(batch))
+        return batch + 0.1 * torch.randn_like(batch)
+
+    one = ALL["SimCLR"](augment=views).fit(X)
+    before, sizes = sizes, []
+    monkeypatch.setattr(training, "_PIECE_BYTES", {"cpu": 2**30})
+    many = ALL["SimCLR"](augment=views).fit(X)
+    assert sizes == before
+    assert max(sizes) == 8
+    np.testing.assert_array_equal(many.transform(X), one.transform(X))
 
 
 def test_adam_has_the_weight_decay_that_was_asked_for() -> None:

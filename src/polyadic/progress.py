@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["SweepProgress", "file_bar", "sweep_bar"]
+__all__ = ["SweepProgress", "epoch_bar", "file_bar", "sweep_bar"]
 
 _LABELS = {
     "fit": "fit",
@@ -143,3 +143,40 @@ def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, i
             progress.update(task, completed=done, total=total, said=f"{counted}{speed:,.0f} MB/s, {name}")
 
         yield update
+
+
+@contextmanager
+def epoch_bar(title: str, max_epochs: int) -> Iterator[Callable[[dict[str, list[float]]], None]]:
+    """A bar on standard error that moves with every epoch; without a terminal, a line for every tenth and the last.
+
+    Yields
+    ------
+    a function to be called with the history after every epoch
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(title, total=max_epochs)
+        unsaid = ""
+
+        def update(history: dict[str, list[float]]) -> None:
+            nonlocal unsaid
+            done = len(history["loss"])
+            unsaid = (
+                f"{title}: epoch {done} of at most {max_epochs}, loss {history['loss'][-1]:.4g}, "
+                f"held out {history['held_out'][-1]:.4g}"
+            )
+            progress.update(task, completed=done, description=unsaid)
+            if done == 1 or done % 10 == 0:
+                say()
+
+        def say() -> None:
+            nonlocal unsaid
+            if unsaid and not console.is_terminal:
+                console.print(unsaid, soft_wrap=True)
+            unsaid = ""
+
+        yield update
+        say()

@@ -105,8 +105,7 @@ class _BYOLNetwork(Learner):
 
     @torch.no_grad()
     def after_step(self) -> None:
-        for ours, theirs in zip(self.target.parameters(), self.encoder.parameters(), strict=True):
-            ours.lerp_(theirs, 1 - self.momentum)
+        torch._foreach_lerp_(list(self.target.parameters()), list(self.encoder.parameters()), 1 - self.momentum)
 
 
 class _SelfSupervised(DeepBaseline):

@@ -9,7 +9,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,17 +17,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from polyadic.augment import Augmentation
 from polyadic.baselines.backbone import Standardize
 from polyadic.baselines.base import Baseline
 from polyadic.draws import integer_seed, uniform, window_keys
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer, check_number
+from polyadic.progress import epoch_bar
 from polyadic.sources import Augment, Transform, WindowSource, tensors
+from polyadic.spectral import STFT
 
 __all__ = ["DeepBaseline", "Learner", "Settings", "batches_of", "hold_out", "train"]
 
 _IMPROVEMENT = 1e-3
 _MEASURED_WINDOWS = 1024
+_PIECE_BYTES = {"cuda": 2**28}
 _HELD_OUT_SWEEP = -1
 _SPLIT, _WEIGHTS = 0x5B117, 0x3E16475
 _COUNTERS = "num_batches_tracked"
@@ -120,7 +124,8 @@ def train(
     for_training = torch.ones(source.n_windows, dtype=torch.bool)
     for_training[held] = False
     weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.Adam(weights, settings.learning_rate, weight_decay=settings.weight_decay)
+    fused = source.device.type == "cuda" or None  # one launch for all weights
+    optimizer = torch.optim.Adam(weights, settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
     history: History = {"loss": [], "held_out": [], "seconds": []}
     plateau = Plateau(settings.patience)
     best: dict[str, Tensor] = {}
@@ -161,7 +166,7 @@ def _mean_loss(
 ) -> float:
     """The mean loss over all windows of the parts; with an optimiser, a step after each part."""
     total = torch.zeros((), dtype=torch.float64, device=source.device)
-    for ids, T in source.batches(parts, sweep):
+    for ids, T in _batches(source, parts, sweep, math.prod(network.shape)):
         loss = network.loss(T, None if codes is None else codes[ids.to(codes.device)])
         if optimizer is not None:
             optimizer.zero_grad()
@@ -170,6 +175,27 @@ def _mean_loss(
             network.after_step()
         total += loss.detach() * len(ids)
     return float(total) / sum(len(ids) for ids in parts)
+
+
+def _batches(source: WindowSource, parts: Sequence[Tensor], sweep: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """As `source.batches`, but on a GPU, where small steps cost more than large ones, many parts are made at once.
+
+    Only where that changes nothing: what our augmentations and the STFT make of a window depends on no other window,
+    what functions of the user's make of it may.
+
+    Parameters
+    ----------
+    size : numbers in the tensor of a window
+    """
+    apart = isinstance(source.augment, Augmentation | None) and isinstance(source.tensorize, STFT | None)
+    most = _PIECE_BYTES.get(source.device.type, 0) if apart else 0
+    largest = max(len(ids) for ids in parts) * source.n_views * size * source.dtype.itemsize
+    count = max(1, most // largest)
+    groups = [parts[first : first + count] for first in range(0, len(parts), count)]
+    pieces = source.batches([torch.cat(list(group)) for group in groups], sweep)
+    for group, (_, T) in zip(groups, pieces, strict=True):
+        views = torch.split(T.reshape(source.n_views, -1, *T.shape[1:]), [len(ids) for ids in group], dim=1)
+        yield from ((ids, view.flatten(0, 1)) for ids, view in zip(group, views, strict=True))
 
 
 def _measure(network: Learner, source: WindowSource, kept: Tensor, batch_size: int) -> None:
@@ -225,43 +251,6 @@ class Plateau:
         else:
             self.waited += 1
         return self.waited >= self.patience
-
-
-@contextmanager
-def epoch_bar(title: str, max_epochs: int) -> Iterator[Callable[[History], None]]:
-    """A bar on standard error that moves with every epoch; without a terminal, a line for every tenth and the last.
-
-    Yields
-    ------
-    a function to be called with the history after every epoch
-    """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=max_epochs)
-        unsaid = ""
-
-        def update(history: History) -> None:
-            nonlocal unsaid
-            done = len(history["loss"])
-            unsaid = (
-                f"{title}: epoch {done} of at most {max_epochs}, loss {history['loss'][-1]:.4g}, "
-                f"held out {history['held_out'][-1]:.4g}"
-            )
-            progress.update(task, completed=done, description=unsaid)
-            if done == 1 or done % 10 == 0:
-                say()
-
-        def say() -> None:
-            nonlocal unsaid
-            if unsaid and not console.is_terminal:
-                console.print(unsaid, soft_wrap=True)
-            unsaid = ""
-
-        yield update
-        say()
 
 
 class DeepBaseline(Baseline):

@@ -18,7 +18,12 @@ The main comparison on HAR, eight fits at a time:
 
   polyadic bench table2 --dataset har --store har.store --jobs 8
 
-The same with the paper's settings for the tensor methods:
+The same number of tries for every method, on people who are never tested; then the comparison with what was found:
+
+  polyadic bench tune --dataset har --store har.store --jobs 8
+  polyadic bench table2 --dataset har --store har.store --jobs 8 --settings polyadic-bench/tune-har.settings.json
+
+With the paper's settings for the tensor methods:
 
   polyadic bench table2 --dataset har --store har.store --paper-settings
 
@@ -31,7 +36,9 @@ Seconds of every stage against what this machine can do, and accuracy against se
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="table1 to table13, figure1 to figure5, speed or race.")],
+    name: Annotated[
+        str, typer.Argument(help="table1 to table13, figure1 to figure5, tune, rotation, seconds, speed or race.")
+    ],
     store: Annotated[Path | None, typer.Option(help="A window store with labels, or a .npz file.", exists=True)] = None,
     dataset: Annotated[
         str | None,
@@ -43,6 +50,10 @@ def bench(
     method: Annotated[
         list[str] | None, typer.Option(help="Only this method; once for each. All of the experiment if not given.")
     ] = None,
+    settings: Annotated[
+        Path | None, typer.Option(help="A file by `polyadic bench tune`: the settings of each method.", exists=True)
+    ] = None,
+    tries: Annotated[int, typer.Option(min=1, help="For tune: settings to try for each method.")] = 12,
     protocol: Annotated[str, typer.Option(help="subject, paper or both.")] = "both",
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
     epochs: Annotated[int, typer.Option(min=1, help="Most epochs of the deep baselines.")] = 100,
@@ -88,5 +99,7 @@ def bench(
         jobs=jobs,
         epochs=epochs,
         methods=tuple(method or ()),
+        settings=settings,
+        tries=tries,
     )
     run(request, experiment(name), quiet=quiet, as_json=json)

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import RidgeClassifier, RidgeClassifierCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from polyadic import ATD, GRSALS, SALS
-from polyadic.augment import Augmentation
+from polyadic.augment import Augmentation, Compose, Rotate3D
 from polyadic.data import Split, Windows, split
 from polyadic.data.splits import Protocol
-from polyadic.evaluate import low_label_rows, probe
+from polyadic.evaluate import PROBES, low_label_rows, probe
 from polyadic.evaluate.augmented import augmented_features, perturbed
 from polyadic.evaluate.metrics import scores
+from polyadic.evaluate.probe import unthreaded
 from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.spectral import STFT
 
-__all__ = ["Arm", "Context", "Row", "judged", "method"]
+__all__ = ["Arm", "Context", "Row", "clean_scores", "family", "fitted", "judged", "method"]
 
 Row = dict[str, Any]
 Kind = Literal["features", "supervised features", "classifier"]
@@ -47,6 +48,10 @@ class Context:
     unlabelled, labelled : most windows to learn from and to train a probe on; None for all
     epochs : most epochs of the deep baselines
     device : where to compute
+    settings : of methods by family, as `tuning` writes them: arguments of the estimator, `window` and `parts` of its
+        frames, and `rotation`, False for views without one
+    tries : settings to try for each method when they are tuned
+    fractions : of a split other than the data's own
     """
 
     windows: Windows
@@ -60,10 +65,18 @@ class Context:
     labelled: int | None = None
     epochs: int = 100
     device: str = "auto"
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tries: int = 12
+    fractions: tuple[float, float, float] | None = None
+
+    def with_views(self, augment: Augmentation) -> Context:
+        """The same with other views, whatever views the settings would have."""
+        settings = {name: {k: v for k, v in own.items() if k != "rotation"} for name, own in self.settings.items()}
+        return replace(self, augment=augment, settings=settings)
 
     def parts(self, protocol: Protocol, seed: int) -> Split:
         """The split for a seed, its unlabelled and training part cut to what is asked for."""
-        whole = split(self.windows, protocol, seed=seed)
+        whole = split(self.windows, protocol, self.fractions, seed)
         rng = np.random.default_rng(seed)
         unlabelled, train = whole.unlabelled, whole.train
         if self.unlabelled is not None and len(unlabelled) > self.unlabelled:
@@ -122,27 +135,54 @@ class _Maker:
     changes: dict[str, Any]
 
     def __call__(self, context: Context, seed: int) -> Any:
+        changes = _resolved({**context.settings.get(family(self.name), {}), **self.changes}, context)
         shared = {"tensorize": context.tensorize, "device": context.device, "random_state": seed}
-        kind, _, dim = self.name.partition("-")
+        _, _, dim = self.name.partition("-")
         if self.name in ("ATD", "ATD_ss-", "GR-SALS", "SALS"):
-            return _tensor_method(self.name, {**context.parameters, **shared, **self.changes}, context.augment)
-        return _baseline(kind, int(dim) if dim.isdigit() else 32, shared, self.changes, context)
+            return _tensor_method(self.name, {"augment": context.augment, **context.parameters, **shared, **changes})
+        return _baseline(family(self.name), int(dim) if dim.isdigit() else 32, shared, changes, context)
 
 
-def _tensor_method(name: str, arguments: dict[str, Any], augment: Augmentation) -> ATD | SALS | GRSALS:
+def family(name: str) -> str:
+    """A method without its number of features: settings are shared by all sizes.
+
+    Examples
+    --------
+    >>> family("SimCLR-128"), family("GR-SALS")
+    ('SimCLR', 'GR-SALS')
+    """
+    kind, _, dim = name.partition("-")
+    return kind if dim.isdigit() else name
+
+
+def _resolved(settings: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Settings as arguments of an estimator: frames and views by what is changed of the context's."""
+    arguments = dict(settings)
+    frames = {name: arguments.pop(name) for name in ("window", "parts") if name in arguments}
+    if frames:
+        arguments["tensorize"] = replace(context.tensorize, **frames)
+    if not arguments.pop("rotation", True):
+        steps = context.augment.steps if isinstance(context.augment, Compose) else (context.augment,)
+        arguments["augment"] = Compose([step for step in steps if not isinstance(step, Rotate3D)])
+    return arguments
+
+
+def _tensor_method(name: str, arguments: dict[str, Any]) -> ATD | SALS | GRSALS:
     if name == "ATD":
-        return ATD(augment=augment, **arguments)
+        return ATD(**arguments)
     if name == "ATD_ss-":
-        return ATD(augment=augment, **{**arguments, "beta": 0.0})
-    known = {key: value for key, value in arguments.items() if key not in ("beta", "gamma", "rounds")}
+        return ATD(**{**arguments, "beta": 0.0})
+    known = {key: value for key, value in arguments.items() if key not in ("augment", "beta", "gamma", "rounds")}
     return SALS(**known) if name == "SALS" else GRSALS(**known)
 
 
 def _baseline(kind: str, dim: int, shared: dict[str, Any], changes: dict[str, Any], context: Context) -> Any:
     from polyadic import baselines
 
-    deep = {**shared, "max_epochs": context.epochs, **changes}
-    views = {**deep, "augment": context.augment}
+    both = {**shared, **changes}
+    deep = {"max_epochs": context.epochs, **both}
+    views = {"augment": context.augment, **deep}
+    raw = {**both, "tensorize": None}
     rank = int(context.parameters.get("rank", 32))
     makers: dict[str, Callable[[], Any]] = {
         "SimCLR": lambda: baselines.SimCLR(dim, **views),
@@ -150,22 +190,22 @@ def _baseline(kind: str, dim: int, shared: dict[str, Any], changes: dict[str, An
         "AE": lambda: baselines.AutoEncoder(dim, **deep),
         "AE_ss": lambda: baselines.AutoEncoder(dim, contrastive=True, **views),
         "CNN": lambda: baselines.ReferenceCNN(**deep),
-        "UMLDA": lambda: baselines.UMLDA(rank, **shared, **changes),
-        "STL": lambda: baselines.STL(**shared, **changes),
-        "PCA": lambda: baselines.PCAFeatures(rank, **shared, **changes),
-        "Hand": lambda: baselines.HandFeatures(**{**shared, "tensorize": None}, **changes),
-        "MiniRocket": lambda: baselines.MiniRocket(**{**shared, "tensorize": None}, **changes),
-        "CP": lambda: baselines.CPALS(rank, **shared, **changes),
+        "UMLDA": lambda: baselines.UMLDA(rank, **both),
+        "STL": lambda: baselines.STL(**both),
+        "PCA": lambda: baselines.PCAFeatures(rank, **both),
+        "Hand": lambda: baselines.HandFeatures(**raw),
+        "MiniRocket": lambda: baselines.MiniRocket(**raw),
+        "CP-ALS": lambda: baselines.CPALS(rank, **both),
     }
     return makers[kind]()
 
 
 def judged(arm: Arm, context: Context, seed: int) -> list[Row]:
     """Fit one arm with one seed and judge it under each protocol; a fit serves all protocols that share its windows."""
-    context = context if arm.augment is None else replace(context, augment=arm.augment)
+    context = context if arm.augment is None else context.with_views(arm.augment)
     rows: list[Row] = []
     model, learned = None, np.empty(0, dtype=np.intp)
-    said: list[warnings.WarningMessage] = []
+    said: list[str] = []
     for protocol in context.protocols:
         whole = context.parts(protocol, seed)
         for count in arm.counts or (None,):
@@ -175,19 +215,25 @@ def judged(arm: Arm, context: Context, seed: int) -> list[Row]:
             wanted = part.unlabelled if arm.kind == "features" else part.train
             if model is None or not np.array_equal(wanted, learned):
                 learned = wanted
-                unlabelled, train, _ = part
-                model = arm.make(context, seed)
-                with warnings.catch_warnings(record=True) as said:
-                    warnings.simplefilter("always", ConvergenceWarning)
-                    if arm.labels["method"] == "CP-ALS":
-                        unlabelled = unlabelled[:: -(-len(unlabelled) // _CP_ALS_WINDOWS)]
-                    model.fit(unlabelled) if arm.kind == "features" else model.fit(train, train.label)
+                model, said = fitted(arm, context, part, seed)
             labels = {**arm.labels, **({} if count is None else {"labels": count})}
             known: Row = {"seed": seed, "protocol": protocol, "split": part.hash}
             if said:
-                known["warnings"] = sorted({str(one.message) for one in said})
+                known["warnings"] = said
             rows.append({**labels, **known, **_scores(arm, model, context, part, seed)})
     return rows
+
+
+def fitted(arm: Arm, context: Context, part: Split, seed: int) -> tuple[Any, list[str]]:
+    """The estimator of an arm, fitted to what it may learn from, and what it warned of."""
+    unlabelled, train, _ = part
+    model = arm.make(context, seed)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", ConvergenceWarning)
+        if arm.labels["method"] == "CP-ALS":
+            unlabelled = unlabelled[:: -(-len(unlabelled) // _CP_ALS_WINDOWS)]
+        model.fit(unlabelled) if arm.kind == "features" else model.fit(train, train.label)
+    return model, sorted({str(one.message) for one in said})
 
 
 def _cut(part: Split, count: int | None, seed: int) -> Split | None:
@@ -201,8 +247,34 @@ def _cut(part: Split, count: int | None, seed: int) -> Split | None:
     return replace(part, train=chosen) if len(np.unique(part.windows.label[chosen])) > 1 else None
 
 
-def _ridge(classifier: Any) -> Any:
-    return make_pipeline(StandardScaler(with_mean=False), classifier)
+def _probes(arm: Arm, Z: NDArray[Any], y: NDArray[Any]) -> dict[str, Any]:
+    """The unfitted classifiers that judge an arm's features."""
+    if arm.labels["method"] != "MiniRocket":
+        return {kind: probe(kind) for kind in PROBES}
+
+    def ridge(classifier: Any) -> Any:
+        return make_pipeline(FunctionTransformer(np.float64), StandardScaler(with_mean=False), classifier)
+
+    # As its authors do. Its penalty is chosen on the windows themselves, for cross-validation over copies of them, too,
+    # would take minutes.
+    chosen = ridge(RidgeClassifierCV(np.logspace(-3, 3, 10))).fit(Z, y)
+    return {kind: ridge(RidgeClassifier(chosen[-1].alpha_)) for kind in PROBES}
+
+
+def clean_scores(arm: Arm, model: Any, part: Split) -> Row:
+    """The scores of a fitted model by both probes on the test windows as they are."""
+    _, train, test = part
+    subject = test.subject if (test.subject != "").all() else None
+    with unthreaded():
+        if arm.kind == "classifier":
+            found = scores(test.label, model.predict(test), subject)
+            return dict.fromkeys(PROBES, found)
+        Z, Z_test = model.transform(train), model.transform(test)
+        classifiers = _probes(arm, Z, train.label)
+        return {
+            kind: scores(test.label, classifier.fit(Z, train.label).predict(Z_test), subject)
+            for kind, classifier in classifiers.items()
+        }
 
 
 def _scores(arm: Arm, model: Any, context: Context, part: Split, seed: int) -> Row:
@@ -213,8 +285,7 @@ def _scores(arm: Arm, model: Any, context: Context, part: Split, seed: int) -> R
     if len(seconds):
         row |= {"seconds": seconds_per_sweep(seconds), "sweeps": len(seconds)}
     subject = test.subject if (test.subject != "").all() else None
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with unthreaded():
         if arm.kind == "classifier":
             for kind in ("plain", "standardised"):
                 row[kind] = scores(test.label, model.predict(test), subject)
@@ -222,17 +293,10 @@ def _scores(arm: Arm, model: Any, context: Context, part: Split, seed: int) -> R
             return row
         Z, Z_test, Z_rough = model.transform(train), model.transform(test), model.transform(rough)
         many = [Z, *(augmented_features(model, train, context.augment, view, seed) for view in range(_VIEWS))]
-        trained: dict[str, tuple[Any, NDArray[Any], NDArray[Any]]] = {
-            "plain": (probe("plain"), Z, train.label),
-            "standardised": (probe("standardised"), Z, train.label),
-            "augmented": (probe("standardised"), np.concatenate(many), np.tile(train.label, 1 + _VIEWS)),
-        }
-        if arm.labels["method"] == "MiniRocket":
-            # As its authors do. Its penalty is chosen on the windows themselves, for cross-validation over five times
-            # as many would take minutes.
-            chosen = _ridge(RidgeClassifierCV(np.logspace(-3, 3, 10))).fit(Z.astype(np.float64), train.label)
-            final = RidgeClassifier(chosen[-1].alpha_)
-            trained = {name: (_ridge(final), F.astype(np.float64), y) for name, (_, F, y) in trained.items()}
+        classifiers = _probes(arm, Z, train.label)
+        trained = {kind: (classifier, Z, train.label) for kind, classifier in classifiers.items()}
+        copies = (np.concatenate(many), np.tile(train.label, 1 + _VIEWS))
+        trained["augmented"] = (clone(classifiers["standardised"]), *copies)
         for name, (classifier, features, labels) in trained.items():
             classifier.fit(features, labels)
             row[name] = scores(test.label, classifier.predict(Z_test), subject)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from polyadic.data.splits import PROTOCOLS, Protocol
 from polyadic.errors import PolyadicError
 from polyadic.experiments.arms import Arm, Context, Row, judged
 from polyadic.experiments.provenance import provenance
+from polyadic.experiments.tuning import read_settings
 from polyadic.files import write_atomically
 from polyadic.inputs import choose_device
 from polyadic.persist import encode
@@ -34,6 +35,7 @@ __all__ = ["Experiment", "Request", "run"]
 
 _ABLATION_UNLABELLED = 50_000
 _LABELLED = 5_000
+_QUICK_TRIES = 2
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,10 @@ class Experiment:
     plot : from the result to a picture at a path, or None
     ablation : whether the paper takes 50,000 unlabelled windows for it where there are more
     change : of the settings, by dataset
+    prepare : from the context to the one it runs in, where that is another
+    judge : from arm, context and seed to the rows of a cell
+    also : from the result to a further JSON file, `NAME-DATASET.settings.json`
+    alone : whether cells must have the machine for themselves
     """
 
     title: str
@@ -58,6 +64,10 @@ class Experiment:
     plot: Callable[[dict[str, Any], Path], None] | None = None
     ablation: bool = False
     change: dict[str, dict[str, Any]] | None = None
+    prepare: Callable[[Context], Context] | None = None
+    judge: Callable[[Arm, Context, int], list[Row]] | None = None
+    also: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,10 +86,19 @@ class Request:
     jobs: int = 1
     epochs: int = 100
     methods: tuple[str, ...] = ()
+    settings: Path | None = None
+    tries: int = 12
 
 
 def context_of(request: Request, experiment: Experiment) -> Context:
     """Data and settings of a request."""
+    context = _context(request, experiment)
+    if request.settings is not None:
+        context = replace(context, settings=read_settings(request.settings, context.dataset))
+    return context if experiment.prepare is None else experiment.prepare(context)
+
+
+def _context(request: Request, experiment: Experiment) -> Context:
     protocols: Sequence[Protocol] = [p for p in PROTOCOLS if request.protocol in (p, "both")]
     if not protocols:
         raise PolyadicError(f"--protocol must be subject, paper or both, but is {request.protocol!r}")
@@ -110,6 +129,7 @@ def context_of(request: Request, experiment: Experiment) -> Context:
         labelled=_LABELLED if base in ("sleep_edf", "mgh") else None,
         epochs=request.epochs,
         device=request.device,
+        tries=request.tries,
     )
 
 
@@ -126,14 +146,18 @@ def _quick(request: Request, protocols: Sequence[Protocol]) -> Context:
         protocols=protocols,
         epochs=1,
         device=request.device,
+        tries=min(request.tries, _QUICK_TRIES),
     )
 
 
 def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
     """Run what is not done yet, write `NAME-DATASET.json` and `.md` (and `.png`), and show the table."""
+    if experiment.alone and request.jobs > 1:
+        raise PolyadicError(f"--jobs must be 1 for {request.name}, whose seconds mean nothing beside other work")
     context = context_of(request, experiment)
     request.out.mkdir(parents=True, exist_ok=True)
     stem = f"{request.name}-{context.dataset}" + ("-paper" if request.paper_settings and not request.quick else "")
+    stem += "-tuned" if request.settings is not None else ""
     rows = _rows(request, experiment, context, stem, quiet or as_json)
     result = {
         "experiment": request.name,
@@ -147,8 +171,10 @@ def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: 
             "unlabelled": context.unlabelled,
             "labelled": context.labelled,
             "epochs": context.epochs,
-            "which": "quick" if request.quick else "paper" if request.paper_settings else "library",
+            "which": _which(request),
+            "tuned": {name: dict(own) for name, own in context.settings.items()},
         },
+        "asked": {"seeds": request.seeds, "protocol": request.protocol, "tries": context.tries},
         "seeds": list(context.seeds),
         "protocols": list(context.protocols),
         "jobs": request.jobs,
@@ -158,6 +184,9 @@ def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: 
     text = f"# {request.name}: {experiment.title}, {context.dataset}\n\n{experiment.markdown(result)}"
     write_atomically(request.out / f"{stem}.json", (json.dumps(result, indent=1) + "\n").encode())
     write_atomically(request.out / f"{stem}.md", text.encode())
+    if experiment.also is not None:
+        more = json.dumps(experiment.also(result), indent=1) + "\n"
+        write_atomically(request.out / f"{stem}.settings.json", more.encode())
     if experiment.plot is not None:
         experiment.plot(result, request.out / f"{stem}.png")
     (request.out / f"{stem}.cells.jsonl").unlink(missing_ok=True)
@@ -168,6 +197,12 @@ def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: 
         console.print(Markdown(text))
         console.print(f"{stem}.json and {stem}.md are in {request.out}/", highlight=False)
     return result
+
+
+def _which(request: Request) -> str:
+    """Whose settings they are."""
+    base = "quick" if request.quick else "paper" if request.paper_settings else "library"
+    return f"{base}, tuned" if request.settings is not None else base
 
 
 def encode_all(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +217,8 @@ def _rows(request: Request, experiment: Experiment, context: Context, stem: str,
     cells = {_key(context, arm, seed): (arm, seed) for arm in arms for seed in context.seeds}
     done = _earlier(request.out / f"{stem}.json") | _finished(request.out / f"{stem}.cells.jsonl")
     missing = {key: cell for key, cell in cells.items() if key not in done}
-    work = (delayed(_cell)(key, arm, context, seed, request.jobs) for key, (arm, seed) in missing.items())
+    judge = experiment.judge or judged
+    work = (delayed(_cell)(key, judge, arm, context, seed, request.jobs) for key, (arm, seed) in missing.items())
     console = Console(stderr=True)
     with _bar(console, quiet) as bar, (request.out / f"{stem}.cells.jsonl").open("ab") as file:
         task = bar.add_task(request.name, total=len(cells), completed=len(cells) - len(missing))
@@ -216,10 +252,12 @@ def _earlier(path: Path) -> dict[str, list[Row]]:
     return found
 
 
-def _cell(key: str, arm: Arm, context: Context, seed: int, jobs: int) -> tuple[str, list[Row]]:
+def _cell(
+    key: str, judge: Callable[[Arm, Context, int], list[Row]], arm: Arm, context: Context, seed: int, jobs: int
+) -> tuple[str, list[Row]]:
     place = choose_device(context.device)
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else str(place)
-    return key, [{**row, "key": key, "device": name, "jobs": jobs} for row in judged(arm, context, seed)]
+    return key, [{**row, "key": key, "device": name, "jobs": jobs} for row in judge(arm, context, seed)]
 
 
 def _key(context: Context, arm: Arm, seed: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -15,8 +16,9 @@ from polyadic.algebra import gram, project, ridge_inverse
 from polyadic.als import initial_factors
 from polyadic.augment import Augmentation, Compose, Jitter
 from polyadic.errors import PolyadicError
-from polyadic.experiments import figures, layout, paper
-from polyadic.experiments.arms import Arm, Context, Row, method
+from polyadic.evaluate import seconds_per_sweep
+from polyadic.experiments import figures, layout, paper, tuning
+from polyadic.experiments.arms import Arm, Context, Row, fitted, method
 from polyadic.experiments.bench import Experiment
 from polyadic.presets import preset
 from polyadic.sources import tensors
@@ -43,6 +45,37 @@ def _main(context: Context) -> list[Arm]:
 
 def _timed(context: Context) -> list[Arm]:
     return [method(name) for name in (*DEEP, *TENSOR)]
+
+
+def _rotations(context: Context) -> list[Arm]:
+    """Those that learn from pairs of views, with and without rotations among the views."""
+    names = ("SimCLR-32", "BYOL-32", "AE_ss-32", "ATD")
+    return [
+        method(name, {"rotation": word}, rotation=turned)
+        for turned, word in ((False, "without"), (True, "with"))
+        for name in names
+    ]
+
+
+def _first_seed(context: Context) -> Context:
+    return replace(context, seeds=range(1), protocols=context.protocols[:1])
+
+
+def _eight(context: Context) -> list[Arm]:
+    """The methods that work in sweeps or epochs, made to do eight of them."""
+    deep = [method(name, max_epochs=8, patience=8) for name in (*DEEP, "CNN")]
+    return deep + [method(name, max_sweeps=8, tol=0.0) for name in TENSOR]
+
+
+def _clocked(arm: Arm, context: Context, seed: int) -> list[Row]:
+    """Seconds a sweep by the rule of appendix D.7, and those of every sweep."""
+    part = context.parts(context.protocols[0], seed)
+    model, _ = fitted(arm, context, part, seed)
+    every = [float(value) for value in model.history_["seconds"]]
+    known = {"seconds": seconds_per_sweep(every), "every": every, "sweeps": len(every)}
+    learned = len(part.unlabelled) if arm.kind == "features" else len(part.train)
+    labels = {**arm.labels, "seed": seed, "protocol": context.protocols[0], "split": part.hash}
+    return [{**labels, **known, "windows": learned, "parameters": int(model.n_parameters_)}]
 
 
 def _rounds(context: Context) -> list[Arm]:
@@ -193,6 +226,8 @@ def _unknown(dataset: str, row: Any, value: Any) -> None:
 
 
 _BATCH_64 = {"har": {"batch_size": 64}}
+# A sweep over few windows has few steps: 50 of them end before the tensor methods have converged.
+_CONVERGED = {"ptb_xl": {"max_sweeps": 300}}
 _ROUND_TABLE: dict[str, Any] = {
     "title": "Rounds of the iterative rule",
     "arms": _rounds,
@@ -215,11 +250,12 @@ _TIMED_TABLE: dict[str, Any] = {
     "title": "Significance and time",
     "arms": _timed,
     "markdown": layout.timed_table,
+    "change": _CONVERGED,
 }
 
 EXPERIMENTS: dict[str, Experiment] = {
     "table1": Experiment("Sizes", tuple(paper.DATASETS), figures.sizes_table, special=_sizes),
-    "table2": Experiment("Main comparison", tuple(paper.DATASETS), layout.main_table, arms=_main),
+    "table2": Experiment("Main comparison", tuple(paper.DATASETS), layout.main_table, arms=_main, change=_CONVERGED),
     "table3": Experiment(datasets=("har",), **_ROUND_TABLE),
     "table4": Experiment(datasets=("sleep_edf",), **_ROUND_TABLE),
     "table5": Experiment("Classes", tuple(paper.DATASETS), figures.distribution_table, special=_distribution),
@@ -237,7 +273,34 @@ EXPERIMENTS: dict[str, Experiment] = {
     "table10": Experiment(datasets=("sleep_edf",), **_RANK_TABLE),
     "table11": Experiment(datasets=("sleep_edf", "har"), **_TIMED_TABLE),
     "table12": Experiment(datasets=("ptb_xl", "mgh"), **_TIMED_TABLE),
-    "table13": Experiment("Supervised tensor learning", tuple(paper.DATASETS), layout.main_table, arms=_supervised),
+    "table13": Experiment(
+        "Supervised tensor learning", tuple(paper.DATASETS), layout.main_table, arms=_supervised, change=_CONVERGED
+    ),
+    "tune": Experiment(
+        "Settings by the same number of tries",
+        tuple(paper.DATASETS),
+        tuning.tuning_table,
+        arms=tuning.arms,
+        prepare=tuning.untested,
+        judge=tuning.tried,
+        also=tuning.chosen,
+        change=_CONVERGED,
+    ),
+    "rotation": Experiment(
+        "Views with and without rotation",
+        ("har",),
+        layout.grid("method", "rotation", _unknown),
+        arms=_rotations,
+    ),
+    "seconds": Experiment(
+        "Seconds a sweep or epoch: eight, the first three dropped",
+        ("har", "sleep_edf", "ptb_xl", "mgh"),
+        layout.seconds_table,
+        arms=_eight,
+        prepare=_first_seed,
+        judge=_clocked,
+        alone=True,
+    ),
     "figure1": Experiment(
         "The framework",
         tuple(paper.DATASETS),

@@ -10,7 +10,19 @@ import numpy as np
 from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
 from polyadic.experiments import paper
 
-__all__ = ["figure", "footer", "grid", "heading", "main_table", "mean", "percent", "table", "timed_table"]
+__all__ = [
+    "figure",
+    "footer",
+    "grid",
+    "heading",
+    "main_table",
+    "mean",
+    "paired_table",
+    "percent",
+    "seconds_table",
+    "table",
+    "timed_table",
+]
 
 Row = dict[str, Any]
 Result = dict[str, Any]
@@ -65,7 +77,7 @@ def footer(result: Result) -> str:
 
 
 def distinct(rows: Iterable[Row], key: str) -> list[Any]:
-    return list(dict.fromkeys(row[key] for row in rows))
+    return list(dict.fromkeys(row.get(key) for row in rows))
 
 
 def of(result: Result, **wanted: Any) -> list[Row]:
@@ -98,8 +110,39 @@ def main_table(result: Result) -> str:
             )
         heads = ["", "plain", "standardised", "its macro F1", "augmented probe", "perturbed: standardised"]
         heads += ["perturbed: augmented probe", "parameters", "paper", "its parameters"]
-        text += [heading(result, protocol), table(heads, lines)]
+        text += [heading(result, protocol), table(heads, lines), paired_table(result, protocol)]
     return "\n".join([*text, footer(result)])
+
+
+_JUDGES = ("plain", "standardised", "augmented", "standardised perturbed", "augmented perturbed")
+
+
+def paired_table(result: Result, protocol: str) -> str:
+    """What the self-supervised term and the second view bring: ATD less its rivals, seed by seed, with p of the t-test.
+
+    Returns
+    -------
+    a table with a line for each rival, and number of labels where there are several; "" if there is nothing to compare
+    """
+    lines = []
+    for count in distinct((row for row in result["rows"] if row.get("method") == "ATD"), "labels"):
+        for rival in ("ATD_ss-", "SALS"):
+            ours, theirs = (
+                {row["seed"]: row for row in of(result, protocol=protocol, method=name, labels=count)}
+                for name in ("ATD", rival)
+            )
+            seeds = sorted(ours.keys() & theirs.keys())
+            if len(seeds) < 2:
+                continue
+            label = f"ATD less {rival}" + ("" if count is None else f", {count} labels")
+            cells = []
+            for judge in _JUDGES:
+                a, b = (percent([rows[seed] for seed in seeds], judge) for rows in (ours, theirs))
+                cells.append(f"{np.mean(a) - np.mean(b):+.2f} ({paired(a, b)[1]:.2g})")
+            most = [f"{max(rows[seed]['sweeps'] for seed in seeds)}" for rows in (ours, theirs)]
+            lines.append([label, *cells, " and ".join(most)])
+    heads = ["points (p, paired over seeds)", *(name.replace(" p", ", p") for name in _JUDGES), "most sweeps"]
+    return table(heads, lines) if lines else ""
 
 
 def _count(value: int | None) -> str:
@@ -129,7 +172,8 @@ def timed_table(result: Result) -> str:
         for name in names:
             rows = of(result, protocol=protocol, method=name)
             p = [f"{value:.2g}" for value in tests[name]] + [f"{corrected[name]:.2g}"] if name in tests else ["–"] * 4
-            seconds = [row["seconds"] for row in rows if "seconds" in row]
+            # Beside other work they would mean nothing; `polyadic bench seconds` measures them alone.
+            seconds = [row["seconds"] for row in rows if "seconds" in row and row.get("jobs", 1) == 1]
             dataset = result["dataset"]
             theirs = paper.SECONDS.get(name, {}).get(dataset)
             lines.append(
@@ -147,6 +191,16 @@ def timed_table(result: Result) -> str:
         heads = ["", "standardised", "p unpaired", "p paired", "p resampled", "its Holm", "parameters", "s/sweep"]
         text += [heading(result, protocol), table([*heads, "paper", "its p", "its s/sweep"], lines)]
     return "\n".join([*text, footer(result)])
+
+
+def seconds_table(result: Result) -> str:
+    """The seconds of appendix D.7, each method alone on the machine."""
+    lines = []
+    for row in result["rows"]:
+        theirs = paper.SECONDS.get(row["method"], {}).get(result["dataset"])
+        known = "–" if theirs is None else f"{theirs:.1f}"
+        lines.append([row["method"], f"{row['seconds']:.3f}", f"{row['parameters']:,}", known])
+    return "\n".join([heading(result), table(["", "s/sweep", "parameters", "paper"], lines), footer(result)])
 
 
 def grid(
@@ -179,6 +233,8 @@ def grid(
                 if set(known) != {"–"}:
                     lines.append([f"{name}, the paper", *known])
             text += [heading(result, protocol), table(["", *(str(value) for value in columns)], lines)]
+            if column == "labels":
+                text.append(paired_table(result, protocol))
         return "\n".join([*text, footer(result)])
 
     return layout

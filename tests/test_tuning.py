@@ -1,0 +1,248 @@
+"""Settings are tuned with the same number of tries for every method, and without the people who are tested."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from polyadic.augment import Compose, Jitter, Rotate3D
+from polyadic.data import Windows, synthetic
+from polyadic.errors import PolyadicError
+from polyadic.experiments import tuning
+from polyadic.experiments.arms import family, method
+from polyadic.experiments.bench import Request, context_of, run
+from polyadic.experiments.catalogue import EXPERIMENTS, experiment
+from polyadic.presets import preset
+from polyadic.spectral import STFT
+
+
+def context(tmp_path, name="tune", **words):
+    return context_of(Request(name, tmp_path, quick=True, **words), experiment(name))
+
+
+def official(count=120):
+    """Signals of 12 people, of whom the publisher has put 4 into his test part."""
+    signals = synthetic(count, n_channels=3, length=64, n_classes=2)
+    person = np.arange(count) % 12
+    return Windows(signals.X, 64.0, subject=person, label=signals.label, part=np.where(person < 8, "train", "test"))
+
+
+def test_nobody_who_is_tested_with_any_seed_under_any_protocol_is_seen(tmp_path):
+    outer = context(tmp_path, "table2")
+    outer = replace(outer, windows=official(), seeds=range(5), protocols=("subject", "paper"))
+    tested = {
+        person
+        for protocol in outer.protocols
+        for seed in outer.seeds
+        for person in outer.windows.subject[outer.parts(protocol, seed).test].tolist()
+    }
+    assert tested == {"8", "9", "10", "11"}
+    inner = tuning.untested(outer)
+    assert set(inner.windows.subject.tolist()) == {str(person) for person in range(8)}
+    part = inner.parts("subject", 0)
+    people = [set(windows.subject.tolist()) for windows in part]
+    assert [len(some) for some in people] == [5, 2, 1]
+    assert not people[0] & people[1] | people[0] & people[2] | people[1] & people[2]
+
+
+def test_people_tested_with_a_later_seed_alone_are_put_away_too(tmp_path):
+    outer = replace(context(tmp_path, "table2"), protocols=("subject",), seeds=range(4))
+    tested = [set(outer.windows.subject[outer.parts("subject", seed).test].tolist()) for seed in outer.seeds]
+    assert tested[3] - tested[0] - tested[1] - tested[2]
+    everyone = set(outer.windows.subject.tolist())
+    assert set(tuning.untested(outer).windows.subject.tolist()) == everyone - set().union(*tested)
+
+
+def test_a_tuning_never_reads_a_window_of_a_tested_person(tmp_path, monkeypatch):
+    """Windows of tested people are spoilt: whoever reads one stops with an error."""
+    windows = official()
+    spoilt = windows.X.copy()
+    spoilt[np.isin(windows.subject, ["8", "9", "10", "11"])] = np.nan
+    np.savez(
+        tmp_path / "w.npz",
+        **{f"X_{part}": spoilt[side] for part, side in sides(windows)},
+        **{f"y_{part}": windows.label[side] for part, side in sides(windows)},
+        **{f"subject_{part}": windows.subject[side].astype(int) for part, side in sides(windows)},
+        fs=64,
+    )
+    import polyadic.experiments.bench as bench
+
+    monkeypatch.setattr(bench, "preset", small_preset)
+    names = ("SimCLR-32", "CNN", "ATD", "UMLDA", "Hand")
+    request = Request("tune", tmp_path, "har", tmp_path / "w.npz", epochs=1, methods=names, tries=2)
+    result = run(request, experiment("tune"), quiet=True)
+    assert not [row for row in result["rows"] if "failed" in row]
+    with pytest.raises(PolyadicError, match="must be finite"):
+        run(replace(request, name="table2", methods=("Hand",)), experiment("table2"), quiet=True)
+
+
+def sides(windows):
+    person = windows.subject.astype(int)
+    return ("train", person < 8), ("test", person >= 8)
+
+
+def small_preset(name, fs):
+    return replace(
+        preset(name),
+        tensorize=STFT(16, 8),
+        augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]),
+        parameters={"rank": 3, "max_sweeps": 1},
+    )
+
+
+def test_too_few_untested_people_are_told(tmp_path):
+    outer = context(tmp_path, "table2")
+    few = replace(outer, windows=official(), seeds=range(50), fractions=(0.2, 0.4, 0.4))
+    with pytest.raises(PolyadicError, match=r"needs three people.*fewer --seeds"):
+        tuning.untested(few)
+
+
+def test_every_method_of_the_main_comparison_has_the_same_number_of_tries(tmp_path):
+    many = replace(context(tmp_path), tries=12, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
+    arms = tuning.arms(many)
+    counts = {name: sum(arm.labels["method"] == name for arm in arms) for name in tuning.SPACES}
+    sizes = {arm.labels["method"]: arm.labels["of"] for arm in arms}
+    assert {family(arm.labels["method"]) for arm in EXPERIMENTS["table2"].arms(many)} == {family(n) for n in counts}
+    for name, count in counts.items():
+        assert count == min(12, sizes[name]), name
+    assert {name for name, size in sizes.items() if size < 12} == {"Hand", "MiniRocket"}
+    assert counts["ATD"] == counts["SimCLR-32"] == 12
+    still = tuning.arms(replace(many, augment=Jitter(0.1)))
+    assert not [arm for arm in still if "rotation" in arm.labels["settings"]]
+    assert sum(arm.labels["method"] == "ATD" for arm in still) == 12
+
+
+def test_the_first_try_is_the_default_and_no_setting_is_tried_twice(tmp_path):
+    many = replace(context(tmp_path), tries=12, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
+    for name in tuning.SPACES:
+        arms = [arm for arm in tuning.arms(many) if arm.labels["method"] == name]
+        assert arms[0].labels["settings"] == {}
+        made = [repr(sorted(arm.make(many, 0).get_params(deep=False).items(), key=str)) for arm in arms]
+        assert len(set(made)) == len(made), name
+        first, plain = arms[0].make(many, 0), method(name).make(many, 0)
+        assert repr(first.get_params()) == repr(plain.get_params())
+
+
+@pytest.mark.parametrize("name", [name for name in tuning.SPACES if name != "Hand"])
+def test_the_first_value_of_every_setting_is_the_default_of_the_method(name, tmp_path):
+    plain = replace(context(tmp_path), parameters={"rank": 4}, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
+    first = {key: values[0] for key, values in tuning.SPACES[name].items()}
+    ours, default = method(name, **first).make(plain, 0), method(name).make(plain, 0)
+    assert repr(ours.get_params(deep=False)) == repr(default.get_params(deep=False))
+
+
+def test_fewer_tries_are_the_beginning_of_more():
+    space = tuning.SPACES["ATD"]
+    assert tuning.tries(space, 12)[:5] == tuning.tries(space, 5)
+    assert tuning.tries(space, 1) == [{}]
+    assert len(tuning.tries({"a": (1, 2), "b": (1, 2)}, 12)) == 4
+
+
+def test_views_without_rotation_lack_nothing_else(tmp_path):
+    turned = replace(context(tmp_path), augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
+    for name in ("SimCLR-32", "BYOL-32", "AE_ss-32", "ATD"):
+        assert method(name, rotation=False).make(turned, 0).augment == Compose([Jitter(0.1)])
+        assert method(name).make(turned, 0).augment == turned.augment
+
+
+def test_the_score_of_a_try_is_that_of_all_held_out_people(tmp_path):
+    """Against the plain way: each half of the held-out people trains the probe for the other."""
+    from polyadic.evaluate import probe
+
+    inner = context(tmp_path)
+    arm = tuning.arms(inner)[0]
+    assert arm.labels["method"] == "SimCLR-32"
+    row = tuning.tried(arm, inner, 0)[0]
+    part = inner.parts("subject", 0)
+    unlabelled, *halves = part
+    model = method("SimCLR-32").make(inner, 0).fit(unlabelled)
+    right = total = 0
+    for train, test in (halves, halves[::-1]):
+        fitted = probe("standardised").fit(model.transform(train), train.label)
+        right += int((fitted.predict(model.transform(test)) == test.label).sum())
+        total += len(test)
+    assert row["standardised"]["accuracy"] == pytest.approx(right / total)
+    assert row["n_test"] == total
+
+
+def test_settings_that_cannot_be_fitted_fail_alone(tmp_path):
+    inner = context(tmp_path)
+    row = tuning.tried(method("SALS", {"try": 1, "settings": {"alpha": -1.0}}, alpha=-1.0), inner, 0)[0]
+    assert "alpha must be" in row["failed"]
+    rows = [{**row, "of": 5}, tuning.tried(tuning.arms(inner)[-2], inner, 0)[0]]
+    result = {"rows": rows, "dataset": "d", "command": "c", "date": "t", "commit": "h"}
+    assert "SALS" not in tuning.chosen(result)["settings"]
+
+
+def test_a_tuning_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    calls = []
+    real = tuning.tried
+    counted = replace(experiment("tune"), judge=lambda *words: calls.append(words) or real(*words))
+    request = Request("tune", tmp_path, quick=True, methods=("SALS", "ATD"), tries=1)
+    first = run(request, counted, quiet=True)
+    assert len(calls) == 2
+    more = run(replace(request, tries=2), counted, quiet=True)
+    assert len(calls) == 4
+    assert [row for row in more["rows"] if row["try"] == 0] == first["rows"]
+
+
+def test_the_best_by_the_standardised_probe_is_chosen_and_the_comparison_takes_it(tmp_path):
+    found = run(Request("tune", tmp_path, quick=True, methods=("SALS", "SimCLR-32", "Hand")), experiment("tune"), True)
+    file = tmp_path / "tune-synthetic.settings.json"
+    chosen = json.loads(file.read_text())
+    for name in ("SALS", "SimCLR-32", "Hand"):
+        rows = [row for row in found["rows"] if row["method"] == name]
+        best = max(row["standardised"]["accuracy"] for row in rows)
+        assert chosen["held_out"][family(name)]["standardised"] == best
+        assert chosen["tries"][family(name)] == len(rows)
+    chosen["settings"] = {"SimCLR": {"window": "rectangular", "temperature": 0.1}, "SALS": {"alpha": 0.5}}
+    file.write_text(json.dumps(chosen))
+    tuned = context(tmp_path, "table2", settings=file)
+    for name in ("SimCLR-32", "SimCLR-128"):
+        model = method(name).make(tuned, 0)
+        assert (model.tensorize.window, model.temperature) == ("rectangular", 0.1)
+    assert method("SALS").make(tuned, 0).alpha == 0.5
+    assert method("ATD").make(tuned, 0).alpha == 1e-3
+    result = run(Request("table2", tmp_path, quick=True, settings=file, methods=("SALS",)), experiment("table2"), True)
+    assert result["settings"]["tuned"] == chosen["settings"]
+    plain = run(Request("table2", tmp_path, quick=True, methods=("SALS",)), experiment("table2"), True)
+    assert plain["rows"][0]["key"] != result["rows"][0]["key"]
+    assert {p.name for p in tmp_path.glob("table2*.json")} == {"table2-synthetic-tuned.json", "table2-synthetic.json"}
+
+
+def test_views_an_experiment_names_are_not_changed_by_settings(tmp_path):
+    tuned = replace(context(tmp_path, "table7"), settings={"ATD": {"rotation": False, "alpha": 0.5}})
+    views = Compose([Rotate3D([(0, 1, 2)])])
+    model = method("ATD").make(tuned.with_views(views), 0)
+    assert (model.augment, model.alpha) == (views, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("no json", "must be a file by"),
+        ('{"dataset": "synthetic"}', "must be a file by"),
+        ('{"dataset": "har", "settings": {}}', "tuned for synthetic, but s.json is for har"),
+        ('{"dataset": "synthetic", "settings": {"Magic": {}}}', "must name methods among"),
+    ],
+)
+def test_other_files_are_refused_as_settings(content, message, tmp_path):
+    (tmp_path / "s.json").write_text(content)
+    with pytest.raises(PolyadicError, match=message):
+        context(tmp_path, "table2", settings=tmp_path / "s.json")
+
+
+def test_seconds_are_of_eight_sweeps_alone_on_the_machine(tmp_path):
+    with pytest.raises(PolyadicError, match="--jobs must be 1"):
+        run(Request("seconds", tmp_path, quick=True, jobs=2), experiment("seconds"), quiet=True)
+    result = run(Request("seconds", tmp_path, quick=True), experiment("seconds"), quiet=True)
+    assert len(result["rows"]) == 13
+    for arm in experiment("seconds").arms(context(tmp_path)):
+        made = arm.make(context(tmp_path), 0).get_params()
+        assert made.get("tol") == 0 or made.get("patience") == 8  # nothing stops it earlier
+    for row in result["rows"]:
+        assert len(row["every"]) == row["sweeps"] == 8
+        assert row["seconds"] == pytest.approx(np.mean(row["every"][3:]))
