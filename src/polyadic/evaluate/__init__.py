@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polyadic.evaluate.augmented import AugmentedProbe, augmented_features, perturbed
+from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
 from polyadic.evaluate.probe import PROBES, low_label_rows, probe, probe_accuracy
 from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
@@ -11,9 +12,11 @@ from polyadic.evaluate.timing import seconds_per_sweep
 __all__ = [
     "PROBES",
     "AugmentedProbe",
+    "WindowClassifier",
     "augmented_features",
     "corrected_resampled",
     "holm",
+    "labels_of",
     "low_label_rows",
     "paired",
     "perturbed",
