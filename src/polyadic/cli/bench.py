@@ -7,25 +7,26 @@ from typing import Annotated
 
 import typer
 
+from polyadic.cli.options import DeviceOption, JsonOption, QuietOption, SettingsOption
+
 __all__ = ["BENCH_EXAMPLES", "bench"]
 
 BENCH_EXAMPLES = """
-Everything in small, on synthetic signals:
+[bold]Examples[/bold]
 
+Everything in small, on synthetic signals:
   polyadic bench table2 --quick
 
 The main comparison on HAR, eight fits at a time:
-
   polyadic bench table2 --dataset har --store har.store --jobs 8
 
 The same with the paper's settings for the tensor methods:
-
   polyadic bench table2 --dataset har --store har.store --paper-settings
 """
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="table1 to table13, or figure1 to figure5.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="table1 to table13, or figure1 to figure5.")],
     store: Annotated[Path | None, typer.Option(help="A window store with labels, or a .npz file.", exists=True)] = None,
     dataset: Annotated[
         str | None,
@@ -38,18 +39,21 @@ def bench(
         list[str] | None, typer.Option(help="Only this method; once for each. All of the experiment if not given.")
     ] = None,
     protocol: Annotated[str, typer.Option(help="subject, paper or both.")] = "both",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
-    epochs: Annotated[int, typer.Option(min=1, help="Most epochs of the deep baselines.")] = 100,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 5,
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Most epochs of the deep baselines.")] = 100,
+    device: DeviceOption = "auto",
     jobs: Annotated[
-        int, typer.Option(min=1, help="Fits at a time. With more than one, seconds a sweep say nothing.")
+        int, typer.Option(min=1, metavar="N", help="Fits at a time. With more than one, seconds a sweep say nothing.")
     ] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Seconds, on synthetic signals: does it all run?")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the JSON, the Markdown and the plot.")] = Path("polyadic-bench"),
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for the JSON, the Markdown and the plot.")
+    ] = Path("polyadic-bench"),
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Make a table or a figure of the paper, with its own figures beside yours.
+    """Make a table or a figure of the paper, its numbers beside yours.
 
     Interrupted, it goes on where it stopped when the same command is given again.
     """
