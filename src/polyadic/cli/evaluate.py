@@ -129,7 +129,7 @@ def _show(outcome: dict[str, Any]) -> None:
     count = len({row.get("seed") for row in outcome["rows"]})
     splits = f"{count} split{'s' * (count > 1)}, protocol {outcome['protocol']}" if outcome["protocol"] else "own probe"
     title = f"{outcome['model']} on {outcome['data']}, {splits}"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
     table.add_column("")
     for entry in outcome["summary"]:
         table.add_column(f"{entry['probe']} probe", justify="right", no_wrap=True)
@@ -137,11 +137,10 @@ def _show(outcome: dict[str, Any]) -> None:
         if name in outcome["summary"][0]:
             table.add_row(head, *(_cell(entry, name) for entry in outcome["summary"]))
     tested = sorted({row["tested"] for row in outcome["rows"]})
-    table.add_row(
-        "windows tested",
-        *["–".join(f"{number:,}" for number in tested[:: len(tested) - 1 or 1])] * len(outcome["summary"]),
-    )
+    counts = f"{tested[0]:,}" + (f" to {tested[-1]:,}" if len(tested) > 1 else "")
+    table.add_row("windows tested", *[counts] * len(outcome["summary"]))
     console = Console()
+    console.print(title, style="bold", highlight=False)
     console.print(table)
     console.print(_note(outcome), highlight=False)
 

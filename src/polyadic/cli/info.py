@@ -88,7 +88,7 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, dict):
         if value.keys() == {"shape", "type"}:
             return f"{_shown('shape', value['shape'])} {value['type']}"
-        return "\n".join(f"{key}: {_shown(str(key), item)}" for key, item in value.items())
+        return ("\n" if name else ", ").join(f"{key}: {_shown('', item)}" for key, item in value.items())
     if isinstance(value, list):
         if name in ("shape", "window"):
             return " × ".join(f"{side:,}" for side in value)

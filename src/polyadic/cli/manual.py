@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -32,14 +34,28 @@ class Manual(typer.core.TyperGroup):
         _without_types_of_flags(self, ctx)
         super().format_help(ctx, formatter)
 
+    def make_context(self, *args: Any, **words: Any) -> Any:
+        with _stopped_by_a_sentence():
+            return super().make_context(*args, **words)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _stopped_by_a_sentence():
             return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            # A command that can go on where it stopped raises it again, with the words that say how.
-            said = str(stop) or "nothing half-written is left"
-            typer.secho(f"\npolyadic: stopped; {said}", err=True, fg="yellow")
-            raise typer.Exit(130) from None
+
+
+@contextmanager
+def _stopped_by_a_sentence() -> Iterator[None]:
+    """Say that Ctrl-C was heard, and end with its exit code."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        # A command that can go on where it stopped raises it again, with the words that say how.
+        said = str(stop) or "nothing half-written is left"
+        typer.secho(f"\npolyadic: stopped; {said}", err=True, fg="yellow")
+        # Python remembers a Ctrl-C that came while a text was executed, as when an import makes a dataclass, and would
+        # end by the signal instead of the code; it forgets when the next text is executed.
+        exec("")  # noqa: S102
+        raise typer.Exit(130) from None
 
 
 def _without_types_of_flags(command: Any, ctx: Any) -> Any:

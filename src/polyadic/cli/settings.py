@@ -146,9 +146,10 @@ def _explained(error: ValidationError, file: str, text: str, model: type[BaseMod
         path = path[: _known(path, model) + 1]
         where = f"{file}, line {_line(text, path)}"
         if fault["type"] == "extra_forbidden":
-            what = "option of" if len(path) > 1 else "command"
-            owner = f" polyadic {' '.join(path[:-1])}" if len(path) > 1 else ""
-            lines.append(f"{where}: {path[-1]!r} is no {what}{owner}{_suggestion(path, model)}")
+            keys = _fields(path[:-1], model)
+            what = "command" if any(hasattr(kind, "model_fields") for kind in keys.values()) else "option"
+            owner = " ".join(["polyadic", *path[:-1]])
+            lines.append(f"{where}: {path[-1]!r} is no {what} of {owner}{_suggestion(path[-1], list(keys))}")
         else:
             came = fault["input"]
             shown = "a table" if isinstance(came, dict) else repr(came)
@@ -161,21 +162,24 @@ def _expected(message: str) -> str:
     return message if message.startswith("should") else f"that cannot be: {message}"
 
 
+def _fields(path: list[str], model: Any) -> dict[str, Any]:
+    """The keys that a table may have, and their types; none if it is no table."""
+    for word in path:
+        model = _fields([], model)[word]
+    return {str(field.alias): field.annotation for field in getattr(model, "model_fields", {}).values()}
+
+
 def _known(path: list[str], model: Any) -> int:
-    """How many of the words of a path are fields: pydantic goes on with words of its own, such as those of a union."""
+    """How many of the words of a path are keys: pydantic goes on with words of its own, such as those of a union."""
     for depth, word in enumerate(path):
-        fields = {field.alias: field.annotation for field in getattr(model, "model_fields", {}).values()}
+        fields = _fields(path[:depth], model)
         if word not in fields:
             return depth - (not fields)
-        model = fields[word]
     return len(path)
 
 
-def _suggestion(path: list[str], model: Any) -> str:
-    for word in path[:-1]:
-        model = next(field.annotation for field in model.model_fields.values() if field.alias == word)
-    keys = [str(field.alias) for field in model.model_fields.values()]
-    close = difflib.get_close_matches(path[-1].replace("_", "-"), keys, 1, 0.5)
+def _suggestion(key: str, keys: list[str]) -> str:
+    close = difflib.get_close_matches(key.replace("_", "-"), keys, 1, 0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(keys)}"
 
 
