@@ -4,9 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test lint docs bench clean
+.PHONY: help setup demo test lint docs bench clean
 
 help:
+	@echo "make setup  install everything into .venv; then . .venv/bin/activate, and polyadic --help"
 	@echo "make demo   compare the tensor methods on built-in signals (under a minute after the first set-up)"
 	@echo "make test   run all tests; POLYADIC_DATA=folder adds those on real recordings"
 	@echo "make lint   ruff, mypy, import-linter"
@@ -20,6 +21,8 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+setup: $(READY)
 
 demo: $(READY)
 	$(BIN)/polyadic run

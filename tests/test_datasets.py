@@ -326,3 +326,19 @@ def test_a_model_learns_from_a_store_and_gives_features(sleep, tmp_path):
     model = SALS(4, tensorize=STFT(256, 128), max_sweeps=2).fit(store)
     assert model.transform(store).shape == (len(store), 4)
     np.testing.assert_allclose(model.transform(store), model.transform(store.windows.X), rtol=1e-3, atol=1e-3)
+
+
+def test_one_file_is_a_folder_of_one_and_channels_of_a_table_are_chosen_by_name(tmp_path):
+    table = np.random.default_rng(0).normal(size=(100, 3))
+    rows = "\n".join(",".join(map(str, row)) for row in table.tolist())
+    path = tmp_path / "walk.csv"
+    path.write_text(f"left,middle,right\n{rows}\n")
+    store = datasets.folder(path, tmp_path / "s", seconds=1, fs=50, channels=["right", "left"])
+    assert (store.channels, store.windows.recording.tolist()) == (("right", "left"), ["walk", "walk"])
+    np.testing.assert_allclose(store.windows.X.swapaxes(1, 2).reshape(100, 2), table[:, [2, 0]], rtol=1e-6)
+    with pytest.raises(DataError, match=r"walk.csv: must have the channels \['up'\]"):
+        datasets.recording(path, fs=50, channels=["up"])
+    with pytest.raises(PolyadicError, match="resample is not for CSV files"):
+        datasets.recording(path, fs=50, resample="hold")
+    with pytest.raises(PolyadicError, match=r"ends in \.edf"):
+        datasets.recording(tmp_path / "walk.txt")

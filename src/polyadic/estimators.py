@@ -17,11 +17,11 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from polyadic import als, captured, persist
+from polyadic import als, captured, persist, probes
 from polyadic.algebra import gram, project, reconstruct, squared_error
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.files import write_rows
-from polyadic.inputs import Samples, check_integer, check_number, choose_device
+from polyadic.inputs import Readable, Samples, check_integer, check_number, choose_device
 from polyadic.progress import SweepProgress, sweep_bar
 from polyadic.sources import Augment, Graph, Transform, WindowSource, check_modes, tensors
 from polyadic.spectral import STFT
@@ -163,6 +163,10 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         """Check parameters and input, and take over what a new model learns from the input at once."""
         self._check_parameters()
         source = self._source(X, reset)
+        if reset:
+            known = X if isinstance(X, Readable) else None  # a column of a table may have any name
+            self.fs_ = getattr(known, "fs", None)
+            self.channel_names_ = tuple(getattr(known, "channels", ()))
         settings = als.Settings(
             solver=self.solver,
             learning_rate=float(self.learning_rate),
@@ -187,6 +191,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         self.factors_ = [factor.cpu().numpy() for factor in state.factors]
         self._memory = _moved(state.memory, torch.device("cpu"), state.factors[0].dtype)
         self._n_features_out = self.rank
+        if hasattr(self, "probe_"):
+            del self.probe_  # it was trained on features of other bases
 
     def _objective(self, count: int) -> als.Objective:
         return als.Objective(alpha=float(self.alpha))
@@ -322,6 +328,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         arrays = {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}
         if self._memory is not None:
             arrays |= {"memory.Y": self._memory.Y.numpy(), "memory.S": self._memory.S.numpy()}
+        trained = getattr(self, "probe_", None)
+        of_probe, described = ({}, None) if trained is None else probes.pack(trained)
         parameters = {name: persist.encode(value) for name, value in self.get_params(deep=False).items()}
         parameters["device"] = str(self.device)
         header = {
@@ -334,9 +342,12 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
             "seed": int(self.seed_),
             "n_seen": int(self._n_seen),
             "split": self.split_,
+            "fs": self.fs_,
+            "channels": list(self.channel_names_),
+            "probe": described,
             "history": self.history_,
         }
-        persist.write(path, arrays, header)
+        persist.write(path, arrays | of_probe, header)
 
     def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
         """Take over what `save` wrote, after checking that it fits together."""
@@ -369,12 +380,25 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         self.n_sweeps_ = len(self.history_["loss"])
         self.seed_, self._n_seen = int(header["seed"]), int(header["n_seen"])
         self.split_ = str(header.get("split", ""))
+        self._restore_signals(header)
+        if header.get("probe") is not None or any(name.startswith(probes.PREFIX) for name in arrays):
+            self.probe_ = probes.unpack(arrays, header.get("probe"), self.rank)
         self.n_features_in_, self._n_features_out = self._sample_shape[0], self.rank
         columns = header["feature_names"]
         if not isinstance(columns, list) or len(columns) not in (0, self.n_features_in_):
             raise ModelFileError(f"the file names {columns!r} as columns, but the model has {self.n_features_in_}")
         if columns:
             self.feature_names_in_ = np.asarray(columns, dtype=object)
+
+    def _restore_signals(self, header: dict[str, Any]) -> None:
+        """The sampling rate and the channels, which older files do not have."""
+        fs, names = header.get("fs"), header.get("channels", [])
+        if fs is not None and not 0 < fs < np.inf:
+            raise ModelFileError(f"the file's sampling rate must be a positive number of Hz, but is {fs!r}")
+        if not isinstance(names, list) or len(names) not in (0, self._sample_shape[0]):
+            raise ModelFileError(f"the file names {names!r} as channels, but the model has {self._sample_shape[0]}")
+        self.fs_ = None if fs is None else float(fs)
+        self.channel_names_ = tuple(str(name) for name in names)
 
 
 def _counted(parts: Iterator[Tensor], on_rows: Callable[[int], None] | None) -> Iterator[Tensor]:
@@ -418,6 +442,9 @@ class SALS(_CPFeatures):
     n_sweeps_, n_parameters_, seed_ : numbers
     tensorize_ : `tensorize` with what it learned from the data's scale
     split_ : hash and part of the split that X was of, or ""
+    fs_, channel_names_ : sampling rate in Hz and channels of X, None and () where X does not say
+    probe_ : the classifier of features that the model file holds, if there is one; see
+        `polyadic.evaluate.WindowClassifier`
     waited_ : seconds in which the fit waited for a disk
 
     Examples
@@ -459,6 +486,9 @@ class ATD(_CPFeatures):
     n_sweeps_, n_parameters_, seed_ : numbers
     tensorize_ : `tensorize` with what it learned from the data's scale
     split_ : hash and part of the split that X was of, or ""
+    fs_, channel_names_ : sampling rate in Hz and channels of X, None and () where X does not say
+    probe_ : the classifier of features that the model file holds, if there is one; see
+        `polyadic.evaluate.WindowClassifier`
     waited_ : seconds in which the fit waited for a disk
 
     Examples

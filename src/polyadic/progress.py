@@ -139,8 +139,10 @@ def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, i
 
         def update(name: str, done: int, total: int, windows: int, size: int) -> None:
             speed = size / 1e6 / max(time.perf_counter() - begun, 1e-9)
-            counted = f"{windows:,} windows, " if windows else ""
-            progress.update(task, completed=done, total=total, said=f"{counted}{speed:,.0f} MB/s, {name}")
+            # Where windows are what is counted, their number stands there already.
+            counted = "windows" if windows == done and windows else f"{windows:,} windows" if windows else ""
+            said = ", ".join(part for part in (counted, f"{speed:,.0f} MB/s", name) if part)
+            progress.update(task, completed=done, total=total, said=said)
 
         yield update
 

@@ -9,35 +9,86 @@ import typer
 
 from polyadic.cli import models, stores
 from polyadic.cli.bench import BENCH_EXAMPLES, bench
+from polyadic.cli.evaluate import EVALUATE_EXAMPLES, evaluate
+from polyadic.cli.info import INFO_EXAMPLES, info
+from polyadic.cli.manual import Manual
+from polyadic.cli.options import DeviceOption, JsonOption, QuietOption, SettingsOption
+from polyadic.cli.predict import PREDICT_EXAMPLES, predict
+from polyadic.cli.settings import SettingsError
 from polyadic.errors import PolyadicError
 from polyadic.version import __version__
 
 __all__ = ["app", "main"]
 
+_HELP = """
+Small, fast features that can be looked into, from many unlabelled multichannel recordings.
+
+No data at hand? [bold]polyadic run[/bold] makes some and compares the methods in less than a minute. With recordings of
+your own:
+
+  recordings ─ [bold]prepare[/bold] ─▶ store ─ [bold]fit[/bold] ─▶ model ─┬─ [bold]transform[/bold] ─▶ features
+                                                ├─ [bold]predict[/bold] ───▶ labels
+                                                ├─ [bold]evaluate[/bold] ──▶ scores
+                                                └─ [bold]report[/bold] ────▶ a page to read
+
+Windows need no labels; with some, [bold]fit --probe[/bold] also trains the classifier that predict uses.
+"""
+
+_EPILOG = """
+[bold]Examples[/bold]
+
+From a folder of EDF files to labels for new ones:
+  polyadic prepare folder recordings my.store --seconds 30 --class W --class R
+  polyadic fit my.store --probe -o model.safetensors
+  polyadic predict model.safetensors new-recordings -o labels.csv
+
+A model of a folder of EDF files in one command, and a look at it:
+  polyadic fit recordings --seconds 30 -o model.safetensors
+  polyadic info model.safetensors
+
+The methods compared on your own windows:
+  polyadic run --data windows.npz --fs 100
+
+[bold]Every command[/bold] has --help with examples. Most have --json (the outcome for programs, alone on standard
+output), --quiet (no progress bar) and --settings FILE (options from a TOML file).
+
+[bold]Exit codes[/bold]
+
+  0    done
+  1    it cannot be done: data, models or values that cannot be used
+  2    wrong usage: an unknown command or option, a wrong settings file
+  130  stopped by Ctrl-C; nothing half-written is left
+"""
+
+_START, _MODEL, _USE, _LOOK, _PAPER = (
+    "Start here",
+    "From recordings to a model",
+    "Use a model",
+    "Look into it",
+    "The paper",
+)
+
 app = typer.Typer(
     name="polyadic",
+    cls=Manual,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Small, fast features that can be looked into, from many unlabelled multichannel recordings.\n\n"
-    "Start with [bold]polyadic run[/bold]: it needs no data and takes less than a minute. With recordings of your own, "
-    "[bold]prepare[/bold] a store of windows, [bold]fit[/bold] a model to it, and [bold]transform[/bold] windows into "
-    "features.",
+    help=_HELP,
+    epilog=_EPILOG,
 )
 
 _EXAMPLES = """
+[bold]Examples[/bold]
+
 Built-in signals, and such as augmentations cannot help with:
-
   polyadic run
-
   polyadic run --nuisance 0
 
 Your own windows, sampled at 100 Hz:
-
   polyadic run --data windows.npz --fs 100
 
 The paper's settings, its protocol and by person:
-
   polyadic run --data har.npz --preset har --protocol both
 """
 
@@ -51,13 +102,14 @@ def _show_version(value: bool) -> None:
 @app.callback()
 def _root(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     pass
 
 
-@app.command(epilog=_EXAMPLES)
+@app.command(epilog=_EXAMPLES, rich_help_panel=_START)
 def run(
     data: Annotated[
         Path | None,
@@ -85,24 +137,28 @@ def run(
             "paper: windows drawn at random, which flatters every method; or both."
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
-    rank: Annotated[int | None, typer.Option(min=1, help="Number of components.")] = None,
-    sweeps: Annotated[int | None, typer.Option(min=1, help="Most passes over the data.")] = None,
-    fs: Annotated[float | None, typer.Option(min=0.0, help="Sampling rate in Hz, if the file does not say.")] = None,
-    n_fft: Annotated[int | None, typer.Option(min=2, help="Samples in a frame of the STFT.")] = None,
-    hop: Annotated[int | None, typer.Option(min=1, help="Samples from one frame to the next.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 5,
+    rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components.")] = None,
+    sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most passes over the data.")] = None,
+    fs: Annotated[
+        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate in Hz, if the file does not say.")
+    ] = None,
+    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
+    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
     nuisance: Annotated[
         float, typer.Option(min=0.0, help="Built-in signals: strength of the components no class cares about.")
     ] = 0.8,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: DeviceOption = "auto",
     jobs: Annotated[
-        int, typer.Option(min=1, help="Processes at a time. With more than one, seconds a sweep say nothing.")
+        int,
+        typer.Option(min=1, metavar="N", help="Processes at a time. With more than one, seconds a sweep say nothing."),
     ] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for the models, results.json and results.md.")] = Path(
-        "polyadic-run"
-    ),
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for the models, results.json and results.md.")
+    ] = Path("polyadic-run"),
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Compare ATD, ATD_ss-, GR-SALS and SALS on the same windows.
 
@@ -131,17 +187,20 @@ def run(
     main_job.run(job, as_json=json, quiet=quiet)
 
 
-app.add_typer(stores.app, name="prepare")
-app.command(epilog=stores.VERIFY_EXAMPLES)(stores.verify)
-app.command(epilog=models.FIT_EXAMPLES)(models.fit)
-app.command(epilog=models.TRANSFORM_EXAMPLES)(models.transform)
-app.command(epilog=BENCH_EXAMPLES)(bench)
+app.add_typer(stores.app, name="prepare", rich_help_panel=_MODEL)
+app.command(epilog=stores.VERIFY_EXAMPLES, rich_help_panel=_MODEL)(stores.verify)
+app.command(epilog=models.FIT_EXAMPLES, rich_help_panel=_MODEL)(models.fit)
+app.command(epilog=models.TRANSFORM_EXAMPLES, rich_help_panel=_USE)(models.transform)
+app.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_USE)(predict)
+app.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_USE)(evaluate)
+app.command(epilog=INFO_EXAMPLES, rich_help_panel=_LOOK)(info)
+app.command(epilog=BENCH_EXAMPLES, rich_help_panel=_PAPER)(bench)
 
 
 def main() -> None:
-    """The `polyadic` command: 0 if all went well, 1 for input or settings that cannot be used, 130 for Ctrl-C."""
+    """The `polyadic` command. Exit codes: 0 done, 1 it cannot be done, 2 wrong usage, 130 Ctrl-C."""
     try:
-        app()
+        app(prog_name="polyadic")
     except (PolyadicError, OSError) as error:
         typer.secho(f"polyadic: {error}", err=True, fg="red")
-        raise SystemExit(1) from None
+        raise SystemExit(2 if isinstance(error, SettingsError) else 1) from None

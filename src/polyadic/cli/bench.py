@@ -7,37 +7,38 @@ from typing import Annotated
 
 import typer
 
+from polyadic.cli.options import DeviceOption, JsonOption, QuietOption, SettingsOption
+
 __all__ = ["BENCH_EXAMPLES", "bench"]
 
 BENCH_EXAMPLES = """
-Everything in small, on synthetic signals:
+[bold]Examples[/bold]
 
+Everything in small, on synthetic signals:
   polyadic bench table2 --quick
 
 The main comparison on HAR, eight fits at a time:
-
   polyadic bench table2 --dataset har --store har.store --jobs 8
 
 The same number of tries for every method, on people who are never tested; then the comparison with what was found:
-
   polyadic bench tune --dataset har --store har.store --jobs 8
-  polyadic bench table2 --dataset har --store har.store --jobs 8 --settings polyadic-bench/tune-har.settings.json
+  polyadic bench table2 --dataset har --store har.store --jobs 8 --tuned polyadic-bench/tune-har.settings.json
 
 With the paper's settings for the tensor methods:
-
   polyadic bench table2 --dataset har --store har.store --paper-settings
 
 Seconds of every stage against what this machine can do, and accuracy against seconds:
-
   polyadic bench speed
-
   polyadic bench race --store har.npz
 """
 
 
 def bench(
     name: Annotated[
-        str, typer.Argument(help="table1 to table13, figure1 to figure5, tune, rotation, seconds, speed or race.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="table1 to table13, figure1 to figure5, tune, rotation, seconds, speed or race."
+        ),
     ],
     store: Annotated[Path | None, typer.Option(help="A window store with labels, or a .npz file.", exists=True)] = None,
     dataset: Annotated[
@@ -50,23 +51,27 @@ def bench(
     method: Annotated[
         list[str] | None, typer.Option(help="Only this method; once for each. All of the experiment if not given.")
     ] = None,
-    settings: Annotated[
-        Path | None, typer.Option(help="A file by `polyadic bench tune`: the settings of each method.", exists=True)
+    tuned: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A file by `polyadic bench tune`: the settings of each method.", exists=True),
     ] = None,
-    tries: Annotated[int, typer.Option(min=1, help="For tune: settings to try for each method.")] = 12,
+    tries: Annotated[int, typer.Option(min=1, metavar="N", help="For tune: settings to try for each method.")] = 12,
     protocol: Annotated[str, typer.Option(help="subject, paper or both.")] = "both",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 5,
-    epochs: Annotated[int, typer.Option(min=1, help="Most epochs of the deep baselines.")] = 100,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 5,
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Most epochs of the deep baselines.")] = 100,
+    device: DeviceOption = "auto",
     jobs: Annotated[
-        int, typer.Option(min=1, help="Fits at a time. With more than one, seconds a sweep say nothing.")
+        int, typer.Option(min=1, metavar="N", help="Fits at a time. With more than one, seconds a sweep say nothing.")
     ] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Seconds, on synthetic signals: does it all run?")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the JSON, the Markdown and the plot.")] = Path("polyadic-bench"),
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for the JSON, the Markdown and the plot.")
+    ] = Path("polyadic-bench"),
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Make a table or a figure of the paper, with its own figures beside yours; or measure speed.
+    """Make a table or a figure of the paper, its numbers beside yours; or measure speed.
 
     Interrupted, a table or figure goes on where it stopped when the same command is given again.
 
@@ -99,7 +104,7 @@ def bench(
         jobs=jobs,
         epochs=epochs,
         methods=tuple(method or ()),
-        settings=settings,
+        settings=tuned,
         tries=tries,
     )
     run(request, experiment(name), quiet=quiet, as_json=json)

@@ -1,14 +1,32 @@
-"""`polyadic fit` and `polyadic transform`: a model from a store, and features from a model."""
+"""`polyadic fit` and `polyadic transform`: a model from recordings or windows, and features from a model."""
 
 from __future__ import annotations
 
-import json as json_module
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyadic.cli.opening import Cut, are_recordings, opened, opened_for
+from polyadic.cli.options import (
+    RECORDINGS,
+    DataArgument,
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    OnError,
+    Protocol,
+    QuietOption,
+    ResampleOption,
+    SettingsOption,
+    as_json,
+    check_folder,
+    shows_progress,
+    window_bar,
+)
+from polyadic.cli.tables import write_table
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
@@ -16,20 +34,29 @@ if TYPE_CHECKING:
 
 __all__ = ["FIT_EXAMPLES", "TRANSFORM_EXAMPLES", "fit", "transform"]
 
-FIT_EXAMPLES = """
-All windows of a store, with the paper's settings for Sleep-EDF:
+_SECONDS = 10.0
 
+FIT_EXAMPLES = """
+[bold]Examples[/bold]
+
+EDF files of your own in windows of 30 s, in one command:
+  polyadic fit recordings --seconds 30 -o model.safetensors
+
+With a probe, trained on the windows whose annotations are classes:
+  polyadic fit recordings --seconds 30 --class W --class R --probe
+
+A store, with the paper's settings for Sleep-EDF:
   polyadic fit sleep.store --preset sleep_edf -o model.safetensors
 
-Only the unlabelled part of a split that keeps people apart, from a slow disk:
-
-  polyadic fit sleep.store --protocol subject --shuffle block -o model.safetensors
+The unlabelled part of a split by person, the probe on its training part:
+  polyadic fit sleep.store --protocol subject --probe
 """
 
 TRANSFORM_EXAMPLES = """
-  polyadic transform model.safetensors sleep.store -o features.npy
+[bold]Examples[/bold]
 
-  polyadic transform model.safetensors windows.npz -o features.csv
+  polyadic transform model.safetensors sleep.store -o features.npy
+  polyadic transform model.safetensors recordings -o features.csv
 """
 
 
@@ -56,26 +83,23 @@ class Shuffle(StrEnum):
     BLOCK = "block"
 
 
-class Protocol(StrEnum):
-    """How to split."""
-
-    SUBJECT = "subject"
-    PAPER = "paper"
-
-
-_Data = Annotated[
-    Path, typer.Argument(help="A window store made by [bold]polyadic prepare[/bold], or a .npz file.", exists=True)
-]
-_Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else.")]
-_Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
-
-
 def fit(
-    data: _Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")] = Path("model.safetensors"),
-    method: Annotated[Method, typer.Option(help="Which method.", case_sensitive=False)] = Method.ATD,
+    data: DataArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", metavar="FILE")] = Path(
+        "model.safetensors"
+    ),
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe", help="Also train a classifier on the windows with labels, and keep it in the model file."
+        ),
+    ] = False,
+    method: Annotated[
+        Method, typer.Option(metavar="NAME", help="ATD, ATD_ss-, GR-SALS or SALS.", case_sensitive=False)
+    ] = Method.ATD,
     preset: Annotated[
-        str | None, typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.")
+        str | None,
+        typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.", metavar="NAME"),
     ] = None,
     defaults: Annotated[
         bool, typer.Option("--defaults", help="With --preset: its frames and augmentations, all else the library's.")
@@ -84,47 +108,159 @@ def fit(
         Protocol | None,
         typer.Option(help="Fit the unlabelled part of a split by this protocol; all windows if not given."),
     ] = None,
-    rank: Annotated[int | None, typer.Option(min=1, help="Number of components.")] = None,
-    sweeps: Annotated[int | None, typer.Option(min=1, help="Most passes over the data.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Windows in a batch.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Share of a batch in the bases.")] = None,
+    rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components.")] = None,
+    sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most passes over the data.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Windows in a batch.")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, metavar="X", help="Share of a batch in the bases.")
+    ] = None,
     solver: Annotated[Solver | None, typer.Option(help="Blend bases, or remember statistics.")] = None,
-    n_fft: Annotated[int | None, typer.Option(min=2, help="Samples in a frame of the STFT.")] = None,
-    hop: Annotated[int | None, typer.Option(min=1, help="Samples from one frame to the next.")] = None,
+    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
+    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
     shuffle: Annotated[
         Shuffle, typer.Option(help="Visit windows in any order, or shard by shard for slow disks.")
     ] = Shuffle.FULL,
-    seed: Annotated[int, typer.Option(help="Of the start, the order, the augmentations and the split.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    json: _Json = False,
-    quiet: _Quiet = False,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Of the start, the order, the augmentations and the split.")
+    ] = 0,
+    device: DeviceOption = "auto",
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help=f"Length of a window; {_SECONDS:g} if not given.",
+            rich_help_panel=RECORDINGS,
+        ),
+    ] = None,
+    channel: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A channel to take; once for each, in order. All if not given.",
+            metavar="NAME",
+            rich_help_panel=RECORDINGS,
+        ),
+    ] = None,
+    class_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--class", help="An annotation that is a class; once for each.", metavar="TEXT", rich_help_panel=RECORDINGS
+        ),
+    ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            help="Regular expression whose group finds the subject in a path; the file's folder if not given.",
+            metavar="REGEX",
+            rich_help_panel=RECORDINGS,
+        ),
+    ] = None,
+    fs: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="HZ",
+            help="Sampling rate in Hz to resample to; of arrays and tables that do not say theirs.",
+            rich_help_panel=RECORDINGS,
+        ),
+    ] = None,
+    resample: ResampleOption = None,
+    on_error: Annotated[
+        OnError,
+        typer.Option(help="Stop at a recording that cannot be read, or skip it.", rich_help_panel=RECORDINGS),
+    ] = OnError.RAISE,
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Learn bases from the windows of a store, in memory that does not grow with it, and write a model file."""
-    from polyadic.data import split
+    """Learn bases from recordings or windows and write a model file.
+
+    Memory does not grow with the data. Recordings are cut into windows in a temporary folder first; for data that is
+    used more than once, [bold]polyadic prepare[/bold] keeps the windows.
+    """
     from polyadic.experiments.configure import configured
 
-    _check_folder(out)
-    windows = _windows(data, shuffle.value)
-    if protocol is not None:
-        windows = next(iter(split(windows, protocol.value, seed=seed)))
-    estimators = configured(
-        windows,
-        preset=preset,
-        defaults=defaults,
-        n_fft=n_fft,
-        hop=hop,
-        rank=rank,
-        max_sweeps=sweeps,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        solver=None if solver is None else solver.value,
-        device=device,
-        random_state=seed,
-        verbose=int(not (quiet or json)),
+    check_folder(out)
+    given = {
+        "--seconds": seconds,
+        "--channel": channel,
+        "--class": class_,
+        "--subject": subject,
+        "--resample": resample,
+    }
+    _check_cutting(data, {**given, "--fs": fs if data.is_dir() else None})
+    cut = Cut(
+        seconds=_SECONDS if seconds is None else seconds,
+        channels=channel or None,
+        fs=fs,
+        resample=None if resample is None else resample.value,
+        classes=tuple(class_ or ()),
+        subject=subject,
+        on_error=on_error.value,
     )
-    model = estimators[method.value].fit(windows)
-    model.save(out)
+    hidden = quiet or json
+    with opened(data, cut, shuffle=shuffle.value, hidden=hidden) as windows:
+        unlabelled, labelled = _parts(windows, protocol, seed)
+        if probe:
+            _check_labels(labelled, data)
+        estimators = configured(
+            unlabelled,
+            preset=preset,
+            defaults=defaults,
+            n_fft=n_fft,
+            hop=hop,
+            rank=rank,
+            max_sweeps=sweeps,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            solver=None if solver is None else solver.value,
+            device=device,
+            random_state=seed,
+            verbose=int(not hidden),
+        )
+        model = estimators[method.value].fit(unlabelled)
+        if probe:
+            model.probe_ = _trained(model, labelled, hidden)
+        model.save(out)
+    _tell_fit(model, method, unlabelled, labelled if probe else None, out, json)
+
+
+def _check_cutting(data: Path, given: dict[str, Any]) -> None:
+    """Refuse options that would do nothing."""
+    for name, value in given.items():
+        if value and not are_recordings(data):
+            raise PolyadicError(f"{name} is for recordings, but the windows of {data.name} are cut already")
+
+
+def _parts(windows: Windows, protocol: Protocol | None, seed: int) -> tuple[Windows, Windows]:
+    """What to learn from, and what may train the probe."""
+    from polyadic.data import split
+
+    if protocol is None:
+        return windows, windows
+    unlabelled, train, _ = split(windows, protocol.value, seed=seed)
+    return unlabelled, train
+
+
+def _check_labels(windows: Windows, data: Path) -> None:
+    """Say before the fit, not after it, that there is nothing to train a probe on."""
+    found = len(set(windows.label[windows.label >= 0].tolist()))
+    if found < 2:
+        hint = ": say which annotations are classes by --class" if are_recordings(data) else ""
+        raise PolyadicError(f"--probe needs windows of two classes or more, but {data.name} has {found}{hint}")
+
+
+def _trained(model: Any, windows: Windows, hidden: bool) -> Any:
+    from polyadic.evaluate import WindowClassifier
+
+    known = windows[windows.label >= 0]
+    with window_bar("probe", known.shape, hidden) as on_rows:
+        return WindowClassifier(model).fit(known, on_rows=on_rows).probe_
+
+
+def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | None, out: Path, json: bool) -> None:
     seconds = sum(model.history_["seconds"])
+    trained = 0 if labelled is None else int((labelled.label >= 0).sum())
     outcome = {
         "model": out.name,
         "method": method.value,
@@ -135,81 +271,67 @@ def fit(
         "waited": model.waited_,
         "loss": model.history_["loss"][-1],
         "split": model.split_,
+        "classes": model.probe_.classes_.tolist() if trained else [],
+        "labelled": trained,
     }
     if json:
-        typer.echo(json_module.dumps(outcome, indent=1))
+        as_json(outcome)
         return
     typer.echo(
         f"{out.name}: {method.value} of {len(windows):,} windows, {model.n_parameters_:,} parameters, "
         f"{model.n_sweeps_} sweeps in {seconds:.1f} s ({model.waited_:.1f} s of it waiting for the disk)"
     )
+    if trained:
+        typer.echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} windows with labels")
 
 
 def transform(
-    model: Annotated[Path, typer.Argument(help="A model file.", exists=True, dir_okay=False)],
-    data: _Data,
+    model: ModelArgument,
+    data: DataArgument,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", help="A .npy file for the features, or a .csv file with who and when beside them."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="A .npy file for the features, or a .csv file with who and when beside them.",
+            metavar="FILE",
+        ),
     ] = Path("features.npy"),
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    quiet: _Quiet = False,
+    device: DeviceOption = "auto",
+    resample: ResampleOption = None,
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Write the features of all windows, batch by batch."""
     from polyadic import load
-    from polyadic.progress import file_bar
 
-    _check_folder(out)
+    check_folder(out)
     if out.suffix not in (".npy", ".csv"):
         raise PolyadicError(f"--out must end in .npy or .csv, but is {out.name}")
     loaded = load(model).set_params(device=device)
-    windows = _windows(data, "full")
-    with file_bar("transforming", quiet) as update:
-        size = int(windows.shape[1] * windows.shape[2] * 4)
+    hidden = not shows_progress(quiet, json)
+    how = None if resample is None else resample.value
+    with opened_for(loaded, data, resample=how, hidden=hidden) as windows:
+        with window_bar("transforming", windows.shape, hidden) as on_rows:
+            if out.suffix == ".npy":
+                loaded.transform(windows, out=out, on_rows=on_rows)
+            else:
+                _write_features(loaded, windows, out, on_rows)
+        count = len(windows)
+    if json:
+        as_json({"features": out.name, "windows": count, "rank": loaded.rank})
+        return
+    typer.echo(f"{out.name}: {count:,} windows, {loaded.rank} features each")
 
-        def on_rows(done: int) -> None:
-            update("", done, len(windows), done, done * size)
 
-        if out.suffix == ".npy":
-            loaded.transform(windows, out=out, on_rows=on_rows)
-        else:
-            _write_table(loaded, windows, out, on_rows)
-    typer.echo(f"{out.name}: {len(windows):,} windows, {loaded.rank} features each")
-
-
-def _write_table(model: Any, windows: Windows, out: Path, on_rows: Any) -> None:
+def _write_features(model: Any, windows: Windows, out: Path, on_rows: Callable[[int], None]) -> None:
     """A line for each window: subject, recording, start in seconds, class, features."""
-    import csv
-    import io
 
-    from polyadic.files import open_atomically
+    def columns(part: Windows) -> list[list[str]]:
+        labels = ["" if label < 0 else windows.classes[label] for label in part.label.tolist()]
+        values = [[f"{value:.6g}" for value in Z] for Z in model.transform(part)]
+        return [[label, *row] for label, row in zip(labels, values, strict=True)]
 
-    step = 4096
-    with open_atomically(out) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        table = csv.writer(text)
-        table.writerow(["subject", "recording", "start", "label", *(f"z{number}" for number in range(model.rank))])
-        for first in range(0, len(windows), step):
-            part = windows[first : first + step]
-            starts = ["" if start < 0 else start / (part.fs or 1.0) for start in part.start.tolist()]
-            labels = ["" if label < 0 else windows.classes[label] for label in part.label.tolist()]
-            rows = zip(part.subject, part.recording, starts, labels, model.transform(part), strict=True)
-            table.writerows([*known, *(f"{value:.6g}" for value in Z)] for *known, Z in rows)
-            on_rows(first + len(part))
-        text.flush()
-        text.detach()
-
-
-def _windows(data: Path, shuffle: str) -> Windows:
-    from polyadic.data import WindowStore
-    from polyadic.data.opening import open_windows
-
-    if data.is_dir():
-        return WindowStore(data, shuffle=shuffle).windows  # type: ignore[arg-type]
-    return open_windows(data)
-
-
-def _check_folder(out: Path) -> None:
-    """Say before the work, not after it, that its outcome could not be written."""
-    if not out.resolve().parent.is_dir():
-        raise PolyadicError(f"--out must lie in a folder that is there, but {out.parent} is not")
+    heads = ["label", *(f"z{number}" for number in range(model.rank))]
+    write_table(out, windows, heads, columns, fs=windows.fs or model.fs_, on_rows=on_rows)

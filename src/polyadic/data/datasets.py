@@ -26,7 +26,7 @@ from polyadic.data.store import WindowStore
 from polyadic.data.synthetic import synthetic
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["folder", "har", "mgh", "ptb_xl", "sleep_edf", "synthetic"]
+__all__ = ["ENDINGS", "folder", "har", "mgh", "ptb_xl", "recording", "sleep_edf", "synthetic"]
 
 STAGES = ("W", "N1", "N2", "N3", "R")
 SLEEP_EDF_CHANNELS = (
@@ -197,11 +197,11 @@ def folder(
     append: bool = False,
     progress: Progress | None = None,
 ) -> WindowStore:
-    """Recordings of your own: all EDF, BDF, WFDB and CSV files in a folder and those below it.
+    """Recordings of your own: all EDF, BDF, WFDB and CSV files in a folder and those below it, or one such file.
 
     Parameters
     ----------
-    root : the folder
+    root : the folder, or the file
     store : folder of the store
     seconds : length of a window
     channels : which ones, in this order; by default all, which must then be the same in all files
@@ -214,13 +214,14 @@ def folder(
     """
     if not 0 < seconds < np.inf:
         raise PolyadicError(f"seconds must be a positive length of a window, but is {seconds!r}")
-    base = Path(root)
-    paths = [path for path in _found(root, "*") if path.suffix.lower() in _READERS]
+    base, paths = Path(root), [Path(root)]
+    if not base.is_file():
+        paths = [path for path in _found(root, "*") if path.suffix.lower() in ENDINGS]
     options = {"channels": None if channels is None else tuple(channels), "fs": fs, "resample": resample}
     numbers = {text: number for number, text in enumerate(classes)}
     entries = []
     for path in paths:
-        below = path.relative_to(base).as_posix()
+        below = path.name if path == base else path.relative_to(base).as_posix()
         name = below.removesuffix(path.suffix)
         load = partial(_own, path, name, _subject(below, subject), seconds, numbers, options)
         entries.append(Entry(name, load, path.stat().st_size))
@@ -231,10 +232,35 @@ def folder(
 def _own(
     path: Path, name: str, subject: str, seconds: float, classes: dict[str, int], options: dict[str, Any]
 ) -> Piece:
-    recording = _READERS[path.suffix.lower()](path, name, subject, **options)
-    length = _seconds(seconds)(recording.fs)
-    starts = window_starts(recording, length)
-    return Piece(recording, starts, label_starts(recording, starts, length, classes))
+    whole = recording(path, name, subject, **options)
+    length = _seconds(seconds)(whole.fs)
+    starts = window_starts(whole, length)
+    return Piece(whole, starts, label_starts(whole, starts, length, classes))
+
+
+def recording(
+    path: _Path,
+    name: str | None = None,
+    subject: str | None = None,
+    *,
+    channels: Sequence[str] | None = None,
+    fs: float | None = None,
+    resample: str | None = None,
+) -> Recording:
+    """One recording from an EDF, BDF, WFDB (its .hea file) or CSV file.
+
+    Parameters
+    ----------
+    name : of the recording; the file's if None
+    subject : whose it is; the recording's name if None
+    channels, fs, resample : as for `folder`
+    """
+    file = Path(path)
+    if file.suffix.lower() not in _READERS:
+        raise PolyadicError(f"a recording must be a file that ends in {', '.join(ENDINGS)}, but is {file.name}")
+    name = file.stem if name is None else name
+    read = _READERS[file.suffix.lower()]
+    return read(file, name, name if subject is None else subject, channels=channels, fs=fs, resample=resample)
 
 
 def _read_edf(path: Path, name: str, subject: str, **options: Any) -> Recording:
@@ -249,9 +275,20 @@ def _read_wfdb(path: Path, name: str, subject: str, channels: Any, fs: Any, resa
 
 
 def _read_csv(path: Path, name: str, subject: str, channels: Any, fs: Any, resample: Any) -> Recording:
-    if channels is not None or resample is not None:
-        raise PolyadicError("channels and resample are not for CSV files, but there is one: " + path.name)
-    return read_csv(path, fs, name, subject)
+    if resample is not None:
+        raise PolyadicError("resample is not for CSV files, but there is one: " + path.name)
+    whole = read_csv(path, fs, name, subject)
+    if channels is None:
+        return whole
+    if missing := [channel for channel in channels if channel not in whole.channels]:
+        raise DataError(
+            f"{path.name}: must have the channels {missing}, but has {', '.join(map(repr, whole.channels))}"
+        )
+    rows = [whole.channels.index(channel) for channel in channels]
+    count = len(rows)
+    return Recording(
+        name, subject, whole.fs, tuple(channels), ("",) * count, whole.signal[rows], np.ones(count), np.zeros(count)
+    )
 
 
 _READERS: dict[str, Callable[..., Recording]] = {
@@ -260,6 +297,8 @@ _READERS: dict[str, Callable[..., Recording]] = {
     ".hea": _read_wfdb,
     ".csv": _read_csv,
 }
+ENDINGS = tuple(_READERS)
+"""How the names of files that can be read end, in small letters."""
 
 
 def _subject(below: str, pattern: str | None) -> str:

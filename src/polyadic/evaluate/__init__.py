@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from polyadic.evaluate.augmented import AugmentedProbe, augmented_features, perturbed
+from polyadic.evaluate.classifier import WindowClassifier, labels_of
+from polyadic.evaluate.judging import judge_probe, judge_splits, own_split, summary
 from polyadic.evaluate.metrics import scores
 from polyadic.evaluate.probe import PROBES, low_label_rows, probe, probe_accuracy
 from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
@@ -11,15 +13,21 @@ from polyadic.evaluate.timing import seconds_per_sweep
 __all__ = [
     "PROBES",
     "AugmentedProbe",
+    "WindowClassifier",
     "augmented_features",
     "corrected_resampled",
     "holm",
+    "judge_probe",
+    "judge_splits",
+    "labels_of",
     "low_label_rows",
+    "own_split",
     "paired",
     "perturbed",
     "probe",
     "probe_accuracy",
     "scores",
     "seconds_per_sweep",
+    "summary",
     "unpaired",
 ]

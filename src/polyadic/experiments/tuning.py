@@ -160,7 +160,7 @@ def _best(result: Result, name: str) -> Row | None:
 
 
 def chosen(result: Result) -> dict[str, Any]:
-    """What `--settings` reads: the best settings of each method by family, and of how many they are the best."""
+    """What `--tuned` reads: the best settings of each method by family, and of how many they are the best."""
     names = distinct(result["rows"], "method")
     best = {name: row for name in names if (row := _best(result, name)) is not None}
     return {
@@ -178,15 +178,15 @@ def read_settings(path: Path, dataset: str) -> dict[str, Settings]:
         content = json.loads(path.read_bytes())
         known, settings = content["dataset"], {name: dict(own) for name, own in content["settings"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PolyadicError(f"--settings must be a file by `polyadic bench tune`, but {path.name} is none") from error
+        raise PolyadicError(f"--tuned must be a file by `polyadic bench tune`, but {path.name} is none") from error
     families = {family(name) for name in SPACES}
     if not settings.keys() <= families:
         raise PolyadicError(
-            f"--settings must name methods among {', '.join(sorted(families))}, but {path.name} has "
+            f"--tuned must name methods among {', '.join(sorted(families))}, but {path.name} has "
             f"{sorted(settings.keys() - families)[0]!r}"
         )
     if known != dataset:
-        raise PolyadicError(f"--settings must be tuned for {dataset}, but {path.name} is for {known}")
+        raise PolyadicError(f"--tuned must be tuned for {dataset}, but {path.name} is for {known}")
     return settings
 
 

@@ -1,0 +1,267 @@
+"""`polyadic info`: what a file or folder is, and what is in it."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from polyadic.cli.options import JsonOption, as_json
+from polyadic.errors import DataError, PolyadicError
+
+__all__ = ["INFO_EXAMPLES", "describe", "info"]
+
+INFO_EXAMPLES = """
+[bold]Examples[/bold]
+
+  polyadic info model.safetensors
+  polyadic info sleep.store --json
+
+Which channels and annotations a recording has:
+  polyadic info night.edf
+"""
+
+_SHOWN = 12
+Facts = dict[str, Any]
+
+
+def info(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            help="A model, a store, results of [bold]run[/bold] or [bold]bench[/bold], arrays, or a recording.",
+            exists=True,
+        ),
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Tell what a file or folder is, and what is in it.
+
+    Shapes, rank, settings, where it comes from, sizes.
+    """
+    facts = describe(path)
+    if json:
+        as_json(facts)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts.items():
+        if value not in (None, "", [], {}):
+            grid.add_row(name.replace("_", " "), Text(_shown(name, value)))
+    Console().print(grid)
+
+
+def describe(path: Path) -> Facts:
+    """What is in a file or folder, as JSON can hold it; `kind` says what it is.
+
+    Raises
+    ------
+    PolyadicError : if it is nothing polyadic writes or reads, or damaged
+    """
+    if path.is_dir():
+        return {"path": path.name, **_folder(path)}
+    from polyadic.data import datasets
+
+    suffix = path.suffix.lower()
+    readers = {".safetensors": _model, ".json": _results, ".npz": _arrays, ".npy": _arrays, ".csv": _table}
+    read = _recording if suffix in datasets.ENDINGS and suffix != ".csv" else readers.get(suffix)
+    if read is None:
+        known = sorted({*readers, *datasets.ENDINGS})
+        raise PolyadicError(f"{path.name} is nothing that polyadic knows: files end in {', '.join(known)}")
+    return {"path": path.name, **read(path), "bytes": path.stat().st_size}
+
+
+def _shown(name: str, value: Any) -> str:
+    """A value in words a person reads easily."""
+    if name == "bytes":
+        return _size(value)
+    if name in ("fs", "seconds") and value is not None:
+        return f"{value:g} {'Hz' if name == 'fs' else 's'}"
+    if isinstance(value, dict):
+        if value.keys() == {"shape", "type"}:
+            return f"{_shown('shape', value['shape'])} {value['type']}"
+        return ("\n" if name else ", ").join(f"{key}: {_shown('', item)}" for key, item in value.items())
+    if isinstance(value, list):
+        if name in ("shape", "window"):
+            return " × ".join(f"{side:,}" for side in value)
+        words = [_shown("", item) for item in value[:_SHOWN]]
+        return ", ".join(words) + (f", … ({len(value):,} in all)" if len(value) > _SHOWN else "")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def _size(count: int) -> str:
+    size, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
+    while size >= 1000 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.3g} {units[0]}" if units[0] != "bytes" else f"{count} bytes"
+
+
+def _model(path: Path) -> Facts:
+    """A model file, by its header and the shapes of its arrays."""
+    from polyadic import persist
+
+    arrays, header = persist.read(path)
+    shapes = {name: {"shape": list(array.shape), "type": str(array.dtype)} for name, array in arrays.items()}
+    history, probe = header.get("history"), header.get("probe")
+    losses = history.get("loss") if isinstance(history, dict) else None
+    parameters = header.get("parameters")
+    learned = [array.size for name, array in arrays.items() if name.startswith("factors.")]
+    return {
+        "kind": "model",
+        "estimator": header.get("estimator"),
+        "rank": parameters.get("rank") if isinstance(parameters, dict) else None,
+        "parameters": sum(learned) or sum(array.size for array in arrays.values()),
+        "window": header.get("sample_shape"),
+        "fs": header.get("fs"),
+        "channels": header.get("channels"),
+        "classes": probe.get("classes") if isinstance(probe, dict) else None,
+        "probe": isinstance(probe, dict),
+        "sweeps": len(losses) if isinstance(losses, list) else None,
+        "loss": losses[-1] if losses else None,
+        "seed": header.get("seed"),
+        "split": header.get("split"),
+        "settings": {key: _worded(value) for key, value in parameters.items()}
+        if isinstance(parameters, dict)
+        else None,
+        "tensorize": _worded(header.get("tensorize")),
+        "arrays": shapes,
+        "version": header.get("version"),
+    }
+
+
+def _worded(value: Any) -> Any:
+    """An object as `persist.encode` describes it, in one line."""
+    if isinstance(value, list):
+        return f"[{', '.join(str(_worded(item)) for item in value)}]"
+    if not isinstance(value, dict):
+        return value
+    fields = ", ".join(f"{key}={_worded(item)}" for key, item in value.items() if key != "type")
+    return f"{value.get('type')}({fields})"
+
+
+def _folder(path: Path) -> Facts:
+    from polyadic.data import WindowStore, datasets
+    from polyadic.data.store import MANIFEST, WRITING
+
+    if (path / MANIFEST).exists() or (path / WRITING).exists():
+        return _store(WindowStore(path))
+    if (path / "results.json").exists():
+        inside = describe(path / "results.json")
+        return {**inside, "models": sorted(file.name for file in path.glob("*.safetensors")), "path": path.name}
+    files = [file for file in path.rglob("*") if file.suffix.lower() in datasets.ENDINGS]
+    if not files:
+        raise PolyadicError(f"{path.name} is neither a store nor has it recordings or results in it")
+    first = min(files)
+    return {
+        "kind": "folder of recordings",
+        "recordings": len(files),
+        "bytes": sum(file.stat().st_size for file in files),
+        "first": first.relative_to(path).as_posix(),
+        **{key: value for key, value in _recording(first).items() if key != "kind"},
+    }
+
+
+def _store(store: Any) -> Facts:
+    from polyadic.cli.stores import summary
+
+    facts = summary(store)
+    files = (file for shard in store.shards for file in (shard.data, shard.index, shard.description))
+    return {
+        "kind": "store of windows",
+        "shape": list(store.shape),
+        "seconds": store.header.length / store.fs,
+        **{key: value for key, value in facts.items() if key not in ("store", "windows", "length")},
+        "dataset": store.dataset,
+        "settings": store.settings,
+        "shards": len(store.shards),
+        "bytes": sum(file.stat().st_size for file in files),
+    }
+
+
+def _results(path: Path) -> Facts:
+    """The results of `polyadic run` or `polyadic bench`."""
+    try:
+        content = json_module.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path.name} is damaged, or not JSON: {error}") from error
+    if not isinstance(content, dict) or not {"command", "rows"} <= content.keys():
+        raise PolyadicError(f"{path.name} is JSON, but not results of polyadic run or polyadic bench")
+    rows = [row for row in content["rows"] if isinstance(row, dict)] if isinstance(content["rows"], list) else []
+    kind = f"results of polyadic {'bench' if 'experiment' in content else 'run'}"
+    named = ("title", "experiment", "dataset", "data", "seeds", "command", "date", "commit", "machine", "versions")
+    facts: Facts = {"kind": kind, **{key: content[key] for key in named if key in content}}
+    for key in ("method", "protocol"):
+        facts[f"{key}s"] = list(dict.fromkeys(str(row[key]) for row in rows if key in row))
+    return {**facts, "rows": len(rows)}
+
+
+def _arrays(path: Path) -> Facts:
+    """A file of arrays, by their heads alone; nothing of the content is read."""
+    import zipfile
+
+    import numpy as np
+
+    def head(file: Any) -> Facts:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        return {"shape": list(shape), "type": str(dtype)}
+
+    try:
+        if path.suffix.lower() == ".npy":
+            with path.open("rb") as file:
+                return {"kind": "array", **head(file)}
+        with zipfile.ZipFile(path) as archive:
+            found = {}
+            for name in archive.namelist():
+                with archive.open(name) as member:
+                    found[name.removesuffix(".npy")] = head(member)
+    except (ValueError, EOFError, SyntaxError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise DataError(f"{path.name} cannot be read: {error}") from error
+    windows = "X" in found or {"X_train", "X_test"} <= found.keys()
+    return {"kind": "windows in arrays" if windows else "arrays", "arrays": found}
+
+
+def _table(path: Path) -> Facts:
+    """A table that `transform` or `predict` wrote, or else a recording."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        heads = file.readline().strip().split(",")
+        if heads[:4] != ["subject", "recording", "start", "label"]:
+            return _recording(path)
+        rows = sum(1 for _ in file)
+    kind = "labels" if all(head.startswith("p(") for head in heads[4:]) else "features"
+    return {"kind": f"table of {kind}", "columns": heads, "rows": rows}
+
+
+def _recording(path: Path) -> Facts:
+    from polyadic.data import datasets
+
+    try:
+        found = datasets.recording(path)
+    except DataError as error:
+        if "without resample" not in str(error):
+            raise
+        found = datasets.recording(path, resample="hold")
+    texts: dict[str, int] = {}
+    for annotation in found.annotations:
+        texts[annotation.text] = texts.get(annotation.text, 0) + 1
+    return {
+        "kind": "recording",
+        "channels": list(found.channels),
+        "units": list(found.units),
+        "fs": found.fs,
+        "seconds": found.signal.shape[1] / found.fs,
+        "samples": found.signal.shape[1],
+        "type": str(found.signal.dtype),
+        "annotations": texts,
+    }

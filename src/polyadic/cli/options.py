@@ -1,0 +1,140 @@
+"""What commands have in common: options of the same name, type and help, and how an outcome is shown."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from polyadic.cli.settings import apply
+from polyadic.errors import PolyadicError
+
+__all__ = [
+    "RECORDINGS",
+    "DataArgument",
+    "DeviceOption",
+    "JsonOption",
+    "ModelArgument",
+    "OnError",
+    "Protocol",
+    "QuietOption",
+    "Resample",
+    "ResampleOption",
+    "SettingsOption",
+    "as_json",
+    "check_folder",
+    "shows_progress",
+    "window_bar",
+]
+
+RECORDINGS = "How recordings become windows (stores and arrays are windows already)"
+"""The heading of the options that only matter where recordings are cut."""
+
+
+class OnError(StrEnum):
+    """What to do about a recording that cannot be read."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+
+
+class Resample(StrEnum):
+    """How to bring channels to one rate."""
+
+    HOLD = "hold"
+    POLYPHASE = "polyphase"
+
+
+class Protocol(StrEnum):
+    """How to split."""
+
+    SUBJECT = "subject"
+    PAPER = "paper"
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress bar; errors are still said.")]
+SettingsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings",
+        help="A TOML file with a table of options for each command; options given here win.",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        is_eager=True,
+        callback=apply,
+    ),
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="NAME")]
+ModelArgument = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="A model file of [bold]polyadic fit[/bold].", exists=True, dir_okay=False),
+]
+DataArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA",
+        help="A store made by [bold]polyadic prepare[/bold], a .npz or .npy file of windows, or recordings: an EDF, "
+        "BDF, WFDB (.hea) or CSV file, or a folder with such files.",
+        exists=True,
+    ),
+]
+ResampleOption = Annotated[
+    Resample | None,
+    typer.Option(
+        help="Bring channels to one rate: repeat the samples of slow ones, or filter.", rich_help_panel=RECORDINGS
+    ),
+]
+
+
+def as_json(outcome: Any) -> None:
+    """Print an outcome for machines; what is no number, such as a kappa that cannot be, is null."""
+    typer.echo(json.dumps(_plain(outcome), indent=1, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def check_folder(out: Path) -> None:
+    """Say before the work, not after it, that its outcome could not be written."""
+    if out.is_dir():
+        raise PolyadicError(f"--out must be a file, but {out} is a folder")
+    if not out.resolve().parent.is_dir():
+        raise PolyadicError(f"--out must lie in a folder that is there, but {out.parent} is not")
+
+
+def shows_progress(quiet: bool, json: bool) -> bool:
+    """Whether someone who looks at a terminal wants to be told how far it is."""
+    return sys.stderr.isatty() and not (quiet or json)
+
+
+@contextmanager
+def window_bar(title: str, shape: tuple[int, ...], hidden: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar of windows.
+
+    Parameters
+    ----------
+    shape : (N, channels, time)
+
+    Yields
+    ------
+    a function to be called with the number of windows done
+    """
+    from polyadic.progress import file_bar
+
+    size = int(shape[1] * shape[2] * 4)
+    with file_bar(title, hidden) as update:
+        yield lambda done: update("", done, shape[0], done, done * size)

@@ -1,0 +1,206 @@
+"""Settings from a TOML file: a table for each command, its keys the command's options.
+
+The options of a command are the only description there is: a pydantic model is made of them, which checks the table,
+and what the table has becomes the default of the option, so that an option on the command line wins.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from polyadic.errors import PolyadicError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+__all__ = ["SettingsError", "apply", "model_of", "read_settings"]
+
+_ABOUT_THE_TERMINAL = ("json", "quiet", "settings", "version")
+
+
+class SettingsError(PolyadicError):
+    """A settings file with a key that is unknown, or a value that cannot be."""
+
+
+def apply(context: typer.Context, path: Path | None) -> Path | None:
+    """Make the settings of a file the defaults of the command at hand (the callback of `--settings`)."""
+    if path is not None and not context.resilient_parsing:
+        from polyadic.cli import app
+
+        table: Any = read_settings(path, model_of(app))
+        for word in context.command_path.split()[-_depth(context) :]:
+            table = table.get(word, {})
+        names = {key: name for name, (key, _) in _options(_function(app, context)).items()}
+        context.default_map = {names[key]: value for key, value in table.items()}
+    return path
+
+
+def read_settings(path: Path, model: type[BaseModel]) -> dict[str, Any]:
+    """The tables of a settings file, after checking all of them.
+
+    Parameters
+    ----------
+    model : as `model_of` makes it
+
+    Raises
+    ------
+    SettingsError : that names the key, the file and the line
+    """
+    from pydantic import ValidationError
+
+    text = path.read_bytes()
+    try:
+        tables = tomllib.loads(text.decode())
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path.name} is not a text in UTF-8: {error}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SettingsError(f"{path.name} is not TOML: {error}") from error
+    try:
+        # By way of JSON, in which texts may stand for paths and choices, but not for numbers.
+        model.model_validate_json(json.dumps(tables, default=str), strict=True)
+    except ValidationError as error:
+        raise SettingsError(_explained(error, path.name, text.decode(), model)) from error
+    return tables
+
+
+def model_of(app: typer.Typer) -> type[BaseModel]:
+    """The pydantic model of a settings file: a field for each command, and in it one for each of its options."""
+    from pydantic import ConfigDict, Field, create_model
+
+    fields: dict[str, Any] = {}
+    for number, (name, function) in enumerate(_commands(app)):
+        inner = model_of(function) if isinstance(function, typer.Typer) else _model_of_command(name, function)
+        fields[f"command_{number}"] = (inner, Field(default=None, alias=name))
+    return create_model("Settings", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _model_of_command(name: str, function: Callable[..., Any]) -> type[BaseModel]:
+    from pydantic import ConfigDict, Field, create_model
+
+    fields = {}
+    for number, (key, (kind, option)) in enumerate(_options(function).values()):
+        bounds = {"ge": option.min, "le": option.max, "alias": key}
+        if float in (kind, *get_args(kind)):
+            bounds["allow_inf_nan"] = False
+        fields[f"option_{number}"] = (kind, Field(default=None, **bounds))
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)  # type: ignore[call-overload,no-any-return]
+
+
+def _commands(app: typer.Typer) -> Iterator[tuple[str, Any]]:
+    """Names of commands and their functions, of groups and their apps."""
+    for command in app.registered_commands:
+        assert command.callback is not None
+        yield command.name or command.callback.__name__.replace("_", "-"), command.callback
+    for group in app.registered_groups:
+        yield str(group.name), group.typer_instance
+
+
+def _options(function: Callable[..., Any]) -> dict[str, tuple[str, tuple[Any, Any]]]:
+    """For each option of a command, by the name of its parameter: its name in a file, its type and what typer knows."""
+    hints = get_type_hints(function, include_extras=True)
+    found = {}
+    for name in inspect.signature(function).parameters:
+        if get_origin(hints[name]) is not Annotated or name in _ABOUT_THE_TERMINAL:
+            continue
+        kind, *notes = get_args(hints[name])
+        for note in notes:
+            if isinstance(note, typer.models.OptionInfo):
+                # In an annotation the first name of an option stands where its default would be.
+                words = [str(word) for word in (note.default, *(note.param_decls or ()))]
+                long = next((word for word in words if word.startswith("--")), f"--{name.replace('_', '-')}")
+                found[name] = (long.removeprefix("--"), (kind, note))
+    return found
+
+
+def _depth(context: typer.Context) -> int:
+    """How many words name the command below `polyadic`."""
+    count = 0
+    while context.parent is not None:
+        count, context = count + 1, context.parent  # type: ignore[assignment]
+    return count
+
+
+def _function(app: typer.Typer, context: typer.Context) -> Callable[..., Any]:
+    found: Any = app
+    for word in context.command_path.split()[-_depth(context) :]:
+        found = dict(_commands(found))[word]
+    return found  # type: ignore[no-any-return]
+
+
+# ------------------------------------------------------------------------------------------------ what went wrong
+
+
+def _explained(error: ValidationError, file: str, text: str, model: type[BaseModel]) -> str:
+    """Each fault on a line of its own: file, line, key, what came, what was expected."""
+    lines = []
+    for fault in error.errors(include_url=False):
+        path = [str(part) for part in fault["loc"] if isinstance(part, str)]
+        path = path[: _known(path, model) + 1]
+        where = f"{file}, line {_line(text, path)}"
+        if fault["type"] == "extra_forbidden":
+            keys = _fields(path[:-1], model)
+            what = "command" if any(hasattr(kind, "model_fields") for kind in keys.values()) else "option"
+            owner = " ".join(["polyadic", *path[:-1]])
+            lines.append(f"{where}: {path[-1]!r} is no {what} of {owner}{_suggestion(path[-1], list(keys))}")
+        else:
+            came = fault["input"]
+            shown = "a table" if isinstance(came, dict) else repr(came)
+            lines.append(f"{where}: {'.'.join(path)} is {shown}, but {_expected(fault['msg'])}")
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _expected(message: str) -> str:
+    message = message.removeprefix("Input ")
+    return message if message.startswith("should") else f"that cannot be: {message}"
+
+
+def _fields(path: list[str], model: Any) -> dict[str, Any]:
+    """The keys that a table may have, and their types; none if it is no table."""
+    for word in path:
+        model = _fields([], model)[word]
+    return {str(field.alias): field.annotation for field in getattr(model, "model_fields", {}).values()}
+
+
+def _known(path: list[str], model: Any) -> int:
+    """How many of the words of a path are keys: pydantic goes on with words of its own, such as those of a union."""
+    for depth, word in enumerate(path):
+        fields = _fields(path[:depth], model)
+        if word not in fields:
+            return depth - (not fields)
+    return len(path)
+
+
+def _suggestion(key: str, keys: list[str]) -> str:
+    close = difflib.get_close_matches(key.replace("_", "-"), keys, 1, 0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(keys)}"
+
+
+def _line(text: str, path: list[str]) -> int:
+    """The number of the line on which the statement begins that gives a key its value.
+
+    Read by the only parser there is: of all beginnings of the text that are TOML, the key is new in one, and what was
+    added last holds it.
+    """
+    lines = text.splitlines(keepends=True)
+    before = 0
+    for count in range(1, len(lines) + 1):
+        try:
+            found: Any = tomllib.loads("".join(lines[:count]))
+        except tomllib.TOMLDecodeError:
+            continue
+        for word in path:
+            found = found.get(word) if isinstance(found, dict) else None
+        if found is not None:
+            added = lines[before:count]
+            blank = next(n for n, line in enumerate(added) if line.strip() and not line.lstrip().startswith("#"))
+            return before + blank + 1
+        before = count
+    return len(lines)

@@ -1,0 +1,538 @@
+"""The command line as people and scripts meet it: exit codes, Ctrl-C, terminals, labels for new recordings."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import edfio
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from polyadic import load
+from polyadic.cli import app
+from polyadic.cli.manual import flowing
+from polyadic.cli.tables import harmless
+from polyadic.data import Windows, WindowStore, split, synthetic
+from polyadic.evaluate import WindowClassifier, judge_probe, judge_splits, labels_of, own_split, probe, scores, summary
+
+RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+QUICK = ("--rank", "3", "--sweeps", "2")
+
+
+def polyadic(*words: object, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [*RUN, *map(str, words)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT, timeout=120)
+    assert result.returncode == code, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def run(*words: object, code: int = 0):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def recording(path: Path, seed: int, fs: int = 100, channels: tuple[str, ...] = ("C3", "C4")) -> None:
+    """A minute in which ten seconds of slow and of fast waves take turns, as its annotations say."""
+    rng = np.random.default_rng(seed)
+    time_ = np.arange(60 * fs) / fs
+    fast = (time_ // 10) % 2 == 1
+    waves = 3 * np.sin(2 * np.pi * np.where(fast, 20, 4) * time_)
+    signals = [
+        edfio.EdfSignal(rng.normal(size=60 * fs) + waves, sampling_frequency=fs, label=name) for name in channels
+    ]
+    notes = [edfio.EdfAnnotation(10 * n, 10, "fast" if n % 2 else "slow") for n in range(6)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    edfio.Edf(signals, annotations=notes).write(path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recordings of six people, and a model with a probe from them."""
+    root = tmp_path_factory.mktemp("made")
+    for number, person in enumerate(("anna", "bert", "carl", "dora", "emil", "fred")):
+        recording(root / "recordings" / person / "one.edf", number)
+    options = ("--seconds", 2, "--class", "slow", "--class", "fast", "--probe", "--rank", 4, "--sweeps", 4)
+    polyadic("fit", "recordings", *options, "-o", "model.safetensors", cwd=root)
+    return root
+
+
+@pytest.fixture
+def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes((made / "model.safetensors").read_bytes())
+    return tmp_path
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+# ------------------------------------------------------------------------------- recordings to a model to labels
+
+
+def test_from_a_folder_of_edf_files_to_labels_in_two_commands_after_the_set_up(made, tmp_path):
+    recording(tmp_path / "new" / "gina.edf", 50)
+    (tmp_path / "recordings").symlink_to(made / "recordings")
+    polyadic("fit", "recordings", "--seconds", 2, "--class", "slow", "--class", "fast", "--probe", *QUICK, cwd=tmp_path)
+    said = polyadic("predict", "model.safetensors", "new", cwd=tmp_path).stdout
+    assert said.startswith("labels.csv: 30 windows: fast ")
+    found = rows_of(tmp_path / "labels.csv")
+    assert list(found[0]) == ["subject", "recording", "start", "label", "p(fast)", "p(slow)"]
+    assert [float(row["start"]) for row in found] == [2.0 * n for n in range(30)]
+    truth = ["fast" if n // 5 % 2 else "slow" for n in range(30)]
+    assert np.mean([row["label"] == name for row, name in zip(found, truth, strict=True)]) > 0.8
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_the_default_needs_no_option_at_all(made, tmp_path):
+    (tmp_path / "recordings").symlink_to(made / "recordings")
+    polyadic("fit", "recordings", "-o", "m.safetensors", "--quiet", cwd=tmp_path)
+    model = load(tmp_path / "m.safetensors")
+    assert (model.fs_, model.channel_names_, model._sample_shape) == (100.0, ("C3", "C4"), (2, 1000))
+
+
+def test_predictions_are_those_of_the_classifier_on_the_windows_of_a_store(made, here):
+    run("prepare", "folder", made / "recordings", "s.store", "--seconds", 2)
+    outcome = json.loads(run("predict", "model.safetensors", "s.store", "-o", "a.csv", "--json").stdout)
+    windows = WindowStore(here / "s.store").windows
+    classifier = WindowClassifier.load(here / "model.safetensors")
+    rows = rows_of(here / "a.csv")
+    assert [row["label"] for row in rows] == classifier.predict(windows).tolist()
+    assert [row["recording"] for row in rows] == windows.recording.tolist()
+    assert [row["subject"] for row in rows] == windows.subject.tolist()
+    values = [[float(row[f"p({name})"]) for name in classifier.classes_] for row in rows]
+    np.testing.assert_allclose(values, classifier.predict_proba(windows), atol=1e-5)
+    assert outcome["windows"] == len(windows) == sum(outcome["classes"].values())
+    # The recordings themselves give the same file.
+    run("predict", "model.safetensors", made / "recordings", "-o", "b.csv")
+    assert (here / "b.csv").read_bytes() == (here / "a.csv").read_bytes()
+
+
+def test_arrays_and_tables_are_predicted_too(here):
+    rng = np.random.default_rng(0)
+    np.savez(here / "w.npz", X=rng.normal(size=(5, 2, 200)), start=np.arange(5) * 50)
+    run("predict", "model.safetensors", "w.npz")
+    # The file does not say its rate; the model knows what it must be.
+    assert [row["start"] for row in rows_of(here / "labels.csv")] == ["0", "0.5", "1", "1.5", "2"]
+    values = rng.normal(size=(400, 3))
+    lines = [",".join(map(str, row)) for row in values.tolist()]
+    (here / "t.csv").write_text("\n".join(["C4,other,C3", *lines]) + "\n")
+    run("predict", "model.safetensors", "t.csv")
+    features = load(here / "model.safetensors").transform(
+        values[:, [2, 0]].reshape(2, 200, 2).swapaxes(1, 2).astype("f4")
+    )
+    run("transform", "model.safetensors", "t.csv", "-o", "f.npy")
+    np.testing.assert_allclose(np.load(here / "f.npy"), features, rtol=1e-3, atol=1e-3)
+    assert len(rows_of(here / "labels.csv")) == 2
+
+
+def test_channels_are_found_by_name_in_recordings_that_have_more(made, here):
+    recording(here / "plain" / "x.edf", 9)
+    recording(here / "more" / "x.edf", 9, channels=("C3", "C4", "O1"))
+    run("predict", "model.safetensors", "plain", "-o", "a.csv")
+    run("predict", "model.safetensors", "more", "-o", "b.csv")
+    assert [row["recording"] for row in rows_of(here / "b.csv")] == ["x"] * 30
+    recording(here / "less" / "x.edf", 9, channels=("C3",))
+    failed = polyadic("predict", "model.safetensors", "less", cwd=here, code=1)
+    assert "must have the channels ['C4']" in failed.stderr
+
+
+def test_names_that_a_spreadsheet_would_take_for_a_formula_are_made_harmless(here):
+    recording(here / "new" / '=HYPERLINK("x"),y.edf', 3)
+    run("predict", "model.safetensors", "new")
+    assert {row["recording"] for row in rows_of(here / "labels.csv")} == {'\'=HYPERLINK("x"),y'}
+    for text in ("=1", "+1", "-1", "@x", "\tx", "\rx", "\nx"):
+        assert harmless(text) == f"'{text}"
+    assert [harmless(text) for text in ("", "N2", "a=1")] == ["", "N2", "a=1"]
+
+
+def test_a_table_is_there_whole_or_not_at_all(here, monkeypatch):
+    (here / "labels.csv").write_text("older")
+    recording(here / "new" / "x.edf", 3)
+
+    def fails(self, X):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(WindowClassifier, "predict_proba", fails)
+    result = CliRunner().invoke(app, ["predict", "model.safetensors", "new"])
+    assert isinstance(result.exception, OSError)
+    assert (here / "labels.csv").read_text() == "older"
+    assert not list(here.glob(".labels*"))
+
+
+def test_the_paths_of_the_manual_hold_the_number_of_commands_a_stranger_needs(made, here):
+    """Set up, prepare, fit: then there is a model with labels."""
+    run("prepare", "folder", made / "recordings", "my.store", "--seconds", 2, "--class", "slow", "--class", "fast")
+    run("fit", "my.store", "--probe", *QUICK, "-o", "model.safetensors")
+    assert load(here / "model.safetensors").probe_.classes_.tolist() == ["fast", "slow"]
+
+
+# -------------------------------------------------------------------------------------------------------- scores
+
+
+def labelled() -> Windows:
+    return synthetic(240)
+
+
+def test_evaluate_is_a_probe_trained_and_tested_on_the_parts_of_a_split(here):
+    signals = labelled()
+    np.savez(here / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
+    run("fit", "w.npz", *QUICK, "-o", "m.safetensors")
+    outcome = json.loads(run("evaluate", "m.safetensors", "w.npz", "--seeds", 2, "--json").stdout)
+    model = load(here / "m.safetensors")
+    assert (outcome["protocol"], outcome["held_out"]) == ("subject", False)
+    for row in outcome["rows"]:
+        part = split(signals, "subject", seed=row["seed"])
+        Z_train, Z_test = (model.transform(signals.X[rows]).astype(float) for rows in (part.train, part.test))
+        fitted = probe(row["probe"]).fit(Z_train, signals.label[part.train])
+        expected = scores(signals.label[part.test], fitted.predict(Z_test), signals.subject[part.test])
+        assert row["accuracy"] == pytest.approx(expected["accuracy"], abs=0.05)
+        assert row["per_subject"].keys() == expected["per_subject"].keys()
+        assert (row["trained"], row["tested"]) == (len(part.train), len(part.test))
+    entry = outcome["summary"][0]
+    values = [row["accuracy"] for row in outcome["rows"] if row["probe"] == entry["probe"]]
+    assert entry["accuracy"] == pytest.approx(np.mean(values))
+    assert entry["accuracy_std"] == pytest.approx(np.std(values, ddof=1))
+    shown = run("evaluate", "m.safetensors", "w.npz", "--seeds", 2).stdout
+    assert f"{100 * entry['accuracy']:.2f} ± {100 * entry['accuracy_std']:.2f}" in shown
+
+
+def test_a_model_of_the_unlabelled_part_is_judged_on_the_split_it_knows(here):
+    signals = labelled()
+    np.savez(here / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
+    run("fit", "w.npz", *QUICK, "--protocol", "subject", "--seed", 3, "--probe", "-o", "m.safetensors")
+    model = load(here / "m.safetensors")
+    part = split(signals, "subject", seed=3)
+    found = own_split(model, signals)
+    assert found is not None
+    assert found.hash == part.hash
+    outcome = json.loads(run("evaluate", "m.safetensors", "w.npz", "--json").stdout)
+    assert outcome["held_out"]
+    assert {(row["seed"], row["split"]) for row in outcome["rows"]} == {(3, part.hash)}
+    own = json.loads(run("evaluate", "m.safetensors", "w.npz", "--own-probe", "--json").stdout)
+    tested = signals[part.test]
+    predicted = WindowClassifier.of(model).predict(tested)
+    assert own["rows"][0]["accuracy"] == np.mean(predicted == labels_of(tested))
+    assert own["rows"][0]["tested"] == len(part.test)
+    assert own["held_out"]
+    assert own_split(model, signals[:200]) is None
+
+
+def test_the_probe_of_a_model_is_judged_on_all_labels_of_other_data(made, here):
+    classifier = WindowClassifier.load(here / "model.safetensors")
+    recording(here / "new" / "x.edf", 77)
+    own = json.loads(run("evaluate", "model.safetensors", "new", "--own-probe", "--json").stdout)
+    assert own["rows"][0]["tested"] == 30
+    run("prepare", "folder", "new", "new.store", "--seconds", 2, "--class", "slow", "--class", "fast")
+    windows = WindowStore(here / "new.store").windows
+    assert own["rows"][0]["accuracy"] == np.mean(classifier.predict(windows) == labels_of(windows))
+    assert judge_probe(classifier.features_, windows)[0]["accuracy"] == own["rows"][0]["accuracy"]
+
+
+def test_a_summary_leaves_out_what_was_not_measured():
+    assert summary([{"probe": "plain", "accuracy": 1.0}]) == [{"probe": "plain", "accuracy": 1.0}]
+
+
+def test_one_class_in_training_is_refused():
+    signals = labelled()
+    model = load_of(signals)
+    with pytest.raises(ValueError, match="two classes"):
+        judge_splits(model, Windows(signals.X, subject=signals.subject, label=np.zeros(240, int)), "subject", [0])
+
+
+def load_of(signals: Windows):
+    from polyadic import SALS
+    from polyadic.spectral import STFT
+
+    return SALS(rank=2, tensorize=STFT(n_fft=32, hop=16), max_sweeps=1).fit(signals)
+
+
+# ---------------------------------------------------------------------------------------------------------- info
+
+
+def test_info_tells_what_each_kind_of_file_is(made, here):
+    store = ("prepare", "folder", made / "recordings", "s.store", "--seconds", 2, "--class", "slow")
+    run(*store)
+    run("transform", "model.safetensors", "s.store", "-o", "f.csv")
+    run("predict", "model.safetensors", "s.store", "-o", "l.csv")
+    np.savez(here / "w.npz", X=np.zeros((4, 2, 8)), y=np.zeros(4, int))
+    np.savez(here / "other.npz", a=np.zeros(3))
+    run("run", "--seeds", 1, "--sweeps", 1, "--out", "results", "--json")
+    lines = "\n".join(f"{n / 50},1" for n in range(100))
+    (here / "r.csv").write_text(f"time,left\n{lines}\n")
+    wanted = {
+        "model.safetensors": {"kind": "model", "rank": 4, "fs": 100.0, "classes": ["fast", "slow"], "estimator": "ATD"},
+        "s.store": {"kind": "store of windows", "shape": [180, 2, 200], "seconds": 2.0, "subjects": 6},
+        "s.store/00000.npy": {"kind": "array", "shape": [180, 2, 200], "type": "int16"},
+        "w.npz": {"kind": "windows in arrays"},
+        "other.npz": {"kind": "arrays", "arrays": {"a": {"shape": [3], "type": "float64"}}},
+        "results": {"kind": "results of polyadic run", "rows": 4, "path": "results"},
+        "results/results.json": {"kind": "results of polyadic run", "methods": ["ATD", "ATD_ss-", "GR-SALS", "SALS"]},
+        "f.csv": {"kind": "table of features", "rows": 180},
+        "l.csv": {"kind": "table of labels", "rows": 180},
+        "r.csv": {"kind": "recording", "fs": 50.0, "seconds": 2.0},
+        str(made / "recordings" / "anna" / "one.edf"): {
+            "channels": ["C3", "C4"],
+            "annotations": {"slow": 3, "fast": 3},
+        },
+        str(made / "recordings"): {"kind": "folder of recordings", "recordings": 6},
+    }
+    for path, facts in wanted.items():
+        found = json.loads(run("info", path, "--json").stdout)
+        assert facts.items() <= found.items() or found == facts, (path, found)
+        shown = run("info", path).stdout
+        assert found["kind"] in shown
+        assert str(here) not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("m.safetensors", b"nothing", "damaged, cut short or not a model file"),
+        ("r.json", b"[1", "damaged, or not JSON"),
+        ("r.json", b'{"a": 1}', "not results of polyadic"),
+        ("a.npz", b"PK nothing", "cannot be read"),
+        ("a.npy", b"\x93NUMPY\x01\x00", "cannot be read"),
+        ("notes.txt", b"hello", "is nothing that polyadic knows"),
+        ("night.edf", b"nothing", "night.edf"),
+    ],
+)
+def test_info_on_what_is_damaged_or_strange_says_so(name, content, message, here):
+    (here / name).write_bytes(content)
+    assert message in polyadic("info", name, cwd=here, code=1).stderr
+
+
+# ---------------------------------------------------------------------------------------------------- exit codes
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--version",), 0, ""),
+        (("fit", "--help"), 0, ""),
+        (("info", "model.safetensors", "--quiet"), 2, "No such option"),
+        (("fti",), 2, "No such command"),
+        (("fit", "absent"), 2, "does not exist"),
+        (("fit", "w.npz", "--rank", "0"), 2, "--rank"),
+        (("fit", "w.npz", "--settings", "bad.toml"), 2, "bad.toml, line 2: 'rnak' is no option of polyadic fit"),
+        (("fit", "w.npz", "--preset", "nothing"), 1, "nothing"),
+        (("predict", "plain.safetensors", "w.npz"), 1, "has no probe"),
+        (("predict", "model.safetensors", "w.npz", "-o", "x.txt"), 1, "--out must end in .csv"),
+        (("predict", "model.safetensors", "w.npz", "-o", "."), 1, "--out must be a file"),
+        (("predict", "model.safetensors", "rate.npz"), 1, "must be sampled at 100 Hz"),
+        (("predict", "plain.safetensors", "recordings"), 1, "has no probe"),
+        (("transform", "plain.safetensors", "recordings"), 1, "Cut the recordings by polyadic prepare"),
+        (("transform", "model.safetensors", "empty", "-o", "f.npy"), 1, "empty is read as recordings"),
+        (("evaluate", "model.safetensors", "w.npz"), 1, "has no labels"),
+        (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--seeds", "2"), 1, "--own-probe needs no split"),
+        (("evaluate", "plain.safetensors", "y.npz", "--own-probe"), 1, "has no probe"),
+    ],
+)
+def test_exit_codes_mean_what_the_manual_says(words, code, message, here):
+    X = np.random.default_rng(0).normal(size=(30, 2, 200)).astype("f4")
+    np.savez(here / "w.npz", X=X)
+    np.savez(here / "y.npz", X=X, y=np.arange(30) % 2)
+    np.savez(here / "rate.npz", X=X, fs=50)
+    (here / "bad.toml").write_text("[fit]\nrnak = 3\n")
+    (here / "empty").mkdir()
+    recording(here / "recordings" / "x.edf", 0)
+    load_of(Windows(X)).save(here / "plain.safetensors")
+    result = polyadic(*words, cwd=here, code=code)
+    assert message in re.sub(r"[│\s]+", " ", result.stderr)
+    if code == 0:
+        assert result.stderr == ""
+
+
+def test_results_for_programs_are_alone_on_standard_output(here):
+    X = np.random.default_rng(0).normal(size=(40, 2, 200)).astype("f4")
+    np.savez(here / "w.npz", X=X, fs=100, y=np.arange(40) % 2, subject=np.arange(40) // 5)
+    for words in (
+        ("fit", "w.npz", *QUICK, "--probe", "-o", "m.safetensors"),
+        ("transform", "m.safetensors", "w.npz"),
+        ("predict", "m.safetensors", "w.npz"),
+        ("evaluate", "m.safetensors", "w.npz"),
+        ("info", "m.safetensors"),
+        ("prepare", "arrays", "w.npz", "w.store"),
+        ("verify", "w.store"),
+    ):
+        result = polyadic(*words, "--json", cwd=here)
+        assert isinstance(json.loads(result.stdout), dict)
+        assert result.stderr == "", words
+
+
+# -------------------------------------------------------------------------------------------- Ctrl-C and terminals
+
+
+@pytest.fixture
+def big(tmp_path: Path) -> Path:
+    """Windows on which a fit takes longer than anyone waits."""
+    X = np.random.default_rng(0).normal(size=(4000, 2, 256)).astype("f4")
+    np.savez(tmp_path / "big.npz", X=X, fs=100)
+    return tmp_path
+
+
+FIT_FOR_LONG = ("fit", "big.npz", "--sweeps", "100000", "-o", "m.safetensors")
+
+
+def test_ctrl_c_ends_a_fit_with_a_sentence_and_nothing_half_written(big):
+    (big / "m.safetensors").write_text("older")
+    command = [*RUN, *FIT_FOR_LONG]
+    process = subprocess.Popen(command, cwd=big, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    assert process.stderr is not None
+    assert "sweep 1" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.strip().splitlines()[-1] == "polyadic: stopped; nothing half-written is left"
+    assert "Traceback" not in said
+    assert (big / "m.safetensors").read_text() == "older"
+    assert sorted(path.name for path in big.iterdir()) == ["big.npz", "m.safetensors"]
+
+
+@pytest.mark.parametrize("library", ["_multiarray_umath", "libtorch_cpu", "_sparsetools"])
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has loaded can be seen on Linux alone")
+def test_ctrl_c_while_things_are_still_being_loaded_is_no_different(library, big):
+    process = subprocess.Popen([*RUN, *FIT_FOR_LONG], cwd=big, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    while process.poll() is None and library not in Path(f"/proc/{process.pid}/maps").read_text():
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert "polyadic: stopped" in said
+
+
+def test_ctrl_c_in_prepare_says_how_to_go_on(tmp_path):
+    for number in range(40):
+        recording(tmp_path / "own" / f"{number}.edf", number, fs=500)
+    words = ("prepare", "folder", "own", "s.store", "--seconds", "2")
+    process = subprocess.Popen([*RUN, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    while process.poll() is None and not (tmp_path / "s.store" / "writing.json").exists():
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said.strip() == "polyadic: stopped; give the same command again to go on with s.store"
+    polyadic(*words, cwd=tmp_path)
+    assert len(WindowStore(tmp_path / "s.store")) == 40 * 30
+
+
+def in_a_terminal(columns: int, words: tuple[str, ...], cwd: Path) -> tuple[int, str]:
+    """What a command shows in a terminal of this width, and its exit code."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(cwd)
+        os.execve(RUN[0], [*RUN, *words], ENVIRONMENT | {"TERM": "xterm"})
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    shown, until = b"", time.monotonic() + 120
+    while time.monotonic() < until:
+        if not select.select([terminal], [], [], 1)[0]:
+            continue
+        try:
+            part = os.read(terminal, 1 << 16)
+        except OSError:  # the other side is gone
+            break
+        shown += part
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), shown.decode()
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_terminal_shows_stage_throughput_and_time_left(columns, big):
+    code, shown = in_a_terminal(columns, ("fit", "big.npz", *QUICK, "-o", "m.safetensors"), big)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert code == 0
+    assert re.search(r"ATD .*sweep 1/2 .*left", plain)
+    assert re.search(r"[\d,]+ of 4,000 windows, [\d,]+ MB/s", plain)
+    widest = max(len(line) for line in re.split(r"[\r\n]+", plain) if "━" in line or "MB/s" in line)
+    assert widest <= columns
+    code, shown = in_a_terminal(columns, ("transform", "m.safetensors", "big.npz"), big)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert re.search(r"transforming .*4000/4000 windows, [\d,]+ MB/s .*left", plain)
+    assert "features.npy: 4,000 windows" in plain
+
+
+def test_quiet_shows_no_bar_even_in_a_terminal(big):
+    _, shown = in_a_terminal(80, ("fit", "big.npz", *QUICK, "--quiet"), big)
+    assert re.fullmatch(r"model.safetensors: [^\r\n]*\r\n", shown)
+    assert "\x1b" not in shown
+
+
+def test_without_a_terminal_there_is_no_bar(big):
+    for words in (("fit", "big.npz", *QUICK, "-o", "m.safetensors"), ("transform", "m.safetensors", "big.npz")):
+        result = polyadic(*words, cwd=big)
+        assert "\x1b" not in result.stdout + result.stderr
+        assert "\r" not in result.stdout + result.stderr
+        assert "━" not in result.stderr
+
+
+# ---------------------------------------------------------------------------------------------------- the manual
+
+
+def commands(command=None, path=()):
+    command = command or typer.main.get_command(app)
+    if path:
+        yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_has_examples_that_are_not_broken_over_lines(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERMINAL_WIDTH", str(columns))
+    for path, command in [((), typer.main.get_command(app)), *commands()]:
+        shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": str(columns)}).stdout
+        lines = [line.strip() for line in shown.splitlines()]
+        assert max(len(line) for line in shown.splitlines()) <= columns, path
+        examples = [line.strip() for line in command.epilog.splitlines() if line.startswith("  ")]
+        assert any(line.startswith("polyadic ") for line in examples), path
+        for example in examples:
+            assert example.replace("\\\\", "\\") in lines, (path, example)
+
+
+def test_the_manual_names_the_commands_in_the_order_of_their_use():
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
+    order = [line.split()[1] for line in shown.splitlines() if re.match(r"│ [a-z]+ +[A-Z]", line)]
+    known = ["run", "prepare", "verify", "fit", "transform", "predict", "evaluate", "info", "bench"]
+    assert [name for name in order if name in known] == known
+    for code in ("0 ", "1 ", "2 ", "130 "):
+        assert re.search(rf"^ +{code} +\w", shown, re.MULTILINE)
+
+
+def test_shells_complete_commands_options_and_choices():
+    def completed(words: str) -> str:
+        environment = ENVIRONMENT | {
+            "_POLYADIC_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        }
+        result = subprocess.run(RUN, capture_output=True, text=True, env=environment, timeout=60)
+        return result.stdout
+
+    assert "predict" in completed("polyadic pred")
+    assert "--learning-rate" in completed("polyadic fit x --le")
+    assert completed("polyadic fit x --solver ").split() == ["blend", "memory"]
+
+
+def test_text_flows_and_examples_stay():
+    assert flowing("a\nb\n\n  c\n  d\ne") == "a b\n\n  c\n  d\ne"

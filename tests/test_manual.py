@@ -1,0 +1,103 @@
+"""The page on commands is kept true: it names every command, and every line it shows can be given."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+
+from polyadic.cli import app
+from polyadic.cli.settings import model_of, read_settings
+
+PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
+ROOT = typer.main.get_command(app)
+
+
+def lines_shown() -> list[list[str]]:
+    """Every `polyadic …` in the examples of the page and of the help, as words."""
+    texts = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    texts += re.findall(r"`(polyadic [^`]*)`", PAGE.read_text(encoding="utf-8"))
+    texts += [command.epilog.replace("\\\\\n", " ").replace("\\\n", " ") for _, command in leaves(groups=True)]
+    lines = [line.strip() for text in texts for line in text.splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("polyadic ")]
+
+
+def leaves(command=ROOT, path=(), groups=False):
+    inner = getattr(command, "commands", None)
+    if inner is None or groups:
+        yield path, command
+    for name, below in (inner or {}).items():
+        yield from leaves(below, (*path, name), groups)
+
+
+def parsed(words: list[str], folder: Path) -> dict[str, object]:
+    """Parse words as the command line does, in a folder that has all the files they name; the values of the options."""
+    shown = re.search(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert shown is not None
+    for word in words:
+        path = folder / word
+        if path.suffix in (".npz", ".safetensors", ".edf", ".json", ".csv"):
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+        elif path.suffix == ".toml":
+            path.write_text(shown[1])
+        elif re.fullmatch(r"[a-z][a-z.-]*", word):
+            path.mkdir(exist_ok=True)
+    command, context, rest = ROOT, None, list(words)
+    name = "polyadic"
+    while hasattr(command, "commands"):
+        context = command.context_class(command, info_name=name, parent=context)
+        if not rest or rest == ["--help"]:
+            return {}
+        name, rest = rest[0], rest[1:]
+        command = command.get_command(context, name)
+        assert command is not None, f"there is no command {name}"
+    return command.make_context(name, rest, parent=context).params
+
+
+def test_there_are_lines_to_look_at():
+    assert len(lines_shown()) > 40
+
+
+@pytest.mark.parametrize("words", lines_shown(), ids=" ".join)
+def test_every_line_shown_can_be_given(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = parsed(words, tmp_path)
+    if words[0] == "fit" and "--settings" in words:
+        assert (options["rank"], options["batch_size"], options["probe"]) == (8, 256, True)
+
+
+@pytest.mark.parametrize("words", [["fit", "x", "--rnak", "3"], ["fti", "x"], ["fit"], ["fit", "x", "--rank", "many"]])
+def test_a_line_that_cannot_be_given_would_be_found(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Exception, match=r"rnak|fti|[Mm]issing|integer|parameter|DATA|^$"):
+        parsed(words, tmp_path)
+
+
+@pytest.mark.parametrize("path", [path for path, _ in leaves()], ids=" ".join)
+def test_every_command_is_on_the_page(path):
+    text = PAGE.read_text(encoding="utf-8")
+    assert f"\n## {path[0]}\n" in text
+    assert f"\npolyadic {' '.join(path)}" in text
+
+
+def test_the_settings_file_of_the_page_is_right_and_its_faults_are_those_shown(tmp_path):
+    text = PAGE.read_text(encoding="utf-8")
+    shown = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert shown is not None
+    (tmp_path / "polyadic.toml").write_text(shown[1])
+    assert read_settings(tmp_path / "polyadic.toml", model_of(app)) == tomllib.loads(shown[1])
+    for old, new in (("batch-size", "batch_size"), ("rank = 16", 'rank = "many"')):
+        (tmp_path / "polyadic.toml").write_text(shown[1].replace(old, new))
+        with pytest.raises(ValueError, match=r"polyadic\.toml, line") as caught:
+            read_settings(tmp_path / "polyadic.toml", model_of(app))
+        assert f"    polyadic: {caught.value}\n" in text
+
+
+def test_the_exit_codes_of_the_page_are_those_of_the_help():
+    codes = set(re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    assert codes == set(re.findall(r"^  (\d+) ", ROOT.epilog, re.MULTILINE)) == {"0", "1", "2", "130"}
