@@ -9,6 +9,8 @@ import typer
 
 from polyadic.cli import models, stores
 from polyadic.cli.bench import BENCH_EXAMPLES, bench
+from polyadic.cli.export import EXPORT_EXAMPLES, export
+from polyadic.cli.rank import RANK_EXAMPLES, rank
 from polyadic.errors import PolyadicError
 from polyadic.version import __version__
 
@@ -135,6 +137,8 @@ app.add_typer(stores.app, name="prepare")
 app.command(epilog=stores.VERIFY_EXAMPLES)(stores.verify)
 app.command(epilog=models.FIT_EXAMPLES)(models.fit)
 app.command(epilog=models.TRANSFORM_EXAMPLES)(models.transform)
+app.command(epilog=RANK_EXAMPLES)(rank)
+app.command(epilog=EXPORT_EXAMPLES)(export)
 app.command(epilog=BENCH_EXAMPLES)(bench)
 
 
