@@ -341,9 +341,9 @@ def _linear(probe: Any, rank: int) -> tuple[NDArray[np.float64], NDArray[np.floa
     if one_by_one and len(offsets) > 1:
         raise PolyadicError("probe must be one regression for all classes, but has one for each class against the rest")
     if len(steps) == 2:
-        scale, mean = steps[0].scale_, steps[0].mean_  # None where the scaler leaves it out
-        weights = weights if scale is None else weights / scale[:, None]
-        offsets = offsets if mean is None else offsets - mean @ weights
+        scaler = steps[0]
+        weights = weights / scaler.scale_[:, None] if scaler.with_std else weights
+        offsets = offsets - scaler.mean_ @ weights if scaler.with_mean else offsets
     return weights, offsets, regression.classes_.tolist()
 
 
