@@ -173,10 +173,19 @@ def test_wrong_names_are_refused():
 # ------------------------------------------------------------------------------------------------------------ MNE
 
 
+def montage():
+    """Places on a sphere of 9.5 cm, about those of the 10-20 system."""
+    import mne
+
+    places = {"Fz": (0, 6, 7), "Cz": (0, 0, 9.5), "Pz": (0, -6, 7), "C3": (-6, 0, 7), "C4": (6, 0, 7), "Oz": (0, -9, 3)}
+    places = {name: 0.095 * np.array(place) / np.linalg.norm(place) for name, place in places.items()}
+    return mne.channels.make_dig_montage(places, coord_frame="head")
+
+
 def raw_of(seconds=60):
     mne = pytest.importorskip("mne")
     info = mne.create_info(["Fz", "Cz", "Pz", "C3", "C4", "HEOG"], FS, ["eeg"] * 5 + ["eog"], verbose="ERROR")
-    info.set_montage("standard_1020", on_missing="ignore", verbose="ERROR")
+    info.set_montage(montage(), on_missing="ignore", verbose="ERROR")
     values = np.random.default_rng(0).normal(size=(6, int(seconds * FS))) * 1e-5
     return mne.io.RawArray(values, info, verbose="ERROR"), values
 
@@ -246,7 +255,7 @@ def test_the_weights_on_the_scalp_are_those_of_the_channels_by_name(monkeypatch)
     monkeypatch.setattr(mne.viz, "plot_topomap", watch)
     # In the montage's info the channels lie in another order, and one more is there.
     order = ["C4", "Pz", "Oz", "Fz", "C3", "Cz"]
-    info = mne.create_info(order, FS, "eeg", verbose="ERROR").set_montage("standard_1020", verbose="ERROR")
+    info = mne.create_info(order, FS, "eeg", verbose="ERROR").set_montage(montage(), verbose="ERROR")
     topomap(model, info, [1], channels=raw.ch_names)
     A = model.factors_[0].reshape(2, 6, -1)
     for part, (values, names, limits) in enumerate(seen):

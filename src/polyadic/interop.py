@@ -208,7 +208,7 @@ def topomap(model: Model, info: Any, components: Sequence[int] | None = None, *,
     Parameters
     ----------
     model : fitted
-    info : an `mne.Info` with positions (`info.set_montage("standard_1020")`) and the model's channels by name
+    info : an `mne.Info` with positions, as `info.set_montage` sets them, and the model's channels by name
     components : which; the first eight if not given
     channels : names of the model's channels; what the model knows of them if not given, else those of `info`
 
