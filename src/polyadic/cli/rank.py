@@ -52,6 +52,7 @@ def rank(
     """
     from polyadic.data.opening import open_windows
     from polyadic.experiments.configure import configured
+    from polyadic.experiments.provenance import provenance
     from polyadic.files import open_atomically
     from polyadic.progress import fit_bar
     from polyadic.ranks import suggest_rank
@@ -76,9 +77,10 @@ def rank(
     if out is not None:
         with open_atomically(out) as file:
             found.plot().savefig(file, format=out.suffix[1:], dpi=150)
-    typer.echo(json_module.dumps(found.to_dict(), indent=1) if json else repr(found))
-    if out is not None and not json:
-        typer.echo(f"{out.name}: the plot")
+    if json:
+        typer.echo(json_module.dumps({**found.to_dict(), **provenance("cpu")}, indent=1))
+        return
+    typer.echo(repr(found) if out is None else f"{found!r}\n{out.name}: the plot")
 
 
 def _ranks(text: str) -> list[int]:
