@@ -90,7 +90,7 @@ def table(content: dict) -> str:
         [
             *lines,
             "",
-            f"Median of {REPEATS} single windows on one thread of an {machine['processor']}, {content['date']}; features "
+            f"Median of {REPEATS} single windows on one thread ({machine['processor']}, {content['date']}). Features "
             f"differ from `transform` by at most {largest:.0e} of their root mean square.",
             "",
         ]

@@ -1,8 +1,9 @@
 """Choosing the rank: fitness, core consistency and stability of CP decompositions of a subset (appendix D.4).
 
 The paper runs plain CP decompositions of a small part of the data and takes the rank from which on the fitness does not
-improve much. Core consistency and the likeness of components over restarts say up to which rank the components can be
-read one by one.
+improve much. What is much is told by noise of the same shape: it, too, is fitted better by more components (Horn's
+parallel analysis). Core consistency and the likeness of components over restarts say which components can be read one
+by one.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from polyadic.draws import integer_seed
 from polyadic.errors import PolyadicError
 from polyadic.estimators import SALS
-from polyadic.inputs import Samples, check_integer, check_number
+from polyadic.inputs import Samples, check_integer
 from polyadic.matching import match
 from polyadic.sources import Transform, tensors
 from polyadic.spectral import STFT
@@ -30,6 +32,8 @@ __all__ = ["RankSuggestion", "core_consistency", "suggest_rank"]
 
 _RANKS = (1, 2, 4, 8, 16, 32, 64)
 _CONSISTENT, _STABLE = 50.0, 0.9  # what is commonly taken for consistent, and for the same components
+_OVER_NOISE = 2.0  # how much more than for noise the fit must improve
+_NOTHING = 1e-3  # of fitness: what float32 can tell
 
 _Floats = NDArray[np.float64]
 
@@ -40,11 +44,12 @@ class RankSuggestion:
 
     Parameters
     ----------
-    rank : the recommended rank: beyond it, fitness hardly improves
+    rank : the recommended rank: beyond it, the fit improves hardly more than that of noise
     readable : the largest rank at which components are stable and the core is consistent, or None if there is none
     reason : why, in a sentence
     ranks : (n,), those tried
     fitness : (n, restarts), 1 − ‖T − T̂‖ / ‖T‖ of each fit
+    noise : (n,), the same of noise in the place of the windows
     consistency : (n,), core consistency of the best fit in percent; NaN where the rank exceeds the size of a mode
     stability : (n,), mean factor match score of the other restarts with the best one; NaN with a single start
     n_windows : how many windows the subset has
@@ -55,41 +60,54 @@ class RankSuggestion:
     reason: str
     ranks: tuple[int, ...]
     fitness: _Floats
+    noise: _Floats
     consistency: _Floats
     stability: _Floats
     n_windows: int
 
+    @property
+    def over_noise(self) -> _Floats:
+        """(n - 1,), by how much more the fit improves from one rank to the next than that of noise."""
+        gain, chance = _improvements(self.fitness.max(axis=1)), _improvements(self.noise)
+        return np.array([gain[i, i + 1] / max(chance[i, i + 1], 1e-9) for i in range(len(self.ranks) - 1)])
+
     def plot(self) -> Figure:
-        """Fitness, core consistency and stability over the rank, with the recommendation: a matplotlib figure."""
+        """Fitness, its gain over noise, core consistency, stability and the recommendation: a matplotlib figure."""
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
             raise PolyadicError("matplotlib is needed for plots: pip install 'polyadic[report]'") from error
 
-        figure = Figure(figsize=(7, 7), layout="constrained")
-        upper, middle, lower = figure.subplots(3, 1, sharex=True)
-        upper.plot(self.ranks, self.fitness, "o", color="tab:blue", alpha=0.35, markersize=4)
-        upper.plot(self.ranks, self.fitness.max(axis=1), color="tab:blue")
-        upper.set_ylabel("fitness")
-        middle.plot(self.ranks, np.maximum(self.consistency, -20), "s-", color="tab:orange")
-        middle.axhline(_CONSISTENT, color="0.6", linestyle=":")
-        middle.set(ylabel="core consistency (%)\n(−20: or less)", ylim=(-25, 105))
-        lower.plot(self.ranks, self.stability, "D-", color="tab:green")
-        lower.axhline(_STABLE, color="0.6", linestyle=":")
-        lower.set(ylabel="stability\n(factor match score)", xlabel="rank", ylim=(-0.05, 1.05))
-        lower.set_xscale("log", base=2)
-        lower.set_xticks(self.ranks, [str(rank) for rank in self.ranks])
-        lower.minorticks_off()
-        for axes in (upper, middle, lower):
+        figure = Figure(figsize=(9, 6.5), layout="constrained")
+        (fit, gain), (core, stable) = figure.subplots(2, 2, sharex=True)
+        fit.plot(self.ranks, self.fitness.max(axis=1), "o-", color="tab:blue", label="data")
+        fit.plot(self.ranks, self.noise, "--", color="0.5", label="noise")
+        fit.set_ylabel("fitness")
+        fit.legend(frameon=False)
+        gain.stairs(np.clip(self.over_noise, 0.5, 100), self.ranks, color="tab:purple", baseline=None)
+        gain.axhline(_OVER_NOISE, color="0.6", linestyle=":")
+        gain.set(ylabel="better fit from rank to rank,\nagainst noise (×, at most 100)", yscale="log", ylim=(0.4, 120))
+        gain.set_yticks([0.5, 1, 2, 5, 10, 100], ["≤ 0.5", "1", "2", "5", "10", "100"])
+        core.plot(self.ranks, np.maximum(self.consistency, -20), "s-", color="tab:orange")
+        core.axhline(_CONSISTENT, color="0.6", linestyle=":")
+        core.set(ylabel="core consistency (%)\n(−20: or less)", ylim=(-25, 105))
+        stable.plot(self.ranks, self.stability, "D-", color="tab:green")
+        stable.axhline(_STABLE, color="0.6", linestyle=":")
+        stable.set(ylabel="stability\n(factor match score)", ylim=(-0.05, 1.05), xscale="log")
+        stable.set_xticks(self.ranks, [str(rank) for rank in self.ranks])
+        for axes in (fit, gain, core, stable):
+            axes.minorticks_off()
             axes.axvline(self.rank, color="tab:red", linewidth=1)
             axes.spines[["top", "right"]].set_visible(False)
+        core.set_xlabel("rank")
+        stable.set_xlabel("rank")
         figure.suptitle(_wrapped(self.reason), fontsize=10)
         return figure
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain numbers for JSON, None where there is none."""
         best = self.fitness.max(axis=1)
-        columns = zip(self.ranks, best, self.fitness, self.consistency, self.stability, strict=True)
+        columns = zip(self.ranks, best, self.fitness, self.noise, self.consistency, self.stability, strict=True)
         return {
             "rank": self.rank,
             "readable": self.readable,
@@ -100,20 +118,22 @@ class RankSuggestion:
                     "rank": rank,
                     "fitness": float(top),
                     "fitness_of_restarts": fits.tolist(),
+                    "fitness_of_noise": float(chance),
                     "core_consistency": None if np.isnan(core) else float(core),
                     "stability": None if np.isnan(stable) else float(stable),
                 }
-                for rank, top, fits, core, stable in columns
+                for rank, top, fits, chance, core, stable in columns
             ],
         }
 
     def __repr__(self) -> str:
-        lines = ["  rank  fitness  core consistency  stability"]
-        for row in self.to_dict()["tried"]:
+        lines = ["  rank  fitness  against noise  core consistency  stability"]
+        over = ["–", *(f"{min(ratio, 999):.1f} ×" for ratio in self.over_noise)]
+        for row, ratio in zip(self.to_dict()["tried"], over, strict=True):
             core = "–" if row["core_consistency"] is None else f"{max(row['core_consistency'], -999):.0f} %"
             stable = "–" if row["stability"] is None else f"{row['stability']:.2f}"
             mark = "→" if row["rank"] == self.rank else " "
-            lines.append(f"{mark} {row['rank']:4d}  {row['fitness']:7.3f}  {core:>16}  {stable:>9}")
+            lines.append(f"{mark} {row['rank']:4d}  {row['fitness']:7.3f}  {ratio:>13}  {core:>16}  {stable:>9}")
         return "\n".join([*lines, self.reason])
 
 
@@ -124,16 +144,16 @@ def suggest_rank(
     tensorize: Transform | None = None,
     n_windows: int = 256,
     restarts: int = 3,
-    least_gain: float = 0.01,
     max_sweeps: int = 100,
     random_state: int = 0,
     on_fit: Callable[[int, int, int], None] | None = None,
 ) -> RankSuggestion:
     """Recommend a rank by plain CP decompositions of a subset of the data.
 
-    Recommended is the smallest rank from which doubling the rank adds less than `least_gain` of fitness, as in the
-    paper's appendix D.4. How many components can be read is another question: `readable` is the largest rank at which
-    restarts find the same components (factor match score 0.9) and the core is consistent (50 %).
+    Recommended is the smallest rank beyond which the fit does not improve much, as in the paper's appendix D.4: of the
+    squared error, less than twice the share disappears that the same increase of the rank takes off noise. How many
+    components can be read is another question: `readable` is the largest rank at which restarts find the same
+    components (factor match score 0.9) and the core is consistent (50 %).
 
     Parameters
     ----------
@@ -142,7 +162,6 @@ def suggest_rank(
     tensorize : as for `ATD`
     n_windows : size of the subset, spread evenly over X
     restarts : fits of each rank, from different starts
-    least_gain : what counts as an improvement of fitness
     max_sweeps : most sweeps of a fit
     random_state : seed of the starts
     on_fit : called after each fit with the work done and the work in all, counted in components, and the rank
@@ -158,25 +177,27 @@ def suggest_rank(
     wanted = _checked_ranks(ranks)
     check_integer("n_windows", n_windows, 2)
     check_integer("restarts", restarts, 1)
-    check_number("least_gain", least_gain, 0)
-    T = _subset(X, tensorize, n_windows)
+    batch = _spread(X, n_windows)
+    T, N = _tensors(batch, tensorize), _tensors(_noise(batch, tensorize is None, random_state), tensorize)
     fitness: list[list[float]] = []
-    consistency, stability = [], []
-    done = 0
+    noise, consistency, stability = [], [], []
+    done, work = 0, sum(wanted) * (restarts + 1)
     for rank in wanted:
         models = []
-        for restart in range(restarts):
-            models.append(_decomposed(T, rank, max_sweeps, random_state + restart))
+        for restart in range(restarts + 1):
+            # The last is of the noise.
+            models.append(_decomposed(T if restart < restarts else N, rank, max_sweeps, random_state + restart))
             done += rank
             if on_fit is not None:
-                on_fit(done, sum(wanted) * restarts, rank)
+                on_fit(done, work, rank)
+        noise.append(models.pop().score(N))
         fits = [model.score(T) for model in models]
         best = models.pop(int(np.argmax(fits)))
         fitness.append(fits)
         consistency.append(core_consistency(T, [best.transform(T), *best.factors_]))
         stability.append(np.mean([match(best, other).score for other in models]) if models else np.nan)
-    curves = np.array(fitness), np.array(consistency), np.array(stability)
-    rank, readable, reason = _recommended(wanted, *curves, least_gain)
+    curves = np.array(fitness), np.array(noise), np.array(consistency), np.array(stability)
+    rank, readable, reason = _recommended(wanted, *curves)
     return RankSuggestion(rank, readable, reason, wanted, *curves, len(T))
 
 
@@ -232,16 +253,30 @@ def _checked_ranks(ranks: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted({int(rank) for rank in given}))
 
 
-def _subset(X: Any, tensorize: Transform | None, count: int) -> Tensor:
-    """Windows spread evenly over X as tensors of root mean square 1: (n, I, J, …)."""
+def _spread(X: Any, count: int) -> Tensor:
+    """Windows spread evenly over X: (n, …)."""
     samples = Samples(X)
     ids = torch.linspace(0, len(samples) - 1, min(len(samples), count), dtype=torch.float64).long()
     batch = samples.take(ids, torch.device("cpu"), samples.dtype)
-    T = tensors(tensorize.fitted(batch) if isinstance(tensorize, STFT) else tensorize, batch)
-    scale = torch.linalg.vector_norm(T, dtype=torch.float64) / T.numel() ** 0.5
-    if scale == 0:
+    if not bool(batch.any()):
         raise PolyadicError("X must not be zero everywhere: there is nothing to decompose")
-    return T / float(scale)
+    return batch
+
+
+def _noise(batch: Tensor, tensor: bool, seed: int) -> Tensor:
+    """White noise in the shape of the windows; where they are channels by time, with each channel's power."""
+    generator = torch.Generator().manual_seed(integer_seed(seed, 0x01CE))
+    noise = torch.randn(batch.shape, dtype=batch.dtype, generator=generator)
+    if tensor:
+        return noise
+    return noise * batch.square().mean(dim=[0, *range(2, batch.ndim)], keepdim=True).sqrt()
+
+
+def _tensors(batch: Tensor, tensorize: Transform | None) -> Tensor:
+    """Tensors of root mean square 1: (n, I, J, …)."""
+    T = tensors(tensorize.fitted(batch) if isinstance(tensorize, STFT) else tensorize, batch)
+    scale = float(torch.linalg.vector_norm(T, dtype=torch.float64)) / T.numel() ** 0.5
+    return T / (scale or 1.0)
 
 
 def _decomposed(T: Tensor, rank: int, max_sweeps: int, seed: int) -> SALS:
@@ -250,29 +285,34 @@ def _decomposed(T: Tensor, rank: int, max_sweeps: int, seed: int) -> SALS:
     return SALS(rank, alpha=1e-3, batch_size=None, max_sweeps=max_sweeps, tol=1e-5, random_state=seed).fit(T)
 
 
+def _improvements(fitness: _Floats) -> _Floats:
+    """Which share of the squared error of rank i is gone at rank j: (n, n), of use where j > i."""
+    error = (1.0 - np.maximum.accumulate(fitness)) ** 2
+    return 1.0 - error / np.maximum(error, 1e-12)[:, None]
+
+
 def _recommended(
-    ranks: Sequence[int], fitness: _Floats, consistency: _Floats, stability: _Floats, least_gain: float
+    ranks: Sequence[int], fitness: _Floats, noise: _Floats, consistency: _Floats, stability: _Floats
 ) -> tuple[int, int | None, str]:
-    """The rank, the rank up to which components can be read, and the reason."""
+    """The rank, the rank at which components can be read, and the reason."""
     best = fitness.max(axis=1)
     # Against every larger rank, not the next alone: that one's restarts may all have ended in a poor minimum.
-    doublings = np.log2(np.array(ranks)) - np.log2(np.array(ranks))[:, None]
-    gains = [((best - best[i])[i + 1 :] / doublings[i, i + 1 :]).max(initial=0.0) for i in range(len(ranks))]
-    enough = next(i for i, gain in enumerate(gains) if gain < least_gain or i == len(ranks) - 1)
+    much = (_improvements(best) > _OVER_NOISE * _improvements(noise)) & (best - best[:, None] > _NOTHING)
+    enough = next(i for i in range(len(ranks)) if not much[i, i + 1 :].any())
     rank, still = ranks[enough], f"fitness {best[enough]:.2f}"
     if len(ranks) == 1:
         why = f"Rank {rank} is the only one tried ({still})"
     elif enough < len(ranks) - 1:
         why = (
-            f"Rank {rank}: beyond it, doubling the rank adds at most {100 * gains[enough]:.1f} points of fitness "
-            f"({still})"
+            f"Rank {rank}: beyond it, the fit improves by {100 * max(best.max() - best[enough], 0.0):.1f} points, less "
+            f"than {_OVER_NOISE:g} times what noise would be fitted better ({still})"
         )
-    elif best[enough] > 1 - least_gain:
+    elif best[enough] > 1 - 10 * _NOTHING:
         why = f"Rank {rank}: only this one, the largest tried, fits nearly everything ({still})"
     else:
         why = (
-            f"Rank {rank}, the largest tried: fitness still rose by {100 * gains[-2]:.1f} points a doubling up to it "
-            f"({still}), so try larger ranks, too"
+            f"Rank {rank}, the largest tried: up to it, the fit improves more than {_OVER_NOISE:g} times as much as that "
+            f"of noise ({still}), so try larger ranks, too"
         )
     sound = (np.isnan(stability) | (stability >= _STABLE)) & (consistency >= _CONSISTENT)
     readable = max((r for r, ok in zip(ranks, sound, strict=True) if ok), default=None)
