@@ -178,7 +178,7 @@ def suggest_rank(
     check_integer("n_windows", n_windows, 2)
     check_integer("restarts", restarts, 1)
     batch = _spread(X, n_windows)
-    T, N = _tensors(batch, tensorize), _tensors(_noise(batch, tensorize is None, random_state), tensorize)
+    T, N = _tensors(batch, tensorize), _tensors(_noise(batch, random_state), tensorize)
     fitness: list[list[float]] = []
     noise, consistency, stability = [], [], []
     done, work = 0, sum(wanted) * (restarts + 1)
@@ -263,12 +263,10 @@ def _spread(X: Any, count: int) -> Tensor:
     return batch
 
 
-def _noise(batch: Tensor, tensor: bool, seed: int) -> Tensor:
-    """White noise in the shape of the windows; where they are channels by time, with each channel's power."""
+def _noise(batch: Tensor, seed: int) -> Tensor:
+    """White noise in the shape of the windows, with the power of each channel."""
     generator = torch.Generator().manual_seed(integer_seed(seed, 0x01CE))
     noise = torch.randn(batch.shape, dtype=batch.dtype, generator=generator)
-    if tensor:
-        return noise
     return noise * batch.square().mean(dim=[0, *range(2, batch.ndim)], keepdim=True).sqrt()
 
 
@@ -311,8 +309,8 @@ def _recommended(
         why = f"Rank {rank}: only this one, the largest tried, fits nearly everything ({still})"
     else:
         why = (
-            f"Rank {rank}, the largest tried: up to it, the fit improves more than {_OVER_NOISE:g} times as much as that "
-            f"of noise ({still}), so try larger ranks, too"
+            f"Rank {rank}, the largest tried: up to it, the fit improves more than {_OVER_NOISE:g} times as much as "
+            f"that of noise ({still}), so try larger ranks, too"
         )
     sound = (np.isnan(stability) | (stability >= _STABLE)) & (consistency >= _CONSISTENT)
     readable = max((r for r, ok in zip(ranks, sound, strict=True) if ok), default=None)
