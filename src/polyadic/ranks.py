@@ -86,8 +86,8 @@ class RankSuggestion:
         fit.legend(frameon=False)
         gain.stairs(np.clip(self.over_noise, 0.5, 100), self.ranks, color="tab:purple", baseline=None)
         gain.axhline(_OVER_NOISE, color="0.6", linestyle=":")
-        gain.set(ylabel="better fit from rank to rank,\nagainst noise (×, at most 100)", yscale="log", ylim=(0.4, 120))
-        gain.set_yticks([0.5, 1, 2, 5, 10, 100], ["≤ 0.5", "1", "2", "5", "10", "100"])
+        gain.set(ylabel="better fit from rank to rank,\nagainst noise (×, cut at 100)", yscale="log", ylim=(0.4, 120))
+        gain.set_yticks([0.5, 1, 2, 5, 10, 100], ["0.5", "1", "2", "5", "10", "100"])
         core.plot(self.ranks, np.maximum(self.consistency, -20), "s-", color="tab:orange")
         core.axhline(_CONSISTENT, color="0.6", linestyle=":")
         core.set(ylabel="core consistency (%)\n(−20: or less)", ylim=(-25, 105))
@@ -319,20 +319,21 @@ def _recommended(
 
 def _reading(rank: int, readable: int | None) -> str:
     """What stability and core consistency say about components."""
-    if readable is None:
+    if readable is None or (readable == 1 and rank > 1):
+        which = "at no rank" if readable is None else "at no rank above 1"
         return (
-            "at no rank are components both stable over restarts and consistent, so use them as features and do not "
-            "read much into single ones"
+            f"{which} are components both stable over restarts and consistent, so use them as features and do not read "
+            "much into single ones"
         )
     if readable >= rank:
         return f"at rank {readable} components are stable over restarts and the core is consistent"
     return (
-        f"but only at rank {readable} or less are components stable over restarts and the core consistent: "
-        "take that one to read components singly"
+        f"at no rank above {readable} are components both stable over restarts and consistent, so take {readable} to "
+        "read components singly"
     )
 
 
 def _wrapped(text: str) -> str:
     import textwrap
 
-    return "\n".join(textwrap.wrap(text, 88))
+    return "\n".join(textwrap.wrap(text, 110))
