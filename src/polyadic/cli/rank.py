@@ -14,7 +14,7 @@ from polyadic.errors import PolyadicError
 __all__ = ["RANK_EXAMPLES", "rank"]
 
 RANK_EXAMPLES = """
-A table, a recommendation and its reason; with a plot of the three curves:
+A table, a recommendation and its reason; with a plot of the curves:
 
   polyadic rank sleep.store
 
@@ -47,8 +47,7 @@ def rank(
 ) -> None:
     """Recommend a rank, and say why.
 
-    Plain CP decompositions of some windows at several ranks: how well they fit, whether their core is consistent, and
-    whether restarts find the same components.
+    Decomposes some of the windows at several ranks. Does a larger one fit better than noise would, do restarts agree?
     """
     from polyadic.data.opening import open_windows
     from polyadic.experiments.configure import configured
