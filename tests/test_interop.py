@@ -202,6 +202,8 @@ def test_epochs_go_into_a_fit_with_names_and_labels():
     assert np.allclose(found.X[0], values[:, 100:151], rtol=1e-6)
     model = ATD(rank=3, tensorize=STFT(16, 8), augment=Jitter(0.1), max_sweeps=2).fit(found)
     assert np.array_equal(model.transform(found), model.transform(epochs.get_data(verbose="ERROR").astype(np.float32)))
+    # Epochs as they are do as well, but say neither names nor rate.
+    assert np.allclose(model.transform(epochs), model.transform(found), rtol=1e-3, atol=1e-3)
 
 
 def test_a_raw_is_cut_into_windows_without_its_bad_stretches():

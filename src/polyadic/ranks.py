@@ -32,7 +32,7 @@ __all__ = ["RankSuggestion", "core_consistency", "suggest_rank"]
 
 _RANKS = (1, 2, 4, 8, 16, 32, 64)
 _CONSISTENT, _STABLE = 50.0, 0.9  # what is commonly taken for consistent, and for the same components
-_OVER_NOISE = 2.0  # how much more than for noise the fit must improve
+_OVER_NOISE = 2.0  # how many times as much as that of noise the fit must improve
 _NOTHING = 1e-3  # of fitness: what float32 can tell
 
 _Floats = NDArray[np.float64]
@@ -303,14 +303,14 @@ def _recommended(
     elif enough < len(ranks) - 1:
         why = (
             f"Rank {rank}: beyond it, the fit improves by {100 * max(best.max() - best[enough], 0.0):.1f} points, less "
-            f"than {_OVER_NOISE:g} times what noise would be fitted better ({still})"
+            f"than twice as much as that of noise ({still})"
         )
     elif best[enough] > 1 - 10 * _NOTHING:
         why = f"Rank {rank}: only this one, the largest tried, fits nearly everything ({still})"
     else:
         why = (
-            f"Rank {rank}, the largest tried: up to it, the fit improves more than {_OVER_NOISE:g} times as much as "
-            f"that of noise ({still}), so try larger ranks, too"
+            f"Rank {rank}, the largest tried: up to it, the fit improves more than twice as much as that of noise "
+            f"({still}), so try larger ranks, too"
         )
     sound = (np.isnan(stability) | (stability >= _STABLE)) & (consistency >= _CONSISTENT)
     readable = max((r for r, ok in zip(ranks, sound, strict=True) if ok), default=None)
