@@ -40,6 +40,20 @@ def test_the_module_imports_none_of_the_other_tools():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("package", "extra", "use"),
+    [
+        ("tensorly.cp_tensor", "interop", to_tensorly),
+        ("xarray", "interop", to_xarray),
+        ("mne", "mne", lambda model: topomap(model, None)),
+    ],
+)
+def test_without_the_packages_the_extra_is_named(package, extra, use, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(PolyadicError, match=rf"pip install 'polyadic\[{extra}\]'"):
+        use(framed())
+
+
 # ------------------------------------------------------------------------------------------------------- TensorLy
 
 

@@ -244,6 +244,15 @@ def test_what_cannot_be_run_is_refused(labelled, tmp_path):
         run.probabilities(windows.X)
 
 
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_without_the_packages_the_extra_is_named(labelled, package, tmp_path, monkeypatch):
+    labelled[1].export_onnx(tmp_path / "model.onnx")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(PolyadicError, match=rf"{package} is needed .* pip install 'polyadic\[onnx\]'"):
+        labelled[1].export_onnx(tmp_path / "other.onnx") if package == "onnx" else Features(tmp_path / "model.onnx")
+    assert not (tmp_path / "other.onnx").exists()
+
+
 _WITHOUT = """
 import sys
 for name in ("torch", "scipy", "sklearn", "safetensors", "onnx", "rich", "typer"):
