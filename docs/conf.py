@@ -15,7 +15,7 @@ version = release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
 myst_enable_extensions = ["dollarmath"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "results/onnx/*.md"]  # the latter are parts of pages
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]

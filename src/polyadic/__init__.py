@@ -1,6 +1,6 @@
 """polyadic: small, fast features that can be looked into, from many unlabelled multichannel recordings.
 
-from polyadic import ATD, SALS, GRSALS, load
+from polyadic import ATD, SALS, GRSALS, load, match, suggest_rank
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from polyadic.version import __version__
 
 if TYPE_CHECKING:
     from polyadic.estimators import ATD, GRSALS, SALS, load
+    from polyadic.matching import match
+    from polyadic.ranks import suggest_rank
 
-__all__ = ["ATD", "GRSALS", "SALS", "__version__", "load"]
+__all__ = ["ATD", "GRSALS", "SALS", "__version__", "load", "match", "suggest_rank"]
+
+_MODULES = {"match": "matching", "suggest_rank": "ranks"}
 
 
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import; whoever only asks for the version or for help should not wait for it.
     if name in __all__:  # the version is there already
-        from polyadic import estimators
+        from importlib import import_module
 
-        return getattr(estimators, name)
+        return getattr(import_module(f"polyadic.{_MODULES.get(name, 'estimators')}"), name)
     raise AttributeError(f"module 'polyadic' has no attribute {name!r}")
 
 

@@ -349,6 +349,20 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         }
         persist.write(path, arrays | of_probe, header)
 
+    def export_onnx(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write the model as one ONNX graph from raw windows to features, and to probabilities with a probe.
+
+        `polyadic.onnx.Features` runs it without torch.
+
+        Parameters
+        ----------
+        path : the file, by custom ending in .onnx
+        options : `probe`, `fs` and `channels`, see `polyadic.onnx.export`
+        """
+        from polyadic.onnx import export
+
+        export(self, path, **options)
+
     def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
         """Take over what `save` wrote, after checking that it fits together."""
         if self.tensorize_ is not None and not callable(self.tensorize_):

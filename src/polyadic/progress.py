@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["SweepProgress", "epoch_bar", "file_bar", "sweep_bar"]
+__all__ = ["SweepProgress", "epoch_bar", "file_bar", "fit_bar", "sweep_bar"]
 
 _LABELS = {
     "fit": "fit",
@@ -182,3 +182,41 @@ def epoch_bar(title: str, max_epochs: int) -> Iterator[Callable[[dict[str, list[
 
         yield update
         say()
+
+
+@contextmanager
+def fit_bar(title: str, hidden: bool = False) -> Iterator[Callable[[int, int, int], None]]:
+    """A bar on standard error that moves with every fit of some rank, with the time left; none without a terminal.
+
+    Yields
+    ------
+    a function to be called with the work done, the work in all, and the rank
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[said]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    hidden = hidden or not console.is_terminal
+    with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
+        task = progress.add_task(title, total=None, said="")
+
+        def update(done: int, total: int, rank: int) -> None:
+            progress.update(task, completed=done, total=total, said=f"rank {rank}")
+
+        yield update

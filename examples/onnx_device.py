@@ -1,0 +1,42 @@
+"""Features on a small device, with onnxruntime and numpy alone: no torch, no scikit-learn.
+
+Write the graph where the model was trained, with `model.export_onnx("model.onnx")` or `polyadic export`, copy it to the
+device, and install there
+
+    pip install numpy onnxruntime && pip install --no-deps polyadic
+
+    python examples/onnx_device.py model.onnx windows.npy
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+
+from polyadic.onnx import Features
+
+
+def main(model: str, windows: str | None = None) -> None:
+    features = Features(model)
+    rate = "unknown" if features.fs is None else f"{features.fs:g} Hz"
+    print(f"{features}, sampling rate {rate}, written by polyadic {features.version}")
+
+    # Without a file of windows, noise shows how long one takes.
+    X = np.random.default_rng(0).normal(size=(8, *features.shape)) if windows is None else np.load(windows)
+
+    # As a device meets them: one window after the other.
+    begun = time.perf_counter()
+    Z = np.stack([features(window) for window in X])
+    print(
+        f"{len(X)} windows, {Z.shape[1]} features each, {1e3 * (time.perf_counter() - begun) / len(X):.2f} ms a window"
+    )
+
+    if features.classes:
+        for number, row in enumerate(features.probabilities(X[:5])):
+            print(f"window {number}: {features.classes[row.argmax()]} is most probable, {row.max():.0%}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,60 @@
+"""`polyadic export`: a model file as an ONNX graph, for devices without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polyadic.cli.options import JsonOption, ModelArgument, QuietOption, SettingsOption, as_json, check_folder
+
+__all__ = ["EXPORT_EXAMPLES", "export"]
+
+EXPORT_EXAMPLES = """
+  polyadic export model.safetensors -o model.onnx
+
+Then, on a device with onnxruntime and numpy alone:
+  python -c "from polyadic.onnx import Features; print(Features('model.onnx'))"
+"""
+
+
+def export(
+    model: ModelArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The ONNX file to write.")] = Path("model.onnx"),
+    fs: Annotated[
+        float | None, typer.Option(min=0.0, help="Sampling rate in Hz to note in the file, if the model has none.")
+    ] = None,
+    channels: Annotated[
+        str, typer.Option(help="Names of the channels to note in the file, with commas between them.")
+    ] = "",
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a model as one ONNX graph from raw windows to features, and to probabilities if it has a probe."""
+    from polyadic import load
+    from polyadic.onnx import Features
+
+    check_folder(out)
+    names = [name.strip() for name in channels.split(",")] if channels else []
+    load(model).export_onnx(out, fs=fs, channels=names)
+    # What is read back is what a device will see.
+    written = Features(out)
+    outcome = {
+        "file": out.name,
+        "bytes": out.stat().st_size,
+        "window": written.shape,
+        "features": written.rank,
+        "classes": written.classes,
+        "fs": written.fs,
+        "channels": written.channels,
+    }
+    if json:
+        as_json(outcome)
+        return
+    if quiet:
+        return
+    probe = f" and probabilities of {len(written.classes)} classes" if written.classes else ""
+    window = " × ".join(str(size) for size in written.shape)
+    typer.echo(f"{out.name}: windows of {window} to {written.rank} features{probe}, {out.stat().st_size / 1e3:,.0f} kB")

@@ -1,0 +1,89 @@
+"""`polyadic rank`: how many components the data calls for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polyadic.cli.options import JsonOption, QuietOption, SettingsOption, as_json, check_folder
+from polyadic.errors import PolyadicError
+
+__all__ = ["RANK_EXAMPLES", "rank"]
+
+RANK_EXAMPLES = """
+A table, a recommendation and its reason; with a plot of the curves:
+  polyadic rank sleep.store
+  polyadic rank sleep.store --preset sleep_edf -o rank.png
+
+Few ranks, many restarts, for components that shall be read:
+  polyadic rank windows.npz --ranks 1,2,3,4,5,6 --restarts 10
+"""
+
+
+def rank(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA", help="A store made by [bold]polyadic prepare[/bold], or a .npz file.", exists=True
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A .png, .svg or .pdf file for the plot; none if not given.")
+    ] = None,
+    ranks: Annotated[str, typer.Option(help="The ranks to try, with commas between them.")] = "1,2,4,8,16,32,64",
+    windows: Annotated[int, typer.Option(min=2, help="How many windows to take, spread evenly over the data.")] = 256,
+    restarts: Annotated[int, typer.Option(min=1, help="Fits of each rank, from different starts.")] = 3,
+    preset: Annotated[
+        str | None, typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.")
+    ] = None,
+    n_fft: Annotated[int | None, typer.Option(min=2, help="Samples in a frame of the STFT.")] = None,
+    hop: Annotated[int | None, typer.Option(min=1, help="Samples from one frame to the next.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the starts.")] = 0,
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Recommend a rank, and say why.
+
+    Decomposes some of the windows at several ranks. Does a larger one fit better than noise would, do restarts agree?
+    """
+    from polyadic.data.opening import open_windows
+    from polyadic.experiments.configure import configured
+    from polyadic.experiments.provenance import provenance
+    from polyadic.files import open_atomically
+    from polyadic.progress import fit_bar
+    from polyadic.ranks import suggest_rank
+
+    if out is not None:
+        check_folder(out)
+        if out.suffix not in (".png", ".svg", ".pdf"):
+            raise PolyadicError(f"--out must end in .png, .svg or .pdf, but is {out.name}")
+    wanted = _ranks(ranks)
+    opened = open_windows(data)
+    tensorize = configured(opened, preset=preset, n_fft=n_fft, hop=hop)["SALS"].tensorize
+    with fit_bar("decomposing", quiet or json) as on_fit:
+        found = suggest_rank(
+            opened,
+            wanted,
+            tensorize=tensorize,
+            n_windows=windows,
+            restarts=restarts,
+            random_state=seed,
+            on_fit=on_fit,
+        )
+    if out is not None:
+        with open_atomically(out) as file:
+            found.plot().savefig(file, format=out.suffix[1:], dpi=150)
+    if json:
+        as_json({**found.to_dict(), **provenance("cpu")})
+        return
+    typer.echo(repr(found) if out is None else f"{found!r}\n{out.name}: the plot")
+
+
+def _ranks(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise PolyadicError(f"--ranks must be whole numbers with commas between them, but is {text!r}") from None

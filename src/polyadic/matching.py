@@ -1,0 +1,123 @@
+"""Components of two models, matched and compared: which is which, and how alike they are.
+
+A CP model leaves the order and the signs of its components open, so two fits are compared after the best assignment of
+components to each other. Likeness is Tucker's congruence, the cosine between two columns; that of a component is the
+product over the modes, and its mean over the components is the factor match score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from polyadic.errors import PolyadicError
+
+__all__ = ["Match", "match"]
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """Which components of two models belong together; pairs are in the order of the first model's components.
+
+    Parameters
+    ----------
+    a, b : (n,), component numbers of both models, pair by pair; n is the smaller of their ranks
+    congruence : (modes, n), the cosine between the two columns of a pair in every mode, negative where signs differ
+    aligned : the second model's bases, in the first model's order and with its signs: (I, n), (J, n), …
+    """
+
+    a: NDArray[np.intp]
+    b: NDArray[np.intp]
+    congruence: _Floats
+    aligned: tuple[NDArray[Any], ...]
+
+    @property
+    def signs(self) -> _Floats:
+        """(modes, n), what the second model's columns are multiplied with, 1 or -1."""
+        return np.where(self.congruence < 0, -1.0, 1.0)
+
+    @property
+    def feature_signs(self) -> _Floats:
+        """(n,), what the second model's features are multiplied with to go with `aligned`."""
+        signs: _Floats = self.signs.prod(axis=0)
+        return signs
+
+    @property
+    def similarity(self) -> _Floats:
+        """(n,), from 0 to 1: the product of a pair's congruences over the modes, signs set aside."""
+        similarity: _Floats = np.abs(self.congruence).prod(axis=0)
+        return similarity
+
+    @property
+    def score(self) -> float:
+        """The factor match score, from 0 to 1: the mean of `similarity`."""
+        return float(self.similarity.mean())
+
+    def __repr__(self) -> str:
+        modes = len(self.congruence)
+        lines = [
+            f"{len(self.a)} pairs of components, factor match score {self.score:.3f}",
+            "   a    b  similarity" + "".join(f"  mode {mode}" for mode in range(1, modes + 1)),
+        ]
+        for first, second, similarity, row in zip(self.a, self.b, self.similarity, self.congruence.T, strict=True):
+            lines.append(f"{first:4d} {second:4d}  {similarity:10.3f}" + "".join(f"  {value:6.3f}" for value in row))
+        return "\n".join(lines)
+
+
+def match(model_a: Any, model_b: Any) -> Match:
+    """Match the components of two models so that they are as alike as can be.
+
+    Parameters
+    ----------
+    model_a, model_b : fitted models of the same kind of windows, or their bases as matrices (I, R), (J, R), …; the
+        ranks may differ
+
+    Examples
+    --------
+    >>> A, B = np.eye(3)[:, :2], np.array([[1.0, 1.0], [0.0, 1.0]])
+    >>> found = match([A, B], [-A[:, ::-1], B[:, ::-1]])
+    >>> found.b
+    array([1, 0])
+    >>> found
+    2 pairs of components, factor match score 1.000
+       a    b  similarity  mode 1  mode 2
+       0    1       1.000  -1.000   1.000
+       1    0       1.000  -1.000   1.000
+    """
+    first, second = _bases("model_a", model_a), _bases("model_b", model_b)
+    sizes = [len(factor) for factor in first], [len(factor) for factor in second]
+    if sizes[0] != sizes[1]:
+        raise PolyadicError(
+            f"model_a and model_b must have bases of the same sizes, but have {sizes[0]} and {sizes[1]}"
+        )
+    cosines = np.stack([_unit(x).T @ _unit(y) for x, y in zip(first, second, strict=True)])
+    a, b = linear_sum_assignment(np.abs(cosines).prod(axis=0), maximize=True)
+    congruence = np.clip(cosines[:, a, b], -1.0, 1.0)
+    signs = np.where(congruence < 0, -1.0, 1.0)
+    aligned = tuple(factor[:, b] * sign for factor, sign in zip(second, signs, strict=True))
+    return Match(a, b, congruence, aligned)
+
+
+def _bases(name: str, model: Any) -> list[_Floats]:
+    """The bases of a model, or the matrices given for one, checked."""
+    given: Sequence[Any] | None = getattr(model, "factors_", model)
+    if not isinstance(given, list | tuple) or not given:
+        raise PolyadicError(f"{name} must be a fitted model or a list of bases, but is a {type(model).__name__}")
+    bases = [np.asarray(factor, np.float64) for factor in given]
+    shapes = [factor.shape for factor in bases]
+    if any(len(shape) != 2 for shape in shapes) or len({shape[-1] for shape in shapes}) != 1:
+        raise PolyadicError(f"{name} must have bases (I, R), (J, R), … of one rank R, but they have shapes {shapes}")
+    return bases
+
+
+def _unit(factor: _Floats) -> _Floats:
+    """Columns of norm 1; those of zeros stay."""
+    norms = np.linalg.norm(factor, axis=0)
+    return factor / np.where(norms > 0, norms, 1.0)

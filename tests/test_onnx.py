@@ -1,0 +1,310 @@
+"""The graph gives in onnxruntime what `transform` gives, and needs no torch for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+from polyadic import ATD, GRSALS, SALS
+from polyadic.data import synthetic
+from polyadic.errors import PolyadicError
+from polyadic.onnx import Features
+from polyadic.presets import preset
+from polyadic.spectral import PARTS, STFT
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "onnx_device.py"
+
+
+def signals(shape, count=24, seed=0):
+    """Oscillations in noise with an offset, at the scale of an EEG in volts."""
+    random = np.random.default_rng(seed)
+    time = np.arange(shape[1])
+    waves = np.sin(random.uniform(0.05, 1.5, (count, shape[0], 1)) * time + random.uniform(0, 6, (count, shape[0], 1)))
+    return ((waves + 0.5 * random.normal(size=(count, *shape)) + 0.5) * 1e-5).astype(np.float32)
+
+
+def largest_difference(found, expected):
+    """Relative to the scale of the features."""
+    assert found.dtype == np.float32
+    assert found.shape == expected.shape
+    return np.abs(found - expected).max() / np.sqrt(np.mean(np.square(expected)))
+
+
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("name", ["sleep_edf", "har", "ptb_xl", "mgh", "ptb_xl_100hz"])
+def test_features_are_those_of_transform(name, parts, tmp_path):
+    paper = preset(name)
+    X = signals(paper.shape)
+    settings = {**paper.parameters, "max_sweeps": 2, "batch_size": 8}
+    if parts != paper.tensorize.parts:
+        settings["beta"] = 0.0  # at a scale of microvolts the alignment of amplitudes would not converge
+    stft = replace(paper.tensorize, parts=parts)
+    model = ATD(tensorize=stft, augment=paper.augment, **settings).fit(X)
+    model.export_onnx(tmp_path / "model.onnx")
+    found = Features(tmp_path / "model.onnx")(X)
+    assert largest_difference(found, model.transform(X)) < 1e-4
+    # The graph itself is more exact than that: float32 sums are what `transform` loses digits by.
+    assert largest_difference(found, model.transform(X.astype(np.float64))) < 2e-5
+
+
+@pytest.mark.parametrize("window", ["rectangular", "hann", "hamming", "blackman"])
+@pytest.mark.parametrize(("n_fft", "hop"), [(16, 8), (15, 4), (20, 7), (64, 1), (1, 1), (2, 3)])
+def test_any_window_length_and_hop(window, n_fft, hop, tmp_path):
+    if window in ("hann", "blackman") and n_fft <= 2:
+        pytest.skip("such a window is zero everywhere but at one sample")
+    X = signals((2, 64))
+    model = SALS(rank=3, tensorize=STFT(n_fft, hop, window), max_sweeps=2).fit(X)
+    model.export_onnx(tmp_path / "model.onnx")
+    found = Features(tmp_path / "model.onnx")(X)
+    assert largest_difference(found, model.transform(X.astype(np.float64))) < 2e-5
+
+
+@pytest.mark.parametrize("floor", [0.3, (0.1, 2.0), "auto"])
+def test_floors_of_one_or_every_channel(floor, tmp_path):
+    X = signals((2, 64)) * np.float32(1e5)
+    model = SALS(rank=3, tensorize=STFT(16, 8, floor=floor), max_sweeps=2).fit(X)
+    model.export_onnx(tmp_path / "model.onnx")
+    assert largest_difference(Features(tmp_path / "model.onnx")(X), model.transform(X)) < 1e-4
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_silence_in_a_channel_and_axis_aligned_phases(parts, tmp_path):
+    X = signals((3, 64))
+    X[:, 1] = 0
+    X[:12, 2] = -1e-5  # its mean has phase π
+    model = SALS(rank=3, tensorize=STFT(1, 1, "rectangular", parts), max_sweeps=2).fit(X)
+    model.export_onnx(tmp_path / "model.onnx")
+    assert largest_difference(Features(tmp_path / "model.onnx")(X), model.transform(X)) < 1e-4
+
+
+def test_phases_in_all_quadrants_are_those_of_atan2(tmp_path):
+    # Frames of four samples: a single impulse at each place has phases 0, -π/2, π, π/2 at the middle frequency.
+    X = np.zeros((8, 1, 4), np.float32)
+    X[np.arange(4), 0, np.arange(4)] = 1
+    X[4:] = -X[:4]
+    model = SALS(rank=1, tensorize=STFT(4, 4, "rectangular", "amplitude_phase"), max_sweeps=1).fit(X)
+    model.factors_ = [np.array([[0.0], [1.0]]), np.array([[0.0], [1.0], [0.0]]), np.ones((1, 1))]
+    model.alpha = 0.0
+    model.export_onnx(tmp_path / "model.onnx")
+    found = Features(tmp_path / "model.onnx")(X)[:, 0]
+    spectrum = np.fft.rfft(X[:, 0].astype(np.float64))[:, 1]
+    assert np.allclose(np.abs(found), np.abs(np.angle(spectrum)), atol=1e-6)
+    assert np.allclose(found, model.transform(X)[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [ATD, SALS, GRSALS])
+@pytest.mark.parametrize("shape", [(5,), (4, 6), (3, 4, 5), (2, 3, 4, 5)])
+def test_tensors_of_any_number_of_modes(kind, shape, tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, *shape)).astype(np.float32)
+    model = kind(rank=3, max_sweeps=2, **({"beta": 0.0} if kind is ATD else {})).fit(X)
+    model.export_onnx(tmp_path / "model.onnx")
+    run = Features(tmp_path / "model.onnx")
+    assert run.shape == shape
+    assert largest_difference(run(X), model.transform(X)) < 1e-5
+
+
+def test_collinear_components_lose_nothing(tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, 6, 7)).astype(np.float32)
+    model = SALS(rank=2, max_sweeps=2, alpha=1e-6).fit(X)
+    a, b = model.factors_
+    model.factors_ = [np.stack([a[:, 0], a[:, 0] + 1e-2 * a[:, 1]], axis=1), np.stack([b[:, 0], b[:, 0]], axis=1)]
+    model.export_onnx(tmp_path / "model.onnx")
+    exact = model.transform(X.astype(np.float64))
+    assert largest_difference(Features(tmp_path / "model.onnx")(X), exact) < 1e-5
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    windows = synthetic(120, seed=1)
+    model = SALS(rank=4, tensorize=STFT(32, 16), max_sweeps=3).fit(windows)
+    return windows, model, model.transform(np.asarray(windows.X))
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("scaler", [None, {}, {"with_mean": False}, {"with_std": False}])
+def test_probabilities_are_those_of_the_probe(labelled, classes, scaler, tmp_path):
+    windows, model, Z = labelled
+    y = np.array(["rest", "walk", "run", "fall"])[np.arange(len(Z)) % classes]
+    probe = LogisticRegression(max_iter=1000)
+    probe = (probe if scaler is None else make_pipeline(StandardScaler(**scaler), probe)).fit(Z.astype(np.float64), y)
+    model.export_onnx(tmp_path / "model.onnx", probe=probe)
+    run = Features(tmp_path / "model.onnx")
+    found = run.probabilities(windows.X)
+    assert run.classes == tuple(probe.classes_)
+    assert np.allclose(found, probe.predict_proba(model.transform(windows.X.astype(np.float64))), atol=1e-5)
+    assert np.allclose(run(windows.X), Z, atol=1e-4 * np.abs(Z).max())
+
+
+def test_a_probe_that_the_model_carries_is_written(labelled, tmp_path):
+    windows, model, Z = labelled
+    try:
+        model.probe_ = LogisticRegression(max_iter=1000).fit(Z.astype(np.float64), windows.label)
+        model.export_onnx(tmp_path / "model.onnx")
+        run = Features(tmp_path / "model.onnx")
+        assert run.classes == tuple(model.probe_.classes_.tolist())
+        assert np.allclose(run.probabilities(windows.X), model.probe_.predict_proba(Z), atol=1e-4)
+    finally:
+        del model.probe_
+
+
+def test_batches_of_any_size_and_single_windows(labelled, tmp_path):
+    windows, model, Z = labelled
+    model.export_onnx(tmp_path / "model.onnx")
+    run = Features(tmp_path / "model.onnx")
+    for count in (1, 3, 120):
+        assert np.allclose(run(windows.X[:count]), Z[:count], rtol=1e-3, atol=1e-4 * np.abs(Z).max())
+    assert run(windows.X[5]).shape == (4,)
+    assert np.allclose(run(windows.X[5]), run(windows.X)[5], atol=1e-5)
+    assert repr(run) == f"Features({windows.shape[1]} × {windows.shape[2]} → 4 features)"
+
+
+def test_the_file_is_a_checked_model_with_what_is_known_beside_it(labelled, tmp_path):
+    import polyadic
+
+    windows, model, _ = labelled
+    names = [f"C{number}" for number in range(windows.shape[1])]
+    model.export_onnx(tmp_path / "model.onnx", fs=64, channels=names)
+    proto = onnx.load(tmp_path / "model.onnx")
+    onnx.checker.check_model(proto, full_check=True)
+    assert not {"STFT", "DFT"} & {node.op_type for node in proto.graph.node}
+    assert [entry.dim_param or entry.dim_value for entry in proto.graph.input[0].type.tensor_type.shape.dim] == [
+        "N",
+        *windows.shape[1:],
+    ]
+    known = json.loads({entry.key: entry.value for entry in proto.metadata_props}["polyadic"])
+    assert known["version"] == polyadic.__version__
+    assert (known["fs"], known["channels"], known["shape"]) == (64.0, names, list(windows.shape[1:]))
+    run = Features(tmp_path / "model.onnx")
+    assert (run.fs, run.channels, run.classes, run.rank) == (64.0, tuple(names), (), 4)
+
+
+def test_a_failed_export_leaves_the_old_file(labelled, tmp_path, monkeypatch):
+    _, model, _ = labelled
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"before")
+
+    def fail(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        model.export_onnx(path)
+    assert path.read_bytes() == b"before"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"probe": "logistic"}, "probe must be a LogisticRegression or a pipeline"),
+        ({"probe": make_pipeline(MinMaxScaler(), LogisticRegression())}, "but is MinMaxScaler and LogisticRegression"),
+        ({"probe": LogisticRegression().fit([[0.0], [1.0]], [0, 1])}, "model's 4 features, but was fitted to 1"),
+        ({"channels": ["one"]}, "channels must name"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(labelled, options, said, tmp_path):
+    with pytest.raises(PolyadicError, match=said):
+        labelled[1].export_onnx(tmp_path / "model.onnx", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_functions_of_the_users_cannot_be_written(tmp_path):
+    model = SALS(rank=2, tensorize=lambda batch: batch * 2, max_sweeps=1).fit(np.ones((5, 3, 4)))
+    with pytest.raises(PolyadicError, match="tensorize must be an STFT or None"):
+        model.export_onnx(tmp_path / "model.onnx")
+
+
+def test_what_cannot_be_run_is_refused(labelled, tmp_path):
+    windows, model, _ = labelled
+    (tmp_path / "other.onnx").write_bytes(b"no graph")
+    with pytest.raises(PolyadicError, match="must be an ONNX file written by export_onnx"):
+        Features(tmp_path / "other.onnx")
+    with pytest.raises(FileNotFoundError):
+        Features(tmp_path / "missing.onnx")
+    model.export_onnx(tmp_path / "model.onnx")
+    run = Features(tmp_path / "model.onnx")
+    with pytest.raises(PolyadicError, match="X must have shape"):
+        run(windows.X[:, :, 1:])
+    with pytest.raises(PolyadicError, match="NaN or infinity"):
+        run(np.full(run.shape, np.nan))
+    with pytest.raises(PolyadicError, match="holds no probe"):
+        run.probabilities(windows.X)
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_without_the_packages_the_extra_is_named(labelled, package, tmp_path, monkeypatch):
+    labelled[1].export_onnx(tmp_path / "model.onnx")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(PolyadicError, match=rf"{package} is needed .* pip install 'polyadic\[onnx\]'"):
+        labelled[1].export_onnx(tmp_path / "other.onnx") if package == "onnx" else Features(tmp_path / "model.onnx")
+    assert not (tmp_path / "other.onnx").exists()
+
+
+_WITHOUT = """
+import sys
+for name in ("torch", "scipy", "sklearn", "safetensors", "onnx", "rich", "typer"):
+    sys.modules[name] = None  # as if it were not installed
+"""
+
+
+def alone(code, *words):
+    """Run where onnxruntime and numpy are all there is."""
+    result = subprocess.run(
+        [sys.executable, "-c", _WITHOUT + code, *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_the_runner_needs_onnxruntime_and_numpy_alone(labelled, tmp_path):
+    windows, model, Z = labelled
+    model.export_onnx(tmp_path / "model.onnx")
+    np.save(tmp_path / "windows.npy", windows.X)
+    alone(
+        "import numpy as np\nfrom polyadic.onnx import Features\n"
+        "np.save(sys.argv[3], Features(sys.argv[1])(np.load(sys.argv[2])))\n",
+        *(tmp_path / name for name in ("model.onnx", "windows.npy", "features.npy")),
+    )
+    assert np.allclose(np.load(tmp_path / "features.npy"), Z, atol=1e-4 * np.abs(Z).max())
+
+
+def test_importing_the_module_does_not_import_torch():
+    code = "import sys, polyadic.onnx; sys.exit(bool({'torch', 'onnx', 'onnxruntime', 'sklearn'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_example_runs_on_a_device(labelled, tmp_path):
+    windows, model, Z = labelled
+    probe = LogisticRegression(max_iter=1000).fit(Z.astype(np.float64), windows.label)
+    model.export_onnx(tmp_path / "model.onnx", probe=probe)
+    np.save(tmp_path / "windows.npy", windows.X[:3])
+    code = f"import runpy; sys.argv[0] = {str(EXAMPLE)!r}; runpy.run_path(sys.argv[0], run_name='__main__')"
+    said = alone(code, tmp_path / "model.onnx", tmp_path / "windows.npy")
+    assert "3 windows" in said
+    assert "most probable" in said
+    assert "4 features" in alone(code, tmp_path / "model.onnx")
+
+
+def test_the_command_writes_the_graph_of_a_model_file(labelled, tmp_path):
+    windows, model, Z = labelled
+    model.save(tmp_path / "model.safetensors")
+    command = [sys.executable, "-m", "polyadic", "export", str(tmp_path / "model.safetensors"), "--fs", "64", "--json"]
+    result = subprocess.run([*command, "-o", str(tmp_path / "m.onnx")], capture_output=True, text=True, check=True)
+    outcome = json.loads(result.stdout)
+    assert outcome["file"] == "m.onnx"
+    assert outcome["fs"] == 64.0
+    assert outcome["bytes"] == (tmp_path / "m.onnx").stat().st_size
+    assert np.allclose(Features(tmp_path / "m.onnx")(windows.X), Z, atol=1e-4 * np.abs(Z).max())
