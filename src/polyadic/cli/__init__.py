@@ -10,13 +10,13 @@ import typer
 from polyadic.cli import models, stores
 from polyadic.cli.bench import BENCH_EXAMPLES, bench
 from polyadic.cli.evaluate import EVALUATE_EXAMPLES, evaluate
+from polyadic.cli.export import EXPORT_EXAMPLES, export
 from polyadic.cli.info import INFO_EXAMPLES, info
 from polyadic.cli.manual import Manual
 from polyadic.cli.options import DeviceOption, JsonOption, QuietOption, SettingsOption
 from polyadic.cli.predict import PREDICT_EXAMPLES, predict
-from polyadic.cli.settings import SettingsError
-from polyadic.cli.export import EXPORT_EXAMPLES, export
 from polyadic.cli.rank import RANK_EXAMPLES, rank
+from polyadic.cli.settings import SettingsError
 from polyadic.errors import PolyadicError
 from polyadic.version import __version__
 

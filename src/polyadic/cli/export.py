@@ -15,7 +15,7 @@ EXPORT_EXAMPLES = """
   polyadic export model.safetensors -o model.onnx
 
 Then, on a device with onnxruntime and numpy alone:
-  python -c "from polyadic.onnx import Features; print(Features('model.onnx'))"
+  python examples/onnx_device.py model.onnx
 """
 
 
