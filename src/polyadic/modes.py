@@ -98,9 +98,7 @@ def modes(model: Any, data: Any = None) -> list[Mode]:
     if model.tensorize_ is None and len(shape) == 2 and hasattr(data, "fs"):
         return [_channels(labels), _time(np.arange(shape[1]), fs)]
     sizes = [len(factor) for factor in model.factors_]
-    return [
-        Mode("other", f"mode {number}", np.arange(1.0, size + 1)) for number, size in enumerate(sizes, start=1)
-    ]
+    return [Mode("other", f"mode {number}", np.arange(1.0, size + 1)) for number, size in enumerate(sizes, start=1)]
 
 
 def _of_frames(stft: STFT, shape: tuple[int, ...], labels: tuple[str, ...], fs: float | None) -> list[Mode]:

@@ -37,10 +37,13 @@ _ROWS = {
 _FURTHER = {"NZ": (90.0, 0.0), "IZ": (90.0, 180.0), "A1": (_EAR, -90.0), "A2": (_EAR, 90.0)}
 _FURTHER |= {"M1": (_EAR, -105.0), "M2": (_EAR, 105.0)}
 _OLD_NAMES = {"T3": "T7", "T4": "T8", "T5": "P7", "T6": "P8"}
-# The foremost and the hindmost row have two electrodes beside the midline, both on the ring; and at the sides of the head
-# rows change their names.
-_NUMBERS = dict.fromkeys(("FP", "O"), (0, 1)) | dict.fromkeys(("T", "FT", "TP"), (7, 9))
-_NUMBERS |= dict.fromkeys(("C", "FC", "CP"), (0, 1, 3, 5))
+# The foremost and the hindmost row have two electrodes beside the midline, both on the ring; and at the sides of the
+# head rows change their names.
+_NUMBERS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("FP", "O"), (0, 1)),
+    **dict.fromkeys(("T", "FT", "TP"), (7, 9)),
+    **dict.fromkeys(("C", "FC", "CP"), (0, 1, 3, 5)),
+}
 _STEPS = {1: 0.25, 3: 0.5, 5: 0.75, 7: 1.0}
 _REFERENCES = {"REF", "LE", "AVG", "AV", "AR", "A1", "A2", "M1", "M2", "A1A2", "M1M2"}
 
@@ -59,7 +62,9 @@ def position(name: str) -> _Point | None:
     ((0.0, 0.0), (-0.8, 0.0), None)
     """
     bare = re.sub(r"^EEG[\s_.:]*", "", name.strip(), flags=re.IGNORECASE).upper()
-    places = [_electrode(word) for word in re.split(r"\s*[-/]\s*", bare) if word not in _REFERENCES] or [_electrode(bare)]
+    places = [_electrode(word) for word in re.split(r"\s*[-/]\s*", bare) if word not in _REFERENCES] or [
+        _electrode(bare)
+    ]
     if len(places) > 2 or any(place is None for place in places):
         return None
     x, y = np.mean([place for place in places if place is not None], axis=0)
@@ -124,8 +129,8 @@ def positions(names: tuple[str, ...]) -> dict[int, _Point]:
     return known if len(set(known.values())) >= _FEWEST else {}
 
 
-def interpolated(places: NDArray[np.float64], values: NDArray[np.float64], size: int = 48) -> NDArray[np.float64]:
-    """Values at electrodes as a picture of the head, NaN outside it.
+def interpolated(places: NDArray[np.float64], values: NDArray[np.float64], size: int = 32) -> NDArray[np.float64]:
+    """Values at electrodes as a picture of the head and the square around it.
 
     Parameters
     ----------
@@ -146,7 +151,5 @@ def interpolated(places: NDArray[np.float64], values: NDArray[np.float64], size:
     # Smooth, and unlike a thin-plate spline also there for electrodes on one line.
     surface = RBFInterpolator(distinct, means, kernel="multiquadric", epsilon=2.0, degree=0)(grid)
     # Beyond the electrodes nothing is known: no value there goes beyond theirs.
-    surface = np.clip(surface, means.min(), means.max())
-    surface[np.hypot(*grid.T) > 1.0] = np.nan
-    picture: NDArray[np.float64] = surface.reshape(size, size)
+    picture: NDArray[np.float64] = np.clip(surface, means.min(), means.max()).reshape(size, size)
     return picture

@@ -137,7 +137,9 @@ def model_html(model: Any) -> str:
         f"tensors of {sizes}, {model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)}{loss}"
     )
     more = model.rank - len(rows)
-    rest = f'<p style="margin:4px 0">… and {more} more: <code>polyadic.plot.components(model)</code></p>' if more else ""
+    rest = (
+        f'<p style="margin:4px 0">… and {more} more: <code>polyadic.plot.components(model)</code></p>' if more else ""
+    )
     settings = escape(repr(model))
     return (
         f'<div class="polyadic-model"><p style="margin:4px 0">{summary}</p>'

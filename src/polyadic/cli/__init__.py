@@ -9,6 +9,7 @@ import typer
 
 from polyadic.cli import models, stores
 from polyadic.cli.bench import BENCH_EXAMPLES, bench
+from polyadic.cli.report import REPORT_EXAMPLES, report
 from polyadic.errors import PolyadicError
 from polyadic.version import __version__
 
@@ -135,6 +136,7 @@ app.add_typer(stores.app, name="prepare")
 app.command(epilog=stores.VERIFY_EXAMPLES)(stores.verify)
 app.command(epilog=models.FIT_EXAMPLES)(models.fit)
 app.command(epilog=models.TRANSFORM_EXAMPLES)(models.transform)
+app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=BENCH_EXAMPLES)(bench)
 
 

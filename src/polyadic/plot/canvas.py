@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.errors import PolyadicError
+from polyadic.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -30,7 +30,7 @@ def graph_objects() -> Any:
     try:
         import plotly.graph_objects as go
     except ImportError as error:
-        raise PolyadicError("plots need plotly, which is not installed: pip install 'polyadic[report]'") from error
+        raise MissingExtraError("plots need plotly, which is not installed: pip install 'polyadic[report]'") from error
     return go
 
 
@@ -38,6 +38,8 @@ def blank(height: int = 320, **layout: Any) -> Figure:
     """An empty figure in the style of all."""
     go = graph_objects()
     axis = {"gridcolor": "#e6e8ec", "zerolinecolor": "#c3c8d0", "automargin": True, "title": {"standoff": 8}}
+    # Ticks that cannot be seen keep the labels of two axes apart.
+    axis |= {"ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)"}
     style = go.layout.Template(
         layout={
             "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13},
@@ -56,7 +58,8 @@ def blank(height: int = 320, **layout: Any) -> Figure:
         "hoverlabel": {"align": "left"},
         "bargap": 0.3,
     }
-    figure: Figure = go.Figure(layout=go.Layout(template=style, **(settings | layout)))
+    figure: Figure = go.Figure(layout=go.Layout(template=style, **settings))
+    figure.update_layout(**layout)
     return figure
 
 

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["channels", "class_means", "component", "components", "profile"]
 
+_CIRCLE = (
+    "M "
+    + " L ".join(f"{np.cos(angle):.3f} {np.sin(angle):.3f}" for angle in np.linspace(0, 2 * np.pi, 72, endpoint=False))
+    + " Z"
+)
 _ROW = 96
 _BAR = 24
 
@@ -116,7 +121,7 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
     """
     found = _checked(model, r, data)
     go = graph_objects()
-    figure = blank(height=300, legend_x=0)
+    figure = blank(height=300)
     width = 1.0 / len(found)
     for column, (mode, factor) in enumerate(zip(found, model.factors_, strict=True)):
         name = "" if column == 0 else str(column + 1)
@@ -222,9 +227,9 @@ def _add_bars(figure: Figure, mode: Mode, parts: NDArray[Any], shown: Sequence[i
 
 def _heads(mode: Mode, parts: NDArray[Any], places: dict[int, tuple[float, float]], rest: list[int]) -> Figure:
     go = graph_objects()
-    bars = 40 + 34 * len(rest) if rest else 0
-    height = 270 + bars
-    bottom = bars / height
+    bars = 70 + 34 * len(rest) if rest else 0
+    height = 300 + bars
+    bottom = (bars + 40) / height
     limit = float(np.abs(parts).max()) or 1.0
     figure = blank(
         height=height,
@@ -233,20 +238,32 @@ def _heads(mode: Mode, parts: NDArray[Any], places: dict[int, tuple[float, float
             "cmin": -limit,
             "cmax": limit,
             "autocolorscale": True,
-            "colorbar": {"thickness": 10, "len": 0.7 * (1 - bottom), "y": (1 + bottom) / 2, "outlinewidth": 0},
+            "colorbar": {
+                "orientation": "h",
+                "thickness": 8,
+                "len": 0.5,
+                "y": bottom,
+                "yanchor": "top",
+                "outlinewidth": 0,
+                "tickvals": [-limit, 0, limit],
+                "ticktext": [f"{value:.2g}" for value in (-limit, 0, limit)],
+            },
         },
     )
-    line = np.linspace(-1, 1, 48)
     xy = np.array(list(places.values()))
     for number, weights in enumerate(parts):
         name = "" if number == 0 else str(number + 1)
         where = {"xaxis": f"x{name}", "yaxis": f"y{name}"}
         values = weights[list(places)]
+        picture = interpolated(xy, values)
+        step = 2 / (len(picture) - 1)
         figure.add_trace(
             go.Heatmap(
-                z=compact(interpolated(xy, values)),
-                x=compact(line),
-                y=compact(line),
+                z=compact(picture),
+                x0=-1,
+                dx=step,
+                y0=-1,
+                dy=step,
                 coloraxis="coloraxis",
                 hoverinfo="skip",
                 zsmooth="best",
@@ -260,8 +277,8 @@ def _heads(mode: Mode, parts: NDArray[Any], places: dict[int, tuple[float, float
                 mode="markers+text" if len(places) <= 24 else "markers",
                 text=[short(mode.labels[channel]) for channel in places],
                 textposition="top center",
-                textfont={"size": 9, "color": "#333"},
-                marker={"size": 4, "color": "#333"},
+                textfont={"size": 9},
+                marker={"size": 4, "color": "#777"},
                 customdata=compact(values),
                 hovertemplate="%{text}: %{customdata:.3g}<extra></extra>",
                 **where,
@@ -275,7 +292,8 @@ def _heads(mode: Mode, parts: NDArray[Any], places: dict[int, tuple[float, float
         figure.update_layout(
             {
                 f"xaxis{name}": {"anchor": f"y{name}", "title": {"text": "weight"}},
-                f"yaxis{name}": labels | {"domain": [0, bottom - 0.12], "anchor": f"x{name}", "autorange": "reversed"},
+                f"yaxis{name}": labels
+                | {"domain": [0, bottom - 80 / height], "anchor": f"x{name}", "autorange": "reversed"},
             }
         )
     return figure
@@ -284,27 +302,37 @@ def _heads(mode: Mode, parts: NDArray[Any], places: dict[int, tuple[float, float
 def _outline(figure: Figure, name: str, number: int, count: int, bottom: float, title: str) -> None:
     """Head and nose around a map, and its axes."""
     width = 1.0 / count
-    hidden = {"visible": False, "range": [-1.15, 1.15]}
+    hidden = {"visible": False, "range": [-1.12, 1.12]}
     figure.update_layout(
         {
             f"xaxis{name}": hidden | {"domain": [number * width, (number + 1) * width], "constrain": "domain"},
             f"yaxis{name}": hidden
             | {
                 "anchor": f"x{name}",
-                "domain": [bottom, 0.93],
+                "domain": [bottom + 0.04, 1],
                 "scaleanchor": f"x{name}",
                 "constrain": "domain",
-                "range": [-1.05, 1.2],
+                "range": [-1.12, 1.45],
             },
         }
     )
-    pen = {"line": {"color": "#888", "width": 1.5}, "xref": f"x{name}", "yref": f"y{name}"}
+    where = {"xref": f"x{name}", "yref": f"y{name}"}
+    pen = {"line": {"color": "#888", "width": 1.5}, **where}
+    # What lies around the head is covered in the colour of the page, named so that another theme finds it.
+    figure.add_shape(
+        type="path",
+        path=f"M -1.1 -1.1 H 1.1 V 1.1 H -1.1 Z {_CIRCLE}",
+        fillrule="evenodd",
+        fillcolor="white",
+        line_width=0,
+        layer="above",
+        name="ground",
+        **where,
+    )
     figure.add_shape(type="circle", x0=-1, x1=1, y0=-1, y1=1, **pen)
     figure.add_shape(type="path", path="M -0.12 0.99 L 0 1.13 L 0.12 0.99", **pen)
     if title:
-        figure.add_annotation(
-            text=title, x=(number + 0.5) * width, y=1, xref="paper", yref="paper", showarrow=False, yanchor="top"
-        )
+        figure.add_annotation(text=title, x=0, y=1.2, yanchor="bottom", showarrow=False, **where)
 
 
 def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] = ()) -> Figure:

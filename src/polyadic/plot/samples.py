@@ -13,11 +13,12 @@ from polyadic.plot.canvas import PALETTE, SYMBOLS, blank, compact, graph_objects
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["embedded", "features", "signals"]
+__all__ = ["embedded", "features", "signals", "thinned_lines"]
 
 _GROUPS = ("class", "subject", "recording")
 _MOST_NAMED = 14
 _MOST_CHANNELS = 16
+_TSNE_STEPS = 500
 
 
 def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca") -> NDArray[np.float64]:
@@ -50,20 +51,23 @@ def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca") -> NDArray[n
     scaled = StandardScaler().fit_transform(values)
     if method == "t-sne":
         perplexity = min(30.0, (len(values) - 1) / 3)
-        found: NDArray[np.float64] = TSNE(random_state=0, perplexity=perplexity, init="pca").fit_transform(
-            np.pad(scaled, ((0, 0), (0, max(0, 2 - scaled.shape[1]))))
-        )
+        found: NDArray[np.float64] = TSNE(
+            max_iter=_TSNE_STEPS, random_state=0, perplexity=perplexity, init="pca"
+        ).fit_transform(np.pad(scaled, ((0, 0), (0, max(0, 2 - scaled.shape[1])))))
         return found
     flat = PCA(min(2, scaled.shape[1]), svd_solver="full").fit_transform(scaled)
     return np.pad(flat, ((0, 0), (0, 2 - flat.shape[1])))
 
 
-def features(points: ArrayLike, windows: Any = None, colour: Literal["class", "subject", "recording"] = "class") -> Figure:
+def features(
+    points: ArrayLike, windows: Any = None, colour: Literal["class", "subject", "recording"] = "class"
+) -> Figure:
     """A map of features, a point for each window; pointing at one tells which it is.
 
     Parameters
     ----------
-    points : (N, 2), of `embedded`; or features (N, rank), which are then embedded by PCA
+    points : (N, 2), of `embedded`; or features (N, rank), which are then embedded by PCA. A point's number is its
+        `customdata`
     windows : the `Windows` of the points, for their colours and what is told of them
     colour : "class", "subject" or "recording"
 
@@ -99,6 +103,7 @@ def features(points: ArrayLike, windows: Any = None, colour: Literal["class", "s
                 mode="markers",
                 name=short(name) or ("window" if len(groups) == 1 else "unknown"),
                 text=texts[mine].tolist(),
+                customdata=np.flatnonzero(mine),
                 hovertemplate="%{text}<extra></extra>",
                 marker={
                     "size": 6,
@@ -123,7 +128,8 @@ def _names(windows: Any, colour: str, count: int) -> NDArray[Any]:
         return np.full(count, "", dtype=object)
     if colour == "class":
         table = np.array([*windows.classes, ""], dtype=object)
-        return table[windows.label]
+        found: NDArray[Any] = table[windows.label]
+        return found
     return np.asarray(getattr(windows, colour), dtype=object)
 
 
@@ -142,7 +148,7 @@ def _texts(windows: Any, count: int) -> list[str]:
     found = []
     for row, name, subject, recording, start in rows:
         lines = [f"window {row}"]
-        lines += [f"class {short(name)}"] if name else []
+        lines += [short(name)] if name else []
         lines += [f"subject {short(subject)}"] if subject else []
         lines += [f"recording {short(recording)}"] if recording and recording != subject else []
         if start >= 0:
@@ -156,7 +162,7 @@ def signals(windows: Any, rows: ArrayLike, points: int = 600) -> Figure:
 
     Parameters
     ----------
-    windows : `Windows`, or a `WindowStore`
+    windows : `Windows`
     rows : (n,), which windows
     points : at most so many points a channel; longer windows are drawn by their lowest and highest values
 
@@ -176,17 +182,18 @@ def signals(windows: Any, rows: ArrayLike, points: int = 600) -> Figure:
     scaled = (X - middle) / np.where(spread > 0, spread, 1.0) * 0.45 - np.arange(count)[None, :, None]
     labels = windows.channels or [str(number + 1) for number in range(count)]
     unit, rate = ("s", windows.fs) if windows.fs else ("samples", 1.0)
-    time, index = _thinned(X.shape[2], points)
-    figure = blank(height=60 + max(120, 34 * count), showlegend=False)
+    step, drawn = thinned_lines(scaled, points)
+    figure = blank(height=80 + max(120, 34 * count), showlegend=False, margin_t=24)
+    titles = [text.replace("<br>", " · ") for text in _texts(windows[chosen], len(chosen))]
     width = 1.0 / len(chosen)
-    for number, window in enumerate(scaled):
+    for number, window in enumerate(drawn):
         name = "" if number == 0 else str(number + 1)
         for channel, line in enumerate(window):
             figure.add_trace(
                 go.Scatter(
                     x0=0,
-                    dx=float(time / rate),
-                    y=_drawn(line, index),
+                    dx=step / rate,
+                    y=compact(line),
                     mode="lines",
                     line={"width": 1, "color": PALETTE[0]},
                     name=short(labels[channel]),
@@ -198,7 +205,7 @@ def signals(windows: Any, rows: ArrayLike, points: int = 600) -> Figure:
         figure.update_layout(
             {
                 f"xaxis{name}": {
-                    "domain": [number * width + 0.01 * (number > 0), (number + 1) * width - 0.01],
+                    "domain": [number * width + 0.015 * (number > 0), (number + 1) * width],
                     "anchor": f"y{name}",
                     "title": {"text": f"time ({unit})"},
                     "zeroline": False,
@@ -213,20 +220,40 @@ def signals(windows: Any, rows: ArrayLike, points: int = 600) -> Figure:
                 },
             }
         )
+        figure.add_annotation(
+            text=titles[number],
+            x=0,
+            y=1,
+            xref=f"x{name} domain",
+            yref=f"y{name} domain",
+            xanchor="left",
+            yanchor="bottom",
+            showarrow=False,
+            font={"size": 11},
+        )
     return figure
 
 
-def _thinned(length: int, points: int) -> tuple[float, NDArray[np.intp] | None]:
-    """Samples from one point to the next, and where stretches of two points each begin (None to draw every sample)."""
+def thinned_lines(lines: NDArray[np.float64], points: int) -> tuple[float, NDArray[np.float64]]:
+    """Lines with at most so many points: all samples, or the lowest and the highest of stretches of them.
+
+    Parameters
+    ----------
+    lines : (…, time)
+
+    Returns
+    -------
+    samples from one point to the next, and the points (…, n)
+
+    Examples
+    --------
+    >>> thinned_lines(np.array([0.0, 3.0, 1.0, 2.0, 9.0, 5.0]), 4)
+    (1.5, array([0., 3., 2., 9.]))
+    """
+    length = lines.shape[-1]
     if length <= points:
-        return 1.0, None
+        return 1.0, lines
     stretches = max(1, points // 2)
-    return length / (2 * stretches), np.linspace(0, length, stretches + 1).astype(np.intp)[:-1]
-
-
-def _drawn(line: NDArray[np.float64], index: NDArray[np.intp] | None) -> NDArray[np.float32]:
-    """The points of a line: all samples, or the lowest and the highest of each stretch."""
-    if index is None:
-        return compact(line)
-    low, high = np.minimum.reduceat(line, index), np.maximum.reduceat(line, index)
-    return compact(np.stack([low, high], axis=1).ravel())
+    edges = np.linspace(0, length, stretches + 1).astype(np.intp)[:-1]
+    low, high = np.minimum.reduceat(lines, edges, axis=-1), np.maximum.reduceat(lines, edges, axis=-1)
+    return length / (2 * stretches), np.stack([low, high], axis=-1).reshape(*lines.shape[:-1], -1)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import PolyadicError
-from polyadic.plot.canvas import PALETTE, SYMBOLS, blank, compact, graph_objects, short
+from polyadic.plot.canvas import PALETTE, SYMBOLS, blank, graph_objects, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -178,6 +178,7 @@ def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
             "type": "log",
             "tickvals": counts,
             "ticktext": [f"{count:,}" for count in counts],
+            "tickangle": 0,
         },
         yaxis_title_text="accuracy (%)",
     )
@@ -222,8 +223,16 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
                 hovertemplate=f"%{{x:.3g}} {x}: %{{y:.5g}}<extra>%{{fullData.name}}</extra>",
             )
         )
+    shown = np.abs(np.concatenate([trace.y for trace in figure.data]))
+    decades = float(np.log10(shown.max() / shown[shown > 0].min())) if shown.any() else 0.0
     figure.update_layout(
         xaxis={"title": {"text": "sweep" if x == "sweeps" else "seconds"}, "rangemode": "tozero"},
-        yaxis={"title": {"text": "loss"}, "type": "log", "exponentformat": "power"},
+        # Over several decades only powers of ten have a label.
+        yaxis={
+            "title": {"text": "loss"},
+            "type": "log",
+            "exponentformat": "power",
+            "dtick": 1 if decades > 2 else "D2",
+        },
     )
     return figure

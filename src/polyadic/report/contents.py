@@ -143,8 +143,7 @@ def _present(sample: Sample) -> list[tuple[int, str]]:
 
 def _components(model: Any, sample: Sample | None, found: list[Mode]) -> list[Component]:
     peaks = [
-        [mode.peak(factor[:, r]) for mode, factor in zip(found, model.factors_, strict=True)]
-        for r in range(model.rank)
+        [mode.peak(factor[:, r]) for mode, factor in zip(found, model.factors_, strict=True)] for r in range(model.rank)
     ]
     if sample is None:
         nothing = np.empty(0, np.intp)
@@ -239,4 +238,6 @@ def headline(methods: list[Method], seeds: int, judged: Judged | None) -> Result
         return None
     whom = f"the {judged.groups} people" if judged.by_people else f"the {judged.groups:,} windows"
     accuracy = 100 * judged.scores["accuracy"]
-    return Result(accuracy, 100 * judged.low, 100 * judged.high, f"one split; interval by resampling {whom} of its test part")
+    return Result(
+        accuracy, 100 * judged.low, 100 * judged.high, f"one split; interval by resampling {whom} of its test part"
+    )

@@ -1,22 +1,26 @@
-"""The figures of a report by their places on the page, as plain JSON without a style: the page's theme gives them one."""
+"""The figures of a report by their places on the page, as JSON without a style: the page gives them one."""
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyadic import plot
+from polyadic.plot.canvas import short
+from polyadic.plot.samples import thinned_lines
 from polyadic.report.contents import Looked, Method, Sample
 from polyadic.report.judged import thinned
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["figures"]
+__all__ = ["figures", "thumbnails"]
 
-_MAPPED = 1200
+_MAPPED = 1000
+_THUMBNAIL_BYTES = 900_000
 _POINTS = 400
 _LEAST_POINTS = 100
 _DRAWN_NUMBERS = 250_000
@@ -66,7 +70,9 @@ def _of_components(model: Any, looked: Looked) -> dict[str, Figure]:
     found: dict[str, Figure] = {}
     windows = None if looked.sample is None else looked.sample.windows
     for r in range(model.rank):
-        found[f"component-{r}-0"] = plot.channels(model, r, windows) if _is_channels(looked) else plot.profile(model, r, 0)
+        found[f"component-{r}-0"] = (
+            plot.channels(model, r, windows) if _is_channels(looked) else plot.profile(model, r, 0)
+        )
         for mode in range(1, len(looked.modes)):
             found[f"component-{r}-{mode}"] = plot.profile(model, r, mode, windows)
         if windows is not None and len(looked.classes) > 1 and looked.sample is not None:
@@ -109,7 +115,35 @@ def _maps(sample: Sample) -> dict[str, Figure]:
         colours = told or colours
     found = {}
     for method in ("pca", "t-sne"):
-        points = plot.embedded(sample.Z[rows], method)  # type: ignore[arg-type]
+        points = plot.embedded(sample.Z[rows], method)
         for colour in colours:
             found[f"map {method} {colour}"] = plot.features(points, windows, colour)  # type: ignore[arg-type]
     return found
+
+
+def thumbnails(sample: Sample | None) -> dict[str, Any] | None:
+    """The windows of the map as signals in 8 bits, coarse enough for all of them to fit into the page.
+
+    Returns
+    -------
+    `bytes` (base64 of windows × channels × points, 127 for the largest of a channel), `channels`, `points`, `step` from
+    one point to the next in `unit`, and in words what is known of each window; None for tensors
+    """
+    if sample is None or sample.windows is None or len(sample.Z) < 3:
+        return None
+    windows = sample.windows[thinned(np.arange(len(sample.Z)), _MAPPED)]
+    count, length = min(windows.shape[1], _CHANNELS), windows.shape[2]
+    points = int(np.clip(_THUMBNAIL_BYTES // (len(windows) * count), 24, 240))
+    X = np.asarray(windows.X[:, :count], dtype=np.float64)
+    X -= np.median(X, axis=2, keepdims=True)
+    spread = np.quantile(np.abs(X), 0.999, axis=(0, 2), keepdims=True)
+    step, drawn = thinned_lines(X / np.where(spread > 0, spread, 1.0), points)
+    digits = np.rint(127 * np.clip(drawn, -1, 1)).astype(np.int8)
+    names = windows.channels or [str(number + 1) for number in range(length)]
+    return {
+        "bytes": base64.b64encode(digits.tobytes()).decode(),
+        "channels": [short(name) for name in names[:count]],
+        "points": digits.shape[2],
+        "step": step / (windows.fs or 1.0),
+        "unit": "s" if windows.fs else "samples",
+    }

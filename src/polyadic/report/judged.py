@@ -133,11 +133,9 @@ def _by_class(y: NDArray[Any], predicted: NDArray[Any], names: tuple[str, ...]) 
     ]
 
 
-def _curve(
-    Z: NDArray[Any], y: NDArray[Any], Z_test: NDArray[Any], y_test: NDArray[Any]
-) -> dict[int, list[float]]:
+def _curve(Z: NDArray[Any], y: NDArray[Any], Z_test: NDArray[Any], y_test: NDArray[Any]) -> dict[int, list[float]]:
     classes = len(np.unique(y))
-    counts = [classes * step for step in _STEPS if classes * step < len(y)] + [len(y)]
+    counts = [classes * step for step in _STEPS if classes * step < 0.7 * len(y)] + [len(y)]
     curve: dict[int, list[float]] = {}
     with unthreaded():
         for count in counts:

@@ -8,17 +8,16 @@ import json
 import os
 from collections.abc import Mapping
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from polyadic.data.splits import Protocol
-from polyadic.errors import PolyadicError
 from polyadic.files import write_atomically
 from polyadic.persist import encode
 from polyadic.plot.canvas import PALETTE, graph_objects
 from polyadic.report.citation import bibtex
 from polyadic.report.contents import Looked, headline, look, methods_of
-from polyadic.report.figures import figures
+from polyadic.report.figures import figures, thumbnails
+from polyadic.scalp import positions
 from polyadic.sketch import picture
 from polyadic.version import __version__
 
@@ -56,6 +55,7 @@ def write(
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from polyadic import SALS
     >>> from polyadic.data import synthetic
     >>> signals = synthetic(60)
@@ -81,12 +81,10 @@ def render(
 ) -> str:
     """The page that `write` writes."""
     graph_objects()  # says which extra is missing before anything is computed
-    from markupsafe import Markup
-
     looked = look(model, data, protocol, seed)
     methods = [] if result is None else methods_of(result)
     shown = [method for method in methods if method.protocol == methods[0].protocol]
-    drawn = figures(model, looked, shown)
+    drawn, shots = figures(model, looked, shown), thumbnails(looked.sample)
     file = resources.files("polyadic.report")
     values = {
         "model": model,
@@ -108,12 +106,14 @@ def render(
         "cite": bibtex(),
         "version": __version__,
         "palette": PALETTE,
-        "style": Markup((file / "report.css").read_text(encoding="utf-8")),
-        "script": Markup((file / "report.js").read_text(encoding="utf-8")),
-        "figures": Markup(embeddable(drawn)),
+        "style": (file / "report.css").read_text(encoding="utf-8"),
+        "script": (file / "report.js").read_text(encoding="utf-8"),
+        "figures": embeddable({"figures": drawn, "thumbnails": shots}),
+        "thumbnails": shots is not None,
+        "heads": looked.modes[0].kind == "channel" and bool(positions(looked.modes[0].labels)),
         "plotly": _plotly(),
     }
-    return _template().render(values)
+    return str(_template().render(values))
 
 
 def embeddable(content: Any) -> str:
@@ -129,10 +129,8 @@ def embeddable(content: Any) -> str:
 
 
 def _template() -> Any:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise PolyadicError("the report needs jinja2, which is not installed: pip install 'polyadic[report]'") from error
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("polyadic.report", "."),
         autoescape=True,
@@ -151,20 +149,21 @@ def _plotly() -> str:
 
 def _rows(model: Any, looked: Looked) -> list[dict[str, Any]]:
     """A line of the table of components: what is shown, by what it is sorted, by which words it is found."""
-    from markupsafe import Markup
-
     rows = []
+    largest = max((abs(level) for component in looked.components for level in component.levels), default=0.0) or 1.0
     for component in looked.components:
-        cells = []
+        cells: list[dict[str, Any]] = []
         for mode, factor, peak in zip(looked.modes, model.factors_, component.peaks, strict=True):
             place = mode.at(peak)
             value = place if mode.kind == "channel" else float(mode.positions[peak])
-            cells.append({"picture": Markup(picture(mode, factor[:, component.number])), "at": place, "value": value})  # noqa: S704
+            cells.append({"picture": picture(mode, factor[:, component.number]), "at": place, "value": value})
         strongest = max(range(len(component.levels)), key=lambda n: component.levels[n]) if component.levels else None
         name = "" if strongest is None else looked.classes[strongest]
         words = " ".join([str(component.number + 1), *(cell["at"] for cell in cells), name]).lower()
         spread = max(component.levels) - min(component.levels) if component.levels else 0.0
-        rows.append({"of": component, "cells": cells, "strongest": name, "spread": spread, "words": words})
+        rows.append(
+            {"of": component, "cells": cells, "strongest": name, "spread": spread, "words": words, "largest": largest}
+        )
     return rows
 
 

@@ -3,7 +3,7 @@
 (() => {
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const one = (selector) => document.querySelector(selector);
-  const figures = JSON.parse(one("#figures").textContent);
+  const { figures, thumbnails } = JSON.parse(one("#figures").textContent);
 
   // ------------------------------------------------------------------ figures
 
@@ -18,7 +18,7 @@
   function style() {
     const axis = {
       gridcolor: colour("line"), zerolinecolor: colour("strong-line"), linecolor: colour("line"),
-      automargin: true, tickfont: { size: 12 }, title: { standoff: 8, font: { size: 12, color: colour("quiet") } },
+      automargin: true, ticks: "outside", ticklen: 5, tickcolor: "rgba(0,0,0,0)", tickfont: { size: 12 }, title: { standoff: 8, font: { size: 12, color: colour("quiet") } },
     };
     const [low, high] = [colour("low"), colour("high")];
     const sequential = [[0, low], [1, high]];
@@ -48,8 +48,17 @@
     const layout = { ...figure.layout, template: style(), autosize: true, dragmode: false };
     if (matchMedia("(pointer: fine)").matches && name.startsWith("map ")) layout.dragmode = "zoom";
     if (name.endsWith("-windows") && narrow()) stack(layout);
-    Plotly.react(place, figure.data, layout, { responsive: true, displayModeBar: false, displaylogo: false });
+    if (name === "confusion" && narrow()) layout.xaxis = { ...layout.xaxis, tickangle: -40 };
+    layout.shapes = layout.shapes?.map((shape) => shape.name === "ground" ? { ...shape, fillcolor: colour("ground") } : shape);
+    const data = narrow()
+      ? figure.data.map((trace) => trace.mode === "markers+text" ? { ...trace, mode: "markers" } : trace)
+      : figure.data;
+    const first = !place.data;
+    Plotly.react(place, data, layout, config);
+    if (first && name.startsWith("map ")) place.on("plotly_hover", (event) => show(event.points[0].customdata));
+    if (first && name.startsWith("map ")) place.on("plotly_click", (event) => show(event.points[0].customdata));
   }
+  const config = { responsive: true, displayModeBar: false, displaylogo: false };
 
   // On a phone windows stand below each other instead of side by side.
   function stack(layout) {
@@ -59,16 +68,70 @@
       const y = key.replace("x", "y");
       const top = 1 - number / axes.length;
       layout[key] = { ...layout[key], domain: [0, 1], title: number === axes.length - 1 ? layout[key].title : undefined };
-      layout[y] = { ...layout[y], domain: [top - 1 / axes.length + 0.05, top], showticklabels: true };
+      layout[y] = { ...layout[y], domain: [top - 1 / axes.length + 0.03, top - 0.04], showticklabels: true };
     });
     layout.height = height * axes.length;
   }
+
+  // --------------------------------------------------------------- one window
+
+  const digits = thumbnails && Int8Array.from(atob(thumbnails.bytes), (letter) => letter.charCodeAt(0) << 24 >> 24);
+
+  // Names are escaped for plotly; as text of the page they must not be.
+  const plain = (text) => text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+
+  function words(number) {
+    for (const trace of figures[one("#samples .figure").dataset.figure].data) {
+      const place = numbers(trace.customdata).indexOf(number);
+      if (place >= 0) return plain(trace.text[place].replaceAll("<br>", " · "));
+    }
+    return "";
+  }
+
+  // plotly's own way to write arrays of numbers
+  function numbers(array) {
+    if (Array.isArray(array)) return array;
+    const kind = { i1: Int8Array, u1: Uint8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array }[array.dtype];
+    return [...new kind(Uint8Array.from(atob(array.bdata), (letter) => letter.charCodeAt(0)).buffer)];
+  }
+
+  function show(number) {
+    if (!thumbnails || number === undefined) return;
+    const { channels, points, step, unit } = thumbnails;
+    const place = one("#window-figure");
+    place.dataset.shown = number;
+    one("#window-number").value = number + 1;
+    one("#window-words").textContent = words(number);
+    if (!window.Plotly) return;
+    const data = channels.map((name, channel) => {
+      const begin = (number * channels.length + channel) * points;
+      return {
+        x0: 0, dx: step, y: Array.from(digits.subarray(begin, begin + points), (digit) => digit / 270 - channel),
+        mode: "lines", line: { width: 1, color: colour("part-1") }, name, hoverinfo: "name+x",
+      };
+    });
+    const layout = {
+      template: style(), height: Math.max(220, 60 + 30 * channels.length), showlegend: false, dragmode: false,
+      margin: { l: 8, r: 8, t: 8, b: 8 },
+      xaxis: { title: { text: `time (${unit})` }, zeroline: false },
+      yaxis: {
+        tickvals: channels.map((_, channel) => -channel), ticktext: channels, zeroline: false,
+        range: [-channels.length + 0.4, 0.6],
+      },
+    };
+    Plotly.react(place, data, layout, config);
+  }
+  one("#window-number")?.addEventListener("input", (event) => {
+    const number = Number(event.target.value) - 1;
+    if (Number.isInteger(number) && number >= 0 && number < Number(event.target.max)) show(number);
+  });
 
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) {
       if (!entry.isIntersecting || entry.target.closest("dialog")) continue;
       seen.unobserve(entry.target);
-      draw(entry.target, entry.target.dataset.figure);
+      if (entry.target.id === "window-figure") show(0);
+      else draw(entry.target, entry.target.dataset.figure);
     }
   }, { rootMargin: "400px" });
 
@@ -99,6 +162,8 @@
   function themed() {
     button.setAttribute("aria-pressed", String(isDark()));
     all("[data-drawn]").forEach((place) => draw(place, place.dataset.drawn));
+    const shown = one("#window-figure")?.dataset.shown;
+    if (shown !== undefined) show(Number(shown));
   }
   button.addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
