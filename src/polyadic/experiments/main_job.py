@@ -80,7 +80,7 @@ def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
     text = json.dumps(result, indent=1) + "\n"
     write_atomically(job.out / "results.json", text.encode())
     write_atomically(job.out / "results.md", _markdown(result).encode())
-    missing = _write_report(job, windows, protocols[0], result)
+    missing = _write_report(job, windows, protocols[-1], result)
     if as_json:
         console.print_json(text)
         return
@@ -97,7 +97,7 @@ def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
 
 
 def _write_report(job: Job, windows: Windows, protocol: Protocol, result: dict[str, Any]) -> str:
-    """Write the page about ATD with the first seed; or say why not, if what it is drawn with is not installed."""
+    """Write the page about ATD with the first seed (fitted for the last protocol); or say why not, if what it is drawn with is not installed."""
     model = load(job.out / "atd.safetensors").set_params(device=job.device)
     origin = {key: result[key] for key in ("command", "commit", "date", "machine", "versions")}
     if result["data"]["sha256"] is not None:

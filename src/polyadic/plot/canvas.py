@@ -63,7 +63,7 @@ def blank(height: int = 320, **layout: Any) -> Figure:
     return figure
 
 
-def short(name: str) -> str:
+def short(name: str, most: int = _LONGEST) -> str:
     """A name from the data as plain text: plotly takes tags in a text for markup, and long names leave no room.
 
     Examples
@@ -72,7 +72,7 @@ def short(name: str) -> str:
     '&lt;b&gt;x&lt;/b&gt;'
     """
     text = " ".join(str(name).split())
-    return escape(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…", quote=False)
+    return escape(text if len(text) <= most else text[: most - 1] + "…", quote=False)
 
 
 def compact(values: Any) -> NDArray[np.float32]:

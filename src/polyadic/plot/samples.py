@@ -133,8 +133,14 @@ def _names(windows: Any, colour: str, count: int) -> NDArray[Any]:
     return np.asarray(getattr(windows, colour), dtype=object)
 
 
-def _texts(windows: Any, count: int) -> list[str]:
-    """What is told of each window: class, subject, recording and time, as far as they are known."""
+def _texts(windows: Any, count: int, most: int = 28, lines: int = 5) -> list[str]:
+    """What is told of each window: class, subject, recording and time, as far as they are known.
+
+    Parameters
+    ----------
+    most : letters of a name
+    lines : over how many lines it is spread, at most
+    """
     if windows is None:
         return [f"window {number}" for number in range(count)]
     rows = zip(
@@ -147,13 +153,14 @@ def _texts(windows: Any, count: int) -> list[str]:
     )
     found = []
     for row, name, subject, recording, start in rows:
-        lines = [f"window {row}"]
-        lines += [short(name)] if name else []
-        lines += [f"subject {short(subject)}"] if subject else []
-        lines += [f"recording {short(recording)}"] if recording and recording != subject else []
+        told = [f"window {row}"]
+        told += [short(name, most)] if name else []
+        told += [f"subject {short(subject, most)}"] if subject else []
+        told += [f"recording {short(recording, most)}"] if recording and recording != subject else []
         if start >= 0:
-            lines.append(f"at {start / windows.fs:,.6g} s" if windows.fs else f"at sample {start}")
-        found.append("<br>".join(lines))
+            told.append(f"at {start / windows.fs:,.6g} s" if windows.fs else f"at sample {start}")
+        share = -(-len(told) // lines)
+        found.append("<br>".join(" · ".join(told[first : first + share]) for first in range(0, len(told), share)))
     return found
 
 
@@ -183,8 +190,8 @@ def signals(windows: Any, rows: ArrayLike, points: int = 600) -> Figure:
     labels = windows.channels or [str(number + 1) for number in range(count)]
     unit, rate = ("s", windows.fs) if windows.fs else ("samples", 1.0)
     step, drawn = thinned_lines(scaled, points)
-    figure = blank(height=80 + max(120, 34 * count), showlegend=False, margin_t=24)
-    titles = [text.replace("<br>", " · ") for text in _texts(windows[chosen], len(chosen))]
+    figure = blank(height=80 + max(120, 34 * count), showlegend=False, margin_t=40)
+    titles = _texts(windows[chosen], len(chosen), most=14, lines=2)
     width = 1.0 / len(chosen)
     for number, window in enumerate(drawn):
         name = "" if number == 0 else str(number + 1)

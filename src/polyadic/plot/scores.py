@@ -211,6 +211,8 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
         values = np.array(history.get(term, []))
         if not len(values) or (term != "loss" and not values.any()):
             continue
+        # Both views fit about as well: dashes let the other line be seen.
+        dash = "dash" if term == "fit_augmented" else "solid"
         figure.add_trace(
             go.Scatter(
                 x=place,
@@ -218,7 +220,7 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
                 y=np.abs(values),
                 mode="lines+markers",
                 name=f"−{name}" if values.max() < 0 else f"|{name}|" if values.min() < 0 else name,
-                line={"color": PALETTE[number % len(PALETTE)], "width": 2.5 if term == "loss" else 1.5},
+                line={"color": PALETTE[number % len(PALETTE)], "width": 2.5 if term == "loss" else 1.5, "dash": dash},
                 marker={"size": 5, "symbol": SYMBOLS[number % len(SYMBOLS)]},
                 hovertemplate=f"%{{x:.3g}} {x}: %{{y:.5g}}<extra>%{{fullData.name}}</extra>",
             )

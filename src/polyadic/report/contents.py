@@ -185,12 +185,14 @@ class Method:
     fit: float
 
 
-def methods_of(result: dict[str, Any]) -> list[Method]:
-    """The methods of a run, in its order.
+def methods_of(result: dict[str, Any], first: str = "", judged: Judged | None = None) -> list[Method]:
+    """The methods of a run, in its order but for the ones the report is about, which come first.
 
     Parameters
     ----------
     result : as `polyadic run` writes it to results.json
+    first : the method of the report's model
+    judged : whose protocol comes first
     """
     found = []
     try:
@@ -206,7 +208,8 @@ def methods_of(result: dict[str, Any]) -> list[Method]:
             found.append(Method(str(entry["method"]), str(entry["protocol"]), accuracy, low, high, plain, *numbers))
     except (KeyError, TypeError, ValueError) as error:
         raise PolyadicError(f"result must be what `polyadic run` writes to results.json, but lacks {error}") from error
-    return found
+    protocol = "" if judged is None else judged.protocol
+    return sorted(found, key=lambda method: (method.protocol != protocol, method.name != first))
 
 
 def _of_mean(values: list[float]) -> tuple[float | None, float | None]:

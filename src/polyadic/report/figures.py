@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["figures", "thumbnails"]
 
 _MAPPED = 1000
-_THUMBNAIL_BYTES = 900_000
+_THUMBNAIL_BYTES = 700_000
 _POINTS = 400
 _LEAST_POINTS = 100
 _DRAWN_NUMBERS = 250_000
@@ -126,20 +126,20 @@ def thumbnails(sample: Sample | None) -> dict[str, Any] | None:
 
     Returns
     -------
-    `bytes` (base64 of windows × channels × points, 127 for the largest of a channel), `channels`, `points`, `step` from
+    `bytes` (base64 of windows × channels × points, 127 for the largest of a channel in a window), `channels`, `points`, `step` from
     one point to the next in `unit`, and in words what is known of each window; None for tensors
     """
     if sample is None or sample.windows is None or len(sample.Z) < 3:
         return None
     windows = sample.windows[thinned(np.arange(len(sample.Z)), _MAPPED)]
-    count, length = min(windows.shape[1], _CHANNELS), windows.shape[2]
+    count = min(windows.shape[1], _CHANNELS)
     points = int(np.clip(_THUMBNAIL_BYTES // (len(windows) * count), 24, 240))
     X = np.asarray(windows.X[:, :count], dtype=np.float64)
     X -= np.median(X, axis=2, keepdims=True)
-    spread = np.quantile(np.abs(X), 0.999, axis=(0, 2), keepdims=True)
+    spread = np.abs(X).max(axis=2, keepdims=True)
     step, drawn = thinned_lines(X / np.where(spread > 0, spread, 1.0), points)
     digits = np.rint(127 * np.clip(drawn, -1, 1)).astype(np.int8)
-    names = windows.channels or [str(number + 1) for number in range(length)]
+    names = windows.channels or [str(number + 1) for number in range(count)]
     return {
         "bytes": base64.b64encode(digits.tobytes()).decode(),
         "channels": [short(name) for name in names[:count]],

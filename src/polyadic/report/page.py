@@ -21,7 +21,7 @@ from polyadic.scalp import positions
 from polyadic.sketch import picture
 from polyadic.version import __version__
 
-__all__ = ["embeddable", "render", "write"]
+__all__ = ["packed", "render", "write"]
 
 _ORIGIN = ("command", "commit", "date", "machine", "versions", "sha256")
 
@@ -82,7 +82,7 @@ def render(
     """The page that `write` writes."""
     graph_objects()  # says which extra is missing before anything is computed
     looked = look(model, data, protocol, seed)
-    methods = [] if result is None else methods_of(result)
+    methods = [] if result is None else methods_of(result, _method(model), looked.judged)
     shown = [method for method in methods if method.protocol == methods[0].protocol]
     drawn, shots = figures(model, looked, shown), thumbnails(looked.sample)
     file = resources.files("polyadic.report")
@@ -108,24 +108,23 @@ def render(
         "palette": PALETTE,
         "style": (file / "report.css").read_text(encoding="utf-8"),
         "script": (file / "report.js").read_text(encoding="utf-8"),
-        "figures": embeddable({"figures": drawn, "thumbnails": shots}),
+        "figures": packed(json.dumps({"figures": drawn, "thumbnails": shots}, allow_nan=False).encode()),
         "thumbnails": shots is not None,
         "heads": looked.modes[0].kind == "channel" and bool(positions(looked.modes[0].labels)),
-        "plotly": _plotly(),
+        "plotly": packed(_plotly()),
     }
     return str(_template().render(values))
 
 
-def embeddable(content: Any) -> str:
-    """JSON that can stand within a script element, whatever names it holds.
+def packed(content: bytes) -> str:
+    """Compressed, and in letters that mean nothing to HTML, whatever names the content holds; browsers unpack it.
 
     Examples
     --------
-    >>> print(embeddable("</script>"))
-    "\\u003c/script\\u003e"
+    >>> gzip.decompress(base64.b64decode(packed(b"</script>")))
+    b'</script>'
     """
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return base64.b64encode(gzip.compress(content, compresslevel=9, mtime=0)).decode()
 
 
 def _template() -> Any:
@@ -141,10 +140,9 @@ def _template() -> Any:
     return environment.get_template("report.html.j2")
 
 
-def _plotly() -> str:
-    """plotly's script, compressed to two fifths: browsers unpack it themselves."""
-    script = resources.files("plotly") / "package_data" / "plotly.min.js"
-    return base64.b64encode(gzip.compress(script.read_bytes(), compresslevel=9, mtime=0)).decode()
+def _plotly() -> bytes:
+    """plotly's script, from the installed package."""
+    return (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
 
 
 def _rows(model: Any, looked: Looked) -> list[dict[str, Any]]:
@@ -171,6 +169,13 @@ def _settings(model: Any) -> dict[str, str]:
     """Every parameter in words."""
     named = {name: encode(value) for name, value in model.get_params(deep=False).items()}
     return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in named.items()}
+
+
+def _method(model: Any) -> str:
+    """The name that a run has for this model's method."""
+    kind = type(model).__name__
+    names = {"GRSALS": "GR-SALS", "ATD": "ATD" if getattr(model, "beta", 0.0) else "ATD_ss-"}
+    return names.get(kind, kind)
 
 
 def _reproduce(model: Any) -> str:

@@ -3,7 +3,10 @@
 (() => {
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const one = (selector) => document.querySelector(selector);
-  const { figures, thumbnails } = JSON.parse(one("#figures").textContent);
+  const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  let figures = {};
+  let thumbnails = null;
+  let digits = null;
 
   // ------------------------------------------------------------------ figures
 
@@ -75,8 +78,6 @@
 
   // --------------------------------------------------------------- one window
 
-  const digits = thumbnails && Int8Array.from(atob(thumbnails.bytes), (letter) => letter.charCodeAt(0) << 24 >> 24);
-
   // Names are escaped for plotly; as text of the page they must not be.
   const plain = (text) => text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 
@@ -92,7 +93,7 @@
   function numbers(array) {
     if (Array.isArray(array)) return array;
     const kind = { i1: Int8Array, u1: Uint8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array }[array.dtype];
-    return [...new kind(Uint8Array.from(atob(array.bdata), (letter) => letter.charCodeAt(0)).buffer)];
+    return [...new kind(bytes(array.bdata).buffer)];
   }
 
   function show(number) {
@@ -135,12 +136,17 @@
     }
   }, { rootMargin: "400px" });
 
+  function unpacked(id) {
+    const packed = new Blob([bytes(one(id).textContent)]);
+    return new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  }
+
   async function unpack() {
-    const packed = Uint8Array.from(atob(one("#plotly").textContent), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     const script = document.createElement("script");
-    script.textContent = await new Response(stream).text();
+    script.textContent = await unpacked("#plotly");
     document.head.append(script);
+    ({ figures, thumbnails } = JSON.parse(await unpacked("#figures")));
+    digits = thumbnails && new Int8Array(bytes(thumbnails.bytes).buffer);
   }
 
   const ready = unpack().then(() => {
