@@ -13,7 +13,6 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -24,38 +23,19 @@ from polyadic.data import Windows, split
 from polyadic.scalp import position
 from polyadic.spectral import STFT
 
-CHANNELS = [
-    "Fp1",
-    "Fp2",
-    "F7",
-    "F3",
-    "Fz",
-    "F4",
-    "F8",
-    "T7",
-    "C3",
-    "Cz",
-    "C4",
-    "T8",
-    "P7",
-    "P3",
-    "Pz",
-    "P4",
-    "P8",
-    "O1",
-    "O2",
-]
+ROWS = ("Fp1 Fp2", "F7 F3 Fz F4 F8", "T7 C3 Cz C4 T8", "P7 P3 Pz P4 P8", "O1 O2")
+CHANNELS = " ".join(ROWS).split()
 CLASSES = ("eyes closed", "reading", "left hand", "right hand")
-FS, LENGTH, PEOPLE = 128.0, 512, 24
+FS, LENGTH, PEOPLE = 128.0, 512, 40
 
 # Where on the head, frequency in Hz, middle in s, and how strong in each class.
 SOURCES = (
-    ((0.0, -0.75), 10.0, 2.0, (3.0, 0.8, 1.0, 1.0)),
-    ((0.0, 0.45), 6.0, 1.2, (0.7, 2.4, 0.8, 0.8)),
-    ((0.45, 0.05), 12.0, 2.6, (1.2, 1.2, 0.4, 2.2)),
-    ((-0.45, 0.05), 12.0, 2.6, (1.2, 1.2, 2.2, 0.4)),
-    ((0.0, 0.05), 21.0, 1.5, (0.5, 0.8, 1.6, 1.6)),
-    ((0.0, 0.9), 2.0, 2.0, (1.0, 2.0, 1.5, 1.5)),
+    ((0.0, -0.75), 10.0, 2.0, (6.0, 2.0, 2.2, 2.2)),
+    ((0.0, 0.45), 6.0, 1.2, (1.5, 5.0, 1.8, 1.8)),
+    ((0.45, 0.05), 12.0, 2.6, (2.6, 2.6, 0.8, 5.0)),
+    ((-0.45, 0.05), 13.0, 2.6, (2.6, 2.6, 5.0, 0.8)),
+    ((0.0, 0.05), 21.0, 1.5, (1.0, 1.8, 3.6, 3.6)),
+    ((0.0, 0.9), 2.0, 2.0, (2.2, 4.4, 3.2, 3.2)),
 )
 
 
@@ -65,11 +45,10 @@ def signals(count: int = 1440, seed: int = 0) -> Windows:
     places = np.array([position(name) for name in CHANNELS])
     label, subject = np.arange(count) % len(CLASSES), np.arange(count) // len(CLASSES) % PEOPLE
     time = np.arange(LENGTH) / FS
-    X = 0.9 * rng.normal(size=(count, len(CHANNELS), LENGTH)).cumsum(axis=2) * 0.05
-    X += 0.6 * rng.normal(size=X.shape)
+    X = 0.9 * rng.normal(size=(count, len(CHANNELS), LENGTH))
     for place, frequency, middle, strengths in SOURCES:
         pattern = np.exp(-np.sum((places - place) ** 2, axis=1) / 0.18)
-        gain = np.array(strengths)[label] * rng.lognormal(0, 0.4, count) * rng.lognormal(0, 0.3, PEOPLE)[subject]
+        gain = np.array(strengths)[label] * rng.lognormal(0, 0.35, count) * rng.lognormal(0, 0.2, PEOPLE)[subject]
         phase, shift = rng.uniform(0, 2 * np.pi, (2, count, 1))
         envelope = np.exp(-0.5 * ((time - middle - 0.1 * (shift - np.pi)) / 0.8) ** 2)
         wave = gain[:, None] * envelope * np.sin(2 * np.pi * frequency * time + phase)
@@ -90,10 +69,10 @@ def make(folder: Path) -> Path:
     """The report of a small model."""
     windows = signals()
     views = Compose([Jitter(0.05), Bandpass([(1.0, 40.0), (4.0, 60.0)], FS)])
-    frames = STFT(n_fft=128, hop=32, parts="log_amplitude_phase")
-    model = ATD(rank=8, tensorize=frames, augment=views, max_sweeps=25, learning_rate=0.1)
+    frames = STFT(n_fft=128, hop=32, parts="amplitude")
+    model = ATD(rank=8, tensorize=frames, augment=views, max_sweeps=12, learning_rate=0.1)
     model.fit(next(iter(split(windows))))
-    report.write(folder / "report.html", model, windows, title="Four conditions, 19 electrodes")
+    report.write(folder / "report.html", model, windows, title="Made-up EEG in four conditions")
     return folder / "report.html"
 
 
@@ -112,17 +91,16 @@ def shoot(page: Path, folder: Path) -> None:
             opened.goto(page.resolve().as_uri())
             opened.wait_for_selector("html[data-ready]", state="attached")
             if scheme == "dark":
-                opened.locator("button.open").first.click()
+                opened.locator("button.open", has_text="3").click()
                 opened.locator('[data-figure="detail-windows"] .main-svg').first.wait_for()
             opened.wait_for_timeout(800)
             save(opened.screenshot(), folder / f"{name}.png")
         running.close()
 
 
-def save(content: Any, path: Path) -> None:
-    """A small file: 128 colours are enough for a page."""
-    image = Image.open(io.BytesIO(content)).convert("RGB").quantize(128, dither=Image.Dither.NONE)
-    image.save(path, optimize=True)
+def save(content: bytes, path: Path) -> None:
+    """A small file."""
+    Image.open(io.BytesIO(content)).convert("RGB").save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 

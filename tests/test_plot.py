@@ -236,6 +236,13 @@ def test_signals_are_drawn_to_scale_and_long_ones_by_their_extremes(windows):
         assert rough.dx * 64 == pytest.approx(fine.dx * 256)
 
 
+def test_signals_of_chosen_channels_keep_their_names(windows):
+    figure = plot.signals(windows, [3], channels=[1, 4])
+    assert list(figure.layout.yaxis.ticktext) == ["C3", "Oz"]
+    whole = plot.signals(windows, [3])
+    assert np.allclose(figure.data[1].y + 1, whole.data[4].y + 4, atol=1e-5)
+
+
 def test_confusions_are_counted_by_hand():
     rng = np.random.default_rng(0)
     y, guess = rng.integers(0, 3, 80), rng.integers(0, 4, 80)

@@ -97,7 +97,12 @@ def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
 
 
 def _write_report(job: Job, windows: Windows, protocol: Protocol, result: dict[str, Any]) -> str:
-    """Write the page about ATD with the first seed (fitted for the last protocol); or say why not, if what it is drawn with is not installed."""
+    """Write the page about ATD with the first seed, or say why not, if what it is drawn with is not installed.
+
+    Parameters
+    ----------
+    protocol : the last of the run, for which that model was fitted
+    """
     model = load(job.out / "atd.safetensors").set_params(device=job.device)
     origin = {key: result[key] for key in ("command", "commit", "date", "machine", "versions")}
     if result["data"]["sha256"] is not None:

@@ -246,7 +246,7 @@ def _heads(mode: Mode, parts: NDArray[Any], places: dict[int, tuple[float, float
                 "yanchor": "top",
                 "outlinewidth": 0,
                 "tickvals": [-limit, 0, limit],
-                "ticktext": [f"{value:.2g}" for value in (-limit, 0, limit)],
+                "tickformat": ".2g",
             },
         },
     )

@@ -164,7 +164,7 @@ def _texts(windows: Any, count: int, most: int = 28, lines: int = 5) -> list[str
     return found
 
 
-def signals(windows: Any, rows: ArrayLike, points: int = 600) -> Figure:
+def signals(windows: Any, rows: ArrayLike, points: int = 600, channels: ArrayLike | None = None) -> Figure:
     """Windows drawn as signals side by side, channel below channel, each to the scale of that channel in all of them.
 
     Parameters
@@ -172,6 +172,7 @@ def signals(windows: Any, rows: ArrayLike, points: int = 600) -> Figure:
     windows : `Windows`
     rows : (n,), which windows
     points : at most so many points a channel; longer windows are drawn by their lowest and highest values
+    channels : numbers of the channels to draw; by default the first 16
 
     Examples
     --------
@@ -181,13 +182,15 @@ def signals(windows: Any, rows: ArrayLike, points: int = 600) -> Figure:
     """
     go = graph_objects()
     chosen = np.atleast_1d(np.asarray(rows, dtype=np.intp))
-    X = np.asarray(windows.read(chosen), dtype=np.float64)[:, :_MOST_CHANNELS]
+    whole = np.asarray(windows.read(chosen), dtype=np.float64)
+    names = windows.channels or [str(number + 1) for number in range(whole.shape[1])]
+    shown = np.arange(whole.shape[1])[:_MOST_CHANNELS] if channels is None else np.asarray(channels, dtype=np.intp)
+    X, labels = whole[:, shown], [names[number] for number in shown]
     count = X.shape[1]
     middle = np.median(X, axis=(0, 2), keepdims=True)
     spread = np.abs(X - middle).max(axis=(0, 2), keepdims=True)
     # A unit of height for each channel.
     scaled = (X - middle) / np.where(spread > 0, spread, 1.0) * 0.45 - np.arange(count)[None, :, None]
-    labels = windows.channels or [str(number + 1) for number in range(count)]
     unit, rate = ("s", windows.fs) if windows.fs else ("samples", 1.0)
     step, drawn = thinned_lines(scaled, points)
     figure = blank(height=80 + max(120, 34 * count), showlegend=False, margin_t=40)
@@ -236,6 +239,7 @@ def signals(windows: Any, rows: ArrayLike, points: int = 600) -> Figure:
             xanchor="left",
             yanchor="bottom",
             showarrow=False,
+            align="left",
             font={"size": 11},
         )
     return figure

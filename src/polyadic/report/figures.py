@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyadic import plot
 from polyadic.plot.canvas import short
@@ -82,8 +83,17 @@ def _of_components(model: Any, looked: Looked) -> dict[str, Figure]:
     chosen = looked.components[: _drawable(windows.shape, looked)]
     points = _points(windows.shape, len(chosen))
     for component in chosen:
-        found[f"component-{component.number}-windows"] = plot.signals(windows, component.windows, points)
+        shown = _strongest(model, looked, component.number)
+        found[f"component-{component.number}-windows"] = plot.signals(windows, component.windows, points, shown)
     return found
+
+
+def _strongest(model: Any, looked: Looked, r: int) -> NDArray[np.intp] | None:
+    """The channels with the largest weights, in their own order; None where channels are no mode of the model."""
+    if not _is_channels(looked):
+        return None
+    weights = np.abs(looked.modes[0].parted(model.factors_[0][:, r])).max(axis=0)
+    return np.sort(np.argsort(-weights, kind="stable")[:_CHANNELS])
 
 
 def _is_channels(looked: Looked) -> bool:
@@ -126,8 +136,8 @@ def thumbnails(sample: Sample | None) -> dict[str, Any] | None:
 
     Returns
     -------
-    `bytes` (base64 of windows × channels × points, 127 for the largest of a channel in a window), `channels`, `points`, `step` from
-    one point to the next in `unit`, and in words what is known of each window; None for tensors
+    `bytes` (base64 of windows × channels × points, 127 for the largest of a channel in a window), `channels`, `points`,
+    and the `step` from one point to the next in `unit`; None for tensors
     """
     if sample is None or sample.windows is None or len(sample.Z) < 3:
         return None
