@@ -144,11 +144,9 @@ def thumbnails(sample: Sample | None) -> dict[str, Any] | None:
     windows = sample.windows[thinned(np.arange(len(sample.Z)), _MAPPED)]
     count = min(windows.shape[1], _CHANNELS)
     points = int(np.clip(_THUMBNAIL_BYTES // (len(windows) * count), 24, 240))
-    X = np.asarray(windows.X[:, :count], dtype=np.float64)
-    X -= np.median(X, axis=2, keepdims=True)
-    spread = np.abs(X).max(axis=2, keepdims=True)
-    step, drawn = thinned_lines(X / np.where(spread > 0, spread, 1.0), points)
-    digits = np.rint(127 * np.clip(drawn, -1, 1)).astype(np.int8)
+    # Some at a time: a thousand long windows take much memory, their thumbnails little.
+    pieces = [_thumbnail(windows.read(rows)[:, :count], points) for rows in np.array_split(np.arange(len(windows)), 20)]
+    step, digits = pieces[0][0], np.concatenate([digits for _, digits in pieces])
     names = windows.channels or [str(number + 1) for number in range(count)]
     return {
         "bytes": base64.b64encode(digits.tobytes()).decode(),
@@ -157,3 +155,11 @@ def thumbnails(sample: Sample | None) -> dict[str, Any] | None:
         "step": step / (windows.fs or 1.0),
         "unit": "s" if windows.fs else "samples",
     }
+
+
+def _thumbnail(X: NDArray[Any], points: int) -> tuple[float, NDArray[np.int8]]:
+    """Samples from one point to the next, and the windows in 8 bits: (n, channels, points)."""
+    centred = X - np.median(X, axis=2, keepdims=True)
+    spread = np.abs(centred).max(axis=2, keepdims=True)
+    step, drawn = thinned_lines(centred / np.where(spread > 0, spread, 1.0), points)
+    return step, np.rint(127 * drawn).astype(np.int8)
