@@ -26,6 +26,7 @@ _TERMS = {
     "graph": "graph",
 }
 _MOST_COUNTED = 12
+_MOST_LETTERS = 40
 
 
 def comparison(values: Mapping[str, tuple[float, float, float]]) -> Figure:
@@ -92,10 +93,12 @@ def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -
     shares = 100.0 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     names = [short(classes[code]) if len(classes) else str(code) for code in present.tolist()]
     axis = {"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False, "zeroline": False}
+    # Side by side long names have no room, and plotly would leave some out.
+    slant = -40 if sum(map(len, names)) > _MOST_LETTERS else 0
     figure = blank(
         height=90 + max(160, 52 * len(names)),
         coloraxis={"cmin": 0, "cmax": 100, "autocolorscale": True, "showscale": False},
-        xaxis=axis | {"title": {"text": "predicted"}},
+        xaxis=axis | {"title": {"text": "predicted"}, "tickangle": slant},
         yaxis=axis | {"title": {"text": "true"}, "autorange": "reversed"},
     )
     figure.add_trace(
@@ -225,10 +228,11 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
                 hovertemplate=f"%{{x:.3g}} {x}: %{{y:.5g}}<extra>%{{fullData.name}}</extra>",
             )
         )
+    ticks = {"dtick": max(1, -(-len(place) // 10))} if x == "sweeps" else {}
     shown = np.abs(np.concatenate([trace.y for trace in figure.data]))
     decades = float(np.log10(shown.max() / shown[shown > 0].min())) if shown.any() else 0.0
     figure.update_layout(
-        xaxis={"title": {"text": "sweep" if x == "sweeps" else "seconds"}, "rangemode": "tozero"},
+        xaxis={"title": {"text": "sweep" if x == "sweeps" else "seconds"}, "rangemode": "tozero"} | ticks,
         # Over several decades only powers of ten have a label.
         yaxis={
             "title": {"text": "loss"},

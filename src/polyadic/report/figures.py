@@ -22,6 +22,7 @@ __all__ = ["figures", "thumbnails"]
 
 _MAPPED = 1000
 _THUMBNAIL_BYTES = 700_000
+_AT_A_TIME = 50
 _POINTS = 400
 _LEAST_POINTS = 100
 _DRAWN_NUMBERS = 250_000
@@ -145,7 +146,8 @@ def thumbnails(sample: Sample | None) -> dict[str, Any] | None:
     count = min(windows.shape[1], _CHANNELS)
     points = int(np.clip(_THUMBNAIL_BYTES // (len(windows) * count), 24, 240))
     # Some at a time: a thousand long windows take much memory, their thumbnails little.
-    pieces = [_thumbnail(windows.read(rows)[:, :count], points) for rows in np.array_split(np.arange(len(windows)), 20)]
+    parts = np.split(np.arange(len(windows)), range(_AT_A_TIME, len(windows), _AT_A_TIME))
+    pieces = [_thumbnail(windows.read(rows)[:, :count], points) for rows in parts]
     step, digits = pieces[0][0], np.concatenate([digits for _, digits in pieces])
     names = windows.channels or [str(number + 1) for number in range(count)]
     return {

@@ -6,14 +6,15 @@ import base64
 import gzip
 import json
 import os
+import platform
 from collections.abc import Mapping
-from importlib import resources
+from importlib import metadata, resources
 from typing import Any
 
 from polyadic.data.splits import Protocol
 from polyadic.files import write_atomically
 from polyadic.persist import encode
-from polyadic.plot.canvas import PALETTE, graph_objects
+from polyadic.plot.canvas import graph_objects
 from polyadic.report.citation import bibtex
 from polyadic.report.contents import Looked, headline, look, methods_of
 from polyadic.report.figures import figures, thumbnails
@@ -23,6 +24,7 @@ from polyadic.version import __version__
 
 __all__ = ["packed", "render", "write"]
 
+_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 _ORIGIN = ("command", "commit", "date", "machine", "versions", "sha256")
 
 
@@ -99,13 +101,12 @@ def render(
         "result": result,
         "components": _rows(model, looked),
         "settings": _settings(model),
-        "origin": dict.fromkeys(_ORIGIN) | dict(origin or {}),
+        "origin": dict.fromkeys(_ORIGIN) | {"versions": _versions()} | dict(origin or {}),
         "names": set(drawn),
         "maps": _choices(drawn),
         "reproduce": _reproduce(model),
         "cite": bibtex(),
         "version": __version__,
-        "palette": PALETTE,
         "style": (file / "report.css").read_text(encoding="utf-8"),
         "script": (file / "report.js").read_text(encoding="utf-8"),
         "figures": packed(json.dumps({"figures": drawn, "thumbnails": shots}, allow_nan=False).encode()),
@@ -125,6 +126,12 @@ def packed(content: bytes) -> str:
     b'</script>'
     """
     return base64.b64encode(gzip.compress(content, compresslevel=9, mtime=0)).decode()
+
+
+def _versions() -> dict[str, str]:
+    """Of polyadic and what it computes with."""
+    python = {"python": platform.python_version(), "polyadic": __version__}
+    return python | {name: metadata.version(name) for name in _PACKAGES}
 
 
 def _template() -> Any:
