@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,6 +59,8 @@ def report(
 
     The file needs no network and nothing else beside it.
     """
+    from rich.console import Console
+
     from polyadic import load
     from polyadic import report as reports
     from polyadic.data.opening import open_windows
@@ -72,16 +75,19 @@ def report(
     loaded = load(model).set_params(device=device)
     windows = None if data is None else open_windows(data, fs=fs)
     hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
-    reports.write(
-        out,
-        loaded,
-        windows,
-        result=None if results is None else _read(results),
-        origin=provenance(str(choose_device(device))) | {"sha256": hashes},
-        title=title or (model if data is None else data).name,
-        protocol=None if protocol is None else protocol.value,
-        seed=seed,
-    )
+    result = None if results is None else _read(results)
+    console = Console(stderr=True)
+    with nullcontext() if quiet or json or not console.is_terminal else console.status("drawing the report"):
+        reports.write(
+            out,
+            loaded,
+            windows,
+            result=result,
+            origin=provenance(str(choose_device(device))) | {"sha256": hashes},
+            title=title or (model if data is None else data).name,
+            protocol=None if protocol is None else protocol.value,
+            seed=seed,
+        )
     size = out.stat().st_size
     if json:
         typer.echo(json_module.dumps({"report": out.name, "bytes": size}))

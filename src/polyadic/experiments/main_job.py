@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,8 @@ def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
     text = json.dumps(result, indent=1) + "\n"
     write_atomically(job.out / "results.json", text.encode())
     write_atomically(job.out / "results.md", _markdown(result).encode())
-    missing = _write_report(job, windows, protocols[-1], result)
+    with nullcontext() if hidden else errors.status("drawing the report"):
+        missing = _write_report(job, windows, protocols[-1], result)
     if as_json:
         console.print_json(text)
         return
