@@ -35,13 +35,15 @@ OVERLAPS = """
     if (!text || parent.closest("script, style, .hidden, [hidden], option, .skip, header.bar, .dialog-bar")) continue;
     const style = getComputedStyle(parent);
     if (style.visibility === "hidden" || style.opacity === "0") continue;
+    const turn = parent.getScreenCTM?.();
+    const slanted = turn ? Math.abs(turn.a * turn.b) > 0.1 : false;
     const range = document.createRange();
     range.selectNodeContents(node);
     for (const rect of range.getClientRects()) {
       const box = clipped(rect, parent);
       const [width, height] = [box.right - box.left, box.bottom - box.top];
       // Lines of text may touch; their letters may not.
-      if (width > 2 && height > 2) boxes.push({ text, left: box.left + 1, right: box.right - 1,
+      if (width > 2 && height > 2) boxes.push({ node, slanted, text, left: box.left + 1, right: box.right - 1,
         top: box.top + 0.2 * height, bottom: box.bottom - 0.2 * height });
     }
   }
@@ -50,6 +52,8 @@ OVERLAPS = """
   boxes.forEach((a, i) => {
     for (const b of boxes.slice(i + 1)) {
       if (b.top >= a.bottom) break;
+      // Boxes of slanted labels overlap though their letters are side by side; a shortened text has two boxes.
+      if (a.node === b.node || (a.slanted && b.slanted)) continue;
       if (Math.min(a.right, b.right) > Math.max(a.left, b.left)) found.push(`${a.text} | ${b.text}`);
     }
   });
