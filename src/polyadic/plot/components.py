@@ -80,13 +80,14 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
 
 
 def _across(mode: Mode, column: int, width: float) -> dict[str, Any]:
-    axis: dict[str, Any] = {"domain": [column * width + 0.06 * width, (column + 1) * width - 0.04 * width]}
+    axis: dict[str, Any] = {"domain": [(column + 0.16 * (column > 0)) * width, (column + 1) * width]}
     return axis | (_named(mode) if mode.kind == "channel" else {})
 
 
 def _named(mode: Mode) -> dict[str, Any]:
     """An axis of channels. The names stand at numbers, for plotly would take some names for dates."""
-    return {"tickvals": list(range(len(mode.labels))), "ticktext": [short(name) for name in mode.labels]}
+    names = [short(name) for name in mode.labels]
+    return {"tickvals": list(range(len(names))), "ticktext": names, "tickangle": -40}
 
 
 def _line(mode: Mode, weights: NDArray[Any], where: dict[str, Any]) -> Any:
