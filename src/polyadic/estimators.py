@@ -312,6 +312,14 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
+    def _html_repr(self) -> str:
+        """What a notebook shows: scikit-learn's diagram before the fit, pictures of the components after it."""
+        if not hasattr(self, "factors_"):
+            return str(super()._html_repr())
+        from polyadic.sketch import model_html
+
+        return model_html(self)
+
     # ----------------------------------------------------------------- files
 
     def save(self, path: str | os.PathLike[str]) -> None:

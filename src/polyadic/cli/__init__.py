@@ -16,6 +16,7 @@ from polyadic.cli.manual import Manual
 from polyadic.cli.options import DeviceOption, JsonOption, QuietOption, SettingsOption
 from polyadic.cli.predict import PREDICT_EXAMPLES, predict
 from polyadic.cli.rank import RANK_EXAMPLES, rank
+from polyadic.cli.report import REPORT_EXAMPLES, report
 from polyadic.cli.settings import SettingsError
 from polyadic.errors import PolyadicError
 from polyadic.version import __version__
@@ -196,6 +197,7 @@ app.command(epilog=models.TRANSFORM_EXAMPLES, rich_help_panel=_USE)(models.trans
 app.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_USE)(predict)
 app.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_USE)(evaluate)
 app.command(epilog=EXPORT_EXAMPLES, rich_help_panel=_USE)(export)
+app.command(epilog=REPORT_EXAMPLES, rich_help_panel=_LOOK)(report)
 app.command(epilog=RANK_EXAMPLES, rich_help_panel=_LOOK)(rank)
 app.command(epilog=INFO_EXAMPLES, rich_help_panel=_LOOK)(info)
 app.command(epilog=BENCH_EXAMPLES, rich_help_panel=_PAPER)(bench)

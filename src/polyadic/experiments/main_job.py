@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from polyadic import ATD, GRSALS, SALS
+from polyadic import ATD, GRSALS, SALS, load, report
 from polyadic.data import Windows, synthetic
 from polyadic.data.opening import open_windows
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
 from polyadic.data.store import read_manifest
-from polyadic.errors import PolyadicError
+from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.evaluate import PROBES
 from polyadic.experiments.compare import Row, compare, summarise
 from polyadic.experiments.configure import configured
@@ -50,7 +51,7 @@ class Job:
 
 
 def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
-    """Do the job: print the table (or the JSON), write models, `results.json` and `results.md`."""
+    """Do the job: print the table (or the JSON), write models, `results.json`, `results.md` and `report.html`."""
     windows = _windows(job)
     protocols = _protocols(job, windows)
     estimators = configured(
@@ -80,6 +81,8 @@ def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
     text = json.dumps(result, indent=1) + "\n"
     write_atomically(job.out / "results.json", text.encode())
     write_atomically(job.out / "results.md", _markdown(result).encode())
+    with nullcontext() if hidden else errors.status("drawing the report"):
+        missing = _write_report(job, windows, protocols[-1], result)
     if as_json:
         console.print_json(text)
         return
@@ -89,7 +92,36 @@ def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
         console.print(
             "Accuracy of a logistic regression on plain and on standardised features, mean ± std over the seeds."
         )
-    console.print(f"Models, results.json and results.md are in {job.out}/", highlight=False)
+    files = "results.json and results.md" if missing else "results.json, results.md and report.html"
+    console.print(f"Models, {files} are in {job.out}/", highlight=False)
+    if missing:
+        console.print(missing, highlight=False, markup=False)
+
+
+def _write_report(job: Job, windows: Windows, protocol: Protocol, result: dict[str, Any]) -> str:
+    """Write the page about ATD with the first seed, or say why not, if what it is drawn with is not installed.
+
+    Parameters
+    ----------
+    protocol : the last of the run, for which that model was fitted
+    """
+    model = load(job.out / "atd.safetensors").set_params(device=job.device)
+    origin = {key: result[key] for key in ("command", "commit", "date", "machine", "versions")}
+    if result["data"]["sha256"] is not None:
+        origin["sha256"] = {result["title"]: result["data"]["sha256"]}
+    try:
+        report.write(
+            job.out / "report.html",
+            model,
+            windows,
+            result=result,
+            origin=origin,
+            title=result["title"],
+            protocol=protocol,
+        )
+    except MissingExtraError as error:
+        return f"No report.html: {error}"
+    return ""
 
 
 def _windows(job: Job) -> Windows:

@@ -1,0 +1,109 @@
+"""Pictures of the report for the README: made-up EEG, a fit, `report.write`, and a real browser.
+
+python docs/screenshots.py docs/_static
+
+The signals are oscillations with smooth patterns over the head, stronger in some conditions than in others: they show
+the report, they are no evidence for the method.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from polyadic import ATD, report
+from polyadic.augment import Bandpass, Compose, Jitter
+from polyadic.data import Windows, split
+from polyadic.scalp import position
+from polyadic.spectral import STFT
+
+ROWS = ("Fp1 Fp2", "F7 F3 Fz F4 F8", "T7 C3 Cz C4 T8", "P7 P3 Pz P4 P8", "O1 O2")
+CHANNELS = " ".join(ROWS).split()
+CLASSES = ("eyes closed", "reading", "left hand", "right hand")
+FS, LENGTH, PEOPLE = 128.0, 512, 40
+
+# Where on the head, frequency in Hz, middle in s, and how strong in each class.
+SOURCES = (
+    ((0.0, -0.75), 10.0, 2.0, (6.0, 2.0, 2.2, 2.2)),
+    ((0.0, 0.45), 6.0, 1.2, (1.5, 5.0, 1.8, 1.8)),
+    ((0.45, 0.05), 12.0, 2.6, (2.6, 2.6, 0.8, 5.0)),
+    ((-0.45, 0.05), 13.0, 2.6, (2.6, 2.6, 5.0, 0.8)),
+    ((0.0, 0.05), 21.0, 1.5, (1.0, 1.8, 3.6, 3.6)),
+    ((0.0, 0.9), 2.0, 2.0, (2.2, 4.4, 3.2, 3.2)),
+)
+
+
+def signals(count: int = 1440, seed: int = 0) -> Windows:
+    """Made-up EEG of four conditions."""
+    rng = np.random.default_rng(seed)
+    places = np.array([position(name) for name in CHANNELS])
+    label, subject = np.arange(count) % len(CLASSES), np.arange(count) // len(CLASSES) % PEOPLE
+    time = np.arange(LENGTH) / FS
+    X = 0.9 * rng.normal(size=(count, len(CHANNELS), LENGTH))
+    for place, frequency, middle, strengths in SOURCES:
+        pattern = np.exp(-np.sum((places - place) ** 2, axis=1) / 0.18)
+        gain = np.array(strengths)[label] * rng.lognormal(0, 0.35, count) * rng.lognormal(0, 0.2, PEOPLE)[subject]
+        phase, shift = rng.uniform(0, 2 * np.pi, (2, count, 1))
+        envelope = np.exp(-0.5 * ((time - middle - 0.1 * (shift - np.pi)) / 0.8) ** 2)
+        wave = gain[:, None] * envelope * np.sin(2 * np.pi * frequency * time + phase)
+        X += pattern[None, :, None] * wave[:, None, :]
+    return Windows(
+        (10 * X).astype(np.float32),
+        FS,
+        label=label,
+        classes=CLASSES,
+        subject=[f"S{number + 1:02d}" for number in subject],
+        start=np.arange(count) // (len(CLASSES) * PEOPLE) * LENGTH,
+        channels=CHANNELS,
+        units=["µV"] * len(CHANNELS),
+    )
+
+
+def make(folder: Path) -> Path:
+    """The report of a small model."""
+    windows = signals()
+    views = Compose([Jitter(0.05), Bandpass([(1.0, 40.0), (4.0, 60.0)], FS)])
+    frames = STFT(n_fft=128, hop=32, parts="amplitude")
+    model = ATD(rank=8, tensorize=frames, augment=views, max_sweeps=12, learning_rate=0.1)
+    model.fit(next(iter(split(windows))))
+    report.write(folder / "report.html", model, windows, title="Made-up EEG in four conditions")
+    return folder / "report.html"
+
+
+def shoot(page: Path, folder: Path) -> None:
+    """One picture in light of the result and the components, one in dark of a component."""
+    from playwright.sync_api import sync_playwright
+
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        raise SystemExit("no Chromium is installed")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        for name, scheme in (("report-light", "light"), ("report-dark", "dark")):
+            context = running.new_context(viewport={"width": 1280, "height": 1000}, color_scheme=scheme)
+            opened = context.new_page()
+            opened.goto(page.resolve().as_uri())
+            opened.wait_for_selector("html[data-ready]", state="attached")
+            if scheme == "dark":
+                opened.locator("button.open", has_text="3").click()
+                opened.locator('[data-figure="detail-windows"] .main-svg').first.wait_for()
+            opened.wait_for_timeout(800)
+            save(opened.screenshot(), folder / f"{name}.png")
+        running.close()
+
+
+def save(content: bytes, path: Path) -> None:
+    """A small file."""
+    Image.open(io.BytesIO(content)).convert("RGB").save(path, optimize=True)
+    print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        shoot(make(Path(sys.argv[2] if len(sys.argv) > 2 else scratch)), Path(sys.argv[1]))

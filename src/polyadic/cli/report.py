@@ -1,0 +1,124 @@
+"""`polyadic report`: what a model learned, and what it is worth, as one HTML file."""
+
+from __future__ import annotations
+
+import json as json_module
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from polyadic.cli.opening import opened_for
+from polyadic.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    Protocol,
+    QuietOption,
+    ResampleOption,
+    SettingsOption,
+    as_json,
+    check_folder,
+    shows_progress,
+)
+from polyadic.errors import PolyadicError
+
+__all__ = ["REPORT_EXAMPLES", "report"]
+
+REPORT_EXAMPLES = """
+[bold]Examples[/bold]
+
+A model and the windows or recordings it is to be judged by:
+  polyadic report model.safetensors --data sleep.store -o report.html
+
+The model alone:
+  polyadic report model.safetensors
+
+With the comparison that a run has made:
+  polyadic report run/atd.safetensors --data har.npz --results run/results.json
+"""
+
+
+def report(
+    model: ModelArgument,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA",
+            help="A store, a .npz or .npy file of windows, or recordings: for the samples and the probe.",
+            exists=True,
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file to write.")] = Path(
+        "report.html"
+    ),
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="results.json of a [bold]polyadic run[/bold], for its comparison.", exists=True
+        ),
+    ] = None,
+    protocol: Annotated[
+        Protocol | None,
+        typer.Option(help="How to split for the probe; people are kept apart where they are known."),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of that split.")] = 0,
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Of the page; the name of the data if not given.")] = "",
+    device: DeviceOption = "auto",
+    resample: ResampleOption = None,
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write one HTML file with the components, the samples, the probe and the training of a model.
+
+    The file needs no network and nothing else beside it.
+    """
+    from rich.console import Console
+
+    from polyadic import load
+    from polyadic import report as reports
+    from polyadic.experiments.provenance import provenance
+    from polyadic.files import digest
+    from polyadic.inputs import choose_device
+
+    check_folder(out)
+    loaded = load(model).set_params(device=device)
+    result = None if results is None else _read(results)
+    hidden = not shows_progress(quiet, json)
+    classes = [str(name) for name in loaded.probe_.classes_] if hasattr(loaded, "probe_") else ()
+    with ExitStack() as stack:
+        windows = None
+        if data is not None:
+            how = None if resample is None else resample.value
+            windows = stack.enter_context(opened_for(loaded, data, resample=how, classes=classes, hidden=hidden))
+        hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
+        stack.enter_context(nullcontext() if hidden else Console(stderr=True).status("drawing the report"))
+        reports.write(
+            out,
+            loaded,
+            windows,
+            result=result,
+            origin=provenance(str(choose_device(device))) | {"sha256": hashes},
+            title=title or (model if data is None else data).name,
+            protocol=None if protocol is None else protocol.value,
+            seed=seed,
+        )
+    size = out.stat().st_size
+    if json:
+        as_json({"report": out.name, "bytes": size})
+    elif not quiet:
+        typer.echo(f"{out.name}: {size / 1e6:.1f} MB, open it in a browser")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json_module.loads(path.read_bytes())
+    except ValueError as error:
+        raise PolyadicError(
+            f"--results must be the results.json of a run, but {path.name} is no JSON: {error}"
+        ) from error
+    if not isinstance(content, dict):
+        raise PolyadicError(f"--results must be the results.json of a run, but {path.name} holds no object")
+    return content

@@ -1,0 +1,244 @@
+"""Plots of how good it is: methods compared, confusions, people, numbers of labels, and the losses of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from polyadic.errors import PolyadicError
+from polyadic.plot.canvas import PALETTE, SYMBOLS, blank, graph_objects, short
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["comparison", "confusion", "low_label", "subjects", "training"]
+
+_TERMS = {
+    "loss": "loss",
+    "fit": "fit",
+    "fit_augmented": "fit, augmented view",
+    "tikhonov": "Tikhonov",
+    "self_supervised": "self-supervised",
+    "graph": "graph",
+}
+_MOST_COUNTED = 12
+_MOST_LETTERS = 40
+
+
+def comparison(values: Mapping[str, tuple[float, float, float]]) -> Figure:
+    """Scores of several methods with their intervals, the first of them highlighted.
+
+    Parameters
+    ----------
+    values : for each method its score and the ends of its interval, in percent
+
+    Examples
+    --------
+    >>> comparison({"ATD": (93.0, 92.1, 93.9), "SALS": (92.0, 91.0, 93.0)}).data[0].x.tolist()
+    [93.0, 92.0]
+    """
+    go = graph_objects()
+    names = [short(name) for name in values]
+    middle, low, high = np.array(list(values.values()), dtype=np.float64).reshape(-1, 3).T
+    figure = blank(height=56 + 30 * len(names), showlegend=False)
+    figure.add_trace(
+        go.Scatter(
+            x=middle,
+            y=list(range(len(names))),
+            mode="markers",
+            marker={"size": 10, "color": [PALETTE[0]] + [PALETTE[-1]] * (len(names) - 1)},
+            error_x={"type": "data", "array": high - middle, "arrayminus": middle - low, "thickness": 1.5},
+            hovertemplate="%{x:.2f} %<extra></extra>",
+        )
+    )
+    figure.update_layout(
+        xaxis_title_text="accuracy (%)",
+        yaxis={
+            "tickvals": list(range(len(names))),
+            "ticktext": names,
+            "range": [len(names) - 0.5, -0.5],
+            "showgrid": False,
+            "zeroline": False,
+        },
+    )
+    return figure
+
+
+def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -> Figure:
+    """How windows of each class were labelled, in percent of the class.
+
+    Parameters
+    ----------
+    y, predicted : (N,), classes from 0 on
+    classes : their names
+
+    Examples
+    --------
+    >>> confusion([0, 0, 1, 1], [0, 1, 1, 1]).data[0].z.tolist()
+    [[50.0, 50.0], [0.0, 100.0]]
+    """
+    go = graph_objects()
+    truth, guess = np.asarray(y), np.asarray(predicted)
+    if truth.shape != guess.shape or truth.ndim != 1 or not len(truth):
+        raise PolyadicError(
+            f"y and predicted must have the same shape (N,), but have shapes {truth.shape} and {guess.shape}"
+        )
+    present = np.union1d(truth, guess)
+    counts = np.zeros((len(present), len(present)), dtype=np.int64)
+    np.add.at(counts, (np.searchsorted(present, truth), np.searchsorted(present, guess)), 1)
+    shares = 100.0 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    names = [short(classes[code]) if len(classes) else str(code) for code in present.tolist()]
+    axis = {"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False, "zeroline": False}
+    # Side by side long names have no room, and plotly would leave some out.
+    slant = -40 if sum(map(len, names)) > _MOST_LETTERS else 0
+    figure = blank(
+        height=90 + max(160, 52 * len(names)),
+        coloraxis={"cmin": 0, "cmax": 100, "autocolorscale": True, "showscale": False},
+        xaxis=axis | {"title": {"text": "predicted"}, "tickangle": slant},
+        yaxis=axis | {"title": {"text": "true"}, "autorange": "reversed"},
+    )
+    figure.add_trace(
+        go.Heatmap(
+            z=shares,
+            customdata=counts,
+            coloraxis="coloraxis",
+            texttemplate="%{z:.0f}" if len(names) <= _MOST_COUNTED else "",
+            hovertemplate="%{y} as %{x}: %{customdata:,} windows, %{z:.1f} %<extra></extra>",
+            xgap=2,
+            ygap=2,
+        )
+    )
+    return figure
+
+
+def subjects(accuracy: Mapping[str, float]) -> Figure:
+    """The accuracy of each subject, from the lowest to the highest.
+
+    Parameters
+    ----------
+    accuracy : fraction of windows labelled rightly, by subject, as `polyadic.evaluate.scores` gives it
+
+    Examples
+    --------
+    >>> subjects({"a": 1.0, "b": 0.5}).data[0].x.tolist()
+    [50.0, 100.0]
+    """
+    go = graph_objects()
+    ordered = sorted(accuracy.items(), key=lambda item: (item[1], item[0]))
+    percent = 100.0 * np.array([value for _, value in ordered])
+    figure = blank(height=70 + 20 * max(4, len(ordered)), showlegend=False)
+    figure.add_trace(
+        go.Bar(
+            x=percent,
+            orientation="h",
+            marker_color=PALETTE[0],
+            hovertemplate="%{y}: %{x:.1f} %<extra></extra>",
+        )
+    )
+    figure.add_vline(x=float(percent.mean()), line={"width": 1, "dash": "dot", "color": "#888"})
+    names = [short(name) for name, _ in ordered]
+    figure.update_layout(
+        xaxis={"title": {"text": "accuracy (%)"}, "range": [0, 100]},
+        yaxis={"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False},
+    )
+    return figure
+
+
+def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
+    """Accuracy against the number of labelled windows, mean and standard deviation over draws.
+
+    Parameters
+    ----------
+    curve : for each number of labels the accuracies of its draws, in percent
+
+    Examples
+    --------
+    >>> low_label({10: [60.0, 70.0], 100: [90.0, 90.0]}).data[0].y.tolist()
+    [65.0, 90.0]
+    """
+    go = graph_objects()
+    counts = sorted(curve)
+    spread = [float(np.std(curve[count], ddof=1)) if len(curve[count]) > 1 else 0.0 for count in counts]
+    figure = blank(height=300, showlegend=False)
+    figure.add_trace(
+        go.Scatter(
+            x=counts,
+            y=np.array([np.mean(curve[count]) for count in counts]),
+            mode="lines+markers",
+            line={"color": PALETTE[0], "width": 2},
+            marker={"size": 7},
+            error_y={"type": "data", "array": spread, "thickness": 1.2},
+            hovertemplate="%{x} labels: %{y:.1f} ± %{error_y.array:.1f} %<extra></extra>",
+        )
+    )
+    figure.update_layout(
+        xaxis={
+            "title": {"text": "labelled windows"},
+            "type": "log",
+            "tickvals": counts,
+            "ticktext": [f"{count:,}" for count in counts],
+            "tickangle": 0,
+        },
+        yaxis_title_text="accuracy (%)",
+    )
+    return figure
+
+
+def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
+    """Every term of the loss, sweep by sweep; terms that are zero throughout are left out.
+
+    Parameters
+    ----------
+    model : fitted
+    x : "sweeps", or "seconds" since the fit began
+
+    Examples
+    --------
+    >>> from polyadic import SALS
+    >>> model = SALS(rank=2, max_sweeps=3).fit(np.ones((5, 3, 4)))
+    >>> [trace.name for trace in training(model).data]
+    ['loss', 'fit', 'Tikhonov']
+    """
+    check_is_fitted(model)
+    if x not in ("sweeps", "seconds"):
+        raise PolyadicError(f"x must be 'sweeps' or 'seconds', but is {x!r}")
+    go = graph_objects()
+    history = model.history_
+    place = np.cumsum(history["seconds"]) if x == "seconds" else np.arange(1, len(history["seconds"]) + 1)
+    figure = blank(height=340)
+    for number, (term, name) in enumerate(_TERMS.items()):
+        values = np.array(history.get(term, []))
+        if not len(values) or (term != "loss" and not values.any()):
+            continue
+        # Both views fit about as well: dashes let the other line be seen.
+        dash = "dash" if term == "fit_augmented" else "solid"
+        figure.add_trace(
+            go.Scatter(
+                x=place,
+                # The self-supervised term is negative where views agree: a logarithmic axis shows its size.
+                y=np.abs(values),
+                mode="lines+markers",
+                name=f"−{name}" if values.max() < 0 else f"|{name}|" if values.min() < 0 else name,
+                line={"color": PALETTE[number % len(PALETTE)], "width": 2.5 if term == "loss" else 1.5, "dash": dash},
+                marker={"size": 5, "symbol": SYMBOLS[number % len(SYMBOLS)]},
+                hovertemplate=f"%{{x:.3g}} {x}: %{{y:.5g}}<extra>%{{fullData.name}}</extra>",
+            )
+        )
+    ticks = {"dtick": max(1, -(-len(place) // 10))} if x == "sweeps" else {}
+    shown = np.abs(np.concatenate([trace.y for trace in figure.data]))
+    decades = float(np.log10(shown.max() / shown[shown > 0].min())) if shown.any() else 0.0
+    figure.update_layout(
+        xaxis={"title": {"text": "sweep" if x == "sweeps" else "seconds"}, "rangemode": "tozero"} | ticks,
+        # Over several decades only powers of ten have a label.
+        yaxis={
+            "title": {"text": "loss"},
+            "type": "log",
+            "exponentformat": "power",
+            "dtick": 1 if decades > 2 else "D2",
+        },
+    )
+    return figure

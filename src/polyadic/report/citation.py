@@ -1,0 +1,44 @@
+"""How to cite polyadic and the method: what CITATION.cff says, for pages that are read far from it."""
+
+from __future__ import annotations
+
+from polyadic.version import __version__
+
+__all__ = ["AUTHORS", "TITLE", "VENUE", "YEAR", "bibtex"]
+
+TITLE = "ATD: Augmenting CP Tensor Decomposition by Self Supervision"
+YEAR = 2022
+VENUE = "Advances in Neural Information Processing Systems 35 (NeurIPS 2022)"
+AUTHORS = (
+    ("Yang", "Chaoqi"),
+    ("Qian", "Cheng"),
+    ("Singh", "Navjot"),
+    ("Xiao", "Cao"),
+    ("Westover", "M Brandon"),
+    ("Solomonik", "Edgar"),
+    ("Sun", "Jimeng"),
+)
+
+
+def bibtex() -> str:
+    """The method's paper and this software, for BibTeX.
+
+    Examples
+    --------
+    >>> bibtex().splitlines()[0]
+    '@inproceedings{yang2022atd,'
+    """
+    names = " and ".join(f"{family}, {given}" for family, given in AUTHORS)
+    return (
+        f"@inproceedings{{yang{YEAR}atd,\n"
+        f"  title     = {{{{{TITLE}}}}},\n"
+        f"  author    = {{{names}}},\n"
+        f"  booktitle = {{{VENUE}}},\n"
+        f"  year      = {{{YEAR}}}\n"
+        "}\n\n"
+        "@software{polyadic,\n"
+        "  title   = {polyadic: augmented tensor decomposition for multichannel recordings},\n"
+        "  author  = {{The polyadic developers}},\n"
+        f"  version = {{{__version__}}}\n"
+        "}"
+    )

@@ -1,0 +1,246 @@
+"""Everything a report says, gathered from a model, its data and the result of a run; how it looks is for the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+
+from polyadic.algebra import gram
+from polyadic.data.splits import Protocol
+from polyadic.data.store import WindowStore
+from polyadic.data.windows import Windows
+from polyadic.errors import PolyadicError
+from polyadic.modes import Mode, modes
+from polyadic.report.judged import Judged, judge, thinned
+
+__all__ = ["Component", "Looked", "Method", "Result", "Sample", "headline", "look", "methods_of"]
+
+_SAMPLED = 4000
+_SCORED = 1024
+_EXPRESSING = 3
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Windows that were looked at: evenly from all, so that a large store takes no longer than a small one.
+
+    windows : as `Windows`, or None for tensors of which nothing else is known
+    Z : (n, rank), their features
+    total : how many there are in all
+    fit : 1 − relative error of the bases on the first 1,024 of them
+    """
+
+    windows: Windows | None
+    Z: NDArray[Any]
+    total: int
+    fit: float
+
+
+@dataclass(frozen=True)
+class Component:
+    """What is told of one component in the table, and which windows express it most.
+
+    number : from 0
+    share : its energy in percent of all components', or None without data
+    peaks : for each mode the place of the largest weight
+    means : by class the mean coefficient
+    levels : the same in standard deviations from the mean over all windows
+    windows : (3,), rows of the sample with its largest coefficients in size
+    """
+
+    number: int
+    share: float | None
+    peaks: list[int]
+    means: list[float]
+    levels: list[float]
+    windows: NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """All of it.
+
+    store : where the windows are from, if it is a store
+    classes : names of the classes that windows of the sample have
+    trouble : why there is no probe, where there are labels but none could be trained
+    same_split : whether the model was fitted on the unlabelled part of the split that the probe is judged by; None if
+        it does not say what it was fitted on
+    """
+
+    modes: list[Mode]
+    sample: Sample | None
+    components: list[Component]
+    classes: list[str]
+    judged: Judged | None
+    trouble: str
+    same_split: bool | None
+    store: WindowStore | None
+
+
+def look(model: Any, data: Any = None, protocol: Protocol | None = None, seed: int = 0) -> Looked:
+    """Look at a model, and at the data it is given.
+
+    Parameters
+    ----------
+    data : `Windows`, a `WindowStore`, or an array as for `model.transform`; None for the model alone
+    protocol, seed : of the split that the probe is trained and tested on
+    """
+    windows = _windows(model, data)
+    sample = None if data is None else _sample(model, data if windows is None else windows, windows)
+    judged, trouble, store = None, "", None
+    if windows is not None:
+        labels = windows.label[windows.label >= 0]
+        try:
+            judged = judge(model, windows, protocol, seed) if len(np.unique(labels)) > 1 else None
+        except PolyadicError as error:
+            trouble = str(error)
+        samples = windows._samples
+        store = samples if isinstance(samples, WindowStore) else None
+    same = judged and model.split_ and model.split_ == f"{judged.split.hash}:unlabelled"
+    return Looked(
+        modes=modes(model, windows),
+        sample=sample,
+        components=_components(model, sample, modes(model, windows)),
+        classes=[] if sample is None else [name for _, name in _present(sample)],
+        judged=judged,
+        trouble=trouble,
+        same_split=None if not judged or not model.split_ else bool(same),
+        store=store,
+    )
+
+
+def _windows(model: Any, data: Any) -> Windows | None:
+    """The data as windows, if it is signals: with a function before the bases, or said to be windows."""
+    if data is None or isinstance(data, Windows):
+        return data
+    if isinstance(data, WindowStore):
+        return data.windows
+    if model.tensorize_ is not None and len(np.shape(data)) == 3:
+        return Windows(np.asarray(data))
+    return None
+
+
+def _sample(model: Any, data: Any, windows: Windows | None) -> Sample:
+    rows = thinned(np.arange(len(data)), _SAMPLED)
+    chosen = data[rows]
+    Z = np.asarray(model.transform(chosen), dtype=np.float64)
+    fit = model.score(chosen[: min(len(rows), _SCORED)])
+    return Sample(None if windows is None else chosen, Z, len(data), fit)
+
+
+def _present(sample: Sample) -> list[tuple[int, str]]:
+    """Number and name of every class in the sample."""
+    if sample.windows is None:
+        return []
+    codes = np.unique(sample.windows.label)
+    return [(int(code), sample.windows.classes[code]) for code in codes if code >= 0]
+
+
+def _components(model: Any, sample: Sample | None, found: list[Mode]) -> list[Component]:
+    peaks = [
+        [mode.peak(factor[:, r]) for mode, factor in zip(found, model.factors_, strict=True)] for r in range(model.rank)
+    ]
+    if sample is None:
+        nothing = np.empty(0, np.intp)
+        return [Component(r, None, peaks[r], [], [], nothing) for r in range(model.rank)]
+    Z = sample.Z
+    sizes = gram([torch.as_tensor(factor, dtype=torch.float64) for factor in model.factors_]).diagonal().numpy()
+    energy = (Z**2).sum(axis=0) * sizes
+    shares = 100 * energy / (energy.sum() or 1.0)
+    spread = Z.std(axis=0)
+    scaled = (Z - Z.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    groups = [sample.windows.label == code for code, _ in _present(sample)] if sample.windows is not None else []
+    strongest = np.argsort(-np.abs(Z), axis=0, kind="stable")[:_EXPRESSING]
+    return [
+        Component(
+            number=r,
+            share=float(shares[r]),
+            peaks=peaks[r],
+            means=[float(Z[group, r].mean()) for group in groups],
+            levels=[float(scaled[group, r].mean()) for group in groups],
+            windows=strongest[:, r],
+        )
+        for r in range(model.rank)
+    ]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One line of a run's comparison: means over the seeds, with a 95 % interval of the accuracy's mean."""
+
+    name: str
+    protocol: str
+    accuracy: float | None
+    low: float | None
+    high: float | None
+    plain: float | None
+    parameters: float
+    seconds: float
+    sweeps: float
+    fit: float
+
+
+def methods_of(result: dict[str, Any], first: str = "", judged: Judged | None = None) -> list[Method]:
+    """The methods of a run, in its order but for the ones the report is about, which come first.
+
+    Parameters
+    ----------
+    result : as `polyadic run` writes it to results.json
+    first : the method of the report's model
+    judged : whose protocol comes first
+    """
+    found = []
+    try:
+        for entry in result["summary"]:
+            same = [
+                row["standardised"]
+                for row in result["rows"]
+                if (row["method"], row["protocol"]) == (entry["method"], entry["protocol"]) and "standardised" in row
+            ]
+            low, high = _of_mean(same)
+            numbers = (float(entry[key]) for key in ("parameters", "seconds_per_sweep", "sweeps", "fit"))
+            accuracy, plain = (entry.get(kind) for kind in ("standardised", "plain"))
+            found.append(Method(str(entry["method"]), str(entry["protocol"]), accuracy, low, high, plain, *numbers))
+    except (KeyError, TypeError, ValueError) as error:
+        raise PolyadicError(f"result must be what `polyadic run` writes to results.json, but lacks {error}") from error
+    protocol = "" if judged is None else judged.protocol
+    return sorted(found, key=lambda method: (method.protocol != protocol, method.name != first))
+
+
+def _of_mean(values: list[float]) -> tuple[float | None, float | None]:
+    """A 95 % interval of the mean by Student's t; nothing for a single value."""
+    if len(values) < 2:
+        return None, None
+    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
+    return float(np.mean(values)) - half, min(100.0, float(np.mean(values)) + half)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The headline: accuracy in percent with its interval, and in words where the interval is from."""
+
+    accuracy: float
+    low: float | None
+    high: float | None
+    words: str
+
+
+def headline(methods: list[Method], seeds: int, judged: Judged | None) -> Result | None:
+    """The first method of a run, or else the probe; None without labels."""
+    if methods and methods[0].accuracy is not None:
+        best = methods[0]
+        count = f"{seeds} seed{'s' * (seeds != 1)}"
+        words = f"mean over {count}, each with its own start and split" if seeds > 1 else f"{count}, no interval"
+        return Result(methods[0].accuracy, best.low, best.high, words)
+    if judged is None:
+        return None
+    whom = f"the {judged.groups} people" if judged.by_people else f"the {judged.groups:,} windows"
+    accuracy = 100 * judged.scores["accuracy"]
+    return Result(
+        accuracy, 100 * judged.low, 100 * judged.high, f"one split; interval by resampling {whom} of its test part"
+    )

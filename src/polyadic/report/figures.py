@@ -1,0 +1,167 @@
+"""The figures of a report by their places on the page, as JSON without a style: the page gives them one."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic import plot
+from polyadic.plot.canvas import short
+from polyadic.plot.samples import thinned_lines
+from polyadic.report.contents import Looked, Method, Sample
+from polyadic.report.judged import thinned
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["figures", "thumbnails"]
+
+_MAPPED = 1000
+_THUMBNAIL_BYTES = 700_000
+_AT_A_TIME = 50
+_POINTS = 400
+_LEAST_POINTS = 100
+_DRAWN_NUMBERS = 250_000
+_CHANNELS = 16
+
+Figures = dict[str, Any]
+
+
+def figures(model: Any, looked: Looked, methods: list[Method]) -> Figures:
+    """All figures; those of component r are called `component-r-…`, in the order in which they are shown."""
+    found: dict[str, Figure] = {}
+    scored = {
+        method.name: (method.accuracy, *(method.accuracy if end is None else end for end in (method.low, method.high)))
+        for method in methods
+        if method.accuracy is not None
+    }
+    if scored:
+        found["comparison"] = plot.comparison(scored)  # type: ignore[arg-type]
+    found |= _of_components(model, looked)
+    if looked.sample is not None and len(looked.sample.Z) >= 3:
+        found |= _maps(looked.sample)
+    if looked.judged is not None:
+        judged, classes = looked.judged, _class_names(looked)
+        found["confusion"] = plot.confusion(judged.y, judged.predicted, classes)
+        if "per_subject" in judged.scores:
+            found["subjects"] = plot.subjects(judged.scores["per_subject"])
+        found["low-label"] = plot.low_label(judged.curve)
+    if model.history_["loss"]:
+        found["training-sweeps"] = plot.training(model)
+        found["training-seconds"] = plot.training(model, "seconds")
+    return {name: _plain(figure) for name, figure in found.items()}
+
+
+def _class_names(looked: Looked) -> tuple[str, ...]:
+    assert looked.sample is not None
+    assert looked.sample.windows is not None
+    return looked.sample.windows.classes
+
+
+def _plain(figure: Figure) -> Any:
+    content = json.loads(figure.to_json())
+    del content["layout"]["template"]
+    return content
+
+
+def _of_components(model: Any, looked: Looked) -> dict[str, Figure]:
+    found: dict[str, Figure] = {}
+    windows = None if looked.sample is None else looked.sample.windows
+    for r in range(model.rank):
+        found[f"component-{r}-0"] = (
+            plot.channels(model, r, windows) if _is_channels(looked) else plot.profile(model, r, 0)
+        )
+        for mode in range(1, len(looked.modes)):
+            found[f"component-{r}-{mode}"] = plot.profile(model, r, mode, windows)
+        if windows is not None and len(looked.classes) > 1 and looked.sample is not None:
+            found[f"component-{r}-classes"] = plot.class_means(looked.sample.Z, windows.label, r, windows.classes)
+    if windows is None:
+        return found
+    chosen = looked.components[: _drawable(windows.shape, looked)]
+    points = _points(windows.shape, len(chosen))
+    for component in chosen:
+        shown = _strongest(model, looked, component.number)
+        found[f"component-{component.number}-windows"] = plot.signals(windows, component.windows, points, shown)
+    return found
+
+
+def _strongest(model: Any, looked: Looked, r: int) -> NDArray[np.intp] | None:
+    """The channels with the largest weights, in their own order; None where channels are no mode of the model."""
+    if not _is_channels(looked):
+        return None
+    weights = np.abs(looked.modes[0].parted(model.factors_[0][:, r])).max(axis=0)
+    return np.sort(np.argsort(-weights, kind="stable")[:_CHANNELS])
+
+
+def _is_channels(looked: Looked) -> bool:
+    return looked.modes[0].kind == "channel"
+
+
+def _points(shape: tuple[int, ...], count: int) -> int:
+    """Points a channel, so that all windows that are drawn fit into the page."""
+    lines = 3 * max(count, 1) * min(shape[1], _CHANNELS)
+    return int(np.clip(_DRAWN_NUMBERS // lines, _LEAST_POINTS, _POINTS))
+
+
+def _drawable(shape: tuple[int, ...], looked: Looked) -> int:
+    """For how many components windows are drawn: all, unless they are very many."""
+    lines = 3 * min(shape[1], _CHANNELS)
+    return min(len(looked.components), max(1, _DRAWN_NUMBERS // (lines * _LEAST_POINTS)))
+
+
+def _maps(sample: Sample) -> dict[str, Figure]:
+    """A map for each way to lay points out and each way to colour them that tells something."""
+    rows = thinned(np.arange(len(sample.Z)), _MAPPED)
+    windows = None if sample.windows is None else sample.windows[rows]
+    colours = ["class"]
+    if windows is not None:
+        columns = {"class": windows.label, "subject": windows.subject, "recording": windows.recording}
+        told = [name for name, column in columns.items() if len(np.unique(column)) > 1]
+        if "subject" in told and np.array_equal(windows.subject, windows.recording):
+            told = [name for name in told if name != "recording"]
+        colours = told or colours
+    found = {}
+    for method in ("pca", "t-sne"):
+        points = plot.embedded(sample.Z[rows], method)
+        for colour in colours:
+            found[f"map {method} {colour}"] = plot.features(points, windows, colour)  # type: ignore[arg-type]
+    return found
+
+
+def thumbnails(sample: Sample | None) -> dict[str, Any] | None:
+    """The windows of the map as signals in 8 bits, coarse enough for all of them to fit into the page.
+
+    Returns
+    -------
+    `bytes` (base64 of windows × channels × points, 127 for the largest of a channel in a window), `channels`, `points`,
+    and the `step` from one point to the next in `unit`; None for tensors
+    """
+    if sample is None or sample.windows is None or len(sample.Z) < 3:
+        return None
+    windows = sample.windows[thinned(np.arange(len(sample.Z)), _MAPPED)]
+    count = min(windows.shape[1], _CHANNELS)
+    points = int(np.clip(_THUMBNAIL_BYTES // (len(windows) * count), 24, 240))
+    # Some at a time: a thousand long windows take much memory, their thumbnails little.
+    parts = np.split(np.arange(len(windows)), range(_AT_A_TIME, len(windows), _AT_A_TIME))
+    pieces = [_thumbnail(windows.read(rows)[:, :count], points) for rows in parts]
+    step, digits = pieces[0][0], np.concatenate([digits for _, digits in pieces])
+    names = windows.channels or [str(number + 1) for number in range(count)]
+    return {
+        "bytes": base64.b64encode(digits.tobytes()).decode(),
+        "channels": [short(name) for name in names[:count]],
+        "points": digits.shape[2],
+        "step": step / (windows.fs or 1.0),
+        "unit": "s" if windows.fs else "samples",
+    }
+
+
+def _thumbnail(X: NDArray[Any], points: int) -> tuple[float, NDArray[np.int8]]:
+    """Samples from one point to the next, and the windows in 8 bits: (n, channels, points)."""
+    centred = X - np.median(X, axis=2, keepdims=True)
+    spread = np.abs(centred).max(axis=2, keepdims=True)
+    step, drawn = thinned_lines(centred / np.where(spread > 0, spread, 1.0), points)
+    return step, np.rint(127 * drawn).astype(np.int8)

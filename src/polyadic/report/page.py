@@ -1,0 +1,200 @@
+"""From contents to one HTML file: a template, a style, a script, the figures as JSON, and plotly itself, compressed."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import platform
+from collections.abc import Mapping
+from importlib import metadata, resources
+from typing import Any
+
+from polyadic.data.splits import Protocol
+from polyadic.files import write_atomically
+from polyadic.persist import encode
+from polyadic.plot.canvas import graph_objects
+from polyadic.report.citation import bibtex
+from polyadic.report.contents import Looked, headline, look, methods_of
+from polyadic.report.figures import figures, thumbnails
+from polyadic.scalp import positions
+from polyadic.sketch import picture
+from polyadic.version import __version__
+
+__all__ = ["packed", "render", "write"]
+
+_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
+_ORIGIN = ("command", "commit", "date", "machine", "versions", "sha256")
+
+
+def write(
+    path: str | os.PathLike[str],
+    model: Any,
+    data: Any = None,
+    *,
+    result: dict[str, Any] | None = None,
+    origin: Mapping[str, Any] | None = None,
+    title: str = "",
+    protocol: Protocol | None = None,
+    seed: int = 0,
+) -> None:
+    """Write the report of a model: one file that needs nothing else, to be opened in any browser.
+
+    Parameters
+    ----------
+    path : the file, by custom ending in .html
+    model : fitted
+    data : `Windows`, a `WindowStore` or an array as for `model.transform`; without it the report has the components and
+        the training only
+    result : of `polyadic run`, as in its results.json, for the comparison of methods
+    origin : where it all is from: `command`, `commit`, `date`, `machine`, `versions` and `sha256` of files by name; as
+        far as it is known
+    title : of the page; by default the estimator's name
+    protocol, seed : of the split that the probe is trained and tested on; by default people are kept apart where they
+        are known
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from polyadic import SALS
+    >>> from polyadic.data import synthetic
+    >>> signals = synthetic(60)
+    >>> model = SALS(rank=2, max_sweeps=2).fit(signals)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(f"{folder}/report.html", model, signals)
+    ...     Path(f"{folder}/report.html").stat().st_size < 6_000_000
+    True
+    """
+    page = render(model, data, result=result, origin=origin, title=title, protocol=protocol, seed=seed)
+    write_atomically(path, page.encode())
+
+
+def render(
+    model: Any,
+    data: Any = None,
+    *,
+    result: dict[str, Any] | None = None,
+    origin: Mapping[str, Any] | None = None,
+    title: str = "",
+    protocol: Protocol | None = None,
+    seed: int = 0,
+) -> str:
+    """The page that `write` writes."""
+    graph_objects()  # says which extra is missing before anything is computed
+    looked = look(model, data, protocol, seed)
+    methods = [] if result is None else methods_of(result, _method(model), looked.judged)
+    shown = [method for method in methods if method.protocol == methods[0].protocol]
+    drawn, shots = figures(model, looked, shown), thumbnails(looked.sample)
+    file = resources.files("polyadic.report")
+    values = {
+        "model": model,
+        "kind": type(model).__name__,
+        "title": title or type(model).__name__,
+        "looked": looked,
+        "judged": looked.judged,
+        "sample": looked.sample,
+        "methods": methods,
+        "protocols": list(dict.fromkeys(method.protocol for method in methods)),
+        "headline": headline(methods, len(result["seeds"]) if result else 0, looked.judged),
+        "result": result,
+        "components": _rows(model, looked),
+        "settings": _settings(model),
+        "origin": dict.fromkeys(_ORIGIN) | {"versions": _versions()} | dict(origin or {}),
+        "names": set(drawn),
+        "maps": _choices(drawn),
+        "reproduce": _reproduce(model),
+        "cite": bibtex(),
+        "version": __version__,
+        "style": (file / "report.css").read_text(encoding="utf-8"),
+        "script": (file / "report.js").read_text(encoding="utf-8"),
+        "figures": packed(json.dumps({"figures": drawn, "thumbnails": shots}, allow_nan=False).encode()),
+        "thumbnails": shots is not None,
+        "heads": looked.modes[0].kind == "channel" and bool(positions(looked.modes[0].labels)),
+        "plotly": packed(_plotly()),
+    }
+    return str(_template().render(values))
+
+
+def packed(content: bytes) -> str:
+    """Compressed, and in letters that mean nothing to HTML, whatever names the content holds; browsers unpack it.
+
+    Examples
+    --------
+    >>> gzip.decompress(base64.b64decode(packed(b"</script>")))
+    b'</script>'
+    """
+    return base64.b64encode(gzip.compress(content, compresslevel=9, mtime=0)).decode()
+
+
+def _versions() -> dict[str, str]:
+    """Of polyadic and what it computes with."""
+    python = {"python": platform.python_version(), "polyadic": __version__}
+    return python | {name: metadata.version(name) for name in _PACKAGES}
+
+
+def _template() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("polyadic.report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
+
+
+def _plotly() -> bytes:
+    """plotly's script, from the installed package."""
+    return (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+
+
+def _rows(model: Any, looked: Looked) -> list[dict[str, Any]]:
+    """A line of the table of components: what is shown, by what it is sorted, by which words it is found."""
+    rows = []
+    largest = max((abs(level) for component in looked.components for level in component.levels), default=0.0) or 1.0
+    for component in looked.components:
+        cells: list[dict[str, Any]] = []
+        for mode, factor, peak in zip(looked.modes, model.factors_, component.peaks, strict=True):
+            place = mode.at(peak)
+            value = place if mode.kind == "channel" else float(mode.positions[peak])
+            cells.append({"picture": picture(mode, factor[:, component.number]), "at": place, "value": value})
+        strongest = max(range(len(component.levels)), key=lambda n: component.levels[n]) if component.levels else None
+        name = "" if strongest is None else looked.classes[strongest]
+        words = " ".join([str(component.number + 1), *(cell["at"] for cell in cells), name]).lower()
+        spread = max(component.levels) - min(component.levels) if component.levels else 0.0
+        rows.append(
+            {"of": component, "cells": cells, "strongest": name, "spread": spread, "words": words, "largest": largest}
+        )
+    return rows
+
+
+def _settings(model: Any) -> dict[str, str]:
+    """Every parameter in words."""
+    named = {name: encode(value) for name, value in model.get_params(deep=False).items()}
+    return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in named.items()}
+
+
+def _method(model: Any) -> str:
+    """The name that a run has for this model's method."""
+    kind = type(model).__name__
+    names = {"GRSALS": "GR-SALS", "ATD": "ATD" if getattr(model, "beta", 0.0) else "ATD_ss-"}
+    return names.get(kind, kind)
+
+
+def _reproduce(model: Any) -> str:
+    """The fit in Python."""
+    part = f"  # the part {model.split_}" if model.split_ else ""
+    return f"model = {model.__repr__(N_CHAR_MAX=10**6)}\nmodel.fit(windows){part}"
+
+
+def _choices(drawn: dict[str, Any]) -> dict[str, list[str]]:
+    """By which methods and which colours the map of the samples can be drawn."""
+    names = [name.split(" ") for name in drawn if name.startswith("map ")]
+    return {
+        "methods": list(dict.fromkeys(method for _, method, _ in names)),
+        "colours": list(dict.fromkeys(colour for _, _, colour in names)),
+    }

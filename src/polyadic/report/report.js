@@ -1,0 +1,270 @@
+"use strict";
+// What moves in the report: sorting, filtering, one component at a time, the theme, and the figures.
+(() => {
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const one = (selector) => document.querySelector(selector);
+  const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  let figures = {};
+  let thumbnails = null;
+  let digits = null;
+
+  // ------------------------------------------------------------------ figures
+
+  const probe = document.body.appendChild(document.createElement("span"));
+  probe.hidden = true;
+  const colour = (name) => {
+    probe.style.color = `var(--${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const narrow = () => window.innerWidth < 832;
+
+  function style() {
+    const axis = {
+      gridcolor: colour("line"), zerolinecolor: colour("strong-line"), linecolor: colour("line"),
+      automargin: true, ticks: "outside", ticklen: 5, tickcolor: "rgba(0,0,0,0)", tickfont: { size: 12 }, title: { standoff: 8, font: { size: 12, color: colour("quiet") } },
+    };
+    const [low, high] = [colour("low"), colour("high")];
+    const sequential = [[0, low], [1, high]];
+    return {
+      layout: {
+        font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("text") },
+        paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+        xaxis: axis, yaxis: axis,
+        hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("strong-line"), font: { color: colour("text") } },
+        colorscale: {
+          sequential, sequentialminus: [[0, high], [1, low]],
+          diverging: [[0, colour("negative")], [0.5, colour("middle")], [1, colour("positive")]],
+        },
+      },
+      data: {
+        scatter: [{ error_x: { color: colour("quiet") }, error_y: { color: colour("quiet") } }],
+      },
+    };
+  }
+
+  function draw(place, name) {
+    const figure = figures[name];
+    place.hidden = !figure;
+    if (!figure || !window.Plotly) return;
+    place.dataset.drawn = name;
+    place.style.setProperty("--height", `${figure.layout.height}px`);
+    const layout = { ...figure.layout, template: style(), autosize: true, dragmode: false };
+    if (matchMedia("(pointer: fine)").matches && name.startsWith("map ")) layout.dragmode = "zoom";
+    if (name.endsWith("-windows") && narrow()) stack(layout);
+    if (name === "confusion" && narrow()) layout.xaxis = { ...layout.xaxis, tickangle: -40 };
+    layout.shapes = layout.shapes?.map((shape) => shape.name === "ground" ? { ...shape, fillcolor: colour("ground") } : shape);
+    const data = narrow()
+      ? figure.data.map((trace) => trace.mode === "markers+text" ? { ...trace, mode: "markers" } : trace)
+      : figure.data;
+    const first = !place.data;
+    Plotly.react(place, data, layout, config);
+    if (first && name.startsWith("map ")) place.on("plotly_hover", (event) => show(event.points[0].customdata));
+    if (first && name.startsWith("map ")) place.on("plotly_click", (event) => show(event.points[0].customdata));
+  }
+  const config = { responsive: true, displayModeBar: false, displaylogo: false };
+
+  // On a phone windows stand below each other instead of side by side.
+  function stack(layout) {
+    const axes = Object.keys(layout).filter((key) => /^xaxis\d*$/.test(key)).sort();
+    const height = layout.height;
+    axes.forEach((key, number) => {
+      const y = key.replace("x", "y");
+      const top = 1 - number / axes.length;
+      layout[key] = { ...layout[key], domain: [0, 1], title: number === axes.length - 1 ? layout[key].title : undefined };
+      layout[y] = { ...layout[y], domain: [top - 1 / axes.length + 0.03, top - 0.04], showticklabels: true };
+    });
+    layout.height = height * axes.length;
+  }
+
+  // --------------------------------------------------------------- one window
+
+  // Names are escaped for plotly; as text of the page they must not be.
+  const plain = (text) => text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+
+  function words(number) {
+    for (const trace of figures[one("#samples .figure").dataset.figure].data) {
+      const place = numbers(trace.customdata).indexOf(number);
+      if (place >= 0) return plain(trace.text[place].replaceAll("<br>", " · "));
+    }
+    return "";
+  }
+
+  // plotly's own way to write arrays of numbers
+  function numbers(array) {
+    if (Array.isArray(array)) return array;
+    const kind = { i1: Int8Array, u1: Uint8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array }[array.dtype];
+    return [...new kind(bytes(array.bdata).buffer)];
+  }
+
+  function show(number) {
+    if (!thumbnails || number === undefined) return;
+    const { channels, points, step, unit } = thumbnails;
+    const place = one("#window-figure");
+    place.dataset.shown = number;
+    one("#window-number").value = number + 1;
+    one("#window-words").textContent = words(number);
+    if (!window.Plotly) return;
+    const data = channels.map((name, channel) => {
+      const begin = (number * channels.length + channel) * points;
+      return {
+        x0: 0, dx: step, y: Array.from(digits.subarray(begin, begin + points), (digit) => digit / 270 - channel),
+        mode: "lines", line: { width: 1, color: colour("part-1") }, name, hoverinfo: "name+x",
+      };
+    });
+    const layout = {
+      template: style(), height: Math.max(220, 60 + 30 * channels.length), showlegend: false, dragmode: false,
+      margin: { l: 8, r: 8, t: 8, b: 8 },
+      xaxis: { title: { text: `time (${unit})` }, zeroline: false },
+      yaxis: {
+        tickvals: channels.map((_, channel) => -channel), ticktext: channels, zeroline: false,
+        range: [-channels.length + 0.4, 0.6],
+      },
+    };
+    Plotly.react(place, data, layout, config);
+  }
+  one("#window-number")?.addEventListener("input", (event) => {
+    const number = Number(event.target.value) - 1;
+    if (Number.isInteger(number) && number >= 0 && number < Number(event.target.max)) show(number);
+  });
+
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting || entry.target.closest("dialog")) continue;
+      seen.unobserve(entry.target);
+      if (entry.target.id === "window-figure") show(0);
+      else draw(entry.target, entry.target.dataset.figure);
+    }
+  }, { rootMargin: "400px" });
+
+  function unpacked(id) {
+    const packed = new Blob([bytes(one(id).textContent)]);
+    return new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  }
+
+  async function unpack() {
+    const script = document.createElement("script");
+    script.textContent = await unpacked("#plotly");
+    document.head.append(script);
+    ({ figures, thumbnails } = JSON.parse(await unpacked("#figures")));
+    digits = thumbnails && new Int8Array(bytes(thumbnails.bytes).buffer);
+  }
+
+  const ready = unpack().then(() => {
+    all(".figure").forEach((place) => seen.observe(place));
+    document.documentElement.dataset.ready = "";
+  }).catch(() => {
+    for (const place of all(".figure")) {
+      place.classList.add("too-old");
+      place.textContent = "This figure needs a browser of 2023 or later.";
+    }
+  });
+
+  // -------------------------------------------------------------------- theme
+
+  const button = one("#theme");
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (document.documentElement.dataset.theme || (prefersDark.matches ? "dark" : "light")) === "dark";
+
+  function themed() {
+    button.setAttribute("aria-pressed", String(isDark()));
+    all("[data-drawn]").forEach((place) => draw(place, place.dataset.drawn));
+    const shown = one("#window-figure")?.dataset.shown;
+    if (shown !== undefined) show(Number(shown));
+  }
+  button.addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    themed();
+  });
+  prefersDark.addEventListener("change", themed);
+  themed();
+
+  // ------------------------------------------------------------------- tables
+
+  function sort(head) {
+    const table = head.closest("table");
+    const column = [...head.parentNode.children].indexOf(head);
+    const text = head.dataset.kind === "text";
+    const first = text || column === 0 ? "ascending" : "descending";
+    const second = first === "ascending" ? "descending" : "ascending";
+    const order = head.getAttribute("aria-sort") === first ? second : first;
+    const sign = order === "ascending" ? 1 : -1;
+    const value = (row) => row.children[column].dataset.value ?? row.children[column].textContent.trim();
+    const compare = text
+      ? (a, b) => value(a).localeCompare(value(b), undefined, { numeric: true })
+      : (a, b) => Number(value(a)) - Number(value(b));
+    all("th", table.tHead).forEach((other) => other.setAttribute("aria-sort", "none"));
+    head.setAttribute("aria-sort", order);
+    table.tBodies[0].append(...[...table.tBodies[0].rows].sort((a, b) => sign * compare(a, b)));
+  }
+  all("button.sort").forEach((head) => head.addEventListener("click", () => sort(head.parentNode)));
+
+  const rows = () => all("#component-table tbody tr");
+
+  function filter() {
+    const words = one("#filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const strongest = one("#strongest")?.value || "";
+    for (const row of rows()) {
+      row.hidden = !words.every((word) => row.dataset.words.includes(word)) ||
+        (strongest !== "" && row.dataset.strongest !== strongest);
+    }
+    const shown = rows().filter((row) => !row.hidden).length;
+    one("#shown").textContent = `${shown} of ${rows().length}`;
+  }
+  one("#filter").addEventListener("input", filter);
+  one("#strongest")?.addEventListener("change", filter);
+
+  // ------------------------------------------------------------ one component
+
+  const detail = one("#detail");
+  let current = null;
+
+  function open(row) {
+    current = row;
+    const number = Number(row.dataset.component);
+    one("#detail-h").textContent = `Component ${number + 1}`;
+    const told = all("td", row).map((cell) => {
+      const text = (cell.querySelector(".at") || cell.querySelector("span")).textContent.trim();
+      return cell.dataset.label === "by class" ? `strongest in ${text}` : `${cell.dataset.label} ${text}`;
+    });
+    one("#detail-words").textContent = told.join(" · ");
+    if (!detail.open) detail.showModal();
+    detail.scrollTop = 0;
+    ready.then(() => {
+      for (const place of all(".figure", detail)) {
+        const name = place.dataset.figure.replace("detail-", `component-${number}-`);
+        draw(place, name);
+        if (name.endsWith("-windows")) one("#detail-windows").hidden = place.hidden;
+      }
+    });
+  }
+
+  function step(by) {
+    const shown = rows().filter((row) => !row.hidden);
+    open(shown[(shown.indexOf(current) + by + shown.length) % shown.length]);
+  }
+  one("#component-table").addEventListener("click", (event) => {
+    const row = event.target.closest("tbody tr");
+    if (row) open(row);
+  });
+  one("#previous").addEventListener("click", () => step(-1));
+  one("#next").addEventListener("click", () => step(1));
+  detail.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowLeft") step(-1);
+    if (event.key === "ArrowRight") step(1);
+  });
+  detail.addEventListener("click", (event) => { if (event.target === detail) detail.close(); });
+  detail.addEventListener("close", () => current?.querySelector("button.open").focus());
+
+  // ----------------------------------------------------------------- choices
+
+  function redraw(section, name) {
+    const place = one(`${section} .figure`);
+    place.dataset.figure = name;
+    if (place.dataset.drawn) draw(place, name);
+  }
+  const map = () => redraw("#samples", `map ${one("#map-method").value} ${one("#map-colour")?.value ?? mapColour}`);
+  const mapColour = (one("#samples .figure")?.dataset.figure ?? "").split(" ")[2];
+  one("#map-method")?.addEventListener("change", map);
+  one("#map-colour")?.addEventListener("change", map);
+  one("#training-x")?.addEventListener("change", (event) => redraw("#training", `training-${event.target.value}`));
+})();

@@ -1,0 +1,308 @@
+"""Plots, modes, heads and sketches: the numbers in the figures against the numbers they show."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from polyadic import ATD, SALS, plot
+from polyadic.augment import Jitter
+from polyadic.data import Windows, synthetic
+from polyadic.errors import PolyadicError
+from polyadic.modes import modes
+from polyadic.plot.canvas import short
+from polyadic.scalp import interpolated, position, positions
+from polyadic.sketch import model_html, picture
+from polyadic.spectral import PARTS, STFT
+
+CHANNELS = ["Fz", "C3", "C4", "Pz", "Oz", "EMG"]
+
+
+@pytest.fixture(scope="module")
+def windows():
+    signals = synthetic(60, n_channels=6)
+    return Windows(
+        signals.X,
+        signals.fs,
+        subject=signals.subject,
+        label=signals.label,
+        channels=CHANNELS,
+        start=np.arange(60) * 256,
+        recording=[f"night {s}" for s in signals.subject],
+    )
+
+
+@pytest.fixture(scope="module")
+def model(windows):
+    views = {"augment": Jitter(0.05), "tensorize": STFT(32, 16, parts="amplitude_phase")}
+    return ATD(rank=3, max_sweeps=3, **views).fit(windows)
+
+
+# ----------------------------------------------------------------------- modes
+
+
+def test_frequencies_are_those_of_the_fourier_transform_and_times_the_middles_of_the_frames(model, windows):
+    channel, frequency, time = modes(model, windows)
+    assert np.allclose(frequency.positions, np.fft.rfftfreq(32, 1 / 64))
+    middles = [np.arange(start, start + 32).mean() / 64 for start in range(0, 256 - 32 + 1, 16)]
+    assert np.allclose(time.positions, middles)
+    assert (channel.labels, channel.parts) == (tuple(CHANNELS), ("amplitude", "phase"))
+    assert (frequency.unit, time.unit) == ("Hz", "s")
+
+
+@pytest.mark.parametrize("parts", list(PARTS))
+def test_parts_are_stacked_as_the_transform_stacks_them(windows, parts):
+    found = SALS(rank=2, tensorize=STFT(32, 16, parts=parts), max_sweeps=1).fit(windows)
+    channel = modes(found, windows)[0]
+    assert channel.parts == tuple(part.name for part in PARTS[parts])
+    column = found.factors_[0][:, 1]
+    for number, weights in enumerate(channel.parted(column)):
+        assert np.array_equal(weights, column[number * 6 : (number + 1) * 6])
+
+
+def test_without_a_rate_units_are_samples(model):
+    _, frequency, time = modes(model)
+    assert (frequency.unit, time.unit) == ("cycles per sample", "samples")
+    assert frequency.positions[-1] == 0.5
+
+
+def test_a_tensor_may_be_anything_and_windows_are_channels_by_time(windows):
+    tensor = SALS(rank=2, max_sweeps=1).fit(windows.X)
+    assert [mode.name for mode in modes(tensor)] == ["mode 1", "mode 2"]
+    assert [mode.kind for mode in modes(tensor, windows)] == ["channel", "time"]
+    with pytest.raises(PolyadicError, match="must have 6 channels as the model has, but has 2"):
+        modes(tensor, Windows(np.zeros((3, 2, 256)), channels=["a", "b"]))
+
+
+# ----------------------------------------------------------------------- scalp
+
+
+@pytest.mark.parametrize(("left", "right"), [("Fp1", "Fp2"), ("F7", "F8"), ("C3", "C4"), ("PO7", "PO8"), ("T3", "T4")])
+def test_left_and_right_mirror_each_other(left, right):
+    (x, y), (x_right, y_right) = position(left), position(right)
+    assert (x, y) == pytest.approx((-x_right, y_right))
+    assert x < 0
+
+
+def test_electrodes_are_where_the_10_20_system_has_them():
+    # Tenths and fifths of the arc from nose to neck and from ear to ear, 180° each.
+    for number, name in enumerate(["Fpz", "Fz", "Cz", "Pz", "Oz"]):
+        assert position(name) == pytest.approx((0, (72 - 36 * number) / 90))
+    for number, name in enumerate(["T7", "C3", "Cz", "C4", "T8"]):
+        assert position(name) == pytest.approx(((-72 + 36 * number) / 90, 0))
+    ring = [np.hypot(*position(name)) for name in ("Fp1", "F7", "T7", "P7", "O1", "Oz", "O2", "P8", "T8", "F8")]
+    assert ring == pytest.approx([0.8] * 10)
+    # F3 is the middle of the arc from Fz to F7: as far from one as from the other.
+    assert angle("F3", "Fz") == pytest.approx(angle("F3", "F7"), abs=1e-4)
+    assert (position("T5"), position("T4")) == (position("P7"), position("T8"))
+
+
+def angle(first: str, second: str) -> float:
+    points = []
+    for x, y in (position(first), position(second)):
+        radius = np.hypot(x, y)
+        polar = np.radians(90 * radius)
+        points.append([np.sin(polar) * x / radius, np.sin(polar) * y / radius, np.cos(polar)])
+    return float(np.degrees(np.arccos(np.dot(*points))))
+
+
+@pytest.mark.parametrize(
+    "name", ["", "EMG", "x", "Fz7", "Tz", "T1", "FP3", "O9", "C7", "II", "V1", "total_acc_x", "Q3"]
+)
+def test_other_names_have_no_place(name):
+    assert position(name) is None
+
+
+def test_references_and_prefixes_do_not_move_an_electrode_and_a_pair_lies_between():
+    assert position("EEG C3-REF") == position("c3") == position("C3-M2") == position("EEG_C3/A2")
+    assert position("Fpz-Cz") == pytest.approx((0, 0.4))
+    assert position("M1") is not None
+
+
+def test_maps_go_through_the_electrodes_and_never_beyond_their_values():
+    places = np.array(list(positions(tuple(CHANNELS)).values()))
+    values = np.array([1.0, -2.0, 0.5, 0.0, 1.5])
+    picture = interpolated(places, values, size=201)
+    rows = np.rint((places + 1) * 100).astype(int)
+    assert picture[rows[:, 1], rows[:, 0]] == pytest.approx(values, abs=0.05)
+    assert picture.min() >= -2.0
+    assert picture.max() <= 1.5
+    line = np.array([[0.0, -0.8], [0.0, -0.4], [0.0, 0.0], [0.0, 0.4], [0.0, 0.4]])
+    assert np.isfinite(interpolated(line, values)).all()
+
+
+# -------------------------------------------------------------------- figures
+
+
+def test_channels_have_a_head_for_each_part_and_bars_for_what_is_no_electrode(model, windows):
+    figure = plot.channels(model, 1, windows)
+    assert [trace.type for trace in figure.data] == ["heatmap", "scatter", "heatmap", "scatter", "bar", "bar"]
+    parts = model.factors_[0][:, 1].reshape(2, 6)
+    for head, part in ((1, 0), (3, 1)):
+        assert list(figure.data[head].text) == CHANNELS[:5]
+        assert np.allclose(figure.data[head].customdata, parts[part, :5])
+    assert [float(trace.x[0]) for trace in figure.data[4:]] == pytest.approx(parts[:, 5])
+    assert [note.text for note in figure.layout.annotations] == ["amplitude", "phase"]
+
+
+def test_other_channels_are_bars_by_part(model, windows):
+    renamed = Windows(windows.X, windows.fs, channels=["a", "b", "c", "d", "e", "f"])
+    figure = plot.channels(model, 0, renamed)
+    assert [trace.name for trace in figure.data] == ["amplitude", "phase"]
+    assert np.allclose(np.concatenate([trace.x for trace in figure.data]), model.factors_[0][:, 0])
+    assert list(figure.layout.yaxis.ticktext) == list(renamed.channels)
+
+
+def test_profiles_are_the_columns_of_the_bases(model, windows):
+    for mode in (1, 2):
+        line = plot.profile(model, 2, mode, windows).data[0]
+        assert np.allclose(line.y, model.factors_[mode][:, 2])
+        assert np.allclose(line.x, modes(model, windows)[mode].positions)
+
+
+def test_an_overview_has_every_mode_of_every_component(model, windows):
+    assert len(plot.components(model, windows).data) == 3 * (2 + 1 + 1)
+    assert len(plot.components(model, windows, count=1).data) == 4
+    assert len(plot.component(model, 0, windows).data) == 4
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, w: plot.component(m, 3, w), "r must be below 3, the rank"),
+        (lambda m, w: plot.profile(m, 0, 3, w), "mode must be below 3"),
+        (lambda m, w: plot.components(m, w, count=0), "count must be"),
+        (lambda m, w: plot.training(m, "days"), "x must be 'sweeps' or 'seconds', but is 'days'"),
+        (lambda m, w: plot.features(np.zeros((9, 2)), w), "windows must be as many as points, 9, but are 60"),
+        (lambda m, w: plot.features(np.zeros((60, 2)), w, "day"), "colour must be one of class, subject, recording"),
+        (lambda m, w: plot.embedded(np.zeros((9, 2)), "umap"), "method must be 'pca' or 't-sne'"),
+        (lambda m, w: plot.embedded(np.zeros((2, 2))), "N at least 3"),
+        (lambda m, w: plot.confusion([0], [0, 1]), "must have the same shape"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(model, windows, call, message):
+    with pytest.raises(PolyadicError, match=message):
+        call(model, windows)
+
+
+def test_class_means_are_means_and_unlabelled_windows_do_not_count():
+    rng = np.random.default_rng(0)
+    Z, label = rng.normal(size=(50, 2)), rng.integers(-1, 3, 50)
+    trace = plot.class_means(Z, label, 1, ["a", "b", "c"]).data[0]
+    assert np.allclose(trace.x, [Z[label == code, 1].mean() for code in range(3)])
+    assert np.allclose(trace.error_x.array, [Z[label == code, 1].std() for code in range(3)])
+
+
+def test_features_are_grouped_and_each_point_knows_its_window(windows):
+    points = np.random.default_rng(0).normal(size=(60, 2))
+    for colour, column in (("class", windows.label.astype(str)), ("subject", windows.subject)):
+        figure = plot.features(points, windows, colour)
+        assert len(figure.data) == len(set(column))
+        for trace in figure.data:
+            rows = np.asarray(trace.customdata)
+            assert np.allclose(np.c_[trace.x, trace.y], points[rows])
+            assert set(column[rows]) == {trace.name}
+            assert all(f"window {row}<br>" in text for row, text in zip(rows, trace.text, strict=True))
+    assert "at 236 s" in plot.features(points, windows).data[int(windows.label[59])].text[-1]
+
+
+def test_pca_is_the_plane_of_largest_variance():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(40, 5)) * [1, 2, 3, 4, 5] + rng.normal(size=(40, 1))
+    scaled = (Z - Z.mean(axis=0)) / Z.std(axis=0)
+    _, s, _ = np.linalg.svd(scaled, full_matrices=False)
+    assert np.allclose(np.linalg.norm(plot.embedded(Z), axis=0), s[:2])
+    assert plot.embedded(Z[:, :1]).shape == (40, 2)
+    assert plot.embedded(Z, "t-sne").shape == (40, 2)
+
+
+def test_signals_are_drawn_to_scale_and_long_ones_by_their_extremes(windows):
+    figure = plot.signals(windows, [3, 7])
+    assert len(figure.data) == 2 * 6
+    X = windows.read(np.array([3, 7]))
+    drawn = np.array([trace.y for trace in figure.data]).reshape(2, 6, -1)
+    for channel in range(6):
+        assert np.corrcoef(drawn[:, channel].ravel(), X[:, channel].ravel())[0, 1] == pytest.approx(1, abs=1e-5)
+    assert figure.data[0].dx == pytest.approx(1 / 64)
+    coarse = plot.signals(windows, [3, 7], points=64)
+    for fine, rough in zip(figure.data, coarse.data, strict=True):
+        assert len(rough.y) == 64
+        assert (rough.y.min(), rough.y.max()) == (fine.y.min(), fine.y.max())
+        assert rough.dx * 64 == pytest.approx(fine.dx * 256)
+
+
+def test_signals_of_chosen_channels_keep_their_names(windows):
+    figure = plot.signals(windows, [3], channels=[1, 4])
+    assert list(figure.layout.yaxis.ticktext) == ["C3", "Oz"]
+    whole = plot.signals(windows, [3])
+    assert np.allclose(figure.data[1].y + 1, whole.data[4].y + 4, atol=1e-5)
+
+
+def test_confusions_are_counted_by_hand():
+    rng = np.random.default_rng(0)
+    y, guess = rng.integers(0, 3, 80), rng.integers(0, 4, 80)
+    trace = plot.confusion(y, guess, ["a", "b", "c", "d"]).data[0]
+    counts = [[sum((y == i) & (guess == j)) for j in range(4)] for i in range(4)]
+    assert np.array_equal(trace.customdata, counts)
+    assert np.allclose(trace.z[:3].sum(axis=1), 100)
+
+
+def test_losses_are_shown_over_sweeps_and_seconds(model):
+    by_name = {trace.name: trace for trace in plot.training(model, "seconds").data}
+    assert {"loss", "fit", "fit, augmented view", "Tikhonov"} <= set(by_name)
+    assert any("self-supervised" in name for name in by_name)
+    assert np.allclose(by_name["loss"].x, np.cumsum(model.history_["seconds"]))
+    assert np.allclose(by_name["fit"].y, model.history_["fit"])
+
+
+def test_names_are_plain_text_and_not_too_long():
+    assert short("<img src=x>") == "&lt;img src=x&gt;"
+    assert len(short("x" * 100)) == 28
+    assert short("a\nb") == "a b"
+
+
+# ------------------------------------------------------------------- notebooks
+
+
+def test_a_notebook_shows_scikit_learns_diagram_before_the_fit_and_components_after_it(model):
+    from sklearn.pipeline import make_pipeline
+
+    assert "sk-container" in ATD(rank=2)._repr_mimebundle_()["text/html"]
+    shown = model._repr_mimebundle_()["text/html"]
+    assert "polyadic-model" in shown
+    assert shown.count("<svg") == 3 * 3
+    assert model._repr_html_() == shown
+    assert "sk-container" in make_pipeline(model)._repr_html_()
+
+
+def test_sketches_are_sound_svg_and_names_are_escaped(model, windows):
+    for mode, factor in zip(modes(model, windows), model.factors_, strict=True):
+        for r in range(3):
+            ElementTree.fromstring(f"<p>{picture(mode, factor[:, r])}</p>")
+    heads = picture(modes(model, windows)[0], model.factors_[0][:, 0])
+    assert heads.count("<svg") == 2
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 3)), columns=["<b>", "x", "y"])
+    assert "<b>" not in model_html(SALS(rank=2, max_sweeps=1).fit(frame))
+
+
+def test_bars_of_a_sketch_are_as_long_as_their_weights(model):
+    weights = np.array([1.0, -0.5, 0.25, 0.0, 0.75, 0.5] * 2)
+    tree = ElementTree.fromstring(picture(modes(model)[0], weights))
+    heights = np.array([float(bar.get("height")) for bar in tree.iter("rect")])
+    assert heights / heights.max() == pytest.approx(np.abs(weights), abs=0.01)
+
+
+def test_plots_say_which_extra_they_need():
+    code = (
+        "import sys; sys.modules['plotly'] = None\n"
+        "from polyadic import plot\n"
+        "try: plot.low_label({1: [2.0]})\n"
+        "except ValueError as error: print(error)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "pip install 'polyadic[report]'" in result.stdout, result.stderr

@@ -1,0 +1,316 @@
+"""The report in a real browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import Page, browser
+from typer.testing import CliRunner
+
+from polyadic import SALS, report
+from polyadic.cli import app
+from polyadic.data import Windows, synthetic
+from polyadic.spectral import STFT
+
+CHANNELS = ["Fp1", "Fp2", "C3", "C4", "O1", "O2", "Pz", "EMG"]
+CLASSES = ["rest", "left hand", "right hand", "feet"]
+
+
+@pytest.fixture(scope="module")
+def running():
+    with browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
+    """A report as `polyadic run` writes it."""
+    folder = tmp_path_factory.mktemp("run")
+    signals = synthetic(240)
+    columns = {"subject": signals.subject, "recording": [f"night {s}" for s in signals.subject]}
+    start = np.arange(240) * 256
+    np.savez(
+        folder / "eeg.npz",
+        X=signals.X,
+        y=signals.label,
+        fs=64,
+        channels=CHANNELS,
+        classes=CLASSES,
+        start=start,
+        **columns,
+    )
+    options = ["--seeds", "2", "--sweeps", "3", "--rank", "12", "--quiet"]
+    result = CliRunner().invoke(app, ["run", "--data", str(folder / "eeg.npz"), "--out", str(folder / "out"), *options])
+    assert result.exit_code == 0, result.output
+    assert "report.html" in result.output
+    return folder / "out" / "report.html"
+
+
+@pytest.fixture
+def page(running, written):
+    with Page(running, written) as opened:
+        yield opened
+
+
+def column(page, name: str) -> list[float]:
+    cells = page.page.locator(f'#component-table td[data-label="{name}"]')
+    return [float(cell.get_attribute("data-value")) for cell in cells.all()]
+
+
+def test_the_page_is_below_6_mb_and_loads_without_a_complaint_or_a_request(page, written):
+    page.draw_all()
+    page.open_component()
+    assert written.stat().st_size < 6_000_000
+    assert page.complaints == []
+    assert page.requests == [page.address]
+    assert not page.page.locator(".too-old").count()
+
+
+def test_every_section_is_there(page):
+    found = page.page.locator("main > section").evaluate_all("all => all.map(one => one.id)")
+    assert found == ["result", "components", "samples", "probe", "training", "provenance"]
+    places = page.page.locator("section .figure").evaluate_all("all => all.map(one => one.dataset.figure)")
+    assert {"comparison", "confusion", "subjects", "low-label", "training-sweeps", "map pca class"} <= set(places)
+
+
+def test_headings_sort_the_tables(page):
+    share = page.page.get_by_role("button", name="share", exact=True)
+    share.click()
+    assert column(page, "share") == sorted(column(page, "share"), reverse=True)
+    assert page.page.locator("th[aria-sort=descending]").inner_text().startswith("share")
+    share.click()
+    assert column(page, "share") == sorted(column(page, "share"))
+    page.page.get_by_role("button", name="frequency").click()
+    assert column(page, "frequency") == sorted(column(page, "frequency"), reverse=True)
+    page.page.locator("#component-table").get_by_role("button", name="channel").click()
+    names = page.page.locator('#component-table td[data-label="channel"] .at').all_inner_texts()
+    assert names == sorted(names)
+
+
+def test_words_and_classes_filter_the_components(page):
+    words = page.page.locator("#component-table tbody tr").first.get_attribute("data-words").split()
+    page.page.locator("#filter").fill(words[1])
+    left = page.page.locator("#component-table tbody tr:visible")
+    assert 0 < left.count() < 12
+    assert page.page.locator("#shown").inner_text() == f"{left.count()} of 12"
+    assert all(words[1] in row.get_attribute("data-words") for row in left.all())
+    page.page.locator("#filter").fill("")
+    page.page.locator("#strongest").select_option("feet")
+    assert all(row.get_attribute("data-strongest") == "feet" for row in left.all())
+
+
+def test_a_click_opens_a_component_with_all_its_figures(page):
+    page.page.locator("#component-table tbody tr").nth(2).locator(".picture").first.click()
+    assert page.page.locator("#detail-h").inner_text() == "Component 3"
+    for name in ("detail-0", "detail-1", "detail-2", "detail-classes", "detail-windows"):
+        figure = page.page.locator(f'[data-figure="{name}"]')
+        figure.locator(".main-svg").first.wait_for()
+        assert figure.locator(".trace, .heatmaplayer image, .barlayer .point").count() > 0, name
+    assert page.page.locator('[data-figure="detail-0"] .heatmaplayer image').count() == 2  # a head for each part
+    assert "EMG" in page.page.locator('[data-figure="detail-0"]').text_content()
+    page.page.locator("#close").click()
+    assert not page.page.locator("#detail").is_visible()
+
+
+def test_the_keyboard_alone_opens_leafs_and_closes(page):
+    def focused() -> str:
+        return page.page.evaluate("document.activeElement.className + ' ' + document.activeElement.textContent.trim()")
+
+    page.page.keyboard.press("Tab")
+    assert "Skip" in focused()
+    seen = []
+    for _ in range(40):
+        page.page.keyboard.press("Tab")
+        seen.append(focused())
+        if focused().startswith("open"):
+            break
+    assert any(name.startswith("sort") for name in seen)
+    assert focused() == "open 1"
+    page.page.keyboard.press("Enter")
+    assert page.page.locator("#detail-h").inner_text() == "Component 1"
+    page.page.keyboard.press("ArrowRight")
+    assert page.page.locator("#detail-h").inner_text() == "Component 2"
+    page.page.keyboard.press("ArrowLeft")
+    page.page.keyboard.press("ArrowLeft")
+    assert page.page.locator("#detail-h").inner_text() == "Component 12"
+    page.page.keyboard.press("Escape")
+    assert not page.page.locator("#detail").is_visible()
+    assert focused() == "open 12"
+    assert page.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def brightness(page, selector: str, what: str) -> float:
+    text = page.page.locator(selector).first.evaluate(f"one => getComputedStyle(one).{what}")
+    return sum(float(part) for part in text[text.index("(") + 1 : -1].split(",")[:3]) / 3
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_dark_and_light_follow_the_reader_and_the_button(running, written, scheme):
+    with Page(running, written, scheme=scheme) as page:
+        page.draw_all()
+        tick = '[data-figure="low-label"] .xtick text'
+        dark = [scheme == "dark"]
+        for turn in range(3):
+            if turn:
+                page.page.locator("#theme").click()
+                page.page.wait_for_timeout(300)
+                dark.append(not dark[-1])
+            assert (brightness(page, "body", "backgroundColor") < 60) == dark[-1]
+            assert (brightness(page, "body", "color") > 180) == dark[-1]
+            assert (brightness(page, tick, "fill") > 180) == dark[-1]
+            assert page.page.locator("#theme").get_attribute("aria-pressed") == str(dark[-1]).lower()
+        assert page.complaints == []
+
+
+@pytest.mark.parametrize("width", [360, 1600])
+def test_no_text_overlaps_and_nothing_sticks_out(running, written, width):
+    with Page(running, written, width=width) as page:
+        page.draw_all()
+        assert page.overlaps() == []
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+        page.open_component()
+        assert page.overlaps() == []
+        assert page.page.evaluate("document.querySelector('#detail').scrollWidth") <= width
+
+
+def luminance(colour: str) -> float:
+    channels = [float(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground_and_everything_has_a_name(running, written, scheme):
+    with Page(running, written, scheme=scheme) as page:
+
+        def colour(name: str) -> str:
+            code = "name => { const s = document.createElement('i'); s.style.color = `var(--${name})`;"
+            code += "document.body.append(s); return getComputedStyle(s).color; }"
+            return page.page.evaluate(code, name)
+
+        for ground in ("ground", "raised"):
+            for text in ("text", "quiet", "accent"):
+                low, high = sorted([luminance(colour(ground)), luminance(colour(text))])
+                assert (high + 0.05) / (low + 0.05) >= 4.5, (ground, text)
+        nameless = page.page.evaluate(
+            "() => [...document.querySelectorAll('button, input, select, [role=img], [role=region]')]"
+            ".filter(one => !(one.getAttribute('aria-label') || one.textContent.trim() || one.labels?.length))"
+            ".map(one => one.outerHTML)"
+        )
+        assert nameless == []
+        assert page.page.locator("html").get_attribute("lang") == "en"
+        assert page.page.locator("h1").count() == 1
+
+
+def test_the_map_tells_and_draws_the_window_it_is_pointed_at(page):
+    page.draw_all()
+    figure = page.page.locator("#samples .figure").first
+    figure.scroll_into_view_if_needed()
+    before = page.page.locator("#window-figure .scatterlayer").inner_html()
+    for point in figure.locator(".points path").all()[5:30:5]:
+        point.hover(force=True)
+        page.page.wait_for_timeout(120)
+    words = page.page.locator("#window-words").inner_text()
+    assert words.startswith("window ")
+    assert "subject" in words
+    assert "recording night" in words
+    assert " s" in words
+    assert page.page.locator("#window-figure .scatterlayer").inner_html() != before
+    page.page.locator("#window-number").fill("17")
+    assert page.page.locator("#window-words").inner_text().startswith("window 16")
+    page.page.locator("#map-method").select_option("t-sne")
+    page.page.locator("#map-colour").select_option("subject")
+    page.page.wait_for_timeout(300)
+    assert page.complaints == []
+
+
+def test_training_can_be_seen_over_seconds(page):
+    page.draw_all()
+    axis = page.page.locator('#training [data-figure^="training"] .xtitle')
+    assert axis.text_content() == "sweep"
+    page.page.locator("#training-x").select_option("seconds")
+    page.page.wait_for_timeout(300)
+    assert axis.text_content() == "seconds"
+
+
+HOSTILE = [
+    "</script><script>window.owned = 1</script>",
+    "<img src=x onerror='window.owned = 1'>",
+    "\"><svg onload=window.owned=1>'&amp;",
+    "<a href='//x.y'>x</a>",  # short enough for an axis
+]
+
+
+def test_hostile_names_are_only_names(running, tmp_path):
+    signals = synthetic(120, n_channels=4)
+    windows = Windows(
+        signals.X,
+        signals.fs,
+        label=signals.label,
+        classes=[f"{name} class" for name in HOSTILE],
+        channels=HOSTILE,
+        subject=[f"{HOSTILE[int(s) % 4]} {s}" for s in signals.subject],
+        recording=[f"{{{{ 7 * 7 }}}} %{{x}} {HOSTILE[int(s) % 4]} {s}" for s in signals.subject],
+    )
+    model = SALS(rank=4, tensorize=STFT(32, 16), max_sweeps=2).fit(windows)
+    origin = {"command": HOSTILE[0], "sha256": {HOSTILE[1]: HOSTILE[2]}, "versions": {HOSTILE[0]: HOSTILE[1]}}
+    report.write(tmp_path / "hostile.html", model, windows, title=HOSTILE[0], origin=origin)
+    with Page(running, tmp_path / "hostile.html") as page:
+        page.draw_all()
+        for number in range(4):
+            page.open_component(number)
+            page.page.wait_for_timeout(100)
+            assert HOSTILE[3] in page.page.locator('[data-figure="detail-0"]').text_content()
+            page.page.keyboard.press("Escape")
+        figure = page.page.locator("#samples .figure").first
+        figure.scroll_into_view_if_needed()
+        figure.locator(".points path").nth(3).hover(force=True)
+        page.page.wait_for_timeout(200)
+        page.page.locator("#map-colour").select_option("recording")
+        page.page.wait_for_timeout(300)
+        assert page.complaints == []
+        assert page.requests == [page.address]
+        assert page.page.evaluate("window.owned") is None
+        assert page.page.locator("img, main a:not([href^='#']), svg[onload], main svg a").count() == 0
+        assert page.page.locator("h1").inner_text() == HOSTILE[0]
+        assert page.page.locator("#component-table .at").first.inner_text() in HOSTILE
+        assert HOSTILE[1] in page.page.locator("#strongest").inner_text()
+        assert "{{ 7 * 7 }}" in page.page.locator("#window-words").inner_text()
+
+
+@pytest.mark.parametrize("what", ["unlabelled", "tensors", "model", "vectors"])
+def test_less_data_gives_a_shorter_report(running, tmp_path, what):
+    rng = np.random.default_rng(0)
+    if what == "tensors":
+        data = rng.normal(size=(40, 3, 4, 5))
+        model = SALS(rank=3, max_sweeps=2).fit(data)
+    elif what == "vectors":
+        data = rng.normal(size=(40, 6))
+        model = SALS(rank=3, max_sweeps=2).fit(data)
+    else:
+        data = synthetic(40).X
+        model = SALS(rank=3, tensorize=STFT(32, 16), max_sweeps=2).fit(data)
+    report.write(tmp_path / "r.html", model, None if what == "model" else data)
+    with Page(running, tmp_path / "r.html", width=360) as page:
+        page.draw_all()
+        page.open_component(1)
+        assert page.complaints == []
+        assert page.overlaps() == []
+        assert page.page.locator("#probe").count() == 0
+        assert page.page.locator("#samples").count() == (what != "model")
+        assert page.page.locator("#window").count() == (what == "unlabelled")
+
+
+def test_the_page_says_what_the_run_found(page, written):
+    result = json.loads((written.parent / "results.json").read_text())
+    first = next(entry for entry in result["summary"] if entry["method"] == "ATD")
+    assert page.page.locator(".big").inner_text().startswith(f"{first['standardised']:.1f}")
+    rows = page.page.locator("#result tbody tr")
+    assert [row.locator("th").inner_text() for row in rows.all()] == ["ATD", "ATD_ss-", "GR-SALS", "SALS"]
+    assert result["command"] in page.page.locator("#provenance").inner_text()
+    assert result["data"]["sha256"] in page.page.locator("#provenance").inner_text()
+    assert result["rows"][0]["split"] in page.page.locator("#provenance").inner_text()
+    assert page.page.locator("#result .note").count() == 0  # model and probe are of one split
