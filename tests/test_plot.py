@@ -65,8 +65,14 @@ def test_parts_are_stacked_as_the_transform_stacks_them(windows, parts):
         assert np.array_equal(weights, column[number * 6 : (number + 1) * 6])
 
 
-def test_without_a_rate_units_are_samples(model):
-    _, frequency, time = modes(model)
+def test_a_model_knows_the_rate_and_channels_of_its_windows(model, windows):
+    channel, frequency, time = modes(model)
+    assert (frequency.unit, time.unit) == ("Hz", "s")
+    assert channel.labels == modes(model, windows)[0].labels
+
+
+def test_without_a_rate_units_are_samples(windows):
+    _, frequency, time = modes(SALS(rank=2, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X))
     assert (frequency.unit, time.unit) == ("cycles per sample", "samples")
     assert frequency.positions[-1] == 0.5
 
@@ -275,7 +281,7 @@ def test_a_notebook_shows_scikit_learns_diagram_before_the_fit_and_components_af
     assert "sk-container" in ATD(rank=2)._repr_mimebundle_()["text/html"]
     shown = model._repr_mimebundle_()["text/html"]
     assert "polyadic-model" in shown
-    assert shown.count("<svg") == 3 * 3
+    assert shown.count("<svg") == 3 * 4  # two heads, for amplitude and phase, and two curves
     assert model._repr_html_() == shown
     assert "sk-container" in make_pipeline(model)._repr_html_()
 
@@ -290,9 +296,10 @@ def test_sketches_are_sound_svg_and_names_are_escaped(model, windows):
     assert "<b>" not in model_html(SALS(rank=2, max_sweeps=1).fit(frame))
 
 
-def test_bars_of_a_sketch_are_as_long_as_their_weights(model):
+def test_bars_of_a_sketch_are_as_long_as_their_weights(windows):
     weights = np.array([1.0, -0.5, 0.25, 0.0, 0.75, 0.5] * 2)
-    tree = ElementTree.fromstring(picture(modes(model)[0], weights))
+    nameless = SALS(rank=2, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X)
+    tree = ElementTree.fromstring(picture(modes(nameless)[0], weights))
     heights = np.array([float(bar.get("height")) for bar in tree.iter("rect")])
     assert heights / heights.max() == pytest.approx(np.abs(weights), abs=0.01)
 

@@ -70,7 +70,7 @@ def modes(model: Any, data: Any = None) -> list[Mode]:
     Parameters
     ----------
     model : fitted
-    data : what has a sampling rate and names of channels, as `Windows` or a `WindowStore`; a model knows neither
+    data : what has a sampling rate and names of channels, as `Windows` or a `WindowStore`, if not the model's own
 
     Returns
     -------

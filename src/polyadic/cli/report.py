@@ -36,7 +36,7 @@ The model alone:
   polyadic report model.safetensors
 
 With the comparison that a run has made:
-  polyadic report run/atd.safetensors --data har.npz --results run/results.json
+  polyadic report run/atd.safetensors --results run/results.json
 """
 
 
