@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
@@ -35,6 +35,7 @@ from polyadic.errors import PolyadicError
 __all__ = [
     "TERMS",
     "Objective",
+    "Progress",
     "Settings",
     "Source",
     "State",
@@ -165,6 +166,29 @@ class State:
     memory: Statistics | None = None
     coefficients: Tensor | None = None
     energy: Tensor | None = None
+
+
+@dataclass
+class Progress:
+    """How far a fit has come: with its `State`, all it needs to go on.
+
+    history : for each sweep that is done the total `loss`, each of `TERMS` summed over the batches, and the `seconds`
+    batch : batches of the sweep at hand that are done
+    total : (5,) float64, `TERMS` summed over those batches
+    bases : Tikhonov term of the bases when that sweep began
+    seconds : time spent on that sweep
+    done : whether no sweep is left to do
+    """
+
+    history: History = field(default_factory=lambda: {name: [] for name in ("loss", *TERMS, "seconds")})
+    batch: int = 0
+    total: Tensor = field(default_factory=lambda: torch.zeros(len(TERMS), dtype=torch.float64))
+    bases: float = 0.0
+    seconds: float = 0.0
+    done: bool = False
+
+
+OnStep = Callable[[Progress, State], None]
 
 
 def initial_factors(
@@ -367,16 +391,28 @@ def step(
     return terms
 
 
-def _mini_batch_sweep(source: Source, state: State, objective: Objective, settings: Settings, sweep: int) -> Tensor:
-    """Algorithm 2: the shuffled batches of one sweep, the last one short if it must be."""
-    total = torch.zeros(len(TERMS), dtype=torch.float64, device=state.factors[0].device)
+def _mini_batch_sweep(
+    source: Source,
+    state: State,
+    objective: Objective,
+    settings: Settings,
+    progress: Progress,
+    on_step: OnStep | None,
+) -> None:
+    """Algorithm 2: the shuffled batches of one sweep from `progress.batch` on, the last one short if it must be."""
+    sweep = len(progress.history["loss"])
     order = source.order(settings.seed, sweep)
     parts = torch.split(order, settings.batch_size or len(order))
-    for number, (ids, T) in enumerate(source.batches(parts, sweep)):
-        total += step(
-            T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch=number == 0
+    begun = time.perf_counter() - progress.seconds
+    for ids, T in source.batches(parts[progress.batch :], sweep):
+        watch = progress.batch == 0
+        progress.total = progress.total + step(
+            T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch=watch
         )
-    return total
+        progress.batch += 1
+        if on_step is not None and progress.batch < len(parts):
+            progress.seconds = time.perf_counter() - begun
+            on_step(progress, state)
 
 
 class _Chunks(Iterable[tuple[Tensor, Tensor]]):
@@ -464,40 +500,54 @@ def fit(
     objective: Objective,
     settings: Settings,
     on_sweep: Callable[[History], None] | None = None,
+    progress: Progress | None = None,
+    on_step: OnStep | None = None,
 ) -> History:
     """Sweeps until the loss settles or `max_sweeps` are done; changes `state`, and arranges it at the end.
 
     Parameters
     ----------
     on_sweep : called after every sweep with the history so far
+    progress : where to go on, if `state` is that of a fit that was stopped; it is changed, too
+    on_step : called with the progress and the state between batches (of Algorithm 2) and after every sweep
 
     Returns
     -------
     the history: for each sweep the total `loss`, each of `TERMS` summed over the batches, and the `seconds`
     """
-    history: History = {name: [] for name in ("loss", *TERMS, "seconds")}
+    progress = Progress() if progress is None else progress
+    history = progress.history
     chunks = _Chunks(source) if settings.batch_size is None else None
-    for sweep in range(settings.max_sweeps):
-        begun = time.perf_counter()
-        state.energy = None
-        # The terms of a step are those before its bases move; so is this one, or the loss is of no single point.
-        bases = objective.alpha * sum(float(f.square().sum()) for f in state.factors)
+    device = state.factors[0].device
+    while not _done(history, settings):
+        begun = time.perf_counter() - progress.seconds
+        if progress.batch == 0:
+            state.energy = None
+            # The terms of a step are those before its bases move; so is this one, or the loss is of no single point.
+            progress.bases = objective.alpha * sum(float(f.square().sum()) for f in state.factors)
+            progress.total = torch.zeros(len(TERMS), dtype=torch.float64, device=device)
         if chunks is not None:
-            total = _full_batch_sweep(chunks, state, objective)
+            progress.total = _full_batch_sweep(chunks, state, objective)
         else:
-            total = _mini_batch_sweep(source, state, objective, settings, sweep)
-        values = dict(zip(TERMS, total.tolist(), strict=True))
-        values["tikhonov"] += bases
+            _mini_batch_sweep(source, state, objective, settings, progress, on_step)
+        values = dict(zip(TERMS, progress.total.tolist(), strict=True))
+        values["tikhonov"] += progress.bases
         history["loss"].append(sum(values.values()))
         for name, value in values.items():
             history[name].append(value)
         history["seconds"].append(time.perf_counter() - begun)
+        progress.batch, progress.seconds, progress.done = 0, 0.0, _done(history, settings)
         if on_sweep is not None:
             on_sweep(history)
-        if settled(history["loss"], settings.tol, settings.patience):
-            break
+        if on_step is not None:
+            on_step(progress, state)
     arrange(state)
     return history
+
+
+def _done(history: History, settings: Settings) -> bool:
+    losses = history["loss"]
+    return len(losses) >= settings.max_sweeps or settled(losses, settings.tol, settings.patience)
 
 
 def arrange(state: State) -> None:

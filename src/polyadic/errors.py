@@ -5,7 +5,7 @@ Every message names the argument, what came and what was expected.
 
 from __future__ import annotations
 
-__all__ = ["DataError", "ModelFileError", "PolyadicError"]
+__all__ = ["CheckpointError", "DataError", "ModelFileError", "PolyadicError"]
 
 
 class PolyadicError(ValueError):
@@ -18,3 +18,7 @@ class ModelFileError(PolyadicError):
 
 class DataError(PolyadicError):
     """A recording or a store that is damaged, incomplete, or not what it is said to be."""
+
+
+class CheckpointError(PolyadicError):
+    """A checkpoint that cannot be written, is damaged, or is of another fit."""

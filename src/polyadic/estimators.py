@@ -19,6 +19,7 @@ from torch import Tensor
 
 from polyadic import als, persist
 from polyadic.algebra import gram, project, reconstruct, squared_error
+from polyadic.checkpoints import Checkpoints, data_fingerprint, describe
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.files import write_rows
 from polyadic.inputs import Samples, check_integer, check_number, choose_device
@@ -29,6 +30,9 @@ from polyadic.version import __version__
 from polyadic.windowed import WindowEstimator, all_or_nothing
 
 __all__ = ["ATD", "GRSALS", "SALS", "load"]
+
+_FREE = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
+"""Parameters that may change when a fit is resumed; what became of `random_state` is in the seed."""
 
 
 class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator):  # type: ignore[misc]
@@ -65,7 +69,15 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
 
     # ---------------------------------------------------------------- fitting
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        checkpoint_every: float = 60.0,
+    ) -> Self:
         """Learn the bases from unlabelled samples.
 
         Parameters
@@ -73,6 +85,10 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; numpy, torch, a memory map, `Windows` or a
             `WindowStore`. What lies on a disk is read batch by batch, in memory that does not grow with it
         y : ignored
+        checkpoint : a folder in which to write down, from time to time, how far the fit has come
+        resume : go on from the last checkpoint in that folder, if there is one; on a CPU the outcome is, to the bit,
+            that of a fit that was never stopped. `max_sweeps`, `tol`, `patience`, `device` and `verbose` may differ
+        checkpoint_every : seconds from one checkpoint to the next
 
         Returns
         -------
@@ -81,16 +97,39 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         with all_or_nothing(self):
             source, objective, settings = self._begin(X)
             state = als.State(self._initial_factors(source))
-            count = source.n_windows
-            bar = sweep_bar(type(self).__name__, self.max_sweeps, count) if self.verbose else nullcontext(None)
-            with bar as on_sweep:
+            kept = self._checkpoints(source, checkpoint, resume, checkpoint_every)
+            progress, state = (kept and kept.load(state)) or (als.Progress(), state)
+            bar = sweep_bar(type(self).__name__, self.max_sweeps, source.n_windows) if self.verbose else nullcontext()
+            with bar as on_sweep, kept or nullcontext():
                 source.on_batch = None if on_sweep is None else on_sweep.windows
-                self.history_ = als.fit(source, state, objective, settings, on_sweep)
+                self.history_ = als.fit(source, state, objective, settings, on_sweep, progress, kept)
             self.n_sweeps_ = len(self.history_["loss"])
             self.waited_ = source.waited
             self._n_seen = len(source.samples)
             self._keep(state)
         return self
+
+    def _checkpoints(
+        self, source: WindowSource, folder: str | os.PathLike[str] | None, resume: bool, every: float
+    ) -> Checkpoints | None:
+        """The checkpoints in a folder, if one is named, of a fit of these parameters to these samples."""
+        check_number("checkpoint_every", every, 0)
+        if folder is None:
+            if resume:
+                raise PolyadicError(
+                    "resume=True needs the folder of the checkpoints to go on from, but checkpoint is None"
+                )
+            return None
+        parameters = self.get_params(deep=False)
+        chosen = {name: describe(value) for name, value in parameters.items() if name not in _FREE}
+        fingerprint = {
+            "estimator": type(self).__name__,
+            **chosen,
+            "tensorize": describe(self.tensorize_),
+            "seed": self.seed_,
+            "data": data_fingerprint(source.samples),
+        }
+        return Checkpoints(folder, fingerprint, every, resume)
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """One step of Algorithm 2 on exactly this batch; the first call starts a new model.

@@ -24,6 +24,10 @@ All windows of a store, with the paper's settings for Sleep-EDF:
 Only the unlabelled part of a split that keeps people apart, from a slow disk:
 
   polyadic fit sleep.store --protocol subject --shuffle block -o model.safetensors
+
+A long fit that can be stopped and goes on where it was:
+
+  polyadic fit sleep.store --checkpoint sleep.checkpoints --resume
 """
 
 TRANSFORM_EXAMPLES = """
@@ -96,6 +100,11 @@ def fit(
     ] = Shuffle.FULL,
     seed: Annotated[int, typer.Option(help="Of the start, the order, the augmentations and the split.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    checkpoint: Annotated[Path | None, typer.Option(help="A folder for checkpoints, to go on from if stopped.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in that folder, if there is one.")
+    ] = False,
+    checkpoint_every: Annotated[float, typer.Option(min=0.0, help="Seconds between checkpoints.")] = 60.0,
     json: _Json = False,
     quiet: _Quiet = False,
 ) -> None:
@@ -122,7 +131,14 @@ def fit(
         random_state=seed,
         verbose=int(not (quiet or json)),
     )
-    model = estimators[method.value].fit(windows)
+    try:
+        model = estimators[method.value].fit(
+            windows, checkpoint=checkpoint, resume=resume, checkpoint_every=checkpoint_every
+        )
+    except KeyboardInterrupt:
+        if checkpoint is not None:
+            typer.echo(f"stopped; the same command with --resume goes on from {checkpoint}", err=True)
+        raise
     model.save(out)
     seconds = sum(model.history_["seconds"])
     outcome = {
