@@ -30,13 +30,13 @@ from safetensors.numpy import save as to_bytes
 from scipy import sparse
 from torch import Tensor
 
-from polyadic.als import TERMS, Progress, State, Statistics
-from polyadic.errors import CheckpointError
+from polyadic.als import ALONE, TERMS, Progress, State, Statistics, Team
+from polyadic.errors import CheckpointError, PolyadicError
 from polyadic.files import open_atomically, sync_folder
 from polyadic.inputs import Samples
 from polyadic.persist import encode
 
-__all__ = ["Checkpoints", "data_fingerprint", "describe"]
+__all__ = ["Checkpoints", "check_alike", "data_fingerprint", "describe"]
 
 SCHEMA = 1
 """Version of the layout. Readers refuse a newer one."""
@@ -95,6 +95,20 @@ def _differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
         yield f"{name} was {json.dumps(then)} and is {json.dumps(now)} now"
 
 
+def check_alike(team: Team, fingerprint: dict[str, Any]) -> None:
+    """Refuse processes that were given different settings or data.
+
+    Examples
+    --------
+    >>> check_alike(ALONE, {"rank": 3})
+    """
+    plain = json.loads(json.dumps(fingerprint))
+    differences = list(_differences(team.once(lambda: plain), plain))
+    if team.sum(torch.tensor(float(bool(differences)))) > 0:
+        said = f"process {team.rank} has others: {'; '.join(differences)}" if differences else "some process has others"
+        raise PolyadicError(f"all processes of a fit must have the same settings and data as the first, but {said}")
+
+
 # ----------------------------------------------------------------------- files
 
 
@@ -107,11 +121,11 @@ def _in_memory_order(tensor: Tensor) -> tuple[np.ndarray, list[int]]:
     return tensor.detach().cpu().permute(axes).contiguous().numpy(), axes
 
 
-def _restored(array: np.ndarray, axes: list[int], device: torch.device) -> Tensor:
+def _restored(array: np.ndarray, axes: list[int]) -> Tensor:
     if sorted(axes) != list(range(array.ndim)):
         raise ValueError(f"axes {axes} of an array with {array.ndim}")
     # Copied, for memory that torch has not made may begin at odd addresses, where products round otherwise.
-    return torch.from_numpy(array).clone().to(device).permute([axes.index(axis) for axis in range(array.ndim)])
+    return torch.from_numpy(array).clone().permute([axes.index(axis) for axis in range(array.ndim)])
 
 
 def _packed(progress: Progress, state: State, fingerprint: dict[str, Any]) -> bytes:
@@ -158,10 +172,9 @@ def _unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def _state(arrays: dict[str, np.ndarray], header: dict[str, Any], new: State) -> tuple[Progress, State]:
-    """What `_packed` was given, where the state of a new fit would lie, and checked to be of its shapes."""
-    device = new.factors[0].device
+    """What `_packed` was given, checked to be of the shapes of a new fit's state."""
     try:
-        tensors = {name: _restored(array, header["axes"][name], device) for name, array in arrays.items()}
+        tensors = {name: _restored(array, header["axes"][name]) for name, array in arrays.items()}
         factors = [tensors[f"factors.{mode}"] for mode in range(len(new.factors))]
         memory = Statistics(tensors["memory.Y"], tensors["memory.S"]) if "memory.Y" in tensors else None
         progress = Progress(total=tensors["total"], **header["progress"])
@@ -204,27 +217,37 @@ class Checkpoints:
     fingerprint : what JSON can hold, of settings and data; a checkpoint with another one is refused
     every : seconds from one checkpoint to the next; 0 for one after every step. One is always written at the end
     resume : whether to go on from a checkpoint that is there already; without, such a folder is refused
+    team, n_views : the processes that fit together, of which the first reads and writes, and the views of a window
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], fingerprint: dict[str, Any], every: float = 60.0, resume: bool = False
+        self,
+        folder: str | os.PathLike[str],
+        fingerprint: dict[str, Any],
+        every: float = 60.0,
+        resume: bool = False,
+        team: Team = ALONE,
+        n_views: int = 1,
     ) -> None:
-        self.folder, self.every = Path(folder), every
+        self.folder, self.every, self.team, self.n_views = Path(folder), every, team, n_views
         self.fingerprint = json.loads(json.dumps(fingerprint))
         self._written = time.monotonic()
         self._damaged: list[Path] = []
         self._caught: int | None = None
         self._handlers: dict[int, Any] = {}
+        team.once(lambda: self._open(resume))
+
+    def _open(self, resume: bool) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             found = self._found()
             with tempfile.TemporaryFile(dir=self.folder):
                 pass  # what cannot be written to is better known now than after the first sweeps
         except OSError as error:
-            raise CheckpointError(f"checkpoint must be a folder to write to, but {folder}: {error}") from error
+            raise CheckpointError(f"checkpoint must be a folder to write to, but {self.folder}: {error}") from error
         if found and not resume:
             raise CheckpointError(
-                f"{folder} holds checkpoints of a fit already ({found[-1].name}): resume it (--resume, or "
+                f"{self.folder} holds checkpoints of a fit already ({found[-1].name}): resume it (--resume, or "
                 "resume=True), or name another folder"
             )
 
@@ -246,6 +269,15 @@ class Checkpoints:
         ------
         CheckpointError : if it is of other settings or other data, or if all are damaged
         """
+        loaded = self.team.once(lambda: self._load(new))
+        if loaded is None:
+            return None
+        progress, state = loaded
+        device = new.factors[0].device
+        progress.total = progress.total.to(device)
+        return progress, self.team.parted(_moved(state, device), self.n_views)
+
+    def _load(self, new: State) -> tuple[Progress, State] | None:
         reasons = []
         for path in reversed(self._found()):
             try:
@@ -262,7 +294,7 @@ class Checkpoints:
                 warnings.warn(
                     f"a damaged checkpoint was passed over, the fit goes on from {path.name} ({'; '.join(reasons)})",
                     RuntimeWarning,
-                    stacklevel=2,
+                    stacklevel=4,
                 )
             return loaded
         if reasons:
@@ -278,12 +310,17 @@ class Checkpoints:
 
     def __call__(self, progress: Progress, state: State) -> None:
         """Write a checkpoint if it is time for one; let a signal through that was held back."""
-        if progress.done or self._caught is not None or time.monotonic() - self._written >= self.every:
-            self.save(progress, state)
-        if self._caught is not None:
-            caught = self._caught
+        due = progress.done or time.monotonic() - self._written >= self.every
+        # One process's clock and signals are those of all, or some would write and others go on.
+        flags = torch.tensor([due, *(self._caught == number for number in _SIGNALS)], dtype=torch.float64)
+        due, *caught = (bool(flag) for flag in self.team.sum(flags))
+        if due or any(caught):
+            whole = self.team.whole(state, self.n_views)
+            self.team.once(lambda: self.save(progress, whole))
+            self._written = time.monotonic()
+        if any(caught):
             self._release()
-            signal.raise_signal(caught)
+            signal.raise_signal(next(number for number, came in zip(_SIGNALS, caught, strict=True) if came))
 
     def save(self, progress: Progress, state: State) -> None:
         """Write a checkpoint now, and remove those before the last two.
@@ -307,7 +344,6 @@ class Checkpoints:
             left = self._left()
             last = f"; {left[-1].name} is as it was" if left else ""
             raise CheckpointError(f"a checkpoint could not be written to {self.folder}: {error}{last}") from error
-        self._written = time.monotonic()
 
     def _left(self) -> list[Path]:
         try:
@@ -341,6 +377,13 @@ class Checkpoints:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers, self._caught = {}, None
+
+
+def _moved(state: State, device: torch.device) -> State:
+    """A state on another device."""
+    memory = None if state.memory is None else Statistics(state.memory.Y.to(device), state.memory.S.to(device))
+    rows, energy = (None if tensor is None else tensor.to(device) for tensor in (state.coefficients, state.energy))
+    return State([factor.to(device) for factor in state.factors], memory, rows, energy)
 
 
 class _OtherFitError(CheckpointError):

@@ -28,6 +28,10 @@ Only the unlabelled part of a split that keeps people apart, from a slow disk:
 A long fit that can be stopped and goes on where it was:
 
   polyadic fit sleep.store --checkpoint sleep.checkpoints --resume
+
+Four processes that share every batch:
+
+  torchrun --nproc-per-node 4 -m polyadic fit sleep.store
 """
 
 TRANSFORM_EXAMPLES = """
@@ -109,9 +113,11 @@ def fit(
     quiet: _Quiet = False,
 ) -> None:
     """Learn bases from the windows of a store, in memory that does not grow with it, and write a model file."""
+    from polyadic import distributed
     from polyadic.data import split
     from polyadic.experiments.configure import configured
 
+    team = distributed.join()
     _check_folder(out)
     windows = _windows(data, shuffle.value)
     if protocol is not None:
@@ -133,13 +139,15 @@ def fit(
     )
     try:
         model = estimators[method.value].fit(
-            windows, checkpoint=checkpoint, resume=resume, checkpoint_every=checkpoint_every
+            windows, checkpoint=checkpoint, resume=resume, checkpoint_every=checkpoint_every, team=team
         )
     except KeyboardInterrupt:
         if checkpoint is not None:
             typer.echo(f"stopped; the same command with --resume goes on from {checkpoint}", err=True)
         raise
-    model.save(out)
+    team.once(lambda: model.save(out))
+    if team.rank > 0:
+        return
     seconds = sum(model.history_["seconds"])
     outcome = {
         "model": out.name,
@@ -172,25 +180,30 @@ def transform(
     quiet: _Quiet = False,
 ) -> None:
     """Write the features of all windows, batch by batch."""
-    from polyadic import load
+    from polyadic import distributed, load
     from polyadic.progress import file_bar
 
+    team = distributed.join()
     _check_folder(out)
     if out.suffix not in (".npy", ".csv"):
         raise PolyadicError(f"--out must end in .npy or .csv, but is {out.name}")
     loaded = load(model).set_params(device=device)
     windows = _windows(data, "full")
-    with file_bar("transforming", quiet) as update:
+    if out.suffix == ".csv" and team.size > 1:
+        raise PolyadicError(f"several processes write a .npy file, but --out is {out.name}")
+    with file_bar("transforming", quiet or team.rank > 0) as update:
         size = int(windows.shape[1] * windows.shape[2] * 4)
 
         def on_rows(done: int) -> None:
+            done = min(done * team.size, len(windows))  # the others are about as far
             update("", done, len(windows), done, done * size)
 
         if out.suffix == ".npy":
-            loaded.transform(windows, out=out, on_rows=on_rows)
+            loaded.transform(windows, out=out, on_rows=on_rows, team=team)
         else:
             _write_table(loaded, windows, out, on_rows)
-    typer.echo(f"{out.name}: {len(windows):,} windows, {loaded.rank} features each")
+    if team.rank == 0:
+        typer.echo(f"{out.name}: {len(windows):,} windows, {loaded.rank} features each")
 
 
 def _write_table(model: Any, windows: Windows, out: Path, on_rows: Any) -> None:
