@@ -11,6 +11,7 @@ import atexit
 import os
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +30,7 @@ from polyadic.files import sync_folder
 __all__ = ["Processes", "join", "write_rows"]
 
 _Outcome = TypeVar("_Outcome")
+_PATIENCE = 600
 _BLOCK_BYTES = 256 * 2**10
 """The largest XᵀT that travels as it is: beyond, a small message for each mode is faster (benchmarks/scale.py)."""
 
@@ -56,13 +58,47 @@ def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
             return ALONE
         if torch.cuda.is_available():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-        dist.init_process_group(_backend())
+        store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
+        dist.init_process_group(_backend(), store=_met(store, rank, size), rank=rank, world_size=size)
         atexit.register(_leave)
     return Processes(exchange) if dist.get_world_size() > 1 else ALONE
 
 
 def _backend() -> str:
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
+def _met(store: Any, rank: int, size: int) -> Any:
+    """A part of the store that belongs to this start of the processes alone.
+
+    When torchrun starts processes again, its store still holds the addresses of those that are gone. So each process
+    says a word that no one said before, the first one gives back those it heard with a word of its own, and who finds
+    its own among them knows that the first one's is of this start, too.
+    """
+    mine, deadline = uuid.uuid4().hex, time.monotonic() + _PATIENCE
+    word = mine
+
+    def heard(key: str) -> str:
+        return str(store.get(key), "ascii") if store.check([key]) else ""
+
+    def wait_until(met: Callable[[], bool]) -> None:
+        while not met():
+            if time.monotonic() > deadline:
+                raise PolyadicError(f"process {rank} of {size} waited {_PATIENCE} s for the others in vain")
+            time.sleep(0.02)
+
+    def all_answered() -> bool:
+        store.set("polyadic/first", " ".join([mine, *(heard(f"polyadic/said/{other}") for other in range(1, size))]))
+        return all(heard(f"polyadic/answer/{other}") == mine for other in range(1, size))
+
+    if rank == 0:
+        wait_until(all_answered)
+    else:
+        store.set(f"polyadic/said/{rank}", mine)
+        wait_until(lambda: mine in heard("polyadic/first").split())
+        word = heard("polyadic/first").split()[0]
+        store.set(f"polyadic/answer/{rank}", word)
+    return dist.PrefixStore(word, store)  # type: ignore[attr-defined]
 
 
 def _leave() -> None:
