@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,9 @@ def dying_while_writing(number: int, place: str, share: float) -> Iterator[None]
         def __init__(self, file: Any) -> None:
             self.file = file
 
-        def write(self, content: bytes) -> None:
-            size = int(share * len(content))
-            self.file.write(content[:size])
+        def writelines(self, parts: Sequence[bytes]) -> None:
+            content = b"".join(parts)
+            self.file.write(content[: int(share * len(content))])
             self.file.flush()
             die()
 

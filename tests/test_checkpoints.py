@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ import torch
 from scipy import sparse
 
 from polyadic import ATD, GRSALS, SALS, als, checkpoints, load
-from polyadic.augment import Jitter
+from polyadic.augment import Augmentation, Compose, Jitter
 from polyadic.data import WindowStore, synthetic
 from polyadic.errors import CheckpointError, PolyadicError
 from polyadic.spectral import STFT
@@ -270,6 +271,30 @@ def test_frames_augmentations_and_methods_that_differ_are_named(tmp_path, monkey
     ):
         with pytest.raises(CheckpointError, match=difference):
             other.fit(signals, checkpoint=tmp_path, resume=True)
+
+
+@dataclass(frozen=True)
+class Louder(Augmentation):
+    """An augmentation of the user's own."""
+
+    gain: float
+
+    def apply(self, X, keys):
+        return self.gain * X
+
+
+def test_settings_of_an_augmentation_of_ones_own_that_differ_are_named(tmp_path, monkeypatch):
+    given = {"beta": 0.0, "batch_size": 7, "max_sweeps": 3}
+    start(monkeypatch, tmp_path, 2, ATD(2, augment=Compose([Louder(2.0)]), **given))
+    with pytest.raises(CheckpointError, match=r'augment steps was \[{"type": "Louder", "gain": 2.0}\] and is'):
+        ATD(2, augment=Compose([Louder(3.0)]), **given).fit(X, checkpoint=tmp_path, resume=True)
+    ATD(2, augment=Compose([Louder(2.0)]), **given).fit(X, checkpoint=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("data", [torch.from_numpy(X), torch.from_numpy(X).bfloat16(), X.astype(">f8"), X > 0])
+def test_every_kind_of_array_has_a_fingerprint(data, tmp_path):
+    small().fit(data, checkpoint=tmp_path)
+    small(max_sweeps=5).fit(data, checkpoint=tmp_path, resume=True)
 
 
 def test_another_given_graph_is_refused(tmp_path, monkeypatch):

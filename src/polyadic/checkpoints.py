@@ -8,6 +8,7 @@ A folder holds the checkpoints of one fit. Nothing of a file is looked at before
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -53,7 +54,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def describe(value: Any) -> Any:
-    """A setting as JSON, for comparing: arrays by shape and checksum, all else as in model files.
+    """A setting as JSON, for comparing: arrays by shape and checksum, functions by name, all else by what it holds.
 
     Examples
     --------
@@ -64,9 +65,24 @@ def describe(value: Any) -> Any:
         matrix = sparse.csr_array(value)
         return {"type": "sparse", "parts": [describe(part) for part in (matrix.data, matrix.indices, matrix.indptr)]}
     if isinstance(value, np.ndarray | Tensor):
-        array = np.ascontiguousarray(torch.as_tensor(value).cpu().numpy())
-        return {"type": "array", "shape": list(array.shape), "sha256": hashlib.sha256(array.data.cast("B")).hexdigest()}
+        return {"type": "array", "shape": list(value.shape), "sha256": _checksum(value)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"type": type(value).__qualname__, **fields}
+    if isinstance(value, list | tuple):
+        return [describe(item) for item in value]
     return encode(value)
+
+
+def _checksum(*arrays: np.ndarray | Tensor | None) -> str:
+    """SHA-256 of the numbers of some arrays."""
+    found = hashlib.sha256()
+    for array in arrays:
+        if isinstance(array, Tensor):
+            array = array.detach().cpu().contiguous().view(torch.uint8).numpy()  # some types numpy does not know
+        if array is not None:
+            found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
 
 
 def data_fingerprint(samples: Samples) -> dict[str, Any]:
@@ -78,12 +94,8 @@ def data_fingerprint(samples: Samples) -> dict[str, Any]:
     [3, 4, 5]
     """
     ids = torch.linspace(0, len(samples) - 1, min(len(samples), _SAMPLED), dtype=torch.float64).long()
-    found = hashlib.sha256()
-    for part in samples.read(ids):
-        if part is not None:
-            found.update(np.ascontiguousarray(part.cpu().numpy()).tobytes())
-    known = dict(getattr(samples.data, "fingerprint", {}))
-    return {"shape": list(samples.shape), "dtype": str(samples.dtype), **known, "sampled windows": found.hexdigest()}
+    sampled, known = _checksum(*samples.read(ids)), dict(getattr(samples.data, "fingerprint", {}))
+    return {"shape": list(samples.shape), "dtype": str(samples.dtype), **known, "sampled windows": sampled}
 
 
 def _differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
@@ -128,8 +140,8 @@ def _restored(array: np.ndarray, axes: list[int]) -> Tensor:
     return torch.from_numpy(array).clone().permute([axes.index(axis) for axis in range(array.ndim)])
 
 
-def _packed(progress: Progress, state: State, fingerprint: dict[str, Any]) -> bytes:
-    """The content of a checkpoint file."""
+def _packed(progress: Progress, state: State, fingerprint: dict[str, Any]) -> tuple[bytes, bytes]:
+    """The first lines of a checkpoint file, and the rest."""
     tensors = {f"factors.{mode}": factor for mode, factor in enumerate(state.factors)}
     tensors |= {"total": progress.total}
     if state.memory is not None:
@@ -141,7 +153,7 @@ def _packed(progress: Progress, state: State, fingerprint: dict[str, Any]) -> by
     where = {name: getattr(progress, name) for name in ("history", "batch", "bases", "seconds")}
     header = {"schema": SCHEMA, "fingerprint": fingerprint, "axes": axes, "progress": where}
     content = to_bytes(arrays, metadata={_KEY: json.dumps(header)})
-    return _MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+    return _MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n", content
 
 
 def _unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -334,7 +346,7 @@ class Checkpoints:
             found = self._found()
             number = int(found[-1].name.removeprefix(_PREFIX)) + 1 if found else 1
             with open_atomically(self.folder / f"{_PREFIX}{number:08d}") as file:
-                file.write(content)
+                file.writelines(content)
             sync_folder(self.folder)
             sound = [path for path in found if path not in self._damaged]
             # What a writer that was killed left behind goes, too.
