@@ -155,7 +155,7 @@ def test_the_command_line_under_torchrun_fits_and_transforms_as_alone(tmp_path):
 
 def test_fits_of_four_processes_go_on_with_two_and_end_with_one(tmp_path):
     kinds = ["ATD", "ATD, memory", "ATD, full batch"]
-    for processes, exchange in ((4, "modes"), (2, "block")):
+    for processes, exchange in ((4, "block"), (2, "modes")):
         words = ("resumed", tmp_path, f"kinds={';'.join(kinds)}", "stop=1", f"exchange={exchange}")
         torchrun(SCRIPT, *words, processes=processes)
     found = teams.resumed(als.ALONE, tmp_path, ";".join(kinds))

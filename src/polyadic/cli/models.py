@@ -142,7 +142,7 @@ def fit(
             windows, checkpoint=checkpoint, resume=resume, checkpoint_every=checkpoint_every, team=team
         )
     except KeyboardInterrupt:
-        if checkpoint is not None:
+        if checkpoint is not None and team.rank == 0:
             typer.echo(f"stopped; the same command with --resume goes on from {checkpoint}", err=True)
         raise
     team.once(lambda: model.save(out))
