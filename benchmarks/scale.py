@@ -56,7 +56,7 @@ ASSUMED = {
 
 
 def fitted(name: str, batch: int, windows: int, rounds: int, team: Any) -> dict[str, float]:
-    """Seconds of a sweep and of the messages in it: medians over sweeps, the messages' over processes, too."""
+    """Seconds of a sweep (median), and of the messages in it (mean over sweeps and processes)."""
     shape = SHAPES[name]
     X = np.random.default_rng(0).normal(size=(windows, *shape["window"])).astype(np.float32)
     model = ATD(
@@ -64,17 +64,17 @@ def fitted(name: str, batch: int, windows: int, rounds: int, team: Any) -> dict[
         tensorize=STFT(shape["n_fft"], shape["hop"]),
         augment=Jitter(0.01),
         batch_size=batch,
-        max_sweeps=1,
+        tol=0.0,
         device="cpu",
     )
-    sweeps, waits = [], []
-    for _ in range(rounds + 1):
+    waits = []
+    for sweeps in (1, 1 + rounds):  # what the first has, the start of a fit among it, is taken off the second
         before = getattr(team, "waited", 0.0)
-        model.fit(X, team=team)
+        model.set_params(max_sweeps=sweeps).fit(X, team=team)
         waits.append(getattr(team, "waited", 0.0) - before)
-        sweeps.append(model.history_["seconds"][0])
-    waited = float(team.sum(torch.tensor(float(np.median(waits[1:])), dtype=torch.float64))) / team.size
-    return {"sweep": float(np.median(sweeps[1:])), "messages": waited}
+    waited = (waits[1] - waits[0]) / rounds
+    everyone = float(team.sum(torch.tensor(waited, dtype=torch.float64))) / team.size
+    return {"sweep": float(np.median(model.history_["seconds"][1:])), "messages": everyone}
 
 
 def timed_messages(team: Any, repeats: int = 15) -> dict[int, float]:

@@ -31,7 +31,7 @@ __all__ = ["Processes", "join", "write_rows"]
 
 _Outcome = TypeVar("_Outcome")
 _PATIENCE = 600
-_BLOCK_BYTES = 256 * 2**10
+_BLOCK_BYTES = 512 * 2**10
 """The largest XᵀT that travels as it is: beyond, a small message for each mode is faster (benchmarks/scale.py)."""
 
 
