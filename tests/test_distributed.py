@@ -15,7 +15,8 @@ import teams
 import torch
 
 from polyadic import als, distributed, load
-from polyadic.data import synthetic
+from polyadic.data import StoreWriter, Windows, WindowStore, synthetic
+from polyadic.data.store import Header
 from polyadic.errors import PolyadicError
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package here")
@@ -130,14 +131,27 @@ def test_processes_write_one_file_of_features_and_agree_on_the_score_in_a_group_
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".npz") == ["features.npy", "few.npy"]
 
 
-def test_the_command_line_under_torchrun_fits_and_transforms_as_alone(tmp_path):
-    signals = synthetic(80, 3, 96)
-    np.savez(tmp_path / "w.npz", X=signals.X, subject=signals.subject, fs=signals.fs)
-    options = ["--rank", 3, "--sweeps", 3, "--batch-size", 32]
-    said = torchrun("-m", "polyadic", "fit", "w.npz", *options, "-o", "two.safetensors", processes=2, cwd=tmp_path)
+@pytest.fixture
+def store(tmp_path):
+    """A store of shards of very different sizes."""
+    signals, names = synthetic(80, 3, 96), ("a", "b", "c")
+    recording = np.repeat(["r0", "r1", "r2", "r3"], [50, 3, 20, 7])
+    windows = Windows(signals.X, signals.fs, recording=recording, channels=names, units=["uV"] * 3)
+    header = Header(signals.fs, names, ("uV",) * 3, 96, "float32")
+    with StoreWriter(tmp_path / "w.store", header, shard_bytes=1) as writer:
+        for name in np.unique(recording):
+            writer.add_windows(windows.select(recording=str(name)))
+    found = WindowStore(tmp_path / "w.store")
+    assert [shard.rows for shard in found.shards] == [50, 3, 20, 7]
+    return found
+
+
+def test_the_command_line_under_torchrun_fits_and_transforms_a_store_as_alone(store, tmp_path):
+    options = ["w.store", "--rank", 3, "--sweeps", 3, "--batch-size", 32, "--shuffle", "block"]
+    said = torchrun("-m", "polyadic", "fit", *options, "-o", "two.safetensors", processes=2, cwd=tmp_path)
     assert said.count("two.safetensors: ATD of 80 windows") == 1
     subprocess.run(
-        [sys.executable, "-m", "polyadic", "fit", "w.npz", *map(str, options), "-o", "one.safetensors", "--quiet"],
+        [sys.executable, "-m", "polyadic", "fit", *map(str, options), "-o", "one.safetensors", "--quiet"],
         cwd=tmp_path,
         check=True,
         capture_output=True,
@@ -146,8 +160,8 @@ def test_the_command_line_under_torchrun_fits_and_transforms_as_alone(tmp_path):
     one, two = load(tmp_path / "one.safetensors"), load(tmp_path / "two.safetensors")
     for first, second in zip(one.factors_, two.factors_, strict=True):
         assert np.linalg.norm(first - second) <= 1e-5 * np.linalg.norm(first)
-    torchrun("-m", "polyadic", "transform", "two.safetensors", "w.npz", "-o", "f.npy", processes=2, cwd=tmp_path)
-    np.testing.assert_allclose(np.load(tmp_path / "f.npy"), two.transform(signals.X), rtol=1e-4, atol=1e-5)
+    torchrun("-m", "polyadic", "transform", "two.safetensors", "w.store", "-o", "f.npy", processes=2, cwd=tmp_path)
+    np.testing.assert_allclose(np.load(tmp_path / "f.npy"), two.transform(store), rtol=1e-4, atol=1e-5)
 
 
 # ------------------------------------------------------------- dying and resuming
