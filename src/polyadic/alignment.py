@@ -6,7 +6,7 @@ tests and study. Names follow the paper: `V` is V₃, `pull` gives v₂.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ __all__ = [
     "trace_loss",
     "two_sided_bound",
 ]
+
+Add = Callable[[Tensor], Tensor]
 
 
 def normalise(X: Tensor) -> Tensor:
@@ -75,13 +77,14 @@ def pair_matrix(count: int, gamma: float) -> Tensor:
     return matrix.fill_diagonal_(positive_pair)
 
 
-def pull(X: Tensor, gamma: float) -> Tensor:
+def pull(X: Tensor, gamma: float, count: int | None = None, add: Add | None = None) -> Tensor:
     """G(γ)·D(X)·X without G(γ), in O(N·R): the paper's v₂ for every row of the other view.
 
     Parameters
     ----------
     X : (N, R), the view that is held fixed
     gamma : weight of the random pairs, ≥ 0
+    count, add : where X is only this process's rows, the number of all rows, and what adds a tensor up over processes
 
     Returns
     -------
@@ -94,17 +97,19 @@ def pull(X: Tensor, gamma: float) -> Tensor:
             [ 1.0000, -0.5000]])
     """
     U = normalise(X)
-    random_pair, positive_pair = _weights(X.shape[0], gamma)
-    return random_pair * U.sum(dim=0) + (positive_pair - random_pair) * U
+    total = U.sum(dim=0) if add is None else add(U.sum(dim=0))
+    random_pair, positive_pair = _weights(X.shape[0] if count is None else count, gamma)
+    return random_pair * total + (positive_pair - random_pair) * U
 
 
-def loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
+def loss(X: Tensor, X_augmented: Tensor, gamma: float, count: int | None = None, add: Add | None = None) -> Tensor:
     """The empirical self-supervised loss, Eqn. empirical_ss_loss, in O(N·R).
 
     Parameters
     ----------
     X, X_augmented : (N, R), coefficients of the samples and of their augmentations
     gamma : weight of the random pairs, ≥ 0
+    count, add : as for `pull`; what comes back is then this process's part of the loss
 
     Returns
     -------
@@ -116,7 +121,7 @@ def loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
     >>> loss(X, X, gamma=1.0)
     tensor(-1.)
     """
-    return (normalise(X) * pull(X_augmented, gamma)).sum()
+    return (normalise(X) * pull(X_augmented, gamma, count, add)).sum()
 
 
 def trace_loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
@@ -30,16 +30,20 @@ from polyadic.algebra import (
     ridge_solve,
     squared_error,
 )
+from polyadic.alignment import Add
 from polyadic.errors import PolyadicError
 
 __all__ = [
+    "ALONE",
     "TERMS",
     "History",
     "Objective",
+    "Progress",
     "Settings",
     "Source",
     "State",
     "Statistics",
+    "Team",
     "arrange",
     "fit",
     "fixed_point",
@@ -54,6 +58,7 @@ TERMS = ("fit", "fit_augmented", "tikhonov", "self_supervised", "graph")
 """The terms of the objective, in the order in which a step returns them."""
 
 _CHUNK_BYTES = 256 * 2**20
+_Outcome = TypeVar("_Outcome")
 
 History = dict[str, list[float]]
 
@@ -169,6 +174,76 @@ class State:
     energy: Tensor | None = None
 
 
+@dataclass
+class Progress:
+    """How far a fit has come: with its `State`, all it needs to go on.
+
+    history : for each sweep that is done the total `loss`, each of `TERMS` summed over the batches, and the `seconds`
+    batch : batches of the sweep at hand that are done
+    total : (5,) float64, `TERMS` summed over those batches
+    bases : Tikhonov term of the bases when that sweep began
+    seconds : time spent on that sweep
+    done : whether no sweep is left to do
+    """
+
+    history: History = field(default_factory=lambda: {name: [] for name in ("loss", *TERMS, "seconds")})
+    batch: int = 0
+    total: Tensor = field(default_factory=lambda: torch.zeros(len(TERMS), dtype=torch.float64))
+    bases: float = 0.0
+    seconds: float = 0.0
+    done: bool = False
+
+
+OnStep = Callable[[Progress, State], None]
+
+
+class Team:
+    """The processes that make one fit together, each with its share of every batch: here, one process alone.
+
+    `polyadic.distributed` has one of several processes. What is said below to be the same is so in all of them.
+    """
+
+    rank, size = 0, 1
+
+    def share(self, ids: Tensor) -> Tensor:
+        """This process's share of some windows: (b,)."""
+        return ids
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum of the processes' tensors, the same."""
+        return tensor
+
+    def agree(self, tensor: Tensor) -> Tensor:
+        """The first process's tensor, the same."""
+        return tensor
+
+    def once(self, work: Callable[[], _Outcome]) -> _Outcome:
+        """Do something in the first process only; its outcome or its error, the same."""
+        return work()
+
+    def send(self, statistics: Statistics) -> Callable[[Tensor], tuple[Statistics, Tensor]]:
+        """Begin to add up what the processes found; the function it returns ends it, and adds up their terms, too.
+
+        Of the statistics that come back, Y may still be this process's alone: `modes` says so.
+        """
+        return lambda terms: (statistics, terms)
+
+    def modes(self, Y: Tensor) -> Add | None:
+        """What adds up the MTTKRP of a mode, where that travels instead of Y."""
+        return None
+
+    def whole(self, state: State, n_views: int) -> State:
+        """A state with all that the processes hold, in the first; `parted` undoes it."""
+        return state
+
+    def parted(self, state: State, n_views: int) -> State:
+        """What this process holds of a whole state."""
+        return state
+
+
+ALONE = Team()
+
+
 def initial_factors(
     shape: Sequence[int], rank: int, seed: int, dtype: torch.dtype, device: torch.device
 ) -> list[Tensor]:
@@ -201,6 +276,8 @@ def solve_coefficients(
     start: Tensor | None = None,
     adjacency: Tensor | None = None,
     watch: bool = False,
+    count: int | None = None,
+    add: Add | None = None,
 ) -> Tensor:
     """Coefficients of a batch at fixed bases: X with X̃ fixed, then X̃ with the new X fixed.
 
@@ -211,6 +288,7 @@ def solve_coefficients(
     start : (n_views · b, R), the guess from which the fixed-point rule starts; by default the least-squares solution
     adjacency : (b, b), weights of the graph among the windows, for the graph term
     watch : look whether the fixed-point rule converges here, and warn if not
+    count, add : as for `alignment.pull`, where b is only this process's share of a batch
 
     Returns
     -------
@@ -221,29 +299,38 @@ def solve_coefficients(
     >>> solve_coefficients(torch.tensor([[2.0]]), torch.eye(1), Objective(alpha=1.0))
     tensor([[1.]])
     """
+    count = len(M) // n_views if count is None else count
     if objective.graph_weight > 0:
-        return _graph_coefficients(M, G, objective, adjacency)
-    return fixed_point(M, ridge_inverse(G, objective.alpha), objective, n_views, start, watch)
+        return _graph_coefficients(M, G, objective, adjacency, count, add)
+    return fixed_point(M, ridge_inverse(G, objective.alpha), objective, n_views, start, watch, count, add)
 
 
 def fixed_point(
-    M: Tensor, inverse: Tensor, objective: Objective, n_views: int, start: Tensor | None = None, watch: bool = False
+    M: Tensor,
+    inverse: Tensor,
+    objective: Objective,
+    n_views: int,
+    start: Tensor | None = None,
+    watch: bool = False,
+    count: int | None = None,
+    add: Add | None = None,
 ) -> Tensor:
     """Least squares, and for β > 0 the fixed-point rule, once the ridge inverse (R, R) is known.
 
     Parameters and result are those of `solve_coefficients`.
     """
+    count = len(M) // n_views if count is None else count
     V, least_squares = inverse.to(M.dtype), (M.to(inverse.dtype) @ inverse).to(M.dtype)
     if objective.beta == 0 or n_views == 1:
         return least_squares
-    gamma = objective.gamma_for(len(M) // 2)
+    gamma = objective.gamma_for(count)
     ls, ls_augmented = least_squares.chunk(2)
     init, init_augmented = (least_squares if start is None else start).chunk(2)
-    v2 = alignment.pull(init_augmented, gamma)
-    if watch:
+    v2 = alignment.pull(init_augmented, gamma, count, add)
+    if watch and len(ls):
         _warn_if_diverging(alignment.convergence(ls, V, v2, objective.beta), objective.beta)
     X = alignment.align(ls, V, init, v2, objective.beta, objective.rounds)
-    v2 = alignment.pull(X, gamma)
+    v2 = alignment.pull(X, gamma, count, add)
     X_augmented = alignment.align(ls_augmented, V, init_augmented, v2, objective.beta, objective.rounds)
     return torch.cat([X, X_augmented])
 
@@ -263,12 +350,19 @@ def _warn_if_diverging(differences: list[float], beta: float) -> None:
     )
 
 
-def _graph_coefficients(M: Tensor, G: Tensor, objective: Objective, adjacency: Tensor | None) -> Tensor:
+def _mean(X: Tensor, count: int, add: Add | None) -> Tensor:
+    """Mean over the rows of all processes: (R,)."""
+    return (X.sum(dim=0) if add is None else add(X.sum(dim=0))) / count
+
+
+def _graph_coefficients(
+    M: Tensor, G: Tensor, objective: Objective, adjacency: Tensor | None, count: int, add: Add | None
+) -> Tensor:
     """The rows that minimise ‖T − XKᵀ‖² + α‖X‖² + w·Tr(XᵀLX), from X(G + αI) + wLX = M."""
     alpha, weight = objective.alpha, objective.graph_weight
     if adjacency is None:
         # L = I − 11ᵀ/b of the complete graph leaves the mean alone and adds w to the ridge of all deviations from it.
-        mean = M.mean(dim=0, keepdim=True)
+        mean = _mean(M, count, add)[None]
         return ridge_solve(G, mean, alpha) + ridge_solve(G, M - mean, alpha + weight)
     roots, Q = torch.linalg.eigh(_laplacian(adjacency).to(M.device, torch.float64))
     values, P = torch.linalg.eigh(G.double())
@@ -290,21 +384,28 @@ def _fit_terms(T: Tensor, X: Tensor, M: Tensor, G: Tensor, n_views: int) -> Tens
     return torch.nn.functional.pad(errors, (0, 2 - n_views))
 
 
-def _penalties(X: Tensor, objective: Objective, n_views: int, adjacency: Tensor | None) -> Tensor:
-    """Tikhonov term of the coefficients, self-supervised term, graph term: (3,) float64."""
+def _penalties(
+    X: Tensor, objective: Objective, n_views: int, adjacency: Tensor | None, count: int, add: Add | None
+) -> Tensor:
+    """Tikhonov term of the coefficients, self-supervised term, graph term, of this process: (3,) float64."""
     X = X.double()
     self_supervised = graph = X.new_zeros(())
     if objective.beta > 0 and n_views == 2:
         first, second = X.chunk(2)
-        self_supervised = objective.beta * alignment.loss(first, second, objective.gamma_for(len(first)))
+        gamma = objective.gamma_for(count)
+        self_supervised = objective.beta * alignment.loss(first, second, gamma, count, add)
     if objective.graph_weight > 0:
-        smoothed = X - X.mean(dim=0) if adjacency is None else _laplacian(adjacency).to(X) @ X
+        smoothed = X - _mean(X, count, add) if adjacency is None else _laplacian(adjacency).to(X) @ X
         graph = objective.graph_weight * (X * smoothed).sum()
     return torch.stack([objective.alpha * X.square().sum(), self_supervised, graph])
 
 
 def update_bases(
-    factors: Sequence[Tensor], statistics: Statistics, alpha: float, learning_rate: float = 1.0
+    factors: Sequence[Tensor],
+    statistics: Statistics,
+    alpha: float,
+    learning_rate: float = 1.0,
+    add: Add | None = None,
 ) -> list[Tensor]:
     """Each basis in turn by ridge least squares, using those already updated; then F ← (1 − η)F + ηF*.
 
@@ -315,6 +416,7 @@ def update_bases(
     factors : matrices of shapes (I, R), (J, R), …
     statistics : of the coefficients held fixed
     learning_rate : η, 1 for the plain least-squares update
+    add : adds a tensor up over the processes, where each has only its part of `statistics.Y`
 
     Returns
     -------
@@ -330,6 +432,7 @@ def update_bases(
         mttkrp = tail
         for earlier in updated[:mode]:
             mttkrp = contract_first(mttkrp, earlier)
+        mttkrp = mttkrp if add is None else add(mttkrp)
         G = statistics.S
         for other, matrix in enumerate(grams):
             G = G if other == mode else G * matrix
@@ -348,6 +451,8 @@ def step(
     learning_rate: float = 1.0,
     ids: Tensor | None = None,
     watch: bool = False,
+    team: Team = ALONE,
+    count: int | None = None,
 ) -> Tensor:
     """One step of Algorithm 2 on exactly this batch; changes `state`.
 
@@ -357,6 +462,7 @@ def step(
     solver : "blend" moves the bases by η towards the batch's solution; "memory" forgets the statistics by η and solves
     ids : (b,), the windows, for a given graph; by default the graph's first
     watch : see `solve_coefficients`
+    team, count : the processes that share the batch, if b is only this one's share, and its windows in all of them
 
     Returns
     -------
@@ -365,48 +471,76 @@ def step(
     adjacency = None
     if objective.graph is not None:
         adjacency = objective.graph(torch.arange(len(T) // n_views) if ids is None else ids)
+    count = len(T) // n_views if count is None else count
     G, M = _gram(state.factors), project(T, state.factors)
-    X = solve_coefficients(M, G, objective, n_views, adjacency=adjacency, watch=watch)
-    terms = torch.cat([_fit_terms(T, X, M, G, n_views), _penalties(X, objective, n_views, adjacency)])
-    statistics = Statistics.of(X, T)
+    X = solve_coefficients(M, G, objective, n_views, None, adjacency, watch, count, team.sum)
+    # What the processes found travels while the terms are worked out.
+    arriving = team.send(Statistics.of(X, T))
+    penalties = _penalties(X, objective, n_views, adjacency, count, team.sum)
+    statistics, terms = arriving(torch.cat([_fit_terms(T, X, M, G, n_views), penalties]))
     energy = statistics.S.diagonal()
     state.energy = energy if state.energy is None else state.energy + energy
     if solver == "memory":
         state.memory = statistics = statistics.added_to(state.memory, 1 - learning_rate)
         learning_rate = 1.0
-    state.factors = update_bases(state.factors, statistics, objective.alpha, learning_rate)
+    add = team.modes(statistics.Y)
+    state.factors = update_bases(state.factors, statistics, objective.alpha, learning_rate, add)
     return terms
 
 
-def _mini_batch_sweep(source: Source, state: State, objective: Objective, settings: Settings, sweep: int) -> Tensor:
-    """Algorithm 2: the shuffled batches of one sweep, the last one short if it must be."""
-    total = torch.zeros(len(TERMS), dtype=torch.float64, device=state.factors[0].device)
+def _mini_batch_sweep(
+    source: Source,
+    state: State,
+    objective: Objective,
+    settings: Settings,
+    progress: Progress,
+    on_step: OnStep | None,
+    team: Team,
+) -> None:
+    """Algorithm 2: the shuffled batches of one sweep from `progress.batch` on, the last one short if it must be."""
+    sweep = len(progress.history["loss"])
     order = source.order(settings.seed, sweep)
     parts = torch.split(order, settings.batch_size or len(order))
-    for number, (ids, T) in enumerate(source.batches(parts, sweep)):
-        total += step(
-            T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch=number == 0
+    begun = time.perf_counter() - progress.seconds
+    shares = [team.share(part) for part in parts[progress.batch :]]
+    for ids, T in _batches(source, shares, sweep, state):
+        watch, count = progress.batch == 0, len(parts[progress.batch])
+        progress.total = progress.total + step(
+            T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch, team, count
         )
-    return total
+        progress.batch += 1
+        if on_step is not None and progress.batch < len(parts):
+            progress.seconds = time.perf_counter() - begun
+            on_step(progress, state)
+
+
+def _batches(source: Source, parts: Sequence[Tensor], sweep: int, state: State) -> Iterator[tuple[Tensor, Tensor]]:
+    """The source's batches of these parts; those without a window, as a process may have, never reach the source."""
+    batches = iter(source.batches([part for part in parts if len(part)], sweep))
+    shape = [len(factor) for factor in state.factors]
+    for part in parts:
+        yield next(batches) if len(part) else (part, state.factors[0].new_zeros(0, *shape))
+    next(batches, None)  # so that it does what it does after its last one
 
 
 class _Chunks(Iterable[tuple[Tensor, Tensor]]):
-    """The whole data set in pieces of about 256 MiB of tensors; one piece that holds all is made only once.
+    """This process's share of the data set in pieces of about 256 MiB; one piece that holds all is made only once.
 
     Algorithm 1 augments once: every sweep sees the augmentations of sweep 0.
     """
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, state: State, team: Team) -> None:
+        self.source, self.state, self.team = source, state, team
         window = source.views(torch.arange(1), 0)
-        self.parts = torch.split(torch.arange(source.n_windows), max(1, _CHUNK_BYTES // window.nbytes))
+        self.windows = team.share(torch.arange(source.n_windows))
+        self.parts = torch.split(self.windows, max(1, _CHUNK_BYTES // window.nbytes))
         self.kept: Tensor | None = None
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         if self.kept is not None:
             yield self.parts[0], self.kept
             return
-        for ids, T in self.source.batches(self.parts, 0):
+        for ids, T in _batches(self.source, self.parts, 0, self.state):
             if len(self.parts) == 1:
                 self.kept = T
             yield ids, T
@@ -418,7 +552,8 @@ def _full_batch_sweep(chunks: _Chunks, state: State, objective: Objective) -> Te
     Where coefficients depend on each other (alignment, graph) the data is read twice: for the projections of all
     windows, and, once their coefficients are known, for the statistics.
     """
-    G, n_views = _gram(state.factors), chunks.source.n_views
+    G, n_views, count = _gram(state.factors), chunks.source.n_views, chunks.source.n_windows
+    team = chunks.team
     fits = torch.zeros(2, dtype=torch.float64, device=G.device)
     penalties = torch.zeros(3, dtype=torch.float64, device=G.device)
     statistics: Statistics | None = None
@@ -427,25 +562,27 @@ def _full_batch_sweep(chunks: _Chunks, state: State, objective: Objective) -> Te
         M = project(T, state.factors)
         if coefficients is None:
             X = solve_coefficients(M, G, objective, n_views)
-            penalties += _penalties(X, objective, n_views, None)
+            penalties += _penalties(X, objective, n_views, None, count, None)
         else:
-            X = torch.cat([view[ids.to(view.device)] for view in coefficients.chunk(n_views)])
+            rows = (ids - chunks.windows[:1]).to(coefficients.device)
+            X = torch.cat([view[rows] for view in coefficients.chunk(n_views)])
         fits += _fit_terms(T, X, M, G, n_views)
         statistics = Statistics.of(X, T).added_to(statistics)
     assert statistics is not None
+    statistics, terms = team.send(statistics)(torch.cat([fits, penalties]))
     state.coefficients = coefficients
     state.energy = statistics.S.diagonal()
-    state.factors = update_bases(state.factors, statistics, objective.alpha)
-    return torch.cat([fits, penalties])
+    state.factors = update_bases(state.factors, statistics, objective.alpha, add=team.modes(statistics.Y))
+    return terms
 
 
 def _all_coefficients(chunks: _Chunks, state: State, objective: Objective, G: Tensor, penalties: Tensor) -> Tensor:
     """X and X̃ of all windows together, starting from those of the last sweep; adds what they cost to `penalties`."""
-    n_views = chunks.source.n_views
+    n_views, count, add = chunks.source.n_views, chunks.source.n_windows, chunks.team.sum
     M = _stack((project(T, state.factors) for _, T in chunks), n_views)
     adjacency = None if objective.graph is None else objective.graph(torch.arange(chunks.source.n_windows))
-    X = solve_coefficients(M, G, objective, n_views, state.coefficients, adjacency, watch=True)
-    penalties += _penalties(X, objective, n_views, adjacency)
+    X = solve_coefficients(M, G, objective, n_views, state.coefficients, adjacency, True, count, add)
+    penalties += _penalties(X, objective, n_views, adjacency, count, add)
     return X
 
 
@@ -475,6 +612,9 @@ def fit(
     objective: Objective,
     settings: Settings,
     on_sweep: Callable[[History], None] | None = None,
+    progress: Progress | None = None,
+    on_step: OnStep | None = None,
+    team: Team = ALONE,
     fast_sweep: Callable[[State, int], Tensor | None] | None = None,
 ) -> History:
     """Sweeps until the loss settles or `max_sweeps` are done; changes `state`, and arranges it at the end.
@@ -482,38 +622,56 @@ def fit(
     Parameters
     ----------
     on_sweep : called after every sweep with the history so far
-    fast_sweep : does what a sweep of Algorithm 2 does, or returns None and leaves the state as it was
+    progress : where to go on, if `state` is that of a fit that was stopped; it is changed, too
+    on_step : called with the progress and the state between batches (of Algorithm 2) and after every sweep
+    team : the processes that do this together, each calling this function; they end with the same bases
+    fast_sweep : does what a whole sweep of Algorithm 2 does, or returns None and leaves the state as it was
 
     Returns
     -------
     the history: for each sweep the total `loss`, each of `TERMS` summed over the batches, and the `seconds`
     """
-    history: History = {name: [] for name in ("loss", *TERMS, "seconds")}
-    chunks = _Chunks(source) if settings.batch_size is None else None
-    for sweep in range(settings.max_sweeps):
-        begun = time.perf_counter()
-        state.energy = None
-        # The terms of a step are those before its bases move; so is this one, or the loss is of no single point.
-        bases = objective.alpha * sum(float(f.square().sum()) for f in state.factors)
-        fast = None if fast_sweep is None else fast_sweep(state, sweep)
+    if team.size > 1 and objective.graph is not None:
+        raise PolyadicError("a given graph joins windows of all processes, so it is for one; use graph='complete'")
+    progress = Progress() if progress is None else progress
+    history = progress.history
+    chunks = _Chunks(source, state, team) if settings.batch_size is None else None
+    device = state.factors[0].device
+    while not _done(history, settings):
+        begun = time.perf_counter() - progress.seconds
+        fast = None
+        if progress.batch == 0:
+            state.energy = None
+            # The terms of a step are those before its bases move; so is this one, or the loss is of no single point.
+            progress.bases = objective.alpha * sum(float(f.square().sum()) for f in state.factors)
+            progress.total = torch.zeros(len(TERMS), dtype=torch.float64, device=device)
+            fast = None if fast_sweep is None else fast_sweep(state, len(history["loss"]))
         if fast is not None:
-            total = fast
+            progress.total = fast
         elif chunks is not None:
-            total = _full_batch_sweep(chunks, state, objective)
+            progress.total = _full_batch_sweep(chunks, state, objective)
         else:
-            total = _mini_batch_sweep(source, state, objective, settings, sweep)
-        values = dict(zip(TERMS, total.tolist(), strict=True))
-        values["tikhonov"] += bases
+            _mini_batch_sweep(source, state, objective, settings, progress, on_step, team)
+        # Unlike machines round unlike: once a sweep all take the first one's figures, and so they stop together.
+        state.factors = [team.agree(factor) for factor in state.factors]
+        progress.total[TERMS.index("tikhonov")] += progress.bases
+        values = dict(zip(TERMS, team.agree(progress.total).tolist(), strict=True))
         history["loss"].append(sum(values.values()))
         for name, value in values.items():
             history[name].append(value)
         history["seconds"].append(time.perf_counter() - begun)
+        progress.batch, progress.seconds, progress.done = 0, 0.0, _done(history, settings)
         if on_sweep is not None:
             on_sweep(history)
-        if settled(history["loss"], settings.tol, settings.patience):
-            break
+        if on_step is not None:
+            on_step(progress, state)
     arrange(state)
     return history
+
+
+def _done(history: History, settings: Settings) -> bool:
+    losses = history["loss"]
+    return len(losses) >= settings.max_sweeps or settled(losses, settings.tol, settings.patience)
 
 
 def arrange(state: State) -> None:

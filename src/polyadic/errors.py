@@ -5,7 +5,7 @@ Every message names the argument, what came and what was expected.
 
 from __future__ import annotations
 
-__all__ = ["DataError", "MissingExtraError", "ModelFileError", "PolyadicError"]
+__all__ = ["CheckpointError", "DataError", "MissingExtraError", "ModelFileError", "PolyadicError"]
 
 
 class PolyadicError(ValueError):
@@ -22,3 +22,7 @@ class DataError(PolyadicError):
 
 class MissingExtraError(PolyadicError):
     """A package that is not installed, for something that not everyone needs."""
+
+
+class CheckpointError(PolyadicError):
+    """A checkpoint that cannot be written, is damaged, or is of another fit."""

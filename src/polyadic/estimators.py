@@ -19,8 +19,9 @@ from torch import Tensor
 
 from polyadic import als, captured, persist, probes
 from polyadic.algebra import gram, project, reconstruct, squared_error
+from polyadic.checkpoints import Checkpoints, check_alike, data_fingerprint, describe
+from polyadic.distributed import write_rows
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.files import write_rows
 from polyadic.inputs import Readable, Samples, check_integer, check_number, choose_device
 from polyadic.progress import SweepProgress, sweep_bar
 from polyadic.sources import Augment, Graph, Transform, WindowSource, check_modes, tensors
@@ -29,6 +30,9 @@ from polyadic.version import __version__
 from polyadic.windowed import WindowEstimator, all_or_nothing
 
 __all__ = ["ATD", "GRSALS", "SALS", "load"]
+
+_FREE = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
+"""Parameters that may change when a fit is resumed; what became of `random_state` is in the seed."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,17 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
 
     # ---------------------------------------------------------------- fitting
 
-    def fit(self, X: Any, y: Any = None, *, after_sweep: Callable[[Self], None] | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        after_sweep: Callable[[Self], None] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        checkpoint_every: float = 60.0,
+        team: als.Team = als.ALONE,
+    ) -> Self:
         """Learn the bases from unlabelled samples.
 
         Parameters
@@ -91,6 +105,12 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
             `WindowStore`. What lies on a disk is read batch by batch, in memory that does not grow with it
         y : ignored
         after_sweep : called after every sweep with the estimator, whose `factors_` and `history_` are those so far
+        checkpoint : a folder in which to write down, from time to time, how far the fit has come
+        resume : go on from the last checkpoint in that folder, if there is one; on a CPU the outcome is, to the bit,
+            that of a fit that was never stopped. `max_sweeps`, `tol`, `patience`, `device` and `verbose` may differ
+        checkpoint_every : seconds from one checkpoint to the next
+        team : the processes that fit together, from `polyadic.distributed.join`; each gives the same X and ends with
+            the same model
 
         Returns
         -------
@@ -98,24 +118,30 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         """
         with all_or_nothing(self):
             source, objective, settings = self._begin(X)
+            if isinstance(self.tensorize_, STFT):
+                source.tensorize = self.tensorize_ = team.once(lambda: self.tensorize_)
             state = als.State(self._initial_factors(source))
-            self._n_seen = count = source.n_windows
-            bar = self._watched(state, count, after_sweep)
-            with bar as on_sweep:
-                source.on_batch = None if on_sweep is None else on_sweep.windows
+            kept = self._checkpoints(source, team, checkpoint, resume, checkpoint_every)
+            progress, state = (kept and kept.load(state)) or (als.Progress(), state)
+            self._n_seen = source.n_windows
+            fast = None
+            if team.size == 1:
                 fast = captured.sweeps(source, objective, settings, tuple(len(factor) for factor in state.factors))
-                self.history_ = als.fit(source, state, objective, settings, on_sweep, fast)
+            with self._watched(state, source.n_windows, team, after_sweep) as on_sweep, kept or nullcontext():
+                source.on_batch = None if on_sweep is None else on_sweep.windows
+                self.history_ = als.fit(source, state, objective, settings, on_sweep, progress, kept, team, fast)
             self.n_sweeps_ = len(self.history_["loss"])
             self.waited_ = source.waited
-            self._keep(state)
+            self._keep(team.whole(state, source.n_views))
         return self
 
     @contextmanager
     def _watched(
-        self, state: als.State, count: int, after_sweep: Callable[[Self], None] | None
+        self, state: als.State, count: int, team: als.Team, after_sweep: Callable[[Self], None] | None
     ) -> Iterator[_Watch | None]:
         """What is called during a fit: a progress bar, who wants to see the model, or nobody."""
-        bar = sweep_bar(type(self).__name__, self.max_sweeps, count) if self.verbose else nullcontext(None)
+        shows = self.verbose and team.rank == 0
+        bar = sweep_bar(type(self).__name__, self.max_sweeps, count) if shows else nullcontext(None)
 
         def show(history: als.History) -> None:
             if after_sweep is not None:
@@ -125,6 +151,31 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
 
         with bar as shown:
             yield None if shown is None and after_sweep is None else _Watch(shown, show)
+
+    def _checkpoints(
+        self,
+        source: WindowSource,
+        team: als.Team,
+        folder: str | os.PathLike[str] | None,
+        resume: bool,
+        every: float,
+    ) -> Checkpoints | None:
+        """The checkpoints in a folder, if one is named, of a fit of these parameters to these samples."""
+        check_number("checkpoint_every", every, 0)
+        if folder is None and resume:
+            raise PolyadicError("resume=True needs the folder of the checkpoints, but checkpoint is None")
+        if folder is None and team.size == 1:
+            return None
+        fingerprint = self._fingerprint(source)
+        check_alike(team, fingerprint)
+        return None if folder is None else Checkpoints(folder, fingerprint, every, resume, team, source.n_views)
+
+    def _fingerprint(self, source: WindowSource) -> dict[str, Any]:
+        """What a fit must have in common with another that goes on where it was."""
+        parameters = self.get_params(deep=False)
+        chosen = {name: describe(value) for name, value in parameters.items() if name not in _FREE}
+        learned = {"tensorize": describe(self.tensorize_), "seed": self.seed_}
+        return {"estimator": type(self).__name__, **chosen, **learned, "data": data_fingerprint(source.samples)}
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """One step of Algorithm 2 on exactly this batch; the first call starts a new model.
@@ -227,6 +278,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         *,
         out: str | os.PathLike[str] | None = None,
         on_rows: Callable[[int], None] | None = None,
+        team: als.Team = als.ALONE,
     ) -> Any:
         """Features of new samples in closed form, Eqn. feature_extractor.
 
@@ -235,6 +287,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `fit` takes
         out : a `.npy` file to write the features to batch by batch; it is there whole or not at all
         on_rows : called with the number of samples done after each batch
+        team : the processes that transform together, from `polyadic.distributed.join`, each its share; it needs `out`,
+            on a disk that all of them see
 
         Returns
         -------
@@ -242,12 +296,16 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         """
         check_is_fitted(self)
         samples = self._samples(X, reset=False)
-        features = _counted((Z for _, Z, _, _ in self._batches(samples)), on_rows)
+        share = team.share(torch.arange(len(samples)))
+        features = _counted((Z for _, Z, _, _ in self._batches(samples, share)), on_rows)
+        if out is None and team.size > 1:
+            raise PolyadicError("several processes write features to a file that they share, but out is None")
         if out is None:
             return samples.like_input(torch.cat(list(features)))
         shape = (len(samples), self._n_features_out)
         dtype = np.dtype(np.float64 if samples.dtype == torch.float64 else np.float32)
-        write_rows(out, shape, dtype, (Z.cpu().numpy() for Z in features))
+        first = int(share[0]) if len(share) else 0
+        write_rows(team, out, shape, dtype, first, (Z.cpu().numpy() for Z in features))
         return np.load(out, mmap_mode="r")
 
     def inverse_transform(self, Z: Any) -> Any:
@@ -269,28 +327,31 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         rows = samples.take(slice(None), device, samples.dtype)
         return samples.like_input(reconstruct(rows, self._factors(device, samples.dtype)))
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, team: als.Team = als.ALONE) -> float:
         """How well the bases fit: 1 − ‖T − T̂‖ / ‖T‖ over all samples, 1 at best.
 
         Parameters
         ----------
         X : as for `transform`
         y : ignored
+        team : the processes that do it together, from `polyadic.distributed.join`, each its share
         """
         check_is_fitted(self)
         error = norm = 0.0
-        for T, Z, M, G in self._batches(self._samples(X, reset=False)):
+        samples = self._samples(X, reset=False)
+        for T, Z, M, G in self._batches(samples, team.share(torch.arange(len(samples)))):
             error += float(squared_error(T, Z, M, G))
             norm += float(torch.linalg.vector_norm(T, dtype=torch.float64)) ** 2
+        error, norm = team.sum(torch.tensor([error, norm], dtype=torch.float64)).tolist()
         return 1.0 - float(np.sqrt(error / norm)) if norm > 0 else float(error == 0)
 
-    def _batches(self, samples: Samples) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Tensors T, features Z, projections M of the samples in order, with the Gram matrix G."""
+    def _batches(self, samples: Samples, ids: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Tensors T, features Z, projections M of some samples in order, with the Gram matrix G."""
         device = choose_device(self.device, samples.data)
         factors = self._factors(device, samples.dtype)
         G = gram([factor.double() for factor in factors])
         closed_form = als.Objective(alpha=float(self.alpha))
-        for T in self._tensors(samples, int(np.prod([len(factor) for factor in factors]))):
+        for T in self._tensors(samples, int(np.prod([len(factor) for factor in factors])), ids):
             check_modes(T, factors)
             M = project(T, factors)
             yield T, als.solve_coefficients(M, G, closed_form), M, G

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-import numpy as np
-
-__all__ = ["digest", "open_atomically", "sync_folder", "write_atomically", "write_rows"]
+__all__ = ["digest", "open_atomically", "sync_folder", "write_atomically"]
 
 
 def digest(path: str | os.PathLike[str]) -> str:
@@ -56,20 +54,3 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
     with open_atomically(path) as file:
         file.write(content)
-
-
-def write_rows(
-    path: str | os.PathLike[str], shape: tuple[int, ...], dtype: np.dtype[Any], parts: Iterable[np.ndarray]
-) -> None:
-    """Write a `.npy` file part by part, without holding all of it.
-
-    Parameters
-    ----------
-    shape : of the whole array
-    parts : arrays of some rows each, in order
-    """
-    with open_atomically(path) as file:
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        for part in parts:
-            file.write(np.ascontiguousarray(part, dtype).data.cast("B"))

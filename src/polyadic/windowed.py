@@ -83,12 +83,13 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         ids = torch.linspace(0, len(samples) - 1, min(len(samples), _CALIBRATION_WINDOWS), dtype=torch.float64).long()
         return self.tensorize.fitted(samples.take(ids, device, samples.dtype))
 
-    def _tensors(self, samples: Samples, size: int | None = None) -> Iterator[Tensor]:
-        """All samples in order as tensors (b, I, J, …), batch by batch, with no more than some MiB at a time.
+    def _tensors(self, samples: Samples, size: int | None = None, ids: Tensor | None = None) -> Iterator[Tensor]:
+        """Samples in order as tensors (b, I, J, …), batch by batch, with no more than some MiB at a time.
 
         Parameters
         ----------
         size : numbers in one sample's tensor, if it is known
+        ids : which samples; by default all
         """
         device = choose_device(self.device, samples.data)
         largest = max(size or 0, int(np.prod(samples.shape[1:])))
@@ -96,8 +97,9 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             largest = max(largest, int(np.prod(self.tensorize_.shape(*samples.shape[1:]))))
         room = _BATCH_BYTES * (_GPU_BATCHES if device.type == "cuda" else 1)
         rows = max(1, room // (largest * samples.dtype.itemsize))
-        for ids, batch, _ in read_ahead(samples, torch.split(torch.arange(len(samples)), rows)):
-            yield tensors(self.tensorize_, samples.checked(batch, ids, device, samples.dtype))
+        wanted = torch.arange(len(samples)) if ids is None else ids
+        for part, batch, _ in read_ahead(samples, torch.split(wanted, rows) if len(wanted) else []):
+            yield tensors(self.tensorize_, samples.checked(batch, part, device, samples.dtype))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

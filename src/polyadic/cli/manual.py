@@ -11,7 +11,7 @@ import typer.core
 
 __all__ = ["Manual", "flowing"]
 
-_ORDER = ("run", "prepare", "verify", "rank", "fit", "transform", "predict", "evaluate", "report", "export", "info")
+_ORDER = ("run", "prepare", "verify", "fit", "transform", "predict", "evaluate", "export", "report", "rank", "info")
 
 
 class Manual(typer.core.TyperGroup):

@@ -50,6 +50,12 @@ A store, with the paper's settings for Sleep-EDF:
 
 The unlabelled part of a split by person, the probe on its training part:
   polyadic fit sleep.store --protocol subject --probe
+
+A long fit that can be stopped, and goes on where it was:
+  polyadic fit sleep.store --checkpoint sleep.checkpoints --resume
+
+Four processes that share every batch:
+  torchrun --nproc-per-node 4 -m polyadic fit sleep.store
 """
 
 TRANSFORM_EXAMPLES = """
@@ -124,6 +130,15 @@ def fit(
         int, typer.Option(metavar="N", help="Of the start, the order, the augmentations and the split.")
     ] = 0,
     device: DeviceOption = "auto",
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A folder for checkpoints, to go on from if stopped.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in that folder, if there is one.")
+    ] = False,
+    checkpoint_every: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="From one checkpoint to the next.")
+    ] = 60.0,
     seconds: Annotated[
         float | None,
         typer.Option(
@@ -178,8 +193,10 @@ def fit(
     Memory does not grow with the data. Recordings are cut into windows in a temporary folder first; for data that is
     used more than once, [bold]polyadic prepare[/bold] keeps the windows.
     """
+    from polyadic import distributed
     from polyadic.experiments.configure import configured
 
+    team = distributed.join()
     check_folder(out)
     given = {
         "--seconds": seconds,
@@ -218,10 +235,19 @@ def fit(
             random_state=seed,
             verbose=int(not hidden),
         )
-        model = estimators[method.value].fit(unlabelled)
+        try:
+            model = estimators[method.value].fit(
+                unlabelled, checkpoint=checkpoint, resume=resume, checkpoint_every=checkpoint_every, team=team
+            )
+        except KeyboardInterrupt:
+            if checkpoint is None:
+                raise
+            raise KeyboardInterrupt(f"the same command with --resume goes on from {checkpoint}") from None
         if probe:
-            model.probe_ = _trained(model, labelled, hidden)
-        model.save(out)
+            model.probe_ = _trained(model, labelled, hidden or team.rank > 0)
+        team.once(lambda: model.save(out))
+    if team.rank > 0:
+        return
     _tell_fit(model, method, unlabelled, labelled if probe else None, out, json)
 
 
@@ -304,21 +330,29 @@ def transform(
     quiet: QuietOption = False,
 ) -> None:
     """Write the features of all windows, batch by batch."""
-    from polyadic import load
+    from polyadic import distributed, load
 
+    team = distributed.join()
     check_folder(out)
     if out.suffix not in (".npy", ".csv"):
         raise PolyadicError(f"--out must end in .npy or .csv, but is {out.name}")
+    if out.suffix == ".csv" and team.size > 1:
+        raise PolyadicError(f"several processes write a .npy file, but --out is {out.name}")
     loaded = load(model).set_params(device=device)
-    hidden = not shows_progress(quiet, json)
+    hidden = not shows_progress(quiet, json) or team.rank > 0
     how = None if resample is None else resample.value
     with opened_for(loaded, data, resample=how, hidden=hidden) as windows:
+        count = len(windows)
         with window_bar("transforming", windows.shape, hidden) as on_rows:
             if out.suffix == ".npy":
-                loaded.transform(windows, out=out, on_rows=on_rows)
+                # The others are about as far.
+                loaded.transform(
+                    windows, out=out, on_rows=lambda done: on_rows(min(done * team.size, count)), team=team
+                )
             else:
                 _write_features(loaded, windows, out, on_rows)
-        count = len(windows)
+    if team.rank > 0:
+        return
     if json:
         as_json({"features": out.name, "windows": count, "rank": loaded.rank})
         return

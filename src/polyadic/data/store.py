@@ -352,6 +352,11 @@ class WindowStore:
         return f"<WindowStore {self.path.name}: {self.shape} {self.header.dtype}, {self.fs:g} Hz, {size:,.0f} MiB>"
 
     @property
+    def fingerprint(self) -> dict[str, str]:
+        """What tells the windows, and the order in which a fit sees them, from others."""
+        return {"store": self.checksum, "shuffle": self.shuffle}
+
+    @property
     def windows(self) -> Windows:
         """All windows, for selecting and splitting; nothing is read yet."""
         return Windows._made(self, self.index, self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -219,6 +220,14 @@ class Windows:
     def on_disk(self) -> bool:
         """Whether samples are read from files when they are asked for."""
         return bool(getattr(self._samples, "on_disk", False))
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """What tells the windows, and the order in which a fit sees them, from others; empty for arrays."""
+        known: dict[str, str] = getattr(self._samples, "fingerprint", {})
+        if self._rows is None:
+            return known
+        return known | {"rows": hashlib.sha256(np.ascontiguousarray(self._rows, "<i8").tobytes()).hexdigest()}
 
     def __len__(self) -> int:
         return len(self.index)

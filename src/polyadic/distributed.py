@@ -1,0 +1,304 @@
+"""The same fit over many processes: each has its share of every batch, and only sums travel.
+
+What travels in a step: the sum of the normalised rows of each view (R numbers, by which windows of all processes repel
+each other), XᵀX, and either XᵀT as it is (R × I × J × …) or, mode by mode, the MTTKRP that follows from it (I × R). For
+the same batches the bases are those of one process to rounding, whatever the number of processes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from polyadic.alignment import Add
+from polyadic.als import ALONE, State, Statistics, Team
+from polyadic.errors import PolyadicError
+from polyadic.files import sync_folder
+
+__all__ = ["Processes", "join", "write_rows"]
+
+_Outcome = TypeVar("_Outcome")
+_PATIENCE = 600
+_BLOCK_BYTES = 512 * 2**10
+"""The largest XᵀT that travels as it is: beyond, a small message for each mode is faster (benchmarks/scale.py)."""
+
+
+def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
+    """The processes that torchrun started, or whose process group is initialised; a team of one if there are no others.
+
+    Every process calls it, and hands what it gets to `fit`, `transform` and `score`.
+
+    Parameters
+    ----------
+    exchange : what travels in a step: XᵀT as a "block", the MTTKRPs of its "modes", or by the size of the block
+
+    Examples
+    --------
+    >>> join().size
+    1
+    """
+    if exchange not in ("auto", "block", "modes"):
+        raise PolyadicError(f"exchange must be 'auto', 'block' or 'modes', but is {exchange!r}")
+    if not dist.is_available():
+        return ALONE
+    if not dist.is_initialized():
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
+            return ALONE
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
+        dist.init_process_group(_backend(), store=_met(store, rank, size), rank=rank, world_size=size)
+        atexit.register(_leave)
+    return Processes(exchange) if dist.get_world_size() > 1 else ALONE
+
+
+def _backend() -> str:
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
+def _met(store: Any, rank: int, size: int) -> Any:
+    """A part of the store that belongs to this start of the processes alone.
+
+    When torchrun starts processes again, its store still holds the addresses of those that are gone. So each process
+    says a word that no one said before, the first one gives back those it heard with a word of its own, and who finds
+    its own among them knows that the first one's is of this start, too.
+    """
+    mine, deadline = uuid.uuid4().hex, time.monotonic() + _PATIENCE
+    word = mine
+
+    def heard(key: str) -> str:
+        return str(store.get(key), "ascii") if store.check([key]) else ""
+
+    def wait_until(met: Callable[[], bool]) -> None:
+        while not met():
+            if time.monotonic() > deadline:
+                raise PolyadicError(f"process {rank} of {size} waited {_PATIENCE} s for the others in vain")
+            time.sleep(0.02)
+
+    def all_answered() -> bool:
+        store.set("polyadic/first", " ".join([mine, *(heard(f"polyadic/said/{other}") for other in range(1, size))]))
+        return all(heard(f"polyadic/answer/{other}") == mine for other in range(1, size))
+
+    if rank == 0:
+        wait_until(all_answered)
+    else:
+        store.set(f"polyadic/said/{rank}", mine)
+        wait_until(lambda: mine in heard("polyadic/first").split())
+        word = heard("polyadic/first").split()[0]
+        store.set(f"polyadic/answer/{rank}", word)
+    return dist.PrefixStore(word, store)  # type: ignore[attr-defined]
+
+
+def _leave() -> None:
+    with suppress(Exception):  # at the end of a process there is no one left to tell
+        dist.destroy_process_group()
+
+
+class Processes(Team):
+    """Several processes that fit together, by torch.distributed; made by `join`.
+
+    Attributes
+    ----------
+    rank, size : which of how many
+    waited : seconds this process spent on messages, those of others it waited for included (not with CUDA)
+    """
+
+    def __init__(self, exchange: str = "auto") -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.waited = 0.0
+        self._exchange = exchange
+        # A group of our own: the program's may have no way between CPUs, and its messages are none of ours.
+        self._group = dist.new_group(backend=_backend())
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            raise PolyadicError(
+                f"process {self.rank} of {self.size} lost touch with the others, of which one may be gone: {reason}"
+            ) from error
+        finally:
+            self.waited += time.perf_counter() - begun
+
+    def share(self, ids: Tensor) -> Tensor:
+        """Equal shares, to one window; in order, so that each process reads its own part of a store again and again."""
+        return torch.sort(ids).values.tensor_split(self.size)[self.rank]
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """In float64, and back in the tensor's type."""
+        total = tensor.to(torch.float64, copy=True).contiguous()
+        with self._talking():
+            dist.all_reduce(total, group=self._group)
+        return total.to(tensor.dtype)
+
+    def agree(self, tensor: Tensor) -> Tensor:
+        first = tensor.clone().contiguous()
+        with self._talking():
+            dist.broadcast(first, 0, group=self._group)
+        return first
+
+    def once(self, work: Callable[[], _Outcome]) -> _Outcome:
+        outcome: list[Any] = [None, None]
+        if self.rank == 0:
+            try:
+                outcome[0] = work()
+            except Exception as error:  # everyone shall hear of it
+                outcome[1] = error
+        with self._talking():
+            dist.broadcast_object_list(outcome, 0, group=self._group)
+        if outcome[1] is not None:
+            raise outcome[1]
+        result: _Outcome = outcome[0]
+        return result
+
+    # ------------------------------------------------------------------- steps
+
+    def _by_modes(self, Y: Tensor) -> bool:
+        return self._exchange == "modes" or (self._exchange == "auto" and Y.nbytes > _BLOCK_BYTES)
+
+    def send(self, statistics: Statistics) -> Callable[[Tensor], tuple[Statistics, Tensor]]:
+        # Components lie last in memory, and messages must be sent as they lie.
+        block, travelling = statistics.Y.movedim(0, -1).contiguous(), None
+        if not self._by_modes(statistics.Y):
+            with self._talking():
+                travelling = dist.all_reduce(block, group=self._group, async_op=True)
+
+        def arrived(terms: Tensor) -> tuple[Statistics, Tensor]:
+            small = self.sum(torch.cat([statistics.S.flatten(), terms]))
+            if travelling is not None:
+                with self._talking():
+                    travelling.wait()
+            S = small[: -len(terms)].reshape(statistics.S.shape)
+            return Statistics(block.movedim(-1, 0), S), small[-len(terms) :]
+
+        return arrived
+
+    def modes(self, Y: Tensor) -> Add | None:
+        return self.sum if self._by_modes(Y) else None
+
+    # ------------------------------------------------------------------- states
+
+    def whole(self, state: State, n_views: int) -> State:
+        memory, coefficients = state.memory, state.coefficients
+        if memory is not None and self._by_modes(memory.Y):
+            block = memory.Y.movedim(0, -1).clone(memory_format=torch.contiguous_format)
+            with self._talking():
+                dist.all_reduce(block, group=self._group)
+            memory = Statistics(block.movedim(-1, 0), memory.S)
+        if coefficients is not None:
+            coefficients = torch.cat([self._gathered(view) for view in coefficients.chunk(n_views)])
+        return State(state.factors, memory, coefficients, state.energy)
+
+    def _gathered(self, rows: Tensor) -> Tensor:
+        """The rows of all processes one after the other, in the first; in others what they have."""
+        counts = torch.zeros(self.size, dtype=torch.float64)
+        counts[self.rank] = len(rows)
+        sizes = [int(size) for size in self.sum(counts)]
+        with self._talking():
+            if self.rank > 0:
+                dist.send(rows.contiguous(), 0, group=self._group)
+                return rows
+            parts = [rows, *(rows.new_empty(size, rows.shape[1]) for size in sizes[1:])]
+            for other in range(1, self.size):
+                dist.recv(parts[other], other, group=self._group)
+        return torch.cat(parts)
+
+    def parted(self, state: State, n_views: int) -> State:
+        memory, coefficients = state.memory, state.coefficients
+        if memory is not None and self._by_modes(memory.Y) and self.rank > 0:
+            memory = Statistics(torch.zeros_like(memory.Y), memory.S)
+        if coefficients is not None:
+            mine = self.share(torch.arange(len(coefficients) // n_views)).to(coefficients.device)
+            coefficients = torch.cat([view[mine] for view in coefficients.chunk(n_views)])
+        return State(state.factors, memory, coefficients, state.energy)
+
+
+# ----------------------------------------------------------------------- files
+
+
+def write_rows(
+    team: Team,
+    path: str | os.PathLike[str],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    first: int,
+    parts: Iterable[np.ndarray],
+) -> None:
+    """Write a `.npy` file together, each process its own rows; it is there whole or not at all.
+
+    Parameters
+    ----------
+    path : the file, on a disk that all processes see
+    shape : of the whole array
+    first : row at which this process's rows begin
+    parts : arrays of some of this process's rows each, in order
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_rows(join(), f"{folder}/a.npy", (2, 3), np.dtype("<f4"), 0, [np.ones((2, 3))])
+    ...     np.load(f"{folder}/a.npy").sum()
+    np.float32(6.0)
+    """
+    target = Path(path)
+    temporary, offset = team.once(lambda: _made_room(target, shape, dtype))
+    row = int(np.prod(shape[1:])) * dtype.itemsize
+    failure: Exception | None = None
+    try:
+        with Path(temporary).open("r+b") as file:
+            file.seek(offset + first * row)
+            for part in parts:
+                file.write(np.ascontiguousarray(part, dtype).data.cast("B"))
+            file.flush()
+            os.fsync(file.fileno())
+    except Exception as error:  # whatever it is, the others must not wait for this process
+        failure = error
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    if team.sum(torch.tensor(float(failure is not None))) > 0:
+        team.once(lambda: Path(temporary).unlink(missing_ok=True))
+        raise failure or PolyadicError(f"{target.name} was not written: another process could not do its part of it")
+    team.once(lambda: _published(Path(temporary), target))
+
+
+def _made_room(target: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[str, int]:
+    """A file of the full size under another name, and where its rows begin."""
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            offset = file.tell()
+            size = offset + int(np.prod(shape)) * dtype.itemsize
+            file.flush()
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(descriptor, 0, size)  # a disk that is too small is better known now
+            file.truncate(size)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return str(Path(temporary).resolve()), offset
+
+
+def _published(temporary: Path, target: Path) -> None:
+    umask = os.umask(0)
+    os.umask(umask)
+    temporary.chmod(0o666 & ~umask)
+    temporary.replace(target)
+    sync_folder(target.parent)

@@ -1,0 +1,157 @@
+"""What each process of a team does in `test_distributed`: `torchrun … tests/teams.py TASK FOLDER [OPTION=VALUE …]`.
+
+Each process writes what it ended with to FOLDER/TASK.RANK.npz.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from polyadic import ATD, GRSALS, SALS, als, checkpoints, distributed, sources
+from polyadic.augment import Jitter
+from polyadic.data import synthetic
+from polyadic.errors import PolyadicError
+from polyadic.spectral import STFT
+
+Model = ATD | GRSALS | SALS
+FIXED = {"tensorize": STFT(32, 8), "max_sweeps": 4, "tol": 0.0, "device": "cpu"}
+VIEWS = {"augment": Jitter(0.05), "beta": 0.2}
+KINDS: dict[str, Callable[[], Model]] = {
+    "ATD": lambda: ATD(4, batch_size=20, **FIXED, **VIEWS),
+    "ATD, gamma and rounds": lambda: ATD(4, batch_size=20, gamma=3.0, rounds=2, **FIXED, **VIEWS),
+    "ATD, memory": lambda: ATD(4, batch_size=20, solver="memory", **FIXED, **VIEWS),
+    "ATD, full batch": lambda: ATD(4, batch_size=None, **FIXED, **VIEWS),
+    "SALS": lambda: SALS(4, batch_size=20, **FIXED),
+    "SALS, full batch": lambda: SALS(4, batch_size=None, **FIXED),
+    "GRSALS": lambda: GRSALS(4, batch_size=20, graph_weight=1.0, **FIXED),
+    "GRSALS, full batch": lambda: GRSALS(4, batch_size=None, graph_weight=1.0, **FIXED),
+}
+SIGNALS = synthetic(61, 3, 96)  # batches of 20, 20, 20 and 1: some processes have no window of the last
+WINDOWS = {"float64": SIGNALS.X.astype(np.float64), "float32": SIGNALS.X.astype(np.float32)}
+
+
+def outcome(model: Model) -> dict[str, np.ndarray]:
+    """All that a fit ends with, by name."""
+    found = {f"factor {mode}": factor for mode, factor in enumerate(model.factors_)}
+    found |= {f"history {name}": np.array(model.history_[name]) for name in ("loss", *als.TERMS)}
+    if model._memory is not None:
+        found |= {"memory Y": model._memory.Y.numpy(), "memory S": model._memory.S.numpy()}
+    return found
+
+
+def asked(fit: Callable[[], Any]) -> list[np.ndarray]:
+    """The windows that a fit asks its source for, batch after batch."""
+    batches, seen = sources.WindowSource.batches, []
+
+    def recorded(self: Any, parts: Sequence[torch.Tensor], sweep: int) -> Any:
+        seen.extend(np.stack([np.full(len(part), sweep), part.numpy()]) for part in parts)
+        return batches(self, parts, sweep)
+
+    sources.WindowSource.batches = recorded  # type: ignore[method-assign]
+    fit()
+    return seen
+
+
+def fits(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
+    """Every kind of fit in both types and both ways to exchange sums."""
+    found = {}
+    for exchange in ("block", "modes"):
+        together = distributed.join(exchange)
+        for kind, made in KINDS.items():
+            for dtype, X in WINDOWS.items():
+                model = made()
+                seen = asked(lambda model=model, X=X, team=together: model.fit(X, team=team))
+                parts = outcome(model) | {"seen": np.concatenate(seen, axis=1)}
+                found |= {f"{exchange}; {kind}; {dtype}; {name}": array for name, array in parts.items()}
+    return found
+
+
+def features(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
+    """Features of all windows into one file, of two into another, and the score."""
+    model = KINDS["ATD"]().fit(WINDOWS["float64"])
+    X = WINDOWS["float64"]
+    Z = model.transform(X, out=folder / "features.npy", team=team)
+    few = model.transform(X[:2], out=folder / "few.npy", team=team)
+    return {"Z": Z, "few": few, "score": np.array(model.score(X, team=team))}
+
+
+def resumed(team: als.Team, folder: Path, kinds: str, stop: str = "0", kill: str = "0") -> dict[str, np.ndarray]:
+    """Fits with checkpoints; each stopped after `stop` of them, or with the second process killed at step `kill`."""
+    save, step, count, steps = checkpoints.Checkpoints.save, als.step, 0, 0
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+    def limited(self: Any, progress: als.Progress, state: als.State) -> None:
+        nonlocal count
+        save(self, progress, state)
+        count += 1
+        if count == int(stop):
+            raise InterruptedError
+
+    def dying(*arguments: Any) -> torch.Tensor:
+        nonlocal steps
+        steps += 1
+        if steps == int(kill) and team.rank == 1 and restarts == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(*arguments)
+
+    checkpoints.Checkpoints.save, als.step = limited, dying  # type: ignore[method-assign]
+    found = {"restarts": np.array(int(restarts))}
+    for number, kind in enumerate(kinds.split(";")):
+        model, count, steps = KINDS[kind](), 0, 0
+        place = folder / f"checkpoints {number}"
+        try:
+            model.fit(WINDOWS["float64"], checkpoint=place, resume=True, checkpoint_every=0, team=team)
+        except InterruptedError:
+            continue
+        found |= {f"{kind}; {name}": array for name, array in outcome(model).items()}
+        found[f"{kind}; steps"] = np.array(steps)
+    checkpoints.Checkpoints.save, als.step = save, step  # type: ignore[method-assign]
+    return found
+
+
+def refused(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
+    """What cannot be done together, and what each process says of it."""
+    X = WINDOWS["float64"]
+    bad = X.copy()
+    bad[-1] = np.nan
+    model = KINDS["SALS"]().fit(X)
+    tries = {
+        "data": lambda: KINDS["ATD"]().fit(X + team.rank, team=team),
+        "settings": lambda: KINDS["ATD"]().set_params(rank=4 + team.rank).fit(X, team=team),
+        "seed": lambda: KINDS["ATD"]().set_params(random_state=None).fit(X, team=team),
+        "graph": lambda: KINDS["GRSALS"]().set_params(graph=np.ones((61, 61))).fit(X, team=team),
+        "out": lambda: model.transform(X, team=team),
+        "window": lambda: model.transform(bad, out=folder / "bad.npy", team=team),
+        "folder": lambda: model.transform(X, out=folder / "absent" / "f.npy", team=team),
+        "checkpoint": lambda: KINDS["ATD"]().fit(X, checkpoint=__file__, team=team),
+    }
+    said = {}
+    for name, work in tries.items():
+        try:
+            work()
+        except (PolyadicError, OSError) as error:
+            said[name] = np.array(str(error))
+    return said
+
+
+def main() -> None:
+    task, folder, *options = sys.argv[1:]
+    given = dict(option.split("=", 1) for option in options)
+    if given.pop("group", "") == "own":
+        dist.init_process_group("gloo")
+    team = distributed.join(given.pop("exchange", "auto"))  # type: ignore[arg-type]
+    found = globals()[task](team, Path(folder), **given)
+    np.savez(Path(folder) / f"{task}.{team.rank}.npz", **found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,512 @@
+"""Fits that are stopped, by kills, signals, full disks and lost folders, and go on to the bases of one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import stopped
+import torch
+from scipy import sparse
+
+from polyadic import ATD, GRSALS, SALS, als, checkpoints, load
+from polyadic.augment import Augmentation, Compose, Jitter
+from polyadic.data import WindowStore, synthetic
+from polyadic.errors import CheckpointError, PolyadicError
+from polyadic.spectral import STFT
+
+HERE = Path(__file__).parent
+X = np.random.default_rng(1).normal(size=(30, 4, 5))
+each_kind = pytest.mark.parametrize("kind", list(stopped.KINDS))
+
+
+class Stop(Exception):  # noqa: N818
+    """What stops a fit here, within the test's own process."""
+
+
+def stopping_after(monkeypatch: pytest.MonkeyPatch, saves: int) -> None:
+    """Every fit from now on stops after so many checkpoints."""
+    save, count = checkpoints.Checkpoints.save, 0
+
+    def limited(self, progress, state):
+        nonlocal count
+        save(self, progress, state)
+        count += 1
+        if count == saves:
+            count = 0
+            raise Stop
+
+    monkeypatch.setattr(checkpoints.Checkpoints, "save", limited)
+
+
+def start(monkeypatch: pytest.MonkeyPatch, folder: Path, saves: int = 5, model=None, data=X):
+    """A fit that is stopped after some steps."""
+    with monkeypatch.context() as patch:
+        stopping_after(patch, saves)
+        with pytest.raises(Stop):
+            (model or small()).fit(data, checkpoint=folder, checkpoint_every=0)
+
+
+def small(**parameters):
+    return SALS(**{"rank": 3, "batch_size": 7, "max_sweeps": 4, "tol": 0.0, "device": "cpu", **parameters})
+
+
+def assert_alike(a, b) -> None:
+    assert all(np.array_equal(first, second) for first, second in zip(a.factors_, b.factors_, strict=True))
+    for name in ("loss", *als.TERMS):
+        assert a.history_[name] == b.history_[name]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# ------------------------------------------------------------------ to the bit
+
+
+@each_kind
+@pytest.mark.parametrize("saves", [1, 3])
+def test_a_fit_stopped_again_and_again_ends_with_the_bases_and_history_of_one_that_was_not(
+    kind, saves, tmp_path, monkeypatch
+):
+    whole = stopped.fit(kind, None)
+    stopping_after(monkeypatch, saves)
+    stops = 0
+    while True:
+        try:
+            resumed = stopped.fit(kind, tmp_path, resume=True)
+            break
+        except Stop:
+            stops += 1
+    assert stops >= 12 // saves
+    assert_alike(resumed, whole)
+    if whole._memory is not None:
+        assert torch.equal(resumed._memory.Y, whole._memory.Y)
+        assert torch.equal(resumed._memory.S, whole._memory.S)
+
+
+@pytest.mark.parametrize("graph", ["complete", "dense", "sparse"])
+@pytest.mark.parametrize("batch_size", [7, None])
+def test_a_fit_with_a_graph_goes_on_to_the_bit(graph, batch_size, tmp_path, monkeypatch):
+    weights = np.abs(np.subtract.outer(np.arange(30), np.arange(30))) < 3
+    given = {"complete": "complete", "dense": weights.astype(float), "sparse": sparse.csr_array(weights.astype(float))}
+    parameters = {"graph": given[graph], "graph_weight": 0.5, "batch_size": batch_size, "max_sweeps": 4, "tol": 0.0}
+    start(monkeypatch, tmp_path, 3, GRSALS(3, **parameters))
+    resumed = GRSALS(3, **parameters).fit(X, checkpoint=tmp_path, resume=True)
+    assert_alike(resumed, GRSALS(3, **parameters).fit(X))
+
+
+def test_killed_at_seeded_moments_every_fit_ends_with_the_same_bases():
+    words = [sys.executable, str(HERE / "stopped.py"), "--kills", "12", "--seed", "3"]
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300)
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)
+    assert counts["kills"] == counts["same to the bit"] == 12
+    assert counts["while writing"] >= 4
+
+
+def test_resuming_a_fit_that_was_done_gives_its_model_without_another_sweep(tmp_path, monkeypatch):
+    whole = small().fit(X, checkpoint=tmp_path)
+    monkeypatch.setattr(als, "step", None)
+    assert_alike(small().fit(X, checkpoint=tmp_path, resume=True), whole)
+
+
+def test_a_fit_that_was_done_can_be_made_longer(tmp_path):
+    small(max_sweeps=2).fit(X, checkpoint=tmp_path)
+    assert_alike(small(max_sweeps=5).fit(X, checkpoint=tmp_path, resume=True), small(max_sweeps=5).fit(X))
+
+
+def test_a_checkpoint_holds_what_the_solver_remembers_and_how_far_it_came_mid_sweep(tmp_path, monkeypatch):
+    start(monkeypatch, tmp_path, 7, small(solver="memory"))
+    arrays, header = checkpoints._unpacked((tmp_path / "checkpoint-00000007").read_bytes())
+    assert header["progress"]["batch"] == 2
+    assert len(header["progress"]["history"]["loss"]) == 1
+    assert set(arrays) == {"factors.0", "factors.1", "memory.Y", "memory.S", "energy", "total"}
+    # The terms of the two batches that were done, not of the whole sweep.
+    whole = small(solver="memory").fit(X).history_
+    assert 0 < arrays["total"][0] < whole["fit"][1]
+
+
+def test_the_time_between_checkpoints_is_kept_and_the_end_is_always_written(tmp_path):
+    small().fit(X, checkpoint=tmp_path, checkpoint_every=3600)
+    assert names(tmp_path) == ["checkpoint-00000001"]
+
+
+def test_tensors_come_back_as_they_lay_in_memory():
+    tensor = torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
+    array, axes = checkpoints._in_memory_order(tensor)
+    back = checkpoints._restored(array, axes)
+    assert torch.equal(back, tensor)
+    assert back.stride() == tensor.stride()
+
+
+# --------------------------------------------------------------------- damage
+
+
+def test_the_last_two_are_kept_and_what_a_killed_writer_left_is_removed(tmp_path, monkeypatch):
+    (tmp_path / ".checkpoint-00000001.abc.tmp").write_bytes(b"half")
+    start(monkeypatch, tmp_path, 5)
+    assert names(tmp_path) == ["checkpoint-00000004", "checkpoint-00000005"]
+    small().fit(X, checkpoint=tmp_path, resume=True, checkpoint_every=0)
+    assert names(tmp_path) == ["checkpoint-00000019", "checkpoint-00000020"]
+
+
+def damaged(content: bytes, how: str) -> bytes:
+    if how == "cut short":
+        return content[: len(content) // 2]
+    if how == "empty":
+        return b""
+    changed = bytearray(content)
+    changed[{"magic": 3, "checksum": 40, "newline": 84, "header": 130, "last byte": -1}[how]] ^= 1
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("how", ["cut short", "empty", "magic", "checksum", "newline", "header", "last byte"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_with_a_warning(how, tmp_path, monkeypatch):
+    start(monkeypatch, tmp_path)
+    last = tmp_path / "checkpoint-00000005"
+    last.write_bytes(damaged(last.read_bytes(), how))
+    with pytest.warns(RuntimeWarning, match="goes on from checkpoint-00000004"):
+        resumed = small().fit(X, checkpoint=tmp_path, resume=True, checkpoint_every=0)
+    assert_alike(resumed, small().fit(X))
+    assert last.name not in names(tmp_path)
+
+
+def test_a_damaged_checkpoint_does_not_take_the_place_of_a_sound_one(tmp_path, monkeypatch):
+    start(monkeypatch, tmp_path)
+    (tmp_path / "checkpoint-00000005").write_bytes(b"")
+    stopping_after(monkeypatch, 1)
+    with pytest.warns(RuntimeWarning, match="passed over"), pytest.raises(Stop):
+        small().fit(X, checkpoint=tmp_path, resume=True, checkpoint_every=0)
+    assert names(tmp_path) == ["checkpoint-00000004", "checkpoint-00000006"]
+
+
+def test_if_all_are_damaged_the_error_says_why_and_nothing_is_lost(tmp_path, monkeypatch):
+    start(monkeypatch, tmp_path)
+    for name in names(tmp_path):
+        (tmp_path / name).write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match=r"none of the checkpoints .* not a checkpoint"):
+        small().fit(X, checkpoint=tmp_path, resume=True)
+    assert len(names(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda arrays, header: arrays.pop("total"),
+        lambda arrays, header: arrays.update(total=np.zeros(4)),
+        lambda arrays, header: arrays.update({"factors.0": np.zeros((4, 2))}),
+        lambda arrays, header: arrays.update({"factors.0": np.zeros((4, 3), np.float32)}),
+        lambda arrays, header: arrays.update(surplus=np.zeros(4)),
+        lambda arrays, header: arrays.update(coefficients=np.zeros((30, 2))),
+        lambda arrays, header: header["axes"].update(total=[3]),
+        lambda arrays, header: header["progress"].update(batch=-1),
+        lambda arrays, header: header["progress"].update(batch="2"),
+        lambda arrays, header: header["progress"]["history"].update(loss=[]),
+        lambda arrays, header: header["progress"]["history"].update(seconds=["x"]),
+        lambda arrays, header: header["progress"].update(surplus=1),
+        lambda arrays, header: header.update(schema=2),
+        lambda arrays, header: header.update(schema=None),
+        lambda arrays, header: header.update(axes=None),
+    ],
+)
+def test_a_checkpoint_with_a_fitting_checksum_and_senseless_content_is_refused(change, tmp_path, monkeypatch):
+    start(monkeypatch, tmp_path)
+    (tmp_path / "checkpoint-00000004").unlink()
+    path = tmp_path / "checkpoint-00000005"
+    arrays, header = checkpoints._unpacked(path.read_bytes())
+    arrays = dict(arrays)
+    header["axes"].update(surplus=[0], coefficients=[0, 1])
+    change(arrays, header)
+    body = checkpoints.to_bytes(arrays, metadata={"polyadic": json.dumps(header)})
+    checksum = checkpoints.hashlib.sha256(body).hexdigest().encode()
+    path.write_bytes(b"polyadic checkpoint\n" + checksum + b"\n" + body)
+    with pytest.raises(CheckpointError, match="none of the checkpoints"):
+        small().fit(X, checkpoint=tmp_path, resume=True)
+
+
+# ---------------------------------------------------------- other settings, data
+
+
+@pytest.mark.parametrize(
+    ("changed", "difference"),
+    [
+        ({"rank": 4}, "rank was 3 and is 4 now"),
+        ({"alpha": 0.5}, "alpha was 0.001 and is 0.5 now"),
+        ({"batch_size": None}, "batch_size was 7 and is null now"),
+        ({"solver": "memory"}, 'solver was "blend" and is "memory" now'),
+        ({"learning_rate": 0.1}, "learning_rate was 0.05 and is 0.1 now"),
+        ({"random_state": 1}, "seed was 0 and is 1 now"),
+        ({"rank": 4, "alpha": 0.5}, "alpha was 0.001 and is 0.5 now; rank was 3 and is 4 now"),
+    ],
+)
+def test_a_checkpoint_of_other_settings_is_refused_with_the_difference(changed, difference, tmp_path, monkeypatch):
+    start(monkeypatch, tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
+    with pytest.raises(CheckpointError, match=re.escape(difference) + "$"):
+        small(**changed).fit(X, checkpoint=tmp_path, resume=True)
+    assert before == {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
+
+
+def test_frames_augmentations_and_methods_that_differ_are_named(tmp_path, monkeypatch):
+    signals = np.random.default_rng(0).normal(size=(20, 2, 64))
+    model = ATD(2, tensorize=STFT(16, 8), augment=Jitter(0.1), beta=0.1, batch_size=7)
+    start(monkeypatch, tmp_path, 2, model, signals)
+    for other, difference in (
+        (ATD(2, tensorize=STFT(16, 4), augment=Jitter(0.1), beta=0.1, batch_size=7), "tensorize hop was 8 and is 4"),
+        (ATD(2, tensorize=STFT(16, 8), augment=Jitter(0.2), beta=0.1, batch_size=7), "degree was 0.1 and is 0.2"),
+        (SALS(2, tensorize=STFT(16, 8), batch_size=7), 'estimator was "ATD" and is "SALS" now'),
+    ):
+        with pytest.raises(CheckpointError, match=difference):
+            other.fit(signals, checkpoint=tmp_path, resume=True)
+
+
+@dataclass(frozen=True)
+class Louder(Augmentation):
+    """An augmentation of the user's own."""
+
+    gain: float
+
+    def apply(self, X, keys):
+        return self.gain * X
+
+
+def test_settings_of_an_augmentation_of_ones_own_that_differ_are_named(tmp_path, monkeypatch):
+    given = {"beta": 0.0, "batch_size": 7, "max_sweeps": 3}
+    start(monkeypatch, tmp_path, 2, ATD(2, augment=Compose([Louder(2.0)]), **given))
+    with pytest.raises(CheckpointError, match=r'augment steps was \[{"type": "Louder", "gain": 2.0}\] and is'):
+        ATD(2, augment=Compose([Louder(3.0)]), **given).fit(X, checkpoint=tmp_path, resume=True)
+    ATD(2, augment=Compose([Louder(2.0)]), **given).fit(X, checkpoint=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("data", [torch.from_numpy(X), torch.from_numpy(X).bfloat16(), X.astype(">f8"), X > 0])
+def test_every_kind_of_array_has_a_fingerprint(data, tmp_path):
+    small().fit(data, checkpoint=tmp_path)
+    small(max_sweeps=5).fit(data, checkpoint=tmp_path, resume=True)
+
+
+def test_another_given_graph_is_refused(tmp_path, monkeypatch):
+    start(monkeypatch, tmp_path, 2, GRSALS(3, graph=np.ones((30, 30)), batch_size=7))
+    with pytest.raises(CheckpointError, match="graph sha256 was"):
+        GRSALS(3, graph=2 * np.ones((30, 30)), batch_size=7).fit(X, checkpoint=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "difference"),
+    [
+        (X[:-1], r"data shape was \[30, 4, 5\] and is \[29, 4, 5\] now"),
+        (X.astype(np.float32), 'data dtype was "torch.float64" and is "torch.float32" now'),
+        (X + 1e-9, "data sampled windows was"),
+    ],
+)
+def test_a_checkpoint_of_other_data_is_refused_with_the_difference(data, difference, tmp_path, monkeypatch):
+    start(monkeypatch, tmp_path)
+    with pytest.raises(CheckpointError, match=difference):
+        small().fit(data, checkpoint=tmp_path, resume=True)
+
+
+def test_another_part_or_order_of_a_store_is_refused(tmp_path, monkeypatch):
+    signals = synthetic(60, 2, 32)
+    np.savez(tmp_path / "w.npz", X=signals.X, subject=signals.subject, fs=signals.fs)
+    words = [sys.executable, "-m", "polyadic", "prepare", "arrays", "w.npz", "s.store"]
+    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    store = WindowStore(tmp_path / "s.store")
+    folder = tmp_path / "checkpoints"
+    start(monkeypatch, folder, 3, data=store.windows[:40])
+    for data, difference in (
+        (store.windows[np.r_[0:39, 41]], "data rows was"),
+        (WindowStore(tmp_path / "s.store", shuffle="block").windows[:40], 'shuffle was "full" and is "block" now'),
+    ):
+        with pytest.raises(CheckpointError, match=difference):
+            small().fit(data, checkpoint=folder, resume=True)
+    assert_alike(small().fit(store.windows[:40], checkpoint=folder, resume=True), small().fit(store.windows[:40]))
+
+
+def test_checkpoints_of_a_fit_are_not_written_over_by_a_new_one(tmp_path, monkeypatch):
+    start(monkeypatch, tmp_path)
+    with pytest.raises(CheckpointError, match="holds checkpoints of a fit already"):
+        small().fit(X, checkpoint=tmp_path)
+
+
+def test_resuming_needs_a_folder_but_no_checkpoint(tmp_path):
+    with pytest.raises(PolyadicError, match="resume=True needs the folder"):
+        small().fit(X, resume=True)
+    with pytest.raises(PolyadicError, match="checkpoint_every must be a number"):
+        small().fit(X, checkpoint=tmp_path, checkpoint_every=-1)
+    assert_alike(small().fit(X, checkpoint=tmp_path / "new" / "folder", resume=True), small().fit(X))
+
+
+# ---------------------------------------------------------------------- faults
+
+
+def assert_last_is_sound(folder: Path) -> None:
+    resumed = small().fit(X, checkpoint=folder, resume=True)
+    assert_alike(resumed, small().fit(X))
+
+
+def fit_after(change) -> None:
+    """A fit during which something is done to the world after the third checkpoint."""
+    model, save, count = small(), checkpoints.Checkpoints.save, 0
+
+    def counted(self, progress, state):
+        nonlocal count
+        count += 1
+        if count == 4:
+            change()
+        save(self, progress, state)
+
+    checkpoints.Checkpoints.save = counted
+    try:
+        model.fit(X, checkpoint=Path("checkpoints"), checkpoint_every=0)
+    finally:
+        checkpoints.Checkpoints.save = save
+        assert not hasattr(model, "factors_")
+
+
+def test_a_file_that_may_not_grow_is_a_clear_error_and_the_last_checkpoint_stays(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(CheckpointError, match=r"could not be written .*File too large.*00000003 is as it was"):
+            fit_after(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1])))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert names(tmp_path / "checkpoints") == ["checkpoint-00000002", "checkpoint-00000003"]
+    assert_last_is_sound(tmp_path / "checkpoints")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of a quarter of a MiB."""
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(words, capture_output=True).returncode != 0:
+        pytest.skip("file systems may not be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_a_clear_error_and_the_last_checkpoint_stays(small_disk, monkeypatch):
+    monkeypatch.chdir(small_disk.parent)
+
+    def fill() -> None:
+        with suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(b"0" * 4096)
+
+    with pytest.raises(CheckpointError, match=r"No space left on device.*checkpoint-00000003 is as it was"):
+        fit_after(fill)
+    (small_disk / "filler").unlink()
+    assert names(small_disk) == ["checkpoint-00000002", "checkpoint-00000003"]
+    assert_last_is_sound(small_disk)
+
+
+def test_a_folder_that_becomes_read_only_is_a_clear_error_and_the_last_checkpoint_stays(small_disk, monkeypatch):
+    monkeypatch.chdir(small_disk.parent)
+    remount = ["mount", "-o", "remount,ro", str(small_disk)]
+    with pytest.raises(CheckpointError, match=r"Read-only file system.*checkpoint-00000003 is as it was"):
+        fit_after(lambda: subprocess.run(remount, check=True))
+    with pytest.raises(CheckpointError, match=r"checkpoint must be a folder to write to.*Read-only"):
+        small().fit(X, checkpoint=small_disk, resume=True)
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    assert_last_is_sound(small_disk)
+
+
+def test_a_folder_that_vanishes_is_a_clear_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match=r"could not be written to checkpoints: .*No such file"):
+        fit_after(lambda: Path("checkpoints").rename("elsewhere"))
+    assert_last_is_sound(tmp_path / "elsewhere")
+
+
+def test_a_file_in_place_of_the_folder_is_a_clear_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match="checkpoint must be a folder to write to"):
+        small().fit(X, checkpoint=tmp_path / "file")
+
+
+# --------------------------------------------------------------------- signals
+
+
+@pytest.fixture
+def fitting(tmp_path):
+    """The command of a fit of some seconds, without its checkpoints."""
+    signals = synthetic(400, 4, 128)
+    np.savez(tmp_path / "w.npz", X=signals.X, fs=signals.fs)
+    options = ["--rank", "4", "--sweeps", "40", "--batch-size", "16", "--learning-rate", "0.01", "--quiet"]
+    return [sys.executable, "-m", "polyadic", "fit", "w.npz", *options]
+
+
+def run(words, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_fit_that_is_interrupted_leaves_a_checkpoint_and_goes_on_to_the_bit(fitting, number, code, tmp_path):
+    run([*fitting, "-o", "whole.safetensors"], tmp_path)
+    words = [*fitting, "-o", "m.safetensors", "--checkpoint", "c"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
+    while not (tmp_path / "c").is_dir():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    time.sleep(0.3)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    if number == signal.SIGINT:
+        assert "the same command with --resume goes on from c" in said
+    assert names(tmp_path / "c") == ["checkpoint-00000001"]
+    assert not (tmp_path / "m.safetensors").exists()
+    run([*words, "--resume"], tmp_path)
+    assert_alike(load(tmp_path / "m.safetensors"), load(tmp_path / "whole.safetensors"))
+
+
+def test_handlers_of_signals_are_as_they_were_after_a_fit(tmp_path):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    small().fit(X, checkpoint=tmp_path / "a")
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    with pytest.raises(KeyboardInterrupt):
+        fit_interrupted(tmp_path / "b", 1)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def fit_interrupted(folder: Path, times: int) -> None:
+    """A fit interrupted while it reads its tenth batch, so often at once."""
+    count = 0
+
+    def tensorize(batch):
+        nonlocal count
+        count += 1
+        if count == 10:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+        return batch
+
+    small(tensorize=tensorize).fit(X, checkpoint=folder)
+
+
+def test_one_interrupt_waits_for_the_step_and_a_second_does_not(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fit_interrupted(tmp_path / "once", 1)
+    assert names(tmp_path / "once") == ["checkpoint-00000001"]
+    with pytest.raises(KeyboardInterrupt):
+        fit_interrupted(tmp_path / "twice", 2)
+    assert names(tmp_path / "twice") == []

@@ -1,0 +1,241 @@
+"""Fits, features and scores by real processes, on one machine and over a network, against those of one process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import teams
+import torch
+
+from polyadic import als, distributed, load
+from polyadic.data import StoreWriter, Windows, WindowStore, synthetic
+from polyadic.data.store import Header
+from polyadic.errors import PolyadicError
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package here")
+SCRIPT = str(Path(__file__).parent / "teams.py")
+TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
+
+
+def torchrun(*words: object, processes: int, code: int = 0, restarts: int = 0, cwd: Path | None = None) -> str:
+    """Run a command in so many processes; what they said."""
+    options = ["--standalone", "--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, *map(str, words)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCHELASTIC_ERROR_FILE": "", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, cwd=cwd)
+    assert (done.returncode != 0) == (code != 0), done.stderr
+    return done.stdout + done.stderr
+
+
+def ended(task: str, folder: Path, processes: int) -> list[dict[str, np.ndarray]]:
+    """What each of the processes ended with."""
+    return [dict(np.load(folder / f"{task}.{rank}.npz")) for rank in range(processes)]
+
+
+@cache
+def alone(kind: str, dtype: str = "float64") -> dict[str, np.ndarray]:
+    """What one process ends with."""
+    return teams.outcome(teams.KINDS[kind]().fit(teams.WINDOWS[dtype]))
+
+
+def part_of(found: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)}
+
+
+def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float) -> None:
+    for name, array in expected.items():
+        size = np.abs(expected["history loss"]).max() if "history" in name else np.linalg.norm(array)
+        assert np.linalg.norm(found[name] - array) <= tolerance * size, name
+
+
+# ------------------------------------------------------------------------ fits
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+def test_any_number_of_processes_ends_with_the_bases_of_one_and_uses_every_window_once_a_sweep(processes, tmp_path):
+    torchrun(SCRIPT, "fits", tmp_path, processes=processes)
+    found = ended("fits", tmp_path, processes)
+    for exchange, kind, dtype in product(("block", "modes"), teams.KINDS, TOLERANCE):
+        prefix, expected = f"{exchange}; {kind}; {dtype}; ", alone(kind, dtype)
+        mine = [part_of(part, prefix) for part in found]
+        assert_close(mine[0], expected, 0.0 if processes == 1 else TOLERANCE[dtype])
+        for other in mine[1:]:
+            assert all(np.array_equal(other[name], mine[0][name]) for name in expected)
+        sweeps, windows = np.concatenate([part["seen"] for part in mine], axis=1)
+        # In a full batch, one piece that holds all of a process's windows is read once and kept.
+        assert set(sweeps) == ({0} if "full batch" in kind else {0, 1, 2, 3})
+        for sweep in set(sweeps):
+            assert sorted(windows[sweeps == sweep]) == list(range(61))
+
+
+def test_shares_are_even_and_together_everything():
+    class Three(distributed.Processes):
+        def __init__(self, rank: int) -> None:
+            self.rank, self.size = rank, 3
+
+    for count in (0, 1, 2, 3, 10, 11):
+        ids = torch.randperm(count)
+        shares = [Three(rank).share(ids) for rank in range(3)]
+        assert sorted(torch.cat(shares).tolist()) == list(range(count))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_one_process_is_a_team_of_its_own(monkeypatch):
+    assert distributed.join() is als.ALONE
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("RANK", "0")
+    assert distributed.join() is als.ALONE
+    with pytest.raises(PolyadicError, match="exchange must be"):
+        distributed.join("all")
+
+
+REFUSALS = {
+    "data": "must have the same settings and data as the first, but process 1 has others: data sampled windows was",
+    "settings": "but process 1 has others: rank was 4 and is 5 now",
+    "seed": "but process 1 has others: seed was",
+    "graph": "a given graph joins windows of all processes",
+    "out": "several processes write features to a file that they share, but out is None",
+    "window": "sample 60 contains NaN",
+    "folder": "No such file or directory",
+    "checkpoint": "checkpoint must be a folder to write to",
+}
+
+
+def test_what_cannot_be_done_together_is_refused_by_all_and_leaves_nothing(tmp_path):
+    torchrun(SCRIPT, "refused", tmp_path, processes=2)
+    first, second = ended("refused", tmp_path, 2)
+    assert set(first) == set(second) == set(REFUSALS)
+    for name, message in REFUSALS.items():
+        assert message in str(second[name])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["refused.0.npz", "refused.1.npz"]
+
+
+# ---------------------------------------------------------- features and scores
+
+
+def test_processes_write_one_file_of_features_and_agree_on_the_score_in_a_group_of_their_own(tmp_path):
+    torchrun(SCRIPT, "features", tmp_path, "group=own", processes=3)
+    model = teams.KINDS["ATD"]().fit(teams.WINDOWS["float64"])
+    Z = model.transform(teams.WINDOWS["float64"])
+    for found in ended("features", tmp_path, 3):
+        np.testing.assert_allclose(found["Z"], Z, rtol=1e-9)
+        np.testing.assert_allclose(found["few"], Z[:2], rtol=1e-9)  # one of the processes has none of these
+        np.testing.assert_allclose(found["score"], model.score(teams.WINDOWS["float64"]), rtol=1e-12)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".npz") == ["features.npy", "few.npy"]
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store of shards of very different sizes."""
+    signals, names = synthetic(80, 3, 96), ("a", "b", "c")
+    recording = np.repeat(["r0", "r1", "r2", "r3"], [50, 3, 20, 7])
+    windows = Windows(signals.X, signals.fs, recording=recording, channels=names, units=["uV"] * 3)
+    header = Header(signals.fs, names, ("uV",) * 3, 96, "float32")
+    with StoreWriter(tmp_path / "w.store", header, shard_bytes=1) as writer:
+        for name in np.unique(recording):
+            writer.add_windows(windows.select(recording=str(name)))
+    found = WindowStore(tmp_path / "w.store")
+    assert [shard.rows for shard in found.shards] == [50, 3, 20, 7]
+    return found
+
+
+def test_the_command_line_under_torchrun_fits_and_transforms_a_store_as_alone(store, tmp_path):
+    options = ["w.store", "--rank", 3, "--sweeps", 3, "--batch-size", 32, "--shuffle", "block"]
+    said = torchrun("-m", "polyadic", "fit", *options, "-o", "two.safetensors", processes=2, cwd=tmp_path)
+    assert said.count("two.safetensors: ATD of 80 windows") == 1
+    subprocess.run(
+        [sys.executable, "-m", "polyadic", "fit", *map(str, options), "-o", "one.safetensors", "--quiet"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    one, two = load(tmp_path / "one.safetensors"), load(tmp_path / "two.safetensors")
+    for first, second in zip(one.factors_, two.factors_, strict=True):
+        assert np.linalg.norm(first - second) <= 1e-5 * np.linalg.norm(first)
+    torchrun("-m", "polyadic", "transform", "two.safetensors", "w.store", "-o", "f.npy", processes=2, cwd=tmp_path)
+    np.testing.assert_allclose(np.load(tmp_path / "f.npy"), two.transform(store), rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------- dying and resuming
+
+
+def test_fits_of_four_processes_go_on_with_two_and_end_with_one(tmp_path):
+    kinds = ["ATD", "ATD, memory", "ATD, full batch"]
+    for processes, exchange in ((4, "block"), (2, "modes")):
+        words = ("resumed", tmp_path, f"kinds={';'.join(kinds)}", "stop=1", f"exchange={exchange}")
+        torchrun(SCRIPT, *words, processes=processes)
+    found = teams.resumed(als.ALONE, tmp_path, ";".join(kinds))
+    for kind in kinds:
+        mine = part_of(found, f"{kind}; ")
+        assert_close(mine, alone(kind), 1e-10)
+        # Each of the two before had done a sweep, or one of the sixteen batches.
+        assert mine["steps"] == (0 if "full" in kind else 14)
+
+
+def test_a_worker_that_dies_is_restarted_and_the_fit_goes_on_from_the_last_checkpoint(tmp_path):
+    words = ("resumed", tmp_path, "kinds=ATD, memory", "kill=9", "exchange=modes")
+    torchrun(SCRIPT, *words, processes=2, restarts=1)
+    for found in ended("resumed", tmp_path, 2):
+        mine = part_of(found, "ATD, memory; ")
+        assert_close(mine, alone("ATD, memory"), 1e-10)
+        assert found["restarts"] == 1
+        assert mine["steps"] == 16 - 8  # none of the steps before the death was done twice
+
+
+# --------------------------------------------------------------------- two hosts
+
+
+def ip(*words: str) -> bool:
+    try:
+        return subprocess.run(["ip", *words], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def two_hosts():
+    """Two network namespaces with a cable between them, as (name, address, interface)."""
+    tag = f"plx{os.getpid() % 10000}"
+    hosts = [(f"{tag}{side}", f"10.213.77.{number}", f"{tag}v{side}") for number, side in ((1, "a"), (2, "b"))]
+    (a, _, cable_a), (b, _, cable_b) = hosts
+    made = ip("netns", "add", a) and ip("netns", "add", b)
+    made = made and ip("link", "add", cable_a, "netns", a, "type", "veth", "peer", "name", cable_b, "netns", b)
+    for name, address, cable in hosts:
+        made = made and ip("-n", name, "addr", "add", f"{address}/24", "dev", cable)
+        made = made and ip("-n", name, "link", "set", cable, "up") and ip("-n", name, "link", "set", "lo", "up")
+    if made:
+        yield hosts
+    for name, _, _ in hosts:
+        ip("netns", "del", name)
+    if not made:
+        pytest.skip("network namespaces cannot be made here")
+
+
+def test_two_hosts_over_a_network_end_with_the_bases_of_one_process(two_hosts, tmp_path):
+    running = []
+    for number, (name, _, cable) in enumerate(two_hosts):
+        options = ["--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(number)]
+        options += ["--master-addr", two_hosts[0][1], "--master-port", "29511"]
+        command = ["ip", "netns", "exec", name, sys.executable, "-m", "torch.distributed.run", *options]
+        running.append(
+            subprocess.Popen(
+                [*command, SCRIPT, "fits", str(tmp_path)],
+                env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": cable, "PYTHONWARNINGS": "ignore"},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    for process in running:
+        said = process.communicate(timeout=300)[1]
+        assert process.returncode == 0, said
+    for found in ended("fits", tmp_path, 2):
+        for exchange, kind in product(("block", "modes"), teams.KINDS):
+            assert_close(part_of(found, f"{exchange}; {kind}; float64; "), alone(kind), 1e-10)
