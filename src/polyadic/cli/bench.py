@@ -21,8 +21,8 @@ The main comparison on HAR, eight fits at a time:
   polyadic bench table2 --dataset har --store har.store --jobs 8
 
 The same number of tries for every method, on people who are never tested; then the comparison with what was found:
-  polyadic bench tune --dataset har --store har.store --jobs 8
-  polyadic bench table2 --dataset har --store har.store --jobs 8 --tuned polyadic-bench/tune-har.settings.json
+  polyadic bench tune --store har.store --out tries
+  polyadic bench table2 --store har.store --tuned tries/tune-har.settings.json
 
 With the paper's settings for the tensor methods:
   polyadic bench table2 --dataset har --store har.store --paper-settings
