@@ -15,6 +15,7 @@ from torch import Tensor
 
 from polyadic.algebra import (
     collect,
+    components,
     contract_first,
     contract_last,
     gram,
@@ -414,3 +415,13 @@ def test_squared_error_keeps_its_digits_over_large_batches():
     X, factors = torch.zeros(300, 1), [torch.ones(20_000, 1)]
     error = squared_error(T, X, torch.zeros(300, 1), gram(factors))
     assert float(error) == pytest.approx(float(T.double().square().sum()), rel=3e-6)
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (4, 3, 6), (3, 2, 4, 5)])
+def test_samples_correlated_with_components_are_the_plain_product(shape, monkeypatch):
+    torch.manual_seed(0)
+    T, factors = torch.randn(shape), [torch.randn(size, 5) for size in shape[1:]]
+    expected = T.double().flatten(1) @ khatri_rao([factor.double() for factor in factors])
+    monkeypatch.setattr("polyadic.algebra._CORRELATED", 0)
+    assert torch.allclose(project(T, factors).double(), expected, atol=1e-5)
+    assert torch.equal(components(factors).flatten(1).T, khatri_rao(factors))

@@ -18,6 +18,7 @@ from polyadic.errors import PolyadicError
 
 __all__ = [
     "collect",
+    "components",
     "contract_first",
     "contract_last",
     "gram",
@@ -30,6 +31,9 @@ __all__ = [
     "squared_error",
     "squared_norms",
 ]
+
+
+_CORRELATED = 2**20
 
 
 def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
@@ -94,7 +98,35 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
     >>> project(torch.ones(1, 2, 3), [torch.ones(2, 1), torch.ones(3, 1)])
     tensor([[6.]])
     """
+    if T.device.type == "cpu" and T.dtype == torch.float32 and T.numel() >= _CORRELATED:
+        # Each sample correlated with each component as with a kernel of its own length: on a CPU torch's convolutions
+        # are up to twice as fast as its products with so narrow a matrix.
+        kernels = components(factors).flatten(1)[:, None]
+        return torch.nn.functional.conv1d(T.flatten(1)[:, None], kernels)[..., 0]
     return T.flatten(1) @ khatri_rao(factors)
+
+
+def components(factors: Sequence[Tensor]) -> Tensor:
+    """The rank-one components themselves: the columns of `khatri_rao`, one after the other.
+
+    Parameters
+    ----------
+    factors : matrices of shapes (I, R), (J, R), …
+
+    Returns
+    -------
+    (R, I, J, …)
+
+    Examples
+    --------
+    >>> components([torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [5.0]])])
+    tensor([[[ 3.,  5.],
+             [ 6., 10.]]])
+    """
+    product = factors[0].T
+    for factor in factors[1:]:
+        product = product[..., None] * factor.T.reshape(factor.shape[1], *[1] * (product.ndim - 1), factor.shape[0])
+    return product.contiguous()
 
 
 def collect(X: Tensor, T: Tensor) -> Tensor:

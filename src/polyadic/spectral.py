@@ -22,6 +22,7 @@ __all__ = ["PARTS", "STFT", "Part"]
 
 _RELATIVE_FLOOR = 1e-2
 _FUSED = ("log_re_im", "re_im", "log_amplitude", "amplitude")
+_VECTORISED = ("AVX2", "AVX512")
 _PIECE_BYTES = {"cpu": 2 * 2**20, "cuda": 2**30}
 
 
@@ -153,7 +154,7 @@ class STFT:
             for part, slot in zip(parts, target.chunk(len(parts), dim=1), strict=True):
                 slot.copy_(part.take(Z))
                 if part.logarithm:
-                    slot.add_(floor[:, None, None]).log_()
+                    _log_in_place(slot.add_(floor[:, None, None]))
         return None
 
     def _fused(self, X: Tensor, T: Tensor, floor: Tensor) -> Tensor:
@@ -253,6 +254,15 @@ class STFT:
                 f"floor must be one number or one for each of the {channels} channels, but has {given.numel()}"
             )
         return given.expand(channels)
+
+
+def _log_in_place(T: Tensor) -> None:
+    """The natural logarithm; where both are vectorised, numpy's is nearly three times as fast as torch's."""
+    if T.device.type == "cpu" and T.dtype == torch.float32 and torch.backends.cpu.get_cpu_capability() in _VECTORISED:
+        values = T.numpy(force=True)
+        np.log(values, out=values)
+    else:
+        T.log_()
 
 
 def _mean_squares(Z: Tensor) -> Tensor:
