@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyadic.augment import Compose, Jitter, Rotate3D
+from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.experiments import tuning
@@ -146,6 +146,8 @@ def test_views_without_rotation_lack_nothing_else(tmp_path):
     for name in ("SimCLR-32", "BYOL-32", "AE_ss-32", "ATD"):
         assert method(name, rotation=False).make(turned, 0).augment == Compose([Jitter(0.1)])
         assert method(name).make(turned, 0).augment == turned.augment
+    filtered = replace(turned, augment=Compose([Jitter(0.1), Bandpass([(1, 5), (2, 6)], 20), Rotate3D([(0, 1, 2)])]))
+    assert method("ATD", rotation=False, bandpass=False).make(filtered, 0).augment == Compose([Jitter(0.1)])
 
 
 def test_the_score_of_a_try_is_that_of_all_held_out_people(tmp_path):

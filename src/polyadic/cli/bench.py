@@ -37,7 +37,7 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="table1 to table13, figure1 to figure5, tune, rotation, seconds, speed or race."
+            metavar="NAME", help="table1 to table13, figure1 to figure5, tune, views, seconds, speed or race."
         ),
     ],
     store: Annotated[Path | None, typer.Option(help="A window store with labels, or a .npz file.", exists=True)] = None,

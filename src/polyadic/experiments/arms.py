@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from polyadic import ATD, GRSALS, SALS
-from polyadic.augment import Augmentation, Compose, Rotate3D
+from polyadic.augment import Augmentation, Bandpass, Compose, Rotate3D
 from polyadic.data import Split, Windows, split
 from polyadic.data.splits import Protocol
 from polyadic.evaluate import PROBES, low_label_rows, probe
@@ -32,6 +32,7 @@ Row = dict[str, Any]
 Kind = Literal["features", "supervised features", "classifier"]
 
 _VIEWS = 4
+_KINDS = {"rotation": Rotate3D, "bandpass": Bandpass}
 _SUPERVISED = ("UMLDA", "STL", "CNN")
 _CP_ALS_WINDOWS = 1_500
 """CP-ALS sees all windows at once in every iteration; on more than these it takes longer than all other methods."""
@@ -49,7 +50,7 @@ class Context:
     epochs : most epochs of the deep baselines
     device : where to compute
     settings : of methods by family, as `tuning` writes them: arguments of the estimator, `window` and `parts` of its
-        frames, and `rotation`, False for views without one
+        frames, and `rotation` and `bandpass`, False for views without them
     tries : settings to try for each method when they are tuned
     fractions : of a split other than the data's own
     """
@@ -71,7 +72,7 @@ class Context:
 
     def with_views(self, augment: Augmentation) -> Context:
         """The same with other views, whatever views the settings would have."""
-        settings = {name: {k: v for k, v in own.items() if k != "rotation"} for name, own in self.settings.items()}
+        settings = {name: {k: v for k, v in own.items() if k not in _KINDS} for name, own in self.settings.items()}
         return replace(self, augment=augment, settings=settings)
 
     def parts(self, protocol: Protocol, seed: int) -> Split:
@@ -161,9 +162,10 @@ def _resolved(settings: dict[str, Any], context: Context) -> dict[str, Any]:
     frames = {name: arguments.pop(name) for name in ("window", "parts") if name in arguments}
     if frames:
         arguments["tensorize"] = replace(context.tensorize, **frames)
-    if not arguments.pop("rotation", True):
+    unwanted = tuple(kind for name, kind in _KINDS.items() if not arguments.pop(name, True))
+    if unwanted:
         steps = context.augment.steps if isinstance(context.augment, Compose) else (context.augment,)
-        arguments["augment"] = Compose([step for step in steps if not isinstance(step, Rotate3D)])
+        arguments["augment"] = Compose([step for step in steps if not isinstance(step, unwanted)])
     return arguments
 
 

@@ -47,14 +47,15 @@ def _timed(context: Context) -> list[Arm]:
     return [method(name) for name in (*DEEP, *TENSOR)]
 
 
-def _rotations(context: Context) -> list[Arm]:
-    """Those that learn from pairs of views, with and without rotations among the views."""
+def _views(context: Context) -> list[Arm]:
+    """Those that learn from pairs of views, by what their views are made of."""
+    kinds: dict[str, dict[str, bool]] = {
+        "jitter alone": {"rotation": False, "bandpass": False},
+        "no rotation": {"rotation": False},
+        "all": {},
+    }
     names = ("SimCLR-32", "BYOL-32", "AE_ss-32", "ATD")
-    return [
-        method(name, {"rotation": word}, rotation=turned)
-        for turned, word in ((False, "without"), (True, "with"))
-        for name in names
-    ]
+    return [method(name, {"views": word}, **without) for word, without in kinds.items() for name in names]
 
 
 def _first_seed(context: Context) -> Context:
@@ -286,11 +287,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         also=tuning.chosen,
         change=_CONVERGED,
     ),
-    "rotation": Experiment(
-        "Views with and without rotation",
+    "views": Experiment(
+        "What views are made of, for those that learn from pairs of them",
         ("har",),
-        layout.grid("method", "rotation", _unknown),
-        arms=_rotations,
+        layout.grid("method", "views", _unknown),
+        arms=_views,
     ),
     "seconds": Experiment(
         "Seconds a sweep or epoch: eight, the first three dropped",
