@@ -453,12 +453,12 @@ def test_a_beta_at_which_the_rule_converges_is_not_warned_of(device, dtype, seed
 )
 def test_changes_that_grow_stay_or_alternate_are_warned_of(changes):
     with pytest.warns(ConvergenceWarning, match="does not converge at beta=3"):
-        als._warn_if_diverging(changes, beta=3.0)
+        als.warn_if_diverging(changes, beta=3.0)
 
 
 @pytest.mark.parametrize("changes", [[0.5, 0.1, 0.02, 0.004], [1e-6, 2e-6, 1e-6, 2e-6], [0.0, 0.0, 0.0]])
 def test_changes_that_shrink_or_are_negligible_are_not_warned_of(changes):
-    als._warn_if_diverging(changes, beta=3.0)
+    als.warn_if_diverging(changes, beta=3.0)
 
 
 # The loss with labels and its bounds.

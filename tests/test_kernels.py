@@ -11,8 +11,8 @@ import torch
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from polyadic import ATD, als, captured, draws, kernels
-from polyadic.algebra import contract_first, contract_last, gram, ridge_inverse
+from polyadic import ATD, alignment, als, captured, draws, kernels
+from polyadic.algebra import contract_first, contract_last, gram, project, ridge_inverse
 from polyadic.augment import _JITTER_STREAMS, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.kernels import signals, steps
 from polyadic.spectral import STFT
@@ -166,6 +166,20 @@ def test_steps_are_those_of_als(views, beta, rank, batch, solver, tile, monkeypa
     if solver == "memory":
         assert close(state.memory.Y, plain.memory.Y, 1e-4)
         assert close(state.memory.S, plain.memory.S, 1e-4)
+
+
+def test_the_rule_is_watched_as_by_the_plain_code():
+    objective = als.Objective(alpha=1e-3, beta=50.0)
+    state = als.State(als.initial_factors((3, 6, 4), 5, 0, torch.float32, DEVICE))
+    fused = captured.Steps(objective, als.Settings("blend", 0.3, 7, 5, 1e-3, 3, 0), 2, state)
+    fused.load(state)
+    T = torch.randn(14, 3, 6, 4, device=DEVICE)
+    G = gram([factor.double() for factor in state.factors])
+    V = ridge_inverse(G, 1e-3)
+    ls, augmented = (project(T, state.factors).double() @ V).float().chunk(2)
+    expected = alignment.convergence(ls, V.float(), alignment.pull(augmented, 7.0), 50.0)
+    assert fused.watched(T).tolist() == pytest.approx(expected, rel=1e-3)
+    assert max(expected) > 1e-3
 
 
 def test_kernels_are_for_a_gpu_and_can_be_refused(monkeypatch):

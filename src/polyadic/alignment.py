@@ -14,6 +14,7 @@ from torch import Tensor
 __all__ = [
     "align",
     "bound_constants",
+    "changes",
     "class_similarity",
     "contraction_factor",
     "convergence",
@@ -222,6 +223,14 @@ def convergence(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 
     >>> convergence(x, torch.eye(2), torch.tensor([[0.0, 0.1]]), beta=2.0, rounds=2)[0]
     0.10000000149011612
     """
+    return [float(change) for change in changes(X_ls, V, v2, beta, rounds).tolist()]
+
+
+def changes(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 8) -> Tensor:
+    """What `convergence` tells, still on its device: (rounds,).
+
+    Parameters are those of `convergence`.
+    """
     differences = []
     X = X_ls
     limits = torch.finfo(X.dtype)
@@ -231,9 +240,9 @@ def convergence(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 
         change = torch.linalg.vector_norm(improved - X, dim=1) / size.clamp_min(limits.tiny)
         # A row that stays put because its correction was too large has not converged, unless it is all but zero.
         refused = ~meaningful & (size > limits.eps * size.amax())
-        differences.append(float(torch.where(refused, 1 / limits.eps, change).mean()))
+        differences.append(torch.where(refused, 1 / limits.eps, change).mean())
         X = improved
-    return differences
+    return torch.stack(differences)
 
 
 def contraction_factor(iterates: Sequence[Tensor], v2: Tensor, V: Tensor, beta: float) -> Tensor:

@@ -52,6 +52,7 @@ __all__ = [
     "solve_coefficients",
     "step",
     "update_bases",
+    "warn_if_diverging",
 ]
 
 TERMS = ("fit", "fit_augmented", "tikhonov", "self_supervised", "graph")
@@ -328,14 +329,15 @@ def fixed_point(
     init, init_augmented = (least_squares if start is None else start).chunk(2)
     v2 = alignment.pull(init_augmented, gamma, count, add)
     if watch and len(ls):
-        _warn_if_diverging(alignment.convergence(ls, V, v2, objective.beta), objective.beta)
+        warn_if_diverging(alignment.convergence(ls, V, v2, objective.beta), objective.beta)
     X = alignment.align(ls, V, init, v2, objective.beta, objective.rounds)
     v2 = alignment.pull(X, gamma, count, add)
     X_augmented = alignment.align(ls_augmented, V, init_augmented, v2, objective.beta, objective.rounds)
     return torch.cat([X, X_augmented])
 
 
-def _warn_if_diverging(differences: list[float], beta: float) -> None:
+def warn_if_diverging(differences: Sequence[float], beta: float) -> None:
+    """Warn if the mean changes of the rows in some rounds of the fixed-point rule do not tend to zero."""
     # From a hopeless β the first change, that from least squares, is the largest, and large and small ones alternate
     # after it: rows that in the last two rounds still change by a quarter do not settle either.
     still = (differences[-2] + differences[-1]) / 2

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from polyadic import alignment, als, kernels
-from polyadic.algebra import gram, khatri_rao, project
+from polyadic.algebra import khatri_rao
 from polyadic.sources import WindowSource
 from polyadic.stretches import Stretches
 
@@ -115,6 +115,16 @@ class Steps:
             values = [self.objective.beta, random, positive - random]
             self._weights[batch] = torch.tensor(values, dtype=torch.float64, device=self.device)
         return self._weights[batch]
+
+    def watched(self, T: Tensor) -> Tensor:
+        """How rows of a batch would change in rounds of the fixed-point rule: (rounds,), see `alignment.changes`."""
+        from polyadic.kernels.steps import inverse, project
+
+        V, _ = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
+        least_squares = (project(T.flatten(1), khatri_rao(self.narrow)) @ V).float()
+        ls, augmented = least_squares.chunk(2)
+        v2 = alignment.pull(augmented, self.objective.gamma_for(len(ls)))
+        return alignment.changes(ls, V.float(), v2, self.objective.beta)
 
     def step(self, T: Tensor) -> None:
         """`als.step` on one batch (views · b, I, J, K), all of it in place; the energy of T is not in the totals."""
@@ -223,14 +233,16 @@ class Sweeps:
         steps.load(state)
         order = self.source.order(self.settings.seed, sweep)
         parts = torch.split(order, self.settings.batch_size or len(order))
+        changes: Tensor | None = None
         for number, stretch in enumerate(self._stretches(parts, sweep)):
-            # The rule is watched in sweeps 0, 1, 2, 4, 8, …: each time the host has to wait for the answer.
-            if number == 0 and sweep & (sweep - 1) == 0:
-                self._watch(stretch.batches()[0], state)
+            if number == 0 and self.objective.beta > 0:
+                changes = steps.watched(stretch.batches()[0])
             key = (stretch.slot, stretch.count, stretch.size)
             if key not in self._graphs:
                 self._graphs[key] = self._captured(stretch.batches())
             self._graphs[key].replay()
+        if changes is not None:
+            als.warn_if_diverging(changes.tolist(), self.objective.beta)
         if int(steps.flag):
             return None
         steps.unload(state)
@@ -238,11 +250,6 @@ class Sweeps:
         totals[:views] += self._stretches.energy
         totals[:2].clamp_(min=0.0)
         return totals
-
-    def _watch(self, T: Tensor, state: als.State) -> None:
-        if self.objective.beta > 0:
-            G = gram([factor.double() for factor in state.factors])
-            als.solve_coefficients(project(T, state.factors), G, self.objective, self.source.n_views, watch=True)
 
     def _captured(self, batches: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
         """The steps of these batches as a graph; they are tried first, which compiles what they need, and undone."""

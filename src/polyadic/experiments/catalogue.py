@@ -49,7 +49,7 @@ def _timed(context: Context) -> list[Arm]:
 
 def _views(context: Context) -> list[Arm]:
     """Those that learn from pairs of views, by what their views are made of."""
-    kinds: dict[str, dict[str, bool]] = {
+    kinds: dict[str, dict[str, Any]] = {
         "jitter alone": {"rotation": False, "bandpass": False},
         "no rotation": {"rotation": False},
         "all": {},
