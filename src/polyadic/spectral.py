@@ -27,23 +27,30 @@ _PIECE_BYTES = {"cpu": 2 * 2**20, "cuda": 2**30}
 
 
 class Part(NamedTuple):
-    """Something real to be taken from complex coefficients, and whether its logarithm is what counts."""
+    """Something real of complex coefficients, how to put it into a tensor, and whether its logarithm is what counts."""
 
     name: str
-    take: Callable[[Tensor], Tensor]
+    fill: Callable[[Tensor, Tensor], object]
     logarithm: bool = False
 
 
-def _amplitude(Z: Tensor) -> Tensor:
+def _amplitude(Z: Tensor, out: Tensor) -> None:
     # torch's abs of complex numbers guards against overflow, at ten times the cost.
-    return (Z.real.square() + Z.imag.square()).sqrt_()
+    torch.square(Z.real, out=out)
+    out.addcmul_(Z.imag, Z.imag).sqrt_()
 
 
 PARTS: dict[str, tuple[Part, ...]] = {
-    "log_re_im": (Part("log|Re|", lambda Z: Z.real.abs(), True), Part("log|Im|", lambda Z: Z.imag.abs(), True)),
-    "re_im": (Part("Re", lambda Z: Z.real), Part("Im", lambda Z: Z.imag)),
-    "amplitude_phase": (Part("amplitude", _amplitude), Part("phase", torch.angle)),
-    "log_amplitude_phase": (Part("log amplitude", _amplitude, True), Part("phase", torch.angle)),
+    "log_re_im": (
+        Part("log|Re|", lambda Z, out: torch.abs(Z.real, out=out), True),
+        Part("log|Im|", lambda Z, out: torch.abs(Z.imag, out=out), True),
+    ),
+    "re_im": (Part("Re", lambda Z, out: out.copy_(Z.real)), Part("Im", lambda Z, out: out.copy_(Z.imag))),
+    "amplitude_phase": (Part("amplitude", _amplitude), Part("phase", lambda Z, out: torch.angle(Z, out=out))),
+    "log_amplitude_phase": (
+        Part("log amplitude", _amplitude, True),
+        Part("phase", lambda Z, out: torch.angle(Z, out=out)),
+    ),
     "log_amplitude": (Part("log amplitude", _amplitude, True),),
     "amplitude": (Part("amplitude", _amplitude),),
 }
@@ -152,7 +159,7 @@ class STFT:
         for piece, target in zip(self._pieces(X), self._pieces(X, T), strict=True):
             Z = self._coefficients(piece)
             for part, slot in zip(parts, target.chunk(len(parts), dim=1), strict=True):
-                slot.copy_(part.take(Z))
+                part.fill(Z, slot)
                 if part.logarithm:
                     _log_in_place(slot.add_(floor[:, None, None]))
         return None
