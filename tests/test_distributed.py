@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import teams
 import torch
 
-from polyadic import als, distributed, load
+from polyadic import SALS, als, distributed, load
 from polyadic.data import StoreWriter, Windows, WindowStore, synthetic
 from polyadic.data.store import Header
 from polyadic.errors import PolyadicError
@@ -162,6 +163,20 @@ def test_the_command_line_under_torchrun_fits_and_transforms_a_store_as_alone(st
         assert np.linalg.norm(first - second) <= 1e-5 * np.linalg.norm(first)
     torchrun("-m", "polyadic", "transform", "two.safetensors", "w.store", "-o", "f.npy", processes=2, cwd=tmp_path)
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), two.transform(store), rtol=1e-4, atol=1e-5)
+
+
+def test_an_evaluation_by_two_processes_is_that_of_one_and_leaves_nothing_behind(tmp_path):
+    signals = synthetic(80, 3, 96)
+    np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, fs=signals.fs)
+    SALS(rank=3, max_sweeps=2).fit(signals).save(tmp_path / "m.safetensors")
+    words = ["-m", "polyadic", "evaluate", "m.safetensors", "w.npz", "--protocol", "paper", "--seeds", "2", "--json"]
+    said = torchrun(*words, processes=2, cwd=tmp_path)
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    alone = subprocess.run([sys.executable, *words], cwd=tmp_path, check=True, capture_output=True, env=env, text=True)
+    found, expected = json.loads(said[said.index("{") : said.rindex("}") + 1]), json.loads(alone.stdout)
+    assert found == expected
+    assert len(expected["rows"]) == 4
+    assert not list(tmp_path.glob(".polyadic-*"))
 
 
 # ------------------------------------------------------------- dying and resuming

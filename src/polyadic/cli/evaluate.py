@@ -37,6 +37,9 @@ New probes on five splits that keep people apart:
 
 The probe in the model file, on recordings of other people:
   polyadic evaluate model.safetensors new.store --own-probe
+
+Two processes that make the features together:
+  torchrun --nproc-per-node 2 -m polyadic evaluate model.safetensors sleep.store
 """
 
 
@@ -76,12 +79,13 @@ def evaluate(
     Logistic regressions are trained on the training part of a split of DATA and tested on its test part: accuracy,
     balanced accuracy, macro F1, Cohen's kappa and the accuracy of the worst subject.
     """
-    from polyadic import load
+    from polyadic import distributed, load
 
+    team = distributed.join()
     loaded = load(model).set_params(device=device)
     if own_probe and (protocol is not None or seeds is not None):
         raise PolyadicError("--own-probe needs no split: leave out --protocol and --seeds")
-    hidden = not shows_progress(quiet, json)
+    hidden = not shows_progress(quiet, json) or team.rank > 0
     how = None if resample is None else resample.value
     classes = [str(name) for name in loaded.probe_.classes_] if hasattr(loaded, "probe_") else ()
     with opened_for(loaded, data, resample=how, classes=classes, hidden=hidden) as windows:
@@ -89,7 +93,10 @@ def evaluate(
             raise PolyadicError(f"{data.name} has no labels to judge by")
         shape = (int((windows.label >= 0).sum()), *windows.shape[1:])
         with window_bar("judging", shape, hidden) as on_rows:
-            outcome = _judged(loaded, windows, None if protocol is None else protocol.value, seeds, own_probe, on_rows)
+            wanted = None if protocol is None else protocol.value
+            outcome = _judged(loaded, windows, wanted, seeds, own_probe, on_rows, team)
+    if team.rank > 0:
+        return
     outcome = {"model": model.name, "data": data.name, **outcome}
     if json:
         as_json(outcome)
@@ -98,18 +105,18 @@ def evaluate(
 
 
 def _judged(
-    model: Any, windows: Windows, protocol: Any, seeds: int | None, own_probe: bool, on_rows: Any
+    model: Any, windows: Windows, protocol: Any, seeds: int | None, own_probe: bool, on_rows: Any, team: Any
 ) -> dict[str, Any]:
     """Scores, how they came about, and whether the test windows were new to the model."""
     from polyadic.evaluate import judge_probe, judge_splits, own_split, summary
 
     if own_probe:
-        rows = judge_probe(model, windows, on_rows)
+        rows = judge_probe(model, windows, on_rows, team)
         return {"protocol": None, "held_out": bool(rows[0]["split"]), "summary": summary(rows), "rows": rows}
     protocol = protocol or ("paper" if (windows.subject == "").any() else "subject")
     own = own_split(model, windows, [protocol])
     chosen = [model.seed_] if own is not None and seeds is None else list(range(seeds or _SEEDS))
-    rows = judge_splits(model, windows, protocol, chosen, on_rows)
+    rows = judge_splits(model, windows, protocol, chosen, on_rows, team)
     held_out = own is not None and chosen == [model.seed_]
     return {"protocol": protocol, "held_out": held_out, "summary": summary(rows), "rows": rows}
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from polyadic import als
 from polyadic.data.splits import PROTOCOLS, Protocol, Split, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
@@ -45,6 +50,7 @@ def judge_splits(
     protocol: Protocol,
     seeds: Sequence[int],
     on_rows: _Rows | None = None,
+    team: als.Team = als.ALONE,
 ) -> list[dict[str, Any]]:
     """Train probes on the training part of splits, and test them on the test part.
 
@@ -54,6 +60,8 @@ def judge_splits(
     windows : with labels
     protocol, seeds : of the splits
     on_rows : called with the number of windows done, while their features are made
+    team : the processes that make the features together, from `polyadic.distributed.join`, in one folder that all of
+        them work in; each returns the same
 
     Returns
     -------
@@ -64,7 +72,7 @@ def judge_splits(
         if len(np.unique(windows.label[part.train])) < 2 or not len(part.test):
             raise PolyadicError("a split must have two classes or more to train on, and windows to test, but has not")
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
-    Z = _features(model, windows[used], on_rows)
+    Z = _features(model, windows[used], on_rows, team)
     labels = labels_of(windows)
     judged = []
     for seed, part in parts.items():
@@ -78,14 +86,16 @@ def judge_splits(
     return judged
 
 
-def judge_probe(model: ATD | SALS | GRSALS, windows: Windows, on_rows: _Rows | None = None) -> list[dict[str, Any]]:
+def judge_probe(
+    model: ATD | SALS | GRSALS, windows: Windows, on_rows: _Rows | None = None, team: als.Team = als.ALONE
+) -> list[dict[str, Any]]:
     """Test the probe within a model on all windows with labels; where it learned from a part of them, on the test part.
 
     Parameters
     ----------
     model : fitted, with a probe
     windows : with labels; those of a class that the probe does not know count as labelled wrongly
-    on_rows : called with the number of windows done, while their features are made
+    on_rows, team : as for `judge_splits`
 
     Returns
     -------
@@ -97,13 +107,24 @@ def judge_probe(model: ATD | SALS | GRSALS, windows: Windows, on_rows: _Rows | N
     if not len(rows):
         raise PolyadicError("windows must have labels to be judged by, but none has one")
     tested = windows[rows]
-    predicted = classifier.probe_.predict(_features(model, tested, on_rows)).astype(str)
+    predicted = classifier.probe_.predict(_features(model, tested, on_rows, team)).astype(str)
     found = scores(labels_of(tested), predicted, tested.subject)
     return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **found}]
 
 
-def _features(model: ATD | SALS | GRSALS, windows: Windows, on_rows: _Rows | None) -> NDArray[np.float64]:
-    return np.asarray(model.transform(windows, on_rows=on_rows), np.float64)
+def _features(
+    model: ATD | SALS | GRSALS, windows: Windows, on_rows: _Rows | None, team: als.Team
+) -> NDArray[np.float64]:
+    if team.size == 1:
+        return np.asarray(model.transform(windows, on_rows=on_rows), np.float64)
+    folder = Path(team.once(lambda: tempfile.mkdtemp(prefix=".polyadic-", dir=".")))
+    try:
+        Z = np.array(model.transform(windows, out=folder / "features.npy", on_rows=on_rows, team=team), np.float64)
+        team.sum(torch.zeros(1))  # all have read it
+    finally:
+        if team.rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+    return Z
 
 
 def summary(judged: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
