@@ -39,7 +39,7 @@ The probe in the model file, on recordings of other people:
   polyadic evaluate model.safetensors new.store --own-probe
 
 Two processes that make the features together:
-  torchrun --nproc-per-node 2 -m polyadic evaluate model.safetensors sleep.store
+  torchrun --nproc-per-node 2 -m polyadic evaluate model.safetensors s.store
 """
 
 
