@@ -28,7 +28,7 @@ demo: $(READY)
 	$(BIN)/polyadic run
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check
