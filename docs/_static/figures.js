@@ -1,0 +1,36 @@
+/* Draws the figures of a page, in the colours of its theme, and again when the theme or the width changes. */
+(() => {
+  const dark = () => {
+    const chosen = document.body.dataset.theme;
+    return chosen === "dark" || (chosen !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+  };
+
+  const themed = (layout) => {
+    const style = getComputedStyle(document.body);
+    const ground = style.getPropertyValue("--color-background-primary").trim() || "white";
+    const ink = style.getPropertyValue("--color-foreground-primary").trim() || "black";
+    const grid = dark() ? "#33373d" : "#e6e8ec";
+    const result = structuredClone(layout);
+    Object.assign(result, { paper_bgcolor: ground, plot_bgcolor: ground, autosize: true });
+    result.font = { ...result.font, color: ink };
+    for (const name of Object.keys(result).filter((key) => /^[xy]axis/.test(key))) {
+      result[name] = { ...result[name], gridcolor: grid, zerolinecolor: dark() ? "#555b64" : "#c3c8d0" };
+    }
+    for (const name of ["xaxis", "yaxis"]) {
+      result[name] = { ...result[name], gridcolor: grid };
+    }
+    result.shapes = result.shapes?.map((shape) => (shape.name === "ground" ? { ...shape, fillcolor: ground } : shape));
+    return result;
+  };
+
+  const figures = [...document.querySelectorAll("script[data-figure]")].map((script) => ({
+    place: document.getElementById(script.dataset.figure),
+    ...JSON.parse(script.textContent),
+  }));
+  const options = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false };
+  const draw = () => figures.forEach(({ place, data, layout }) => Plotly.react(place, data, themed(layout), options));
+
+  draw();
+  new MutationObserver(draw).observe(document.body, { attributeFilter: ["data-theme"] });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+})();
