@@ -128,7 +128,9 @@ def page(script: Path) -> str:
     parts = [f"# {title.strip().rstrip('.')}", introduction.strip()]
     for text, code in found:
         parts += [text, f"```{{run}}\n{code}\n```" if code else ""]
-    parts.append(f"This page is the script `examples/{script.name}` of the source tree, run when these pages were built.")
+    parts.append(
+        f"This page is the script `examples/{script.name}` of the source tree, run when these pages were built."
+    )
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -22,7 +22,7 @@ def windows(count: int = 90) -> Windows:
     """Two oscillations, each with its own channels, its own frequency and its own time, of random strength; noise."""
     rng = np.random.default_rng(0)
     time = np.arange(256) / FS
-    X = 0.25 * rng.normal(size=(count, 3, len(time)))
+    X = 0.1 * rng.normal(size=(count, 3, len(time)))
     for weights, frequency, middle in (((0.1, 0.4, 1.0), 10, 1.4), ((1.0, 0.5, 0.1), 24, 0.6)):
         burst = np.exp(-0.5 * ((time - middle) / 0.25) ** 2)
         phase = rng.uniform(0, 2 * np.pi, (count, 1))
@@ -47,12 +47,19 @@ def _panels(pictures: list[np.ndarray], titles: list[str], height: int) -> Any:
         name = "" if number == 0 else str(number + 1)
         figure.add_trace(
             go.Heatmap(
-                z=picture.astype(np.float32), x0=0, dx=step, y0=0, dy=resolution, coloraxis="coloraxis",
+                z=picture.astype(np.float32), x0=FRAMES.n_fft / 2 / FS, dx=step, y0=0, dy=resolution, coloraxis="coloraxis",
                 xaxis=f"x{name}", yaxis=f"y{name}", hovertemplate="%{y:.3g} Hz, %{x:.2f} s: %{z:.3g}<extra></extra>",
             )
         )  # fmt: skip
         ends = [number * width + 0.02 * (number > 0), (number + 1) * width - 0.01]
-        across = {"domain": ends, "anchor": f"y{name}", "title": {"text": "s"}, "showgrid": False, "nticks": 4}
+        across = {
+            "domain": ends,
+            "anchor": f"y{name}",
+            "title": {"text": "s"},
+            "showgrid": False,
+            "nticks": 4,
+            "range": [0, 2],
+        }
         along = {"anchor": f"x{name}", "showgrid": False, "showticklabels": number == 0, "range": [0, 40]}
         figure.update_layout({f"xaxis{name}": across, f"yaxis{name}": along})
         place = {"xref": f"x{name} domain", "yref": f"y{name} domain"}
@@ -81,7 +88,9 @@ def sum_of_components() -> Any:
     A, B, C = (np.asarray(factor) for factor in bases.factors_)
     x = np.asarray(bases.transform(data[:1]))[0]
     parts = [x[r] * A[1, r] * np.outer(B[:, r], C[:, r]) for r in range(2)]
-    return _panels([slice_, parts[0] + parts[1], *parts], ["central", "≈ the model", "= x₁ · first", "+ x₂ · second"], 240)
+    return _panels(
+        [slice_, parts[0] + parts[1], *parts], ["central", "≈ the model", "= x₁ · first", "+ x₂ · second"], 240
+    )
 
 
 def views() -> Any:

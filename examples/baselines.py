@@ -34,14 +34,30 @@ for seed in range(3):
     unlabelled, train, test = split(signals, protocol="subject", seed=seed)
     for name, method in methods.items():
         method.fit(unlabelled)
-        Z_train, Z_test = np.asarray(method.transform(train)), np.asarray(method.transform(test))
+        Z_train, Z_test = (
+            np.asarray(method.transform(train)),
+            np.asarray(method.transform(test)),
+        )
         scaler = StandardScaler().fit(Z_train)
-        score = probe_accuracy("plain", scaler.transform(Z_train), train.label, scaler.transform(Z_test), test.label)
+        score = probe_accuracy(
+            "plain",
+            scaler.transform(Z_train),
+            train.label,
+            scaler.transform(Z_test),
+            test.label,
+        )
         accuracy[name].append(100 * score)
 
 # %%
 # Mean, lowest and highest of the three splits. ATD is ahead of SALS, for these signals were made so that views
 # help; simple features are ahead of both, as they are [on the real data](../results/README.md) tried so far.
 for name, scores in accuracy.items():
-    print(f"{name:12s} {np.mean(scores):5.1f} %   ({np.min(scores):.1f} to {np.max(scores):.1f})")
-plot.comparison({name: (np.mean(scores), np.min(scores), np.max(scores)) for name, scores in accuracy.items()}).show()
+    print(
+        f"{name:12s} {np.mean(scores):5.1f} %   ({np.min(scores):.1f} to {np.max(scores):.1f})"
+    )
+plot.comparison(
+    {
+        name: (np.mean(scores), np.min(scores), np.max(scores))
+        for name, scores in accuracy.items()
+    }
+).show()

@@ -14,9 +14,13 @@ from polyadic.spectral import STFT
 # %%
 # Made-up EEG: alpha at the back that is strong with closed eyes, a mu rhythm over the left hand area that goes away when the
 # right hand moves, and theta in front that nobody asked for.
-channels = "Fp1 Fp2 F7 F3 Fz F4 F8 T7 C3 Cz C4 T8 P7 P3 Pz P4 P8 O1 O2".split()
+channels = ["Fp1", "Fp2", "Fz", "C3", "Cz", "C4", "Pz", "O1", "O2"]
 conditions = ("eyes open", "eyes closed", "right hand")
-sources = (((0, -0.75), 10, (1, 5, 1), 1.4), ((-0.45, 0.05), 14, (4, 4, 0.7), 0.5), ((0, 0.6), 6, (3, 3, 3), 1.0))
+sources = (  # where on the head, Hz, strength in each condition, when
+    ((0, -0.75), 10, (1, 5, 1), 1.4),
+    ((-0.45, 0.05), 14, (4, 4, 0.7), 0.5),
+    ((0, 0.6), 6, (3, 3, 3), 1.0),
+)
 rng = np.random.default_rng(0)
 n, fs = 240, 128.0
 time, condition = np.arange(256) / fs, np.arange(n) % 3
@@ -26,15 +30,17 @@ for place, frequency, strengths, middle in sources:
     head = np.exp(-np.sum((places - place) ** 2, axis=1) / 0.15)
     strength = np.array(strengths)[condition] * rng.lognormal(0, 0.3, n)
     burst = np.exp(-0.5 * ((time - middle) / 0.3) ** 2)
-    wave = strength[:, None] * burst * np.sin(2 * np.pi * frequency * time + rng.uniform(0, 6.28, (n, 1)))
+    phase = rng.uniform(0, 2 * np.pi, (n, 1))
+    wave = strength[:, None] * burst * np.sin(2 * np.pi * frequency * time + phase)
     X += head[:, None] * wave[:, None, :]
 windows = Windows(X, fs, channels=channels, label=condition, classes=conditions)
 
 # %%
 # Amplitudes, so that a component is a pattern of power; and all windows in one batch, which finds components to many
-# digits where the data is small. Each row below is one: electrodes, frequencies, time.
+# digits where the data is small. Each row below is one: electrodes, frequencies, time;
+# one of the four is left for the noise, which is everywhere.
 frames = STFT(n_fft=64, hop=16, parts="amplitude")
-model = SALS(rank=3, tensorize=frames, batch_size=None, max_sweeps=40).fit(windows)
+model = SALS(rank=4, tensorize=frames, batch_size=None, max_sweeps=40).fit(windows)
 plot.components(model, windows).show()
 
 # %%

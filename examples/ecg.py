@@ -35,12 +35,22 @@ for record in range(8):
         bump = np.exp(-0.5 * ((time[:, None] - beats - shift) / width) ** 2).sum(axis=1)
         leads += np.outer(weights, bump)
     name = f"{rhythm}{record}"
-    wfdb.wrsamp(name, FS, ["mV", "mV"], ["II", "V1"], leads.T, fmt=["16", "16"], write_dir=str(folder))
+    wfdb.wrsamp(
+        name,
+        FS,
+        ["mV", "mV"],
+        ["II", "V1"],
+        leads.T,
+        fmt=["16", "16"],
+        write_dir=str(folder),
+    )
 
 # %%
 # Any folder of records becomes windows; the digits of the files are kept.
 windows = datasets.folder(folder, folder / "ecg.store", seconds=5).windows
-model = SALS(rank=4, tensorize=STFT(n_fft=64, hop=16, parts="log_amplitude_phase"), max_sweeps=30).fit(windows)
+model = SALS(
+    rank=4, tensorize=STFT(n_fft=64, hop=16, parts="log_amplitude_phase"), max_sweeps=30
+).fit(windows)
 print(windows)
 
 # %%

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from polyadic import SALS, plot
-from polyadic.data import WindowStore, Windows, synthetic
+from polyadic.data import Windows, WindowStore, synthetic
 from polyadic.data.prepare import write_windows
 from polyadic.spectral import STFT
 
@@ -20,8 +20,12 @@ folder = Path(tempfile.mkdtemp())
 signals = synthetic(2000)
 for day in range(4):
     today = signals[day::4]
-    name = np.char.add(np.char.add("person ", today.subject.astype(str)), f", day {day + 1}")
-    windows = Windows(today.X, today.fs, label=today.label, subject=today.subject, recording=name)
+    name = np.char.add(
+        np.char.add("person ", today.subject.astype(str)), f", day {day + 1}"
+    )
+    windows = Windows(
+        today.X, today.fs, label=today.label, subject=today.subject, recording=name
+    )
     write_windows(windows, folder / "days.store", append=day > 0)
 store = WindowStore(folder / "days.store")
 print(store)
@@ -36,7 +40,9 @@ for path in sorted((folder / "days.store").iterdir()):
 # ({doc}`../scale`).
 model = SALS(rank=8, tensorize=STFT(n_fft=64, hop=16), max_sweeps=8)
 model.fit(store, checkpoint=folder / "checkpoints", resume=True)
-print(f"{model.n_sweeps_} sweeps over {len(store):,} windows, {model.waited_:.2f} s of them waiting for the disk")
+print(
+    f"{model.n_sweeps_} sweeps over {len(store):,} windows, {model.waited_:.2f} s of them waiting for the disk"
+)
 
 # %%
 # Features of all windows, written as they come and mapped back:

@@ -22,7 +22,9 @@ time = np.arange(0, 60, 0.01)
 for machine in ("lathe", "mill", "press"):
     hum = np.sin(2 * np.pi * 12 * time)
     wear = (time > 30) * (machine == "mill") * np.sin(2 * np.pi * 33 * time)
-    axes = np.stack([hum + 0.8 * wear, 0.6 * hum - 0.5 * wear]) + 0.3 * rng.normal(size=(2, len(time)))
+    axes = np.stack([hum + 0.8 * wear, 0.6 * hum - 0.5 * wear]) + 0.3 * rng.normal(
+        size=(2, len(time))
+    )
     with (folder / f"{machine}.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["time", "x", "y"])
@@ -40,7 +42,11 @@ print(windows)
 # With who and when, ready for a spreadsheet or pandas (on the command line: `polyadic transform model.safetensors
 # machines.store -o features.csv`):
 for row in range(40, 46):
-    print(windows.subject[row], f"{windows.start[row] / windows.fs:5.0f} s", *(f"{value:8.1f}" for value in Z[row]))
+    print(
+        windows.subject[row],
+        f"{windows.start[row] / windows.fs:5.0f} s",
+        *(f"{value:8.1f}" for value in Z[row]),
+    )
 
 # %%
 # Nobody said that a bearing wore out, yet the windows of the mill fall into two groups:

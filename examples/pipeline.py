@@ -40,5 +40,7 @@ figure.add_heatmap(
     xgap=2,
     ygap=2,
 )
-figure.update_layout(xaxis={"title": "rank", "type": "category"}, yaxis={"title": "C", "type": "category"})
+figure.update_layout(
+    xaxis={"title": "rank", "type": "category"}, yaxis={"title": "C", "type": "category"}
+)
 figure.show()

@@ -1,7 +1,7 @@
 """Choosing the rank.
 
-How many components? Decompose a few windows at several ranks, and compare the gain of each step with that of noise. Here
-the answer is known: four.
+How many components? Decompose a few windows at several ranks, and compare the gain of each step with that of noise.
+Here the answer is known: four.
 """
 
 import numpy as np
@@ -17,7 +17,8 @@ T = np.einsum("nr,ir,jr,kr->nijk", strength, A, B, C)
 T += 0.5 * T.std() * rng.normal(size=T.shape)
 
 # %%
-# For windows of signals, give the `STFT` as `tensorize`; on the command line it is `polyadic rank my.store -o rank.png`.
+# For windows of signals, give the `STFT` as `tensorize`; on the command line it is
+# `polyadic rank my.store -o rank.png`.
 found = suggest_rank(T, ranks=(1, 2, 3, 4, 5, 6, 8), restarts=3)
 print(found)
 

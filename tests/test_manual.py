@@ -1,4 +1,4 @@
-"""The page on commands is kept true: it names every command, and every line it shows can be given."""
+"""The page on commands is kept true: it names every command; and every line that it or another page shows can be given."""
 
 from __future__ import annotations
 
@@ -13,17 +13,30 @@ import typer
 from polyadic.cli import app
 from polyadic.cli.settings import model_of, read_settings
 
-PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
+ROOT_FOLDER = Path(__file__).parents[1]
+PAGE = ROOT_FOLDER / "docs" / "commands.md"
+PAGES = [
+    ROOT_FOLDER / "README.md",
+    *sorted((ROOT_FOLDER / "docs").glob("*.md")),
+    ROOT_FOLDER / "docs" / "results" / "README.md",
+    *sorted((ROOT_FOLDER / "examples").glob("*.py")),
+]
+STARTS = re.compile(r"(?:\w+=\w+ )*(?:torchrun .*-m )?polyadic (.*)")
 ROOT = typer.main.get_command(app)
 
 
 def lines_shown() -> list[list[str]]:
-    """Every `polyadic …` in the examples of the page and of the help, as words."""
-    texts = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    texts += re.findall(r"`(polyadic [^`]*)`", PAGE.read_text(encoding="utf-8"))
+    """Every `polyadic …` in the examples of the pages and of the help, as words."""
+    texts = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        texts += [block.replace("\\\n", " ") for block in re.findall(r"```(?:sh|bash)?\n(.*?)```", text, re.DOTALL)]
+        texts += [
+            " ".join(re.sub(r"\n#? *", " ", shown).split()) for shown in re.findall(r"(?<!`)`(polyadic\s[^`]*)`", text)
+        ]
     texts += [command.epilog.replace("\\\\\n", " ").replace("\\\n", " ") for _, command in leaves(groups=True)]
-    lines = [line.strip() for text in texts for line in text.splitlines()]
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("polyadic ")]
+    lines = {line.strip(): None for text in texts for line in text.splitlines()}
+    return [shlex.split(found[1], comments=True) for line in lines if (found := STARTS.fullmatch(line))]
 
 
 def leaves(command=ROOT, path=(), groups=False):
