@@ -1,8 +1,8 @@
 """Code that runs while the documentation is built: the directive `run`, and a page for every script in `examples/`.
 
 What a block prints, the plotly figures it shows and the pictures it saves stand below it. The blocks of a page run one
-after the other in one namespace and one temporary folder. A block that fails is a warning, and so an error of the build.
-Figures are drawn by plotly's own script, which is copied beside the pages: they need no network.
+after the other in one namespace and one temporary folder. A block that fails is a warning, and so an error of the
+build. Figures are drawn by plotly's own script, which is copied beside the pages: they need no network.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def write_gallery(app: Sphinx) -> None:
     scripts = [EXAMPLES / f"{name}.py" for name in app.config.gallery]
     listed = "\n".join(script.stem for script in scripts)
     index = (
-        "# Gallery\n\nShort programs that make their own data, so that you can run, change and break them. Each takes a few "
-        "seconds on one core; none is evidence for the method, [the results](../results/README.md) are.\n\n"
+        "# Gallery\n\nShort programs that make their own data, so that you can run, change and break them. Each "
+        "takes a few seconds on one core; none is evidence for the method, [the results](../results/README.md) are.\n\n"
         f'<div class="gallery">\n{"".join(card(script) for script in scripts)}\n</div>\n\n'
         f"```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
     )

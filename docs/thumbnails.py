@@ -23,7 +23,7 @@ def main() -> None:
     target.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        tab = chromium.new_page(viewport={"width": 700, "height": 1000}, device_scale_factor=1)
+        tab = chromium.new_page(viewport={"width": 520, "height": 1000}, device_scale_factor=1)
         for page in sorted((HERE / "_build" / "html" / "gallery").glob("*.html")):
             if page.stem == "index":
                 continue

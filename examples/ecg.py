@@ -19,8 +19,8 @@ with warnings.catch_warnings():  # wfdb's import warns of what pandas will do on
     import wfdb
 
 # %%
-# Eight made-up records of a minute with two leads, half of them with a fast heart. A beat is a sum of three bumps (P, QRS
-# and T), each with its own width and its own weight in the two leads.
+# Eight made-up records of a minute with two leads, half of them with a fast heart. A beat is a sum of three bumps (P,
+# QRS and T), each with its own width and its own weight in the two leads.
 FS, SECONDS = 100, 60
 folder = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(0)

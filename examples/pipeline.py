@@ -29,7 +29,7 @@ print(f"best: {search.best_params_}, {search.best_score_:.1%} in cross-validatio
 # %%
 # The whole grid, in percent. The rank matters more than the penalty.
 scores = 100 * search.cv_results_["mean_test_score"].reshape(3, 4)
-figure = go.Figure(layout={"height": 300, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}})
+figure = go.Figure(layout={"height": 300})
 figure.add_heatmap(
     z=scores,
     x=[str(rank) for rank in grid["sals__rank"]],

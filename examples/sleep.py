@@ -20,63 +20,45 @@ from polyadic.spectral import STFT
 # Six short nights of two EEG channels and one of the eyes, each stage with the rhythms it is known for: alpha in wake,
 # theta and spindles in N2, delta in N3, theta and eye movements in REM.
 STAGES, FS = ("W", "N2", "N3", "R"), 64
-RHYTHMS = {
+RHYTHMS = {  # Hz and µV of a slow and of a fast rhythm
     "W": (10, 30, 8, 5),
     "N2": (5, 30, 13, 18),
     "N3": (1.2, 110, 13, 8),
     "R": (6, 22, 0.7, 60),
 }
-NIGHT = (
-    ["W"] * 4
-    + ["N2"] * 8
-    + ["N3"] * 7
-    + ["N2"] * 4
-    + ["R"] * 5
-    + ["N2"] * 6
-    + ["N3"] * 3
-    + ["R"] * 7
-    + ["W"] * 2
+NIGHT = np.repeat(
+    ("W", "N2", "N3", "N2", "R", "N2", "N3", "R", "W"), (4, 8, 7, 4, 5, 6, 3, 7, 2)
 )
 folder = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(0)
 time = np.arange(30 * FS) / FS
 
 
+def rhythm(frequency: float, strength: float) -> np.ndarray:
+    phase = 2 * np.pi * frequency * rng.normal(1, 0.03) * time + rng.uniform(0, 6)
+    return strength * rng.lognormal(0, 0.5) * np.sin(phase)
+
+
 def epoch(stage: str) -> np.ndarray:
     first, strong, second, weak = RHYTHMS[stage]
-    slow = (
-        strong
-        * rng.lognormal(0, 0.5)
-        * np.sin(2 * np.pi * first * rng.normal(1, 0.05) * time + rng.uniform(0, 6))
+    slow, fast = rhythm(first, strong), rhythm(second, weak)
+    eyes = (3 if stage == "R" else 0.3) * fast
+    return np.stack([slow + 0.4 * fast, 0.6 * slow + fast, eyes]) + 45 * rng.normal(
+        size=(3, len(time))
     )
-    fast = (
-        weak
-        * rng.lognormal(0, 0.4)
-        * np.sin(2 * np.pi * second * time + rng.uniform(0, 6))
-        * (np.sin(np.pi * time / 5) ** 2)
-    )
-    front, back, eyes = (
-        slow + 0.4 * fast,
-        0.6 * slow + fast,
-        (3 if stage == "R" else 0.3) * fast,
-    )
-    return np.stack([front, back, eyes]) + 45 * rng.normal(size=(3, len(time)))
 
 
 for night in range(6):
-    signal = np.concatenate([epoch(stage) for stage in NIGHT], axis=1)
-    channels = [
-        edfio.EdfSignal(
-            row, FS, label=label, physical_dimension="uV", physical_range=(-400, 400)
-        )
-        for row, label in zip(
-            signal.clip(-400, 400), ("EEG Fpz-Cz", "EEG Pz-Oz", "EOG"), strict=True
-        )
+    signal = np.concatenate([epoch(stage) for stage in NIGHT], axis=1).clip(-400, 400)
+    names = ("EEG Fpz-Cz", "EEG Pz-Oz", "EOG")
+    signals = [
+        edfio.EdfSignal(row, FS, label=name)
+        for row, name in zip(signal, names, strict=True)
     ]
     notes = [
         edfio.EdfAnnotation(30 * number, 30, stage) for number, stage in enumerate(NIGHT)
     ]
-    edfio.Edf(channels, annotations=notes).write(folder / f"night{night}.edf")
+    edfio.Edf(signals, annotations=notes).write(folder / f"night{night}.edf")
 
 # %%
 # The folder becomes a store: windows on disk, with who, when and the stage. On the command line this is
@@ -88,9 +70,8 @@ print(store)
 # %%
 # Five nights to learn from, the sixth to try it on.
 last = windows.subject == "night5"
-features = SALS(rank=10, tensorize=STFT(n_fft=128, hop=64), max_sweeps=15).fit(
-    windows[~last]
-)
+frames = STFT(n_fft=128, hop=64)
+features = SALS(rank=10, tensorize=frames, max_sweeps=15).fit(windows[~last])
 classifier = WindowClassifier(features).fit(windows[~last])
 stages = classifier.predict(windows[last])
 print(f"{np.mean(stages == labels_of(windows[last])):.0%} of the sixth night as scored")
@@ -99,23 +80,14 @@ print(f"{np.mean(stages == labels_of(windows[last])):.0%} of the sixth night as 
 # The hypnogram, as annotated and as predicted:
 order = ["N3", "N2", "R", "W"]
 minutes = windows[last].start / FS / 60
-figure = go.Figure(
-    layout={
-        "height": 280,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "xaxis_title_text": "minutes",
-    }
-)
-figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
+figure = go.Figure(layout={"height": 280, "xaxis_title_text": "minutes"})
 figure.update_yaxes(tickvals=[0, 1, 2, 3], ticktext=order)
 for name, found, dash in (
     ("annotated", labels_of(windows[last]), "solid"),
     ("predicted", stages, "dot"),
 ):
+    line = {"shape": "hv", "dash": dash}
     figure.add_scatter(
-        x=minutes,
-        y=[order.index(stage) for stage in found],
-        name=name,
-        line={"shape": "hv", "dash": dash},
+        x=minutes, y=[order.index(stage) for stage in found], name=name, line=line
     )
 figure.show()

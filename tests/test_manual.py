@@ -1,4 +1,4 @@
-"""The page on commands is kept true: it names every command; and every line that it or another page shows can be given."""
+"""The page on commands is kept true: it names every command. Every line that it or another page shows can be given."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def lines_shown() -> list[list[str]]:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         texts += [block.replace("\\\n", " ") for block in re.findall(r"```(?:sh|bash)?\n(.*?)```", text, re.DOTALL)]
-        texts += [
-            " ".join(re.sub(r"\n#? *", " ", shown).split()) for shown in re.findall(r"(?<!`)`(polyadic\s[^`]*)`", text)
-        ]
+        # In running text a command alone is its name; with more it is a line, which may go on in the next.
+        shown = re.findall(r"(?<!`)`(polyadic\s\S+\s[^`]*)`", text)
+        texts += [" ".join(re.sub(r"\n#? *", " ", line).split()) for line in shown]
     texts += [command.epilog.replace("\\\\\n", " ").replace("\\\n", " ") for _, command in leaves(groups=True)]
     lines = {line.strip(): None for text in texts for line in text.splitlines()}
     return [shlex.split(found[1], comments=True) for line in lines if (found := STARTS.fullmatch(line))]
