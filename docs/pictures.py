@@ -48,7 +48,8 @@ def _panels(pictures: list[np.ndarray], titles: list[str], height: int) -> Any:
         figure.add_trace(
             go.Heatmap(
                 z=picture.astype(np.float32), x0=FRAMES.n_fft / 2 / FS, dx=step, y0=0, dy=resolution,
-                coloraxis="coloraxis", xaxis=f"x{name}", yaxis=f"y{name}", hovertemplate="%{y:.3g} Hz, %{x:.2f} s: %{z:.3g}<extra></extra>",
+                coloraxis="coloraxis", xaxis=f"x{name}", yaxis=f"y{name}",
+                hovertemplate="%{y:.3g} Hz, %{x:.2f} s: %{z:.3g}<extra></extra>",
             )
         )  # fmt: skip
         ends = [number * width + 0.02 * (number > 0), (number + 1) * width - 0.01]

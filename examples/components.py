@@ -12,8 +12,8 @@ from polyadic.scalp import position
 from polyadic.spectral import STFT
 
 # %%
-# Made-up EEG: alpha at the back that is strong with closed eyes, a mu rhythm over the left hand area that goes away when
-# the right hand moves, and theta in front that nobody asked for.
+# Made-up EEG: alpha at the back that is strong with closed eyes, a mu rhythm over the left hand area that goes away
+# when the right hand moves, and theta in front that nobody asked for.
 channels = ["Fp1", "Fp2", "Fz", "C3", "Cz", "C4", "Pz", "O1", "O2"]
 conditions = ("eyes open", "eyes closed", "right hand")
 sources = (  # where on the head, Hz, strength in each condition, when

@@ -32,7 +32,7 @@ def lines_shown() -> list[list[str]]:
         text = page.read_text(encoding="utf-8")
         texts += [block.replace("\\\n", " ") for block in re.findall(r"```(?:sh|bash)?\n(.*?)```", text, re.DOTALL)]
         # In running text a command alone is its name; with more it is a line, which may go on in the next.
-        shown = re.findall(r"(?<!`)`(polyadic\s\S+\s[^`]*)`", text)
+        shown = re.findall(r"(?<!`)`(polyadic\s[^`\s]+\s[^`]*)`", text)
         texts += [" ".join(re.sub(r"\n#? *", " ", line).split()) for line in shown]
     texts += [command.epilog.replace("\\\\\n", " ").replace("\\\n", " ") for _, command in leaves(groups=True)]
     lines = {line.strip(): None for text in texts for line in text.splitlines()}
