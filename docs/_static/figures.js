@@ -37,12 +37,23 @@
     return result;
   };
 
+  // What is black by default, and names on a map of the head, whose ground stays light.
+  const readable = (trace) => {
+    const ink = getComputedStyle(document.body).getPropertyValue("--color-foreground-secondary").trim() || "black";
+    const result = { ...trace };
+    if (trace.error_x) result.error_x = { ...trace.error_x, color: ink };
+    if (trace.mode === "markers+text") result.textfont = { ...trace.textfont, color: "#444" };
+    return result;
+  };
+
   const figures = [...document.querySelectorAll("script[data-figure]")].map((script) => ({
     place: document.getElementById(script.dataset.figure),
     ...JSON.parse(script.textContent),
   }));
   const options = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false };
-  const draw = () => figures.forEach(({ place, data, layout }) => Plotly.react(place, data, themed(layout, place.clientWidth), options));
+  const draw = () => figures.forEach(({ place, data, layout }) => {
+    Plotly.react(place, data.map(readable), themed(layout, place.clientWidth), options);
+  });
 
   draw();
   new MutationObserver(draw).observe(document.body, { attributeFilter: ["data-theme"] });
