@@ -49,4 +49,4 @@ bench: $(READY)
 	$(BIN)/python benchmarks/step.py docs/results/step/cpu.json
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build polyadic-run dist
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build docs/gallery polyadic-run dist

@@ -30,7 +30,8 @@ def lines_shown() -> list[list[str]]:
     texts = []
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        texts += [block.replace("\\\n", " ") for block in re.findall(r"```(?:sh|bash)?\n(.*?)```", text, re.DOTALL)]
+        fenced = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        texts += [block.replace("\\\n", " ") for kind, block in fenced if kind in ("", "sh", "bash")]
         # In running text a command alone is its name; with more it is a line, which may go on in the next.
         shown = re.findall(r"(?<!`)`(polyadic\s[^`\s]+\s[^`]*)`", text)
         texts += [" ".join(re.sub(r"\n#? *", " ", line).split()) for line in shown]
