@@ -1,7 +1,7 @@
 """Heartbeats from WFDB.
 
-Records in PhysioNet's format with beat annotations, read as they are. The model learns what windows of five seconds
-look like; its components show which lead, which frequencies, and the windows that express one most.
+Records in PhysioNet's format, read as they are. The model learns what windows of five seconds
+look like, and a map of them tells fast hearts from slow ones without a label.
 """
 
 import tempfile
