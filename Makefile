@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test lint docs bench clean
+.PHONY: help setup demo test lint docs linkcheck bench clean
 
 help:
 	@echo "make setup  install everything into .venv; then . .venv/bin/activate, and polyadic --help"
@@ -12,6 +12,7 @@ help:
 	@echo "make test   run all tests; POLYADIC_DATA=folder adds those on real recordings"
 	@echo "make lint   ruff, mypy, import-linter"
 	@echo "make docs   build the documentation into docs/_build/html"
+	@echo "make linkcheck  ask the addresses that the documentation names (needs a network)"
 	@echo "make bench  time every stage against what the machine can do, and one step against TensorLy (minutes)"
 	@echo "make clean  remove .venv and everything built"
 
@@ -40,9 +41,12 @@ docs: $(READY)
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+linkcheck: $(READY)
+	$(BIN)/sphinx-build --quiet --builder linkcheck docs docs/_build/linkcheck
+
 bench: $(READY)
 	$(BIN)/polyadic bench speed --out docs/results/speed
 	$(BIN)/python benchmarks/step.py docs/results/step/cpu.json
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build polyadic-run dist
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build docs/gallery polyadic-run dist

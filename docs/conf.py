@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 
 from sphinx.application import Sphinx
 
 from polyadic import __version__
+
+sys.path.insert(0, str(Path(__file__).parent))  # executed.py, pictures.py
 
 project = "polyadic"
 author = "The polyadic developers"
 copyright = "2026, The polyadic developers"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "executed"]
 myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
 exclude_patterns = ["_build", "results/onnx/*.md"]  # the latter are parts of pages
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["pages.css"]
 html_title = f"polyadic {__version__}"
+gallery = [
+    "wearables",
+    "sleep",
+    "ecg",
+    "own_csv",
+    "pipeline",
+    "from_disk",
+    "baselines",
+    "rank",
+    "components",
+]
+nitpicky = True
+nitpick_ignore_regex = [("py:class", ".*")]  # docstrings say what things mean, not of what class they are
+linkcheck_anchors = False
+linkcheck_timeout = 20
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_default_options = {

@@ -24,7 +24,11 @@ def main(model: str, windows: str | None = None) -> None:
     print(f"{features}, sampling rate {rate}, written by polyadic {features.version}")
 
     # Without a file of windows, noise shows how long one takes.
-    X = np.random.default_rng(0).normal(size=(8, *features.shape)) if windows is None else np.load(windows)
+    X = (
+        np.random.default_rng(0).normal(size=(8, *features.shape))
+        if windows is None
+        else np.load(windows)
+    )
 
     # As a device meets them: one window after the other.
     begun = time.perf_counter()
@@ -35,7 +39,9 @@ def main(model: str, windows: str | None = None) -> None:
 
     if features.classes:
         for number, row in enumerate(features.probabilities(X[:5])):
-            print(f"window {number}: {features.classes[row.argmax()]} is most probable, {row.max():.0%}")
+            print(
+                f"window {number}: {features.classes[row.argmax()]} is most probable, {row.max():.0%}"
+            )
 
 
 if __name__ == "__main__":

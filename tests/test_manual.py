@@ -1,4 +1,4 @@
-"""The page on commands is kept true: it names every command, and every line it shows can be given."""
+"""The page on commands is kept true: it names every command. Every line that it or another page shows can be given."""
 
 from __future__ import annotations
 
@@ -13,17 +13,31 @@ import typer
 from polyadic.cli import app
 from polyadic.cli.settings import model_of, read_settings
 
-PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
+ROOT_FOLDER = Path(__file__).parents[1]
+PAGE = ROOT_FOLDER / "docs" / "commands.md"
+PAGES = [
+    ROOT_FOLDER / "README.md",
+    *sorted((ROOT_FOLDER / "docs").glob("*.md")),
+    ROOT_FOLDER / "docs" / "results" / "README.md",
+    *sorted((ROOT_FOLDER / "examples").glob("*.py")),
+]
+STARTS = re.compile(r"(?:\w+=\w+ )*(?:torchrun .*-m )?polyadic (.*)")
 ROOT = typer.main.get_command(app)
 
 
 def lines_shown() -> list[list[str]]:
-    """Every `polyadic …` in the examples of the page and of the help, as words."""
-    texts = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    texts += re.findall(r"`(polyadic [^`]*)`", PAGE.read_text(encoding="utf-8"))
+    """Every `polyadic …` in the examples of the pages and of the help, as words."""
+    texts = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        fenced = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        texts += [block.replace("\\\n", " ") for kind, block in fenced if kind in ("", "sh", "bash")]
+        # In running text a command alone is its name; with more it is a line, which may go on in the next.
+        shown = re.findall(r"(?<!`)`(polyadic\s[^`\s]+\s[^`]*)`", text)
+        texts += [" ".join(re.sub(r"\n#? *", " ", line).split()) for line in shown]
     texts += [command.epilog.replace("\\\\\n", " ").replace("\\\n", " ") for _, command in leaves(groups=True)]
-    lines = [line.strip() for text in texts for line in text.splitlines()]
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("polyadic ")]
+    lines = {line.strip(): None for text in texts for line in text.splitlines()}
+    return [shlex.split(found[1], comments=True) for line in lines if (found := STARTS.fullmatch(line))]
 
 
 def leaves(command=ROOT, path=(), groups=False):

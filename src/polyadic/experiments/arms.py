@@ -42,6 +42,8 @@ _CP_ALS_WINDOWS = 1_500
 class Context:
     """What all arms of an experiment have in common.
 
+    Parameters
+    ----------
     windows : the data
     dataset : whose settings and whose figures in the paper they are compared with
     tensorize, augment, parameters : frames, augmentations and other arguments of the tensor methods

@@ -1,0 +1,206 @@
+"""Code that runs while the documentation is built: the directive `run`, and a page for every script in `examples/`.
+
+What a block prints, the plotly figures it shows and the pictures it saves stand below it. The blocks of a page run one
+after the other in one namespace and one temporary folder. A block that fails is a warning, and so an error of the
+build. Figures are drawn by plotly's own script, which is copied beside the pages: they need no network.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import contextlib
+import html
+import io
+import itertools
+import os
+import re
+import tempfile
+import textwrap
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from docutils import nodes
+from docutils.parsers.rst import directives
+from docutils.utils.math import latex2mathml
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+from threadpoolctl import threadpool_limits
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
+PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
+_numbers = itertools.count()
+
+
+@contextlib.contextmanager
+def kept_figures() -> Iterator[list[Any]]:
+    """Plotly figures that would be shown in a browser are put into a list instead."""
+    from plotly.basedatatypes import BaseFigure
+
+    kept: list[Any] = []
+    plain = BaseFigure.show
+    BaseFigure.show = lambda figure, *_, **__: kept.append(figure)
+    try:
+        yield kept
+    finally:
+        BaseFigure.show = plain
+
+
+def execute(code: str, names: dict[str, Any], name: str) -> tuple[str, list[Any], list[Path]]:
+    """Run a block in the current folder: what it prints, the figures it shows, the pictures it saves."""
+    before = {path: path.stat().st_mtime_ns for path in Path.cwd().iterdir()}
+    torch.set_num_threads(1)  # blocks are small, and threads that wait for each other make them slow
+    with contextlib.redirect_stdout(io.StringIO()) as printed, kept_figures() as figures, threadpool_limits(1):
+        exec(compile(ast.parse(code, name), name, "exec"), names)  # noqa: S102 (our own pages and examples)
+    saved = [path for path in sorted(Path.cwd().iterdir()) if path.suffix in PICTURES]
+    return printed.getvalue(), figures, [path for path in saved if before.get(path) != path.stat().st_mtime_ns]
+
+
+class Run(SphinxDirective):
+    """A block of Python with what comes of it; `:hide:` leaves out the code."""
+
+    has_content = True
+    option_spec: ClassVar[dict[str, Any]] = {"hide": directives.flag, "alt": directives.unchanged}
+
+    def run(self) -> list[nodes.Node]:
+        code = "\n".join(self.content)
+        shown: list[nodes.Node] = [] if "hide" in self.options else [nodes.literal_block(code, code, language="python")]
+        page = self.env.temp_data.setdefault("executed", {"names": {"__name__": "__main__"}, "folder": _folder()})
+        here = Path.cwd()
+        try:
+            os.chdir(page["folder"].name)
+            text, figures, pictures = execute(code, page["names"], f"{self.env.docname}:{self.lineno}")
+            found = [_figure(figure) for figure in figures] + [self._picture(path) for path in pictures]
+        except Exception:
+            reason = textwrap.indent(traceback.format_exc(limit=-3), "    ")
+            return [*shown, self.state.document.reporter.warning(f"this block failed:\n{reason}", line=self.lineno)]
+        finally:
+            os.chdir(here)
+        printed = [nodes.literal_block(text, text, language="text", classes=["printed"])] if text.strip() else []
+        return shown + printed + [nodes.raw("", markup, format="html") for markup in found]
+
+    def _picture(self, path: Path) -> str:
+        data = base64.b64encode(path.read_bytes()).decode()
+        alt = html.escape(self.options.get("alt", "The picture that this code saves"))
+        return f'<img class="picture" alt="{alt}" src="data:{PICTURES[path.suffix]};base64,{data}">'
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="polyadic-docs-", ignore_cleanup_errors=True)
+
+
+def _figure(figure: Any) -> str:
+    """A figure as data; figures.js draws it."""
+    number, height = next(_numbers), figure.layout.height or 400
+    data = figure.to_json().replace("</", "<\\/")
+    return (
+        f'<div class="figure" id="figure-{number}" style="height:{height}px"></div>'
+        f'<script type="application/json" data-figure="figure-{number}">{data}</script>'
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ the gallery
+
+
+def cells(source: str) -> tuple[str, list[tuple[str, str]]]:
+    """The docstring of a script, and its cells: text (the comment after `# %%`) and code."""
+    tree = ast.parse(source)
+    about = ast.get_docstring(tree)
+    assert about is not None, "an example begins with a docstring"
+    rest = "\n".join(source.splitlines()[tree.body[0].end_lineno :])
+    found = []
+    for cell in re.split(r"^# %%.*\n", rest, flags=re.MULTILINE):
+        comment = re.match(r"(?:#.*\n)*", cell)
+        assert comment is not None
+        text = re.sub(r"^# ?", "", comment[0], flags=re.MULTILINE)
+        found.append((text.strip(), cell[comment.end() :].strip()))
+    return about, [(text, code) for text, code in found if text or code]
+
+
+def page(script: Path) -> str:
+    """A page of the gallery, in Markdown."""
+    about, found = cells(script.read_text(encoding="utf-8"))
+    title, _, introduction = about.partition("\n")
+    parts = [f"# {title.strip().rstrip('.')}", introduction.strip()]
+    for text, code in found:
+        parts += [text, f"```{{run}}\n{code}\n```" if code else ""]
+    parts.append(
+        f"This page is the script `examples/{script.name}` of the source tree, run when these pages were built."
+    )
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def card(script: Path) -> str:
+    about, _ = cells(script.read_text(encoding="utf-8"))
+    title, _, rest = about.partition("\n")
+    said = " ".join(rest.strip().split("\n\n")[0].split())
+    picture = HERE / "_static" / "gallery" / f"{script.stem}.png"
+    image = f'<img alt="" loading="lazy" src="../_static/gallery/{picture.name}">' if picture.exists() else ""
+    name, said = html.escape(title.strip().rstrip(".")), html.escape(said).replace("`", "")
+    return f'<a class="card" href="{script.stem}.html">{image}<b>{name}</b><span>{said}</span></a>'
+
+
+def write_gallery(app: Sphinx) -> None:
+    """Write a page for each example, and the page with all of them; files that stay the same are left alone."""
+    scripts = [EXAMPLES / f"{name}.py" for name in app.config.gallery]
+    listed = "\n".join(script.stem for script in scripts)
+    index = (
+        "# Gallery\n\nShort programs that make their own data, so that you can run, change and break them. Each "
+        "takes a few seconds on one core; none is evidence for the method, [the results](../results/README.md) are.\n\n"
+        f'<div class="gallery">\n{"".join(card(script) for script in scripts)}\n</div>\n\n'
+        f"```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+    )
+    wanted = {"index": index} | {script.stem: page(script) for script in scripts}
+    folder = HERE / "gallery"
+    folder.mkdir(exist_ok=True)
+    for path in folder.glob("*.md"):
+        if path.stem not in wanted:
+            path.unlink()
+    for name, text in wanted.items():
+        path = folder / f"{name}.md"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------ scripts, and formulas
+
+
+def add_scripts(app: Sphinx, _page: str, _template: str, _context: dict[str, Any], doctree: Any) -> None:
+    """Pages with figures load plotly; it is 4 MB that the others do without."""
+    if doctree is not None and any('data-figure="' in node.astext() for node in doctree.findall(nodes.raw)):
+        app.add_js_file("plotly.min.js", loading_method="defer")
+        app.add_js_file("figures.js", loading_method="defer")
+
+
+def copy_plotly(app: Sphinx, error: Exception | None) -> None:
+    if error is None and app.builder.format == "html":
+        from plotly.offline import get_plotlyjs
+
+        (Path(app.outdir) / "_static" / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
+
+
+def visit_formula(self: Any, node: nodes.math) -> None:
+    """Formulas as MathML, which browsers draw by themselves: no script, no network."""
+    self.body.append(str(latex2mathml.tex2mathml(node.astext())))
+    raise nodes.SkipNode
+
+
+def visit_formula_block(self: Any, node: nodes.math_block) -> None:
+    self.body.append('<div class="formula">')
+    self.body.append(str(latex2mathml.tex2mathml(node.astext(), as_block=True)))
+    self.body.append("</div>")
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_config_value("gallery", [], "env")
+    app.add_directive("run", Run)
+    app.add_html_math_renderer("mathml", (visit_formula, None), (visit_formula_block, None))
+    app.connect("builder-inited", write_gallery)
+    app.connect("html-page-context", add_scripts)
+    app.connect("build-finished", copy_plotly)
+    return {"parallel_read_safe": True, "version": "1"}

@@ -1,0 +1,66 @@
+"""Heartbeats from WFDB.
+
+Records in PhysioNet's format, read as they are. The model learns what windows of five seconds
+look like, and a map of them tells fast hearts from slow ones without a label.
+"""
+
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from polyadic import SALS, plot
+from polyadic.data import datasets
+from polyadic.spectral import STFT
+
+with warnings.catch_warnings():  # wfdb's import warns of what pandas will do one day
+    warnings.simplefilter("ignore")
+    import wfdb
+
+# %%
+# Eight made-up records of a minute with two leads, half of them with a fast heart. A beat is a sum of three bumps (P,
+# QRS and T), each with its own width and its own weight in the two leads.
+FS, SECONDS = 100, 60
+folder = Path(tempfile.mkdtemp())
+rng = np.random.default_rng(0)
+time = np.arange(FS * SECONDS) / FS
+BUMPS = ((-0.16, 0.025, 0.15, 0.10), (0.0, 0.012, 1.00, -0.60), (0.25, 0.050, 0.30, 0.20))
+for record in range(8):
+    rhythm, rate = ("fast", 1.9) if record % 2 else ("slow", 1.0)
+    beats = np.cumsum(rng.normal(1 / rate, 0.03, SECONDS * 2))
+    beats = beats[beats < SECONDS - 0.5]
+    leads = 0.02 * rng.normal(size=(2, len(time))) + 0.1 * np.sin(2 * np.pi * 0.25 * time)
+    for shift, width, *weights in BUMPS:
+        bump = np.exp(-0.5 * ((time[:, None] - beats - shift) / width) ** 2).sum(axis=1)
+        leads += np.outer(weights, bump)
+    name = f"{rhythm}{record}"
+    wfdb.wrsamp(
+        name,
+        FS,
+        ["mV", "mV"],
+        ["II", "V1"],
+        leads.T,
+        fmt=["16", "16"],
+        write_dir=str(folder),
+    )
+
+# %%
+# Any folder of records becomes windows; the digits of the files are kept.
+windows = datasets.folder(folder, folder / "ecg.store", seconds=5).windows
+model = SALS(
+    rank=4, tensorize=STFT(n_fft=64, hop=16, parts="log_amplitude_phase"), max_sweeps=30
+).fit(windows)
+print(windows)
+
+# %%
+# A map of all windows. No label was used; the colours are those of the records, which fall into two groups.
+Z = model.transform(windows)
+plot.features(Z, windows, colour="recording").show()
+
+# %%
+# The two windows at the far ends of the component that differs most between slow and fast hearts:
+fast = np.char.startswith(windows.recording.astype(str), "fast")
+apart = np.abs(Z[fast].mean(axis=0) - Z[~fast].mean(axis=0)) / Z.std(axis=0)
+r = int(apart.argmax())
+plot.signals(windows, [int(Z[:, r].argmin()), int(Z[:, r].argmax())]).show()

@@ -1,0 +1,53 @@
+"""Training from disk.
+
+Windows that need not fit into memory: a store is written piece by piece, a fit reads it batch by batch while a thread
+reads ahead, and the features go to a file as they come.
+"""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from polyadic import SALS, plot
+from polyadic.data import Windows, WindowStore, synthetic
+from polyadic.data.prepare import write_windows
+from polyadic.spectral import STFT
+
+# %%
+# Four days of 500 windows, as a study would bring them in; `append` adds each to what is there.
+folder = Path(tempfile.mkdtemp())
+signals = synthetic(2000)
+for day in range(4):
+    today = signals[day::4]
+    name = np.char.add(
+        np.char.add("person ", today.subject.astype(str)), f", day {day + 1}"
+    )
+    windows = Windows(
+        today.X, today.fs, label=today.label, subject=today.subject, recording=name
+    )
+    write_windows(windows, folder / "days.store", append=day > 0)
+store = WindowStore(folder / "days.store")
+print(store)
+
+# %%
+# What lies on the disk, in files that are mapped into memory and checked by checksums:
+for path in sorted((folder / "days.store").iterdir()):
+    print(f"{path.stat().st_size / 2**20:8.2f} MiB  {path.name}")
+
+# %%
+# The store stands where an array would. Checkpoints make the fit one that can be killed and goes on
+# ({doc}`../scale`).
+model = SALS(rank=8, tensorize=STFT(n_fft=64, hop=16), max_sweeps=8)
+model.fit(store, checkpoint=folder / "checkpoints", resume=True)
+print(
+    f"{model.n_sweeps_} sweeps over {len(store):,} windows, {model.waited_:.2f} s of them waiting for the disk"
+)
+
+# %%
+# Features of all windows, written as they come and mapped back:
+Z = model.transform(store, out=folder / "features.npy")
+print(type(Z).__name__, Z.shape, Z.dtype)
+
+# %%
+plot.training(model).show()

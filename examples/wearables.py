@@ -1,0 +1,75 @@
+"""Activities from a wearable.
+
+A motion sensor on the belt, five activities, thirty people, labels for three of them. Features are learned from windows
+without labels, and the probe is tested on people that nothing has seen before.
+"""
+
+import numpy as np
+
+from polyadic import ATD, plot
+from polyadic.augment import Bandpass, Compose, Jitter
+from polyadic.data import Windows, split
+from polyadic.evaluate import WindowClassifier, labels_of
+from polyadic.spectral import STFT
+
+# %%
+# Made-up signals at 50 Hz: gravity, which tells a lying from an upright person, and steps whose frequency and height
+# depend on the activity and on the person.
+activities = ("walk", "run", "stairs", "sit", "lie")
+fs, length = 50.0, 128
+rng = np.random.default_rng(0)
+n = 1200
+activity, person = rng.integers(len(activities), size=n), rng.integers(30, size=n)
+tempo = (
+    np.array([1.8, 2.8, 1.3, 0, 0])[activity]
+    * rng.normal(1, 0.08, 30)[person]
+    * rng.normal(1, 0.04, n)
+)
+height = np.array([0.30, 0.90, 0.35, 0, 0])[activity] * rng.normal(1, 0.20, 30)[person]
+upright = np.where(activities.index("lie") == activity, 0.1, 1.0)
+time = np.arange(length) / fs
+phase = rng.uniform(0, 2 * np.pi, (n, 1))
+step = height[:, None] * np.sin(2 * np.pi * tempo[:, None] * time + phase)
+hop = height[:, None] * np.sin(4 * np.pi * tempo[:, None] * time + 2 * phase)
+sway = 0.5 * height[:, None] * np.sin(np.pi * tempo[:, None] * time + phase / 2)
+X = np.stack(
+    [
+        sway,
+        upright[:, None] + 0.7 * step + 0.3 * hop,
+        np.sqrt(1.01 - upright[:, None] ** 2) + 0.4 * hop,
+    ],
+    1,
+)
+X += 0.08 * rng.normal(size=X.shape)
+windows = Windows(
+    X,
+    fs,
+    channels=["side", "up", "front"],
+    label=activity,
+    classes=activities,
+    subject=person,
+)
+
+# %%
+# Most people stay unlabelled; of the others, half train the probe and half test it. Nobody is on two sides.
+unlabelled, train, test = split(windows, protocol="subject", seed=0)
+print(
+    f"{len(unlabelled)} windows without labels, {len(train)} to train the probe, {len(test)} to test it"
+)
+
+# %%
+# Views of a window that keep its activity: a little noise, and a sensor with another filter.
+views = Compose([Jitter(0.02), Bandpass([(0.1, 15), (0.1, 20)], fs=fs)])
+features = ATD(rank=12, tensorize=STFT(n_fft=64, hop=8), augment=views, max_sweeps=15).fit(
+    unlabelled
+)
+classifier = WindowClassifier(features).fit(train)
+predicted = classifier.predict(test)
+print(
+    f"{np.mean(predicted == labels_of(test)):.0%} of the test windows are labelled rightly"
+)
+
+# %%
+# What is taken for what, in percent of each activity:
+codes = {name: code for code, name in enumerate(activities)}
+plot.confusion(test.label, [codes[name] for name in predicted], activities).show()

@@ -1,0 +1,161 @@
+"""Every Python block of the README and the pages runs, page by page in order; the README's table is that of its file.
+
+Blocks of the kind `{run}` run when the pages are built, too, and stop the build if they fail; so do the examples of the
+gallery. A block that is only shown has a comment before it that says so; there is none today.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import comparison  # noqa: E402
+from executed import cells, execute, page  # noqa: E402
+
+BLOCK = re.compile(r"^```(python|\{run\})\n((?::\w+:[^\n]*\n)*)(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+WINDOWS = """
+import numpy as np
+from polyadic import ATD, SALS
+from polyadic.data import Windows, synthetic
+from polyadic.spectral import STFT
+rng = np.random.default_rng(0)
+"""
+"""What stands before the first block of some pages, so that names a reader has at hand are there."""
+
+BEFORE = {
+    "bench.md": """
+        X = rng.normal(size=(64, 9, 128)).astype(np.float32)
+        X_few, y_few = X[:20], np.arange(20) % 2
+        """,
+    "commands.md": """
+        from polyadic.evaluate import WindowClassifier
+        X = synthetic(80)
+        WindowClassifier(SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2)).fit(X).save("model.safetensors")
+        """,
+    "deploy.md": """
+        from polyadic.evaluate import probe as probes
+        X = rng.normal(size=(40, 9, 128)).astype(np.float32)
+        window = X[0]
+        model = SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2).fit(X)
+        probe = probes().fit(model.transform(X), np.arange(40) % 2)
+        """,
+    "other-tools.md": """
+        import mne
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+        from tensorly.decomposition import parafac
+        X = Windows(rng.normal(size=(30, 2, 400)), 100, channels=["Fpz-Cz", "Pz-Oz"])
+        T = rng.normal(size=(12, 4, 5, 6))
+        model = SALS(rank=3, tensorize=STFT(n_fft=64, hop=32), max_sweeps=2).fit(X)
+        info = mne.create_info(["Fz", "Cz", "Pz", "Oz"], 100.0, "eeg")
+        info.set_montage("standard_1020")
+        raw = mne.io.RawArray(rng.normal(size=(4, 12000)), info, verbose=False)
+        events = np.column_stack([np.arange(0, 11000, 500), np.zeros(22, int), 1 + np.arange(22) % 2])
+        epochs = mne.Epochs(raw, events, tmin=0, tmax=3.99, baseline=None, preload=True, verbose=False)
+        """,
+    "rank.md": """
+        X = rng.normal(size=(12, 9, 128)).astype(np.float32)
+        model_a, model_b = (
+            SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, random_state=seed).fit(X) for seed in (0, 1)
+        )
+        """,
+    "recordings.md": """
+        import pathlib, trees
+        trees.sleep_edf(pathlib.Path("sleep-edfx"))
+        for name in ("SC4021E0", "SC4031E0"):
+            stages = [("Sleep stage W", 4), ("Sleep stage 2", 4), ("Sleep stage R", 4)]
+            trees.night(pathlib.Path("sleep-edfx/sleep-cassette"), name, stages, 12)
+        """,
+    "scale.md": """
+        import os
+        from polyadic.data.prepare import write_windows
+        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+        store = write_windows(synthetic(80), "sleep.store")
+        model = SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2)
+        """,
+}
+
+
+def blocks(path: Path) -> list[tuple[int, str]]:
+    """The Python blocks of a page with their first lines."""
+    text = path.read_text(encoding="utf-8")
+    return [(text.count("\n", 0, match.start(3)), match[3]) for match in BLOCK.finditer(text)]
+
+
+PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if blocks(path)]
+
+
+def test_all_pages_with_python_are_found():
+    names = {path.name for path in PAGES}
+    assert {"README.md", "index.md", "how.md", "data.md", "reproduce.md", *BEFORE} <= names
+    for path in PAGES:
+        opened = re.findall(r"^ *```(?:python|\{run\})", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert len(opened) == len(blocks(path)), f"{path.name} has a block that is not found"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    names = {"__name__": "__main__"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other packages, and of fits that are stopped early
+        if path.name in BEFORE:
+            before = "\n".join(line.removeprefix(" " * 8) for line in BEFORE[path.name].splitlines())
+            exec(WINDOWS + before, names)
+        for line, code in blocks(path):
+            execute("\n" * line + code, names, str(path))
+
+
+def test_a_block_that_is_wrong_would_be_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "page.md").write_text("# Page\n\n```python\nimport polyadic\npolyadic.nothing\n```\n")
+    ((line, code),) = blocks(tmp_path / "page.md")
+    with pytest.raises(AttributeError, match="nothing"):
+        execute("\n" * line + code, {}, "page.md")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_examples_read_as_pages(path):
+    about, found = cells(path.read_text(encoding="utf-8"))
+    assert found
+    assert about.splitlines()[0].endswith(".") or path.name == "onnx_device.py"
+    assert page(path).startswith(f"# {about.splitlines()[0].rstrip('.')}\n")
+
+
+def test_all_code_of_an_example_is_on_its_page():
+    path = ROOT / "examples" / "wearables.py"
+    code = "\n".join(code for _, code in cells(path.read_text(encoding="utf-8"))[1])
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith(("#", '"""')) and "=" in line:
+            assert line in code
+
+
+def test_figures_shown_and_pictures_saved_and_words_printed_are_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = (
+        "import pathlib, plotly.graph_objects as go\n"
+        "go.Figure().show()\npathlib.Path('a.svg').write_text('<svg/>')\nprint('words')"
+    )
+    text, figures, pictures = execute(code, {}, "block")
+    assert text == "words\n"
+    assert [type(figure).__name__ for figure in figures] == ["Figure"]
+    assert [path.name for path in pictures] == ["a.svg"]
+    assert execute("pass", {}, "block") == ("", [], [])
+
+
+def test_the_comparison_in_the_readme_is_that_of_its_file():
+    found = comparison.BETWEEN.search(comparison.README.read_text(encoding="utf-8"))
+    assert found is not None
+    assert found[0] == comparison.table(), "python docs/comparison.py writes it anew"
