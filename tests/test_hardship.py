@@ -90,7 +90,7 @@ def finite_or_told(model: Any, X: np.ndarray) -> bool:
     return True
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     method=st.sampled_from(sorted(METHODS)),
     data=st.sampled_from(DATA),
