@@ -243,7 +243,8 @@ def _recording(make: Callable[[Path], Any], read: Callable[[Path], Any]) -> Targ
 
     def checked(folder: Path, only_bytes: bool) -> None:
         recording = read(folder)
-        assert np.isfinite(recording.fs) and recording.fs > 0
+        assert np.isfinite(recording.fs)
+        assert recording.fs > 0
         assert not np.isinf(recording.values).any()
         assert all(np.isfinite([note.onset, note.duration]).all() for note in recording.annotations)
 
@@ -253,7 +254,9 @@ def _recording(make: Callable[[Path], Any], read: Callable[[Path], Any]) -> Targ
 def _edf(folder: Path) -> None:
     digits = np.random.default_rng(0).integers(-2048, 2048, (2, 320)).astype(np.int16)
     limits = {"physical_range": (-500, 500), "digital_range": (-2048, 2047), "physical_dimension": "uV"}
-    signals = [edfio.EdfSignal.from_digital(row, 40.0, label=name, **limits) for name, row in zip("AB", digits, strict=True)]
+    signals = [
+        edfio.EdfSignal.from_digital(row, 40.0, label=name, **limits) for name, row in zip("AB", digits, strict=True)
+    ]
     notes = [edfio.EdfAnnotation(0.5, None, "lights off"), edfio.EdfAnnotation(4.25, 3, "Sleep stage 2")]
     edfio.Edf(signals, annotations=notes, data_record_duration=1).write(folder / "r.edf")
 
@@ -268,7 +271,9 @@ def _wfdb(folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         units = {"fs": 100, "units": ["mV", "uV"], "sig_name": ["I", "II"], "baseline": [0, 10]}
-        trees.wfdb.wrsamp("r", write_dir=str(folder), d_signal=digits, fmt=["16", "16"], adc_gain=[200.0, 100.5], **units)
+        trees.wfdb.wrsamp(
+            "r", write_dir=str(folder), d_signal=digits, fmt=["16", "16"], adc_gain=[200.0, 100.5], **units
+        )
         sample, symbol = np.array([0, 5, 30, 31]), ["N", "V", "+", "N"]
         trees.wfdb.wrann("r", "atr", sample, symbol, aux_note=["", "", "(AFIB\0", ""], fs=100, write_dir=str(folder))
 
@@ -299,7 +304,9 @@ def _damage_npz(folder: Path, chance: random.Random) -> str:
     said = damage_bytes(folder, chance)
     members[name] = (folder / "member").read_bytes()
     (folder / "member").unlink()
-    with zipfile.ZipFile(path, "w", chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))) as archive:
+    with zipfile.ZipFile(
+        path, "w", chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
+    ) as archive:
         for key, content in members.items():
             archive.writestr(key, content)
     return f"{name}: {said}"

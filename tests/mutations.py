@@ -2,9 +2,9 @@
 
     python tests/mutations.py --each 1000 [--seed 0] [--only NAME ...] [OUT.json]
 
-Each damaged file must give an error of polyadic's own or a sound result, within 5 seconds and with little memory, without a
-process, a connection or a file outside its folder being opened. They are read in a process of their own, which may
-crash or hang: that is counted, too. Half of the damage is done to bytes, half to what they mean, with the checksums
+Each damaged file must give an error of polyadic's own or a sound result, within 5 seconds and with little memory,
+without a process, a connection or a file outside its folder being opened. They are read in a process of their own,
+which may crash or hang: that is counted, too. Half of the damage is done to bytes, half to what they mean, with the checksums
 made to fit again.
 """
 
@@ -220,7 +220,7 @@ def judged(target: Target, folder: Path, only_bytes: bool, watch: Watch) -> str:
             outcome = f"memory ran out: {error}"
         if not str(error).strip():
             outcome = "an error without a word"
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:
         outcome = f"{type(error).__name__}: {str(error)[:300]}"
     watch.folder = None
     if watch.seen:

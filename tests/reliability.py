@@ -2,8 +2,9 @@
 
     python tests/reliability.py docs/results/reliability.json
 
-(`make reliability`; some ten minutes, and the fit of 12 GiB after that, which `--gib 0` leaves out.) Each part runs in a process
-of its own and tells how far it is. The file has what was done and what was lost; the exit status is 0 if that is nothing.
+(`make reliability`; some ten minutes, and the fit of 12 GiB after that, which `--gib 0` leaves out.) Each part runs in
+a process of its own and tells how far it is. The file has what was done and what was lost; the exit status is 0 if
+that is nothing.
 """
 
 from __future__ import annotations

@@ -63,9 +63,8 @@ def huge(rng: np.random.Generator) -> np.ndarray:
     return plain(rng) * 1e18
 
 
-DATA = (
-    *(plain, constant_channel, duplicated, uneven_scales, some_zero_windows, all_zero, rank_one, one_number, tiny, huge),
-)
+ORDINARY = (plain, constant_channel, duplicated, some_zero_windows, all_zero, rank_one, one_number)
+DATA = (*ORDINARY, uneven_scales, tiny, huge)
 METHODS = {
     "ATD": lambda beta, gamma: {"augment": Jitter(0.05), "beta": beta, "gamma": gamma},
     "SALS": lambda beta, gamma: {},
@@ -81,8 +80,7 @@ def finite_or_told(model: Any, X: np.ndarray) -> bool:
             warnings.simplefilter("ignore", ConvergenceWarning)  # of a beta that is far too large
             warnings.filterwarnings("ignore", "the .* Gram matrix is singular", RuntimeWarning)
             features = model.fit(X).transform(X)
-    except PolyadicError as error:
-        assert str(error)
+    except PolyadicError:
         return False
     assert all(np.isfinite(factor).all() for factor in model.factors_)
     assert np.isfinite(features).all()
@@ -132,7 +130,7 @@ def test_a_fit_ends_finite_or_with_a_clear_error(
         **METHODS[method](beta, gamma),
     )
     told = not finite_or_told(model, X)
-    reasonable = data not in (huge, tiny, uneven_scales) and dtype is not np.float16 and beta < 1e6 and gamma < 1e6
+    reasonable = data in ORDINARY and dtype is not np.float16 and beta < 1e6 and gamma < 1e6
     assert not (told and reasonable), "what is merely unusual must be fitted"
 
 
@@ -140,7 +138,9 @@ def test_a_fit_ends_finite_or_with_a_clear_error(
 @pytest.mark.parametrize("method", sorted(METHODS))
 @pytest.mark.parametrize("solver", ["blend", "memory"])
 @pytest.mark.parametrize("batch_size", [None, 5])
-def test_every_kind_of_data_is_fitted_by_every_method(data: Any, method: str, solver: str, batch_size: int | None) -> None:
+def test_every_kind_of_data_is_fitted_by_every_method(
+    data: Any, method: str, solver: str, batch_size: int | None
+) -> None:
     X = data(np.random.default_rng(0))
     given = METHODS[method](2.0, 1.0)
     model = KINDS[method](4, solver=solver, batch_size=batch_size, max_sweeps=3, device="cpu", random_state=0, **given)
@@ -154,5 +154,7 @@ def test_a_small_channel_beside_a_large_one_does_not_spoil_the_fit_of_the_large_
 
 def test_half_precision_is_fitted_as_single_precision() -> None:
     X = plain(np.random.default_rng(0)).astype(np.float16)
-    half, single = (SALS(3, batch_size=5, max_sweeps=3, device="cpu", random_state=0).fit(x) for x in (X, X.astype("f4")))
+    half, single = (
+        SALS(3, batch_size=5, max_sweeps=3, device="cpu", random_state=0).fit(x) for x in (X, X.astype("f4"))
+    )
     assert all(np.array_equal(a, b) for a, b in zip(half.factors_, single.factors_, strict=True))

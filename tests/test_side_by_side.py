@@ -1,4 +1,4 @@
-"""Fits beside each other, in threads and processes, are the fits alone; many of them, and long ones, do not take more memory."""
+"""Fits beside each other, in threads and processes, are the fits alone; many of them take no more memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def test_functions_that_draw_from_torchs_generator_do_not_disturb_each_other(alo
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_fits_under_joblib_are_the_fits_alone(backend: str, alone: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fits_under_joblib_are_the_fits_alone(
+    backend: str, alone: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
     with joblib.parallel_config(backend, n_jobs=2, inner_max_num_threads=1 if backend == "loky" else None):
         found = joblib.Parallel()(joblib.delayed(endurance.outcome)(kind) for kind in ORDER)

@@ -101,7 +101,7 @@ def _checksum(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> st
     for name in sorted(arrays):
         array = arrays[name]
         state.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return state.hexdigest()
 
 

@@ -209,6 +209,7 @@ class BaselineContract:
 
     def test_damaged_files_are_refused(self, tmp_path: Path) -> None:
         import pytest
+
         from polyadic import persist
         from polyadic.errors import ModelFileError
 
