@@ -4,8 +4,8 @@
 
 Each damaged file must give an error of polyadic's own or a sound result, within 5 seconds and with little memory,
 without a process, a connection or a file outside its folder being opened. They are read in a process of their own,
-which may crash or hang: that is counted, too. Half of the damage is done to bytes, half to what they mean, with the checksums
-made to fit again.
+which may crash or hang: that is counted, too. Half of the damage is done to bytes, half to what they mean, with the
+checksums made to fit again.
 """
 
 from __future__ import annotations
