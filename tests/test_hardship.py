@@ -158,3 +158,11 @@ def test_half_precision_is_fitted_as_single_precision() -> None:
         SALS(3, batch_size=5, max_sweeps=3, device="cpu", random_state=0).fit(x) for x in (X, X.astype("f4"))
     )
     assert all(np.array_equal(a, b) for a, b in zip(half.factors_, single.factors_, strict=True))
+
+
+def test_features_too_large_for_their_type_are_an_error() -> None:
+    X = plain(np.random.default_rng(0)).astype(np.float32)
+    model = SALS(3, alpha=0.0, batch_size=5, max_sweeps=2, device="cpu", random_state=0).fit(X)
+    model.factors_ = [1e-15 * factor for factor in model.factors_]
+    with pytest.raises(PolyadicError, match="the features are not finite"):
+        model.transform(1e30 * X)
