@@ -13,8 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import polyadic
+from polyadic import SALS
+from polyadic.cli import app
 from polyadic.cli.tables import harmless
 from polyadic.data.readers.arrays import read_arrays
 from polyadic.data.readers.har import read_har
@@ -129,3 +132,16 @@ def test_an_archive_that_claims_less_than_it_holds_is_refused(tmp_path: Path) ->
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\t=1", "\r=1", "\n=1"])
 def test_no_name_is_a_formula_in_a_table(text: str) -> None:
     assert harmless(text) == f"'{text}"
+
+
+def test_names_are_neither_markup_nor_codes_in_the_terminal(tmp_path: Path) -> None:
+    names = ["[/b]x", "[red]y", "z\x1b[31m\x07"]
+    windows = np.random.default_rng(0).normal(size=(8, 3, 32))
+    np.savez(tmp_path / "w.npz", X=windows, channels=np.array(names), fs=10.0)
+    SALS(2, max_sweeps=1, batch_size=4).fit(read_arrays(tmp_path / "w.npz")).save(tmp_path / "m.safetensors")
+    for file in ("w.npz", "m.safetensors"):
+        shown = CliRunner().invoke(app, ["info", str(tmp_path / file)])
+        assert shown.exit_code == 0, shown.output
+        assert "\x1b[31m" not in shown.output
+        assert "\x07" not in shown.output
+    assert "[/b]x, [red]y, z\ufffd[31m" in shown.output
