@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test lint docs linkcheck bench clean
+.PHONY: help setup demo test lint docs linkcheck bench reliability clean
 
 help:
 	@echo "make setup  install everything into .venv; then . .venv/bin/activate, and polyadic --help"
@@ -14,6 +14,8 @@ help:
 	@echo "make docs   build the documentation into docs/_build/html"
 	@echo "make linkcheck  ask the addresses that the documentation names (needs a network)"
 	@echo "make bench  time every stage against what the machine can do, and one step against TensorLy (minutes)"
+	@echo "make reliability  kills, damaged files, faults and long runs, counted into docs/results/reliability.json (some"
+	@echo "            ten minutes and a fit of 12 GiB; RELIABILITY='--gib 0' leaves that out, TMPDIR says where it is written)"
 	@echo "make clean  remove .venv and everything built"
 
 $(READY): requirements.lock pyproject.toml
@@ -47,6 +49,9 @@ linkcheck: $(READY)
 bench: $(READY)
 	$(BIN)/polyadic bench speed --out docs/results/speed
 	$(BIN)/python benchmarks/step.py docs/results/step/cpu.json
+
+reliability: $(READY)
+	$(BIN)/python tests/reliability.py docs/results/reliability.json $(RELIABILITY)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build docs/gallery polyadic-run dist

@@ -483,3 +483,11 @@ def test_files_that_are_cut_off_never_give_half_of_their_windows(name, tmp_path)
         else:
             with pytest.raises(DataError, match=r"^a\.np"):
                 read_arrays(path)
+
+
+@pytest.mark.parametrize("sign", [0x110000, 0xFFFFFFFF, 0xD800])
+def test_texts_of_signs_that_unicode_has_not_are_refused(sign, tmp_path):
+    subject = np.array([sign, 65], np.uint32).view("<U1")
+    np.savez(tmp_path / "w.npz", X=np.ones((2, 3, 8)), subject=subject)
+    with pytest.raises(DataError, match="texts must be made of signs that Unicode has"):
+        read_arrays(tmp_path / "w.npz")

@@ -216,6 +216,8 @@ def test_if_all_are_damaged_the_error_says_why_and_nothing_is_lost(tmp_path, mon
         lambda arrays, header: header["progress"].update(batch="2"),
         lambda arrays, header: header["progress"]["history"].update(loss=[]),
         lambda arrays, header: header["progress"]["history"].update(seconds=["x"]),
+        lambda arrays, header: header["progress"].update(bases=float("nan")),
+        lambda arrays, header: header["progress"].update(seconds=10**400),
         lambda arrays, header: header["progress"].update(surplus=1),
         lambda arrays, header: header.update(schema=2),
         lambda arrays, header: header.update(schema=None),

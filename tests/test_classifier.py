@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -116,13 +115,11 @@ def test_what_a_model_file_cannot_hold_is_said(probe):
 
 def change(path: Path, edit: Any) -> None:
     """Change the header or the arrays of a model file."""
-    from safetensors.numpy import save_file
-
     from polyadic import persist
 
     arrays, header = persist.read(path)
     edit(arrays, header)
-    save_file(arrays, path, metadata={"polyadic": json.dumps(header)})
+    persist.write(path, arrays, header)
 
 
 def dropped(*names: str) -> Any:

@@ -425,3 +425,9 @@ def test_what_functions_of_the_user_give_back_is_checked(broken, message) -> Non
 def test_a_learning_rate_of_zero_is_refused() -> None:
     with pytest.raises(PolyadicError, match="learning_rate must be more than 0"):
         SALS(**SETTINGS | {"learning_rate": 0.0}).fit(WINDOWS)
+
+
+@pytest.mark.parametrize("device", [2**63, 10**40, -(2**70)])
+def test_a_device_of_a_number_beyond_all_is_refused(device: int) -> None:
+    with pytest.raises(PolyadicError, match="device must be 'auto', 'cpu' or a torch device"):
+        choose_device(device)  # type: ignore[arg-type]

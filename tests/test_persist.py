@@ -274,7 +274,7 @@ def test_the_file_can_be_read_by_safetensors_and_json_alone(model: ATD, path: Pa
         metadata = file.metadata()
     assert list(metadata) == ["polyadic"]
     header = json.loads(metadata["polyadic"])
-    assert header["schema"] == persist.SCHEMA == 1
+    assert header["schema"] == persist.SCHEMA == 2
     assert header["version"] == polyadic.__version__
     assert header["estimator"] == "ATD"
     assert header["parameters"]["rank"] == 3
@@ -365,8 +365,10 @@ def parts(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def rewritten(path: Path, change: Callable[[dict[str, np.ndarray], dict[str, Any]], object]) -> None:
-    """The same file with arrays or header changed."""
+    """The same file with arrays or header changed, as it was written before files had checksums."""
     arrays, header = parts(path)
+    del header["sha256"]
+    header["schema"] = 1
     change(arrays, header)
     save_file(arrays, path, metadata={"polyadic": json.dumps(header)})
 
@@ -379,8 +381,8 @@ def test_the_damage_of_these_tests_is_the_only_damage(model: ATD, path: Path) ->
 
 def test_a_file_of_a_newer_schema_is_refused_with_advice(model: ATD, path: Path) -> None:
     model.save(path)
-    rewritten(path, lambda arrays, header: header.update(schema=2, parameters="of the future"))
-    with pytest.raises(ModelFileError, match="schema 2, but this version of polyadic reads up to 1: upgrade polyadic"):
+    rewritten(path, lambda arrays, header: header.update(schema=3, parameters="of the future"))
+    with pytest.raises(ModelFileError, match="schema 3, but this version of polyadic reads up to 2: upgrade polyadic"):
         load(path)
 
 
@@ -418,8 +420,37 @@ def assert_refused_or_whole(path: Path, shapes: list[tuple[int, ...]]) -> bool:
     return True
 
 
-def test_random_byte_flips_are_refused_or_leave_a_whole_model(model: ATD, path: Path) -> None:
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_changed_number_or_setting_is_noticed(missing: bool, model: ATD, path: Path) -> None:
     model.save(path)
+    for change in (filled("factors.0", 0.5), lambda arrays, header: header["parameters"].update(alpha=0.25)):
+        arrays, header = parts(path)
+        change(arrays, header)
+        if missing:
+            del header["sha256"]
+        save_file(arrays, path, metadata={"polyadic": json.dumps(header)})
+        with pytest.raises(ModelFileError, match="is damaged: its checksum does not fit"):
+            load(path)
+        model.save(path)
+
+
+def test_every_flipped_byte_is_noticed(model: ATD, path: Path) -> None:
+    model.save(path)
+    content = path.read_bytes()
+    generator = np.random.default_rng(2)
+    for where in generator.integers(0, len(content), 300).tolist():
+        damaged = bytearray(content)
+        damaged[where] ^= int(generator.integers(1, 256))
+        path.write_bytes(damaged)
+        try:
+            assert_same(load(path), model, CUBE)  # one blank for another, between two entries
+        except ModelFileError:
+            continue
+
+
+def test_random_byte_flips_of_an_older_file_are_refused_or_leave_a_whole_model(model: ATD, path: Path) -> None:
+    model.save(path)
+    rewritten(path, lambda arrays, header: None)
     shapes = [factor.shape for factor in model.factors_]
     content = path.read_bytes()
     header = 8 + int.from_bytes(content[:8], "little")
@@ -435,8 +466,9 @@ def test_random_byte_flips_are_refused_or_leave_a_whole_model(model: ATD, path: 
     assert 50 < sum(outcomes) < 250, "both outcomes must occur, or the test is of no use"
 
 
-def test_random_changes_of_digits_and_letters_are_refused_or_leave_a_whole_model(model: ATD, path: Path) -> None:
+def test_random_changes_of_an_older_header_are_refused_or_leave_a_whole_model(model: ATD, path: Path) -> None:
     model.save(path)
+    rewritten(path, lambda arrays, header: None)
     shapes = [factor.shape for factor in model.factors_]
     content = path.read_bytes()
     header = 8 + int.from_bytes(content[:8], "little")

@@ -103,7 +103,14 @@ def test_all_faults_are_named_at_once(folder):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"[fit\n", "is not TOML.*line 1"), (b"[fit]\nrank = \n", "is not TOML.*line 2"), (b"\xff\xfe", "UTF-8")],
+    [
+        (b"[fit\n", "is not TOML.*line 1"),
+        (b"[fit]\nrank = \n", "is not TOML.*line 2"),
+        (b"\xff\xfe", "UTF-8"),
+        (b"[fit]\n" + b"a." * 30_000 + b"b = 1\n", "line 2 must have at most 200 dots"),
+        (b"\n" * 70_000, "must have at most 65536 bytes, but has 70000"),
+        (b"[" + b"a." * 150 + b"b]\n" + b"x." * 190 + b"c = " + b"[" * 150 + b"]" * 150, "cannot be|beyond reason"),
+    ],
 )
 def test_a_file_that_is_no_toml_is_refused(content, message, folder):
     (folder / "p.toml").write_bytes(content)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import signal
 import tempfile
@@ -191,7 +192,7 @@ def _state(arrays: dict[str, np.ndarray], header: dict[str, Any], new: State) ->
         memory = Statistics(tensors["memory.Y"], tensors["memory.S"]) if "memory.Y" in tensors else None
         progress = Progress(total=tensors["total"], **header["progress"])
         _check_progress(progress)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"its parts do not fit together: {error!r}") from error
     _check_tensors(tensors, new)
     return progress, State(factors, memory, tensors.get("coefficients"), tensors.get("energy"))
@@ -213,8 +214,8 @@ def _check_progress(progress: Progress) -> None:
     numbers = [progress.batch, progress.bases, progress.seconds, *chain(*progress.history.values())]
     if len(lengths) != 1 or progress.batch != int(progress.batch) or progress.batch < 0:
         raise ValueError(f"batch {progress.batch!r}, sweeps {lengths}")
-    if not all(isinstance(number, int | float) for number in numbers):
-        raise TypeError("its history must hold numbers")
+    if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
+        raise TypeError("its history must hold finite numbers")
 
 
 class Checkpoints:

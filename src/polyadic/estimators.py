@@ -354,7 +354,13 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         for T in self._tensors(samples, int(np.prod([len(factor) for factor in factors])), ids):
             check_modes(T, factors)
             M = project(T, factors)
-            yield T, als.solve_coefficients(M, G, closed_form), M, G
+            Z = als.solve_coefficients(M, G, closed_form)
+            if not bool(torch.isfinite(Z).all()):
+                raise PolyadicError(
+                    "the features are not finite: the numbers in X or in the bases are too large; scale X or give it "
+                    "as float64"
+                )
+            yield T, Z, M, G
 
     def _factors(self, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
         return [torch.as_tensor(factor, dtype=dtype, device=device) for factor in self.factors_]

@@ -172,7 +172,7 @@ def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
             chosen = torch.device(device)
             if chosen.type != "cpu":
                 torch.zeros(1, device=chosen).item()
-        except (RuntimeError, TypeError, AssertionError) as error:
+        except (RuntimeError, TypeError, ValueError, OverflowError, AssertionError) as error:
             reason = str(error).partition("\n")[0]
             raise PolyadicError(
                 f"device must be 'auto', 'cpu' or a torch device that is there, but is {device!r}: {reason}"

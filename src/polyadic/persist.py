@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -18,10 +19,11 @@ from polyadic.files import write_atomically
 
 __all__ = ["SCHEMA", "decode", "encode", "read", "write"]
 
-SCHEMA = 1
-"""Version of the header's layout. Readers refuse a newer one."""
+SCHEMA = 2
+"""Version of the header's layout. Readers refuse a newer one. Since 2 it has a checksum of all that the file holds."""
 
 _KEY = "polyadic"
+_CHECKSUM = "sha256"
 _FUNCTION = "function"
 _TYPES: dict[str, Callable[..., Any]] = {
     kind.__name__: kind
@@ -87,13 +89,24 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], header
     arrays : the tensors by name
     header : what JSON can hold
     """
-    text = json.dumps({"schema": SCHEMA, **header}, allow_nan=True)
+    whole = {"schema": SCHEMA, **header}
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    text = json.dumps({**whole, _CHECKSUM: _checksum(contiguous, whole)})
     write_atomically(path, to_bytes(contiguous, metadata={_KEY: text}))
 
 
+def _checksum(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> str:
+    """SHA-256 of the header and of the names, types, shapes and bytes of the arrays."""
+    state = hashlib.sha256(json.dumps(header).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        state.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return state.hexdigest()
+
+
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the header of a model file.
+    """The arrays and the header of a model file, after comparing them with its checksum, which older files lack.
 
     Raises
     ------
@@ -112,7 +125,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
             f"{path} is a safetensors file, but not a polyadic model: its header has no {_KEY!r} entry"
         )
     try:
-        header = json.loads(text)
+        header = dict(json.loads(text))
         schema = header["schema"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelFileError(f"{path} has a damaged header: {error!r}") from error
@@ -123,4 +136,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
             f"{path} was written with model file schema {schema}, but this version of polyadic reads up to {SCHEMA}: "
             "upgrade polyadic to open it"
         )
+    checksum = header.pop(_CHECKSUM, None)
+    if (checksum is not None or schema > 1) and checksum != _checksum(arrays, header):
+        raise ModelFileError(f"{path} is damaged: its checksum does not fit")
     return arrays, header

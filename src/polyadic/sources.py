@@ -5,6 +5,7 @@ What functions of the user's give back is checked here, so that errors name the 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +27,7 @@ from polyadic.spectral import STFT
 __all__ = ["Augment", "Graph", "Transform", "WindowSource", "check_modes", "read_ahead", "tensors", "tensors_into"]
 
 _AHEAD = 3
+_DRAWING = threading.RLock()
 
 Transform = Callable[[Tensor], Tensor]
 Augment = Augmentation | Transform
@@ -92,7 +94,8 @@ class WindowSource:
             else:
                 # A function draws from torch's generator: from the same seed for the same batch, so that a batch that
                 # is read twice is augmented alike both times.
-                with torch.random.fork_rng(devices=[batch.device] if batch.is_cuda else []):
+                # The generator is that of all threads: one at a time, or fits side by side would disturb each other.
+                with _DRAWING, torch.random.fork_rng(devices=[batch.device] if batch.is_cuda else []):
                     torch.manual_seed(integer_seed(self.seed, sweep, int(ids[0])))
                     result = self.augment(batch.clone())
         if not isinstance(result, Tensor) or result.shape != batch.shape:

@@ -88,14 +88,17 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, dict):
         if value.keys() == {"shape", "type"}:
             return f"{_shown('shape', value['shape'])} {value['type']}"
-        return ("\n" if name else ", ").join(f"{key}: {_shown('', item)}" for key, item in value.items())
+        return ("\n" if name else ", ").join(
+            f"{_shown('', str(key))}: {_shown('', item)}" for key, item in value.items()
+        )
     if isinstance(value, list):
         if name in ("shape", "window"):
             return " × ".join(f"{side:,}" for side in value)
         words = [_shown("", item) for item in value[:_SHOWN]]
         return ", ".join(words) + (f", … ({len(value):,} in all)" if len(value) > _SHOWN else "")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
+        # A name from a file may hold codes that terminals obey.
+        return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 

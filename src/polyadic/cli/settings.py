@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SettingsError", "apply", "model_of", "read_settings"]
 
+_LARGEST = 64 * 1024
+_MOST_DOTS = 200
+"""Bytes of a settings file and dots in a line at most: tomllib takes time by the square of the parts of a key."""
+
 _ABOUT_THE_TERMINAL = ("json", "quiet", "settings", "version")
 
 
@@ -56,7 +60,13 @@ def read_settings(path: Path, model: type[BaseModel]) -> dict[str, Any]:
     """
     from pydantic import ValidationError
 
+    size = path.stat().st_size
+    if size > _LARGEST:
+        raise SettingsError(f"{path.name} must have at most {_LARGEST} bytes, but has {size}")
     text = path.read_bytes()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.count(b".") > _MOST_DOTS:
+            raise SettingsError(f"{path.name}, line {number} must have at most {_MOST_DOTS} dots, but has more")
     try:
         tables = tomllib.loads(text.decode())
     except UnicodeDecodeError as error:
@@ -66,6 +76,8 @@ def read_settings(path: Path, model: type[BaseModel]) -> dict[str, Any]:
     try:
         # By way of JSON, in which texts may stand for paths and choices, but not for numbers.
         model.model_validate_json(json.dumps(tables, default=str), strict=True)
+    except RecursionError as error:
+        raise SettingsError(f"{path.name} has tables within tables beyond reason") from error
     except ValidationError as error:
         raise SettingsError(_explained(error, path.name, text.decode(), model)) from error
     return tables

@@ -111,7 +111,13 @@ def _array(file: IO[bytes], size: int) -> NDArray[Any]:
         raise DataError(f"the header claims {count * dtype.itemsize} bytes, but the file holds {held}")
     file.seek(0)
     array = np.lib.format.read_array(file, allow_pickle=False)
-    return np.asarray(array, dtype=array.dtype.newbyteorder("="))
+    array = np.asarray(array, dtype=array.dtype.newbyteorder("="))
+    if dtype.kind == "U" and array.nbytes:
+        signs = np.ascontiguousarray(array).reshape(-1).view(np.uint32)
+        # numpy makes texts even of what Unicode has no sign for, and Python then ends with an error of its own.
+        if ((signs > 0x10FFFF) | ((signs >= 0xD800) & (signs < 0xE000))).any():
+            raise DataError("texts must be made of signs that Unicode has, but are not")
+    return array
 
 
 _COLUMNS = ("y", "label", "subject", "recording", "start", "exp_pos")

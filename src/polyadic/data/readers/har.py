@@ -121,8 +121,7 @@ def _archive(archive: zipfile.ZipFile, name: str, depth: int = 0) -> Read:
         nested = [info for each, info in entries.items() if PurePosixPath(each).name == f"{_FOLDER}.zip"]
         if not nested or depth:
             raise DataError(f"{name} must hold {_LEGEND} or {_FOLDER}.zip, but does not")
-        _check_size(nested[0].file_size, nested[0].filename)
-        inner = zipfile.ZipFile(io.BytesIO(archive.read(nested[0])))
+        inner = zipfile.ZipFile(io.BytesIO(_content(archive, nested[0])))
         return _archive(inner, nested[0].filename, depth + 1)
     prefix = legends[0].removesuffix(_LEGEND)
 
@@ -130,10 +129,19 @@ def _archive(archive: zipfile.ZipFile, name: str, depth: int = 0) -> Read:
         info = entries.get(prefix + path)
         if info is None:
             raise DataError(f"{path} is missing in {name}")
-        _check_size(info.file_size, path)
-        return archive.read(info)
+        return _content(archive, info)
 
     return read
+
+
+def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """A file of an archive, never more of it than the archive says it has."""
+    _check_size(info.file_size, info.filename)
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise DataError(f"{info.filename} must be stored or deflated, but is packed by method {info.compress_type}")
+    with archive.open(info) as file:
+        # Without a number, zipfile would unpack all there is before it looks how much there should be.
+        return file.read(info.file_size)
 
 
 def _check_size(size: int, name: str) -> None:

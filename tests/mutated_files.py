@@ -1,0 +1,355 @@
+"""The kinds of files that `mutations` damages: how a sound one is made, how it is read, and what its numbers mean."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import edfio
+import numpy as np
+import trees
+from mutations import Target, damage_bytes, damage_json
+from safetensors.numpy import save as to_bytes
+
+from polyadic import ATD, SALS, checkpoints, persist
+from polyadic.augment import Jitter
+from polyadic.cli import app
+from polyadic.cli.settings import model_of, read_settings
+from polyadic.data import StoreWriter, WindowStore, synthetic
+from polyadic.data.readers.arrays import read_arrays
+from polyadic.data.readers.edf import read_annotations, read_edf
+from polyadic.data.readers.har import read_har
+from polyadic.data.readers.mgh import read_mgh
+from polyadic.data.readers.tables import read_csv
+from polyadic.data.readers.wfdb import read_wfdb
+from polyadic.data.recordings import Recording
+from polyadic.data.store import Header, sealed
+from polyadic.errors import PolyadicError
+from polyadic.evaluate.classifier import WindowClassifier
+from polyadic.files import digest
+from polyadic.spectral import STFT
+
+SIGNALS = synthetic(40, 3, 64)
+FEW = SIGNALS.X[:5]
+
+
+class Same:
+    """What the sound file gave, which a damaged one that is still read must give, too."""
+
+    def __init__(self) -> None:
+        self.expected: bytes | None = None
+
+    def __call__(self, arrays: list[np.ndarray], exact: bool) -> None:
+        for array in arrays:
+            assert array.dtype.kind != "f" or np.isfinite(array).all(), "what was read is not finite"
+        came = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+        if self.expected is None:
+            self.expected = came
+        assert not exact or came == self.expected, "a damaged file was read as if it were sound"
+
+
+# ------------------------------------------------------------------------------------------ model files
+
+
+def _model(probe: bool, schema: int = persist.SCHEMA) -> Target:
+    same = Same()
+
+    def make(folder: Path) -> None:
+        features = ATD(3, tensorize=STFT(16, 8), augment=Jitter(0.1), batch_size=20, max_sweeps=2, device="cpu")
+        path = folder / "model.safetensors"
+        if probe:
+            WindowClassifier(features).fit(SIGNALS.X, SIGNALS.label).save(path)
+        else:
+            features.set_params(solver="memory").fit(SIGNALS.X).save(path)
+        if schema == 1:
+            arrays, header = persist.read(path)
+            path.write_bytes(to_bytes(arrays, metadata={"polyadic": json.dumps({**header, "schema": 1})}))
+
+    def read(folder: Path, only_bytes: bool) -> None:
+        import polyadic
+
+        path = folder / "model.safetensors"
+        found = [polyadic.load(path).transform(FEW)]
+        if probe:
+            found.append(WindowClassifier.load(path).predict_proba(FEW))
+        same(found, exact=only_bytes and schema > 1)
+
+    def meant(folder: Path, chance: random.Random) -> str:
+        path = folder / "model.safetensors"
+        if chance.random() < 0.3:
+            return damage_safetensors(path, chance)
+        arrays, header = persist.read(path)
+        what = damage_json(header, chance)
+        persist.write(path, arrays, header)
+        return what
+
+    return Target(make, read, meant)
+
+
+def damage_safetensors(path: Path, chance: random.Random) -> str:
+    """Damage to where the tensors are said to be, and of what size and type."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    metadata = header.pop("__metadata__")
+    what = damage_json(header, chance)
+    text = json.dumps({"__metadata__": metadata, **header}).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
+    return what
+
+
+# ------------------------------------------------------------------------------------------ checkpoints
+
+
+def _checkpoint() -> Target:
+    same = Same()
+    data = np.random.default_rng(0).normal(size=(20, 3, 4))
+
+    def model() -> SALS:
+        return SALS(2, solver="memory", batch_size=8, max_sweeps=2, tol=0.0, device="cpu", random_state=0)
+
+    def make(folder: Path) -> None:
+        class StopError(Exception):
+            pass
+
+        save, count = checkpoints.Checkpoints.save, 0
+
+        def stopping(self: Any, *given: Any) -> None:
+            nonlocal count
+            save(self, *given)
+            count += 1
+            if count == 4:
+                raise StopError
+
+        checkpoints.Checkpoints.save = stopping  # type: ignore[method-assign]
+        try:
+            model().fit(data, checkpoint=folder, checkpoint_every=0)
+        except StopError:
+            pass
+        finally:
+            checkpoints.Checkpoints.save = save  # type: ignore[method-assign]
+
+    def read(folder: Path, only_bytes: bool) -> None:
+        fitted = model().fit(data, checkpoint=folder, resume=True, checkpoint_every=1e9)
+        same([*fitted.factors_, np.array(fitted.history_["loss"])], only_bytes)
+
+    def meant(folder: Path, chance: random.Random) -> str:
+        said = ""
+        for path in sorted(folder.iterdir())[chance.randint(0, 1) :]:
+            arrays, header = checkpoints._unpacked(path.read_bytes())
+            said += damage_json(header, chance)
+            body = to_bytes(arrays, metadata={"polyadic": json.dumps(header)})
+            path.write_bytes(b"polyadic checkpoint\n" + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+        return said
+
+    return Target(make, read, meant)
+
+
+# ----------------------------------------------------------------------------------------------- stores
+
+
+def _store() -> Target:
+    same = Same()
+    header = Header(64.0, ("a", "b", "c"), ("V",) * 3, 64, "int16", ("x", "y"))
+
+    def make(folder: Path) -> None:
+        digits = np.random.default_rng(0).integers(-3000, 3000, (4, 3, 192)).astype(np.int16)
+        with StoreWriter(folder, header, shard_bytes=1500) as writer:
+            for number, signal in enumerate(digits):
+                scale, names = (np.full(3, 0.5), np.zeros(3)), (f"r{number}", f"s{number // 2}")
+                recording = Recording(*names, 64.0, header.channels, header.units, signal, *scale)
+                writer.add(recording, np.arange(3) * 64, np.arange(3) % 2)
+
+    def read(folder: Path, only_bytes: bool) -> None:
+        store = WindowStore(folder)
+        store.verify()
+        same([store.read(np.arange(len(store))), store.index.start, store.index.label], only_bytes)
+
+    def meant(folder: Path, chance: random.Random) -> str:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        said = ""
+        if chance.random() < 0.5:
+            said = damage_json(manifest, chance)
+        else:
+            entry = chance.choice(manifest["shards"])
+            path = folder / f"{entry['name']}.json"
+            content = json.loads(path.read_bytes())
+            said = damage_json(content, chance)
+            path.write_text(json.dumps(sealed(content)))
+            entry["sha256"] = digest(path)
+        (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
+        return said
+
+    return Target(make, read, meant)
+
+
+# --------------------------------------------------------------------------------- settings and recordings
+
+SETTINGS = """
+[fit]
+rank = 8
+alpha = 0.01
+batch-size = 32
+max-sweeps = 3
+solver = "memory"  # with a comment
+verbose = true
+
+[evaluate]
+folds = 3
+
+[bench.speed]
+out = "results"
+"""
+
+
+def _settings() -> Target:
+    model = model_of(app)
+
+    def make(folder: Path) -> None:
+        (folder / "settings.toml").write_text(_known(SETTINGS, model))
+
+    def read(folder: Path, only_bytes: bool) -> None:
+        read_settings(folder / "settings.toml", model)
+
+    return Target(make, read)
+
+
+def _known(text: str, model: Any) -> str:
+    """The lines whose options exist."""
+    import tempfile
+
+    lines: list[str] = []
+    for line in text.strip().splitlines():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "settings.toml"
+            path.write_text("\n".join([*lines, line]))
+            try:
+                read_settings(path, model)
+            except PolyadicError:
+                continue
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _recording(make: Callable[[Path], Any], read: Callable[[Path], Any]) -> Target:
+    """A reader of recordings: what it takes must be a recording whose parts fit together, without infinity."""
+
+    def checked(folder: Path, only_bytes: bool) -> None:
+        recording = read(folder)
+        assert np.isfinite(recording.fs)
+        assert recording.fs > 0
+        assert not np.isinf(recording.values).any()
+        assert all(np.isfinite([note.onset, note.duration]).all() for note in recording.annotations)
+
+    return Target(make, checked)
+
+
+def _edf(folder: Path) -> None:
+    digits = np.random.default_rng(0).integers(-2048, 2048, (2, 320)).astype(np.int16)
+    limits = {"physical_range": (-500, 500), "digital_range": (-2048, 2047), "physical_dimension": "uV"}
+    signals = [
+        edfio.EdfSignal.from_digital(row, 40.0, label=name, **limits) for name, row in zip("AB", digits, strict=True)
+    ]
+    notes = [edfio.EdfAnnotation(0.5, None, "lights off"), edfio.EdfAnnotation(4.25, 3, "Sleep stage 2")]
+    edfio.Edf(signals, annotations=notes, data_record_duration=1).write(folder / "r.edf")
+
+
+def _read_edf(folder: Path) -> Any:
+    read_annotations(folder / "r.edf")
+    return read_edf(folder / "r.edf")
+
+
+def _wfdb(folder: Path) -> None:
+    digits = np.random.default_rng(0).integers(-2000, 2000, (60, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        units = {"fs": 100, "units": ["mV", "uV"], "sig_name": ["I", "II"], "baseline": [0, 10]}
+        trees.wfdb.wrsamp(
+            "r", write_dir=str(folder), d_signal=digits, fmt=["16", "16"], adc_gain=[200.0, 100.5], **units
+        )
+        sample, symbol = np.array([0, 5, 30, 31]), ["N", "V", "+", "N"]
+        trees.wfdb.wrann("r", "atr", sample, symbol, aux_note=["", "", "(AFIB\0", ""], fs=100, write_dir=str(folder))
+
+
+def _csv(folder: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(200, 2))
+    rows = [f"{number / 50},{a:.6f},{b:.6f}" for number, (a, b) in enumerate(values)]
+    (folder / "r.csv").write_text("\n".join(["time,left,right", *rows]) + "\n")
+
+
+def _mgh(folder: Path) -> None:
+    trees.mgh_recording(folder, "tr03-0005", [("wake", 3), ("nonrem1", 2)], 5)
+
+
+def _npz(folder: Path, save: Callable[..., None] = np.savez) -> None:
+    columns = {"X": SIGNALS.X[:10].astype(np.float32), "y": SIGNALS.label[:10], "fs": 50.0}
+    save(folder / "w.npz", **columns, subject=SIGNALS.subject[:10], channels=np.array(["a", "b", "c"]))
+
+
+def _damage_npz(folder: Path, chance: random.Random) -> str:
+    """A member with another header, in an archive whose own checksums fit."""
+    path = folder / "w.npz"
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = chance.choice(sorted(members))
+    (folder / "member").write_bytes(members[name])
+    path.unlink()
+    said = damage_bytes(folder, chance)
+    members[name] = (folder / "member").read_bytes()
+    (folder / "member").unlink()
+    with zipfile.ZipFile(
+        path, "w", chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
+    ) as archive:
+        for key, content in members.items():
+            archive.writestr(key, content)
+    return f"{name}: {said}"
+
+
+def _read_windows(read: Callable[[Path], Any]) -> Callable[[Path, bool], None]:
+    def checked(folder: Path, only_bytes: bool) -> None:
+        windows = read(folder)
+        assert len(windows.X.shape) == 3
+        assert len(windows.label) == len(windows.subject) == len(windows.X)
+
+    return checked
+
+
+def _har(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = {"train": rng.normal(size=(2, 9, 128)), "test": rng.normal(size=(1, 9, 128))}
+    y, who = {"train": np.array([0, 1]), "test": np.array([2])}, {"train": np.array([1, 2]), "test": np.array([3])}
+    base = trees.har(folder, X, y, who)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(base.rglob("*")):
+            if path.is_file():
+                archive.write(path, path.relative_to(folder))
+                path.unlink()
+    with zipfile.ZipFile(folder / "har.zip", "w") as outer:
+        outer.writestr("UCI HAR Dataset.zip", content.getvalue())
+    for path in sorted(base.rglob("*"), reverse=True):
+        path.rmdir()
+    base.rmdir()
+
+
+TARGETS = {
+    "model file with a probe": _model(probe=True),
+    "model file": _model(probe=False),
+    "model file of schema 1": _model(probe=False, schema=1),
+    "checkpoint": _checkpoint(),
+    "store": _store(),
+    "TOML settings": _settings(),
+    "EDF": _recording(_edf, _read_edf),
+    "WFDB": _recording(_wfdb, lambda folder: read_wfdb(folder / "r", annotations="atr")),
+    "MATLAB and HDF5": _recording(_mgh, lambda folder: read_mgh(folder / "tr03-0005" / "tr03-0005")),
+    "CSV": _recording(_csv, lambda folder: read_csv(folder / "r.csv")),
+    "npz": Target(_npz, _read_windows(lambda folder: read_arrays(folder / "w.npz")), _damage_npz),
+    "zip of HAR": Target(_har, _read_windows(lambda folder: read_har(folder / "har.zip"))),
+}

@@ -1,0 +1,353 @@
+"""Files of every kind that polyadic reads, damaged at random and on purpose, for the tests and for the command line.
+
+    python tests/mutations.py --each 1000 [--seed 0] [--only NAME ...] [OUT.json]
+
+Each damaged file must give an error of polyadic's own or a sound result, within 5 seconds and with little memory,
+without a process, a connection or a file outside its folder being opened. They are read in a process of their own,
+which may crash or hang: that is counted, too. Half of the damage is done to bytes, half to what they mean, with the
+checksums made to fit again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polyadic.errors import PolyadicError
+
+LONGEST = 5.0
+"""Seconds a file may take to be read or refused."""
+
+MOST = 96 * 2**20
+"""Bytes that reading a small file may take."""
+
+ROOM = 2**30
+"""Bytes of addresses that reading may ask for, beyond which memory runs out."""
+
+Mutate = Callable[[Path, random.Random], str]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of file: `make` writes a sound one, `read` opens all of it, `meant` changes what it says.
+
+    `read` raises AssertionError where what was read is not sound. It gets True if only bytes were damaged.
+    """
+
+    make: Callable[[Path], None]
+    read: Callable[[Path, bool], None]
+    meant: Mutate | None = None
+
+
+# ---------------------------------------------------------------------------------- damage to bytes
+
+
+def flipped(content: bytearray, chance: random.Random) -> None:
+    for _ in range(chance.randint(1, 4)):
+        content[chance.randrange(len(content))] ^= chance.randint(1, 255)
+
+
+def cut_short(content: bytearray, chance: random.Random) -> None:
+    del content[chance.randrange(len(content)) :]
+
+
+def inserted(content: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(len(content) + 1)
+    content[at:at] = chance.randbytes(chance.choice((1, 2, 7, 64, 4096)))
+
+
+def doubled(content: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(len(content))
+    content[at:at] = content[at : at + chance.choice((1, 16, 512))]
+
+
+def zeroed(content: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(len(content))
+    size = min(chance.choice((1, 8, 64, 1024)), len(content) - at)
+    content[at : at + size] = bytes(size)
+
+
+def extreme(content: bytearray, chance: random.Random) -> None:
+    """A number of two, four or eight bytes becomes as large or as negative as it can."""
+    size = chance.choice((2, 4, 8))
+    at = chance.randrange(max(1, min(len(content), chance.choice((64, 10**9))) - size))
+    value = chance.choice((2 ** (8 * size) - 1, 2 ** (8 * size - 1) - 1, 2 ** (8 * size - 1), 2 ** (8 * size - 4)))
+    content[at : at + size] = value.to_bytes(size, "little")
+
+
+def written_number(content: bytearray, chance: random.Random) -> None:
+    """A number that is written in digits becomes another, sometimes as long as the one before."""
+    digits = [at for at in range(min(len(content), 4096)) if 48 <= content[at] <= 57]
+    if not digits:
+        return flipped(content, chance)
+    at = end = chance.choice(digits)
+    while end < len(content) and 48 <= content[end] <= 57:
+        end += 1
+    words = (b"0", b"-1", b"99999999", b"9" * 30, b"1e308", b"nan", b"inf", b"0.0000001", b"2147483648", b"\xd9\xa3")
+    word = chance.choice(words)
+    content[at:end] = word[: end - at].ljust(end - at, b"9") if chance.random() < 0.5 else word
+    return None
+
+
+def nested(content: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(len(content) + 1)
+    content[at:at] = chance.choice((b"[", b"{", b'{"a":', b"(", b"a.", b"[[")) * chance.choice((50, 2000, 100_000))
+
+
+BYTES = (flipped, flipped, cut_short, inserted, doubled, zeroed, extreme, written_number, written_number, nested)
+
+
+def damage_bytes(folder: Path, chance: random.Random) -> str:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    path = chance.choice(files)
+    content, kind = bytearray(path.read_bytes()), chance.choice(BYTES)
+    if not content:
+        kind = inserted
+    kind(content, chance)
+    path.write_bytes(content)
+    return f"{path.name}: {kind.__name__}"
+
+
+# --------------------------------------------------------------------------------- damage to meaning
+
+DEEP: Any = []
+for _ in range(300):
+    DEEP = [DEEP]
+NASTY: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1, 2**31, 2**63, -(2**63), 10**40, 1e308, -1e-308, float("nan"), float("inf")),
+    *("", "../../etc/passwd", "/etc/passwd", "<b>&", "\0", "__import__('os').system('true')", "9" * 400),
+    *([], {}, [[]], [None], {"type": "function", "name": "os.system"}, {"type": "STFT"}, DEEP, [1] * 5000),
+)
+
+
+def places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every entry of what JSON holds."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield (*before, key)
+        yield from places(item, (*before, key))
+
+
+def damage_json(content: Any, chance: random.Random) -> str:
+    """Change, drop or add an entry somewhere in what JSON holds."""
+    ways = list(places(content))
+    # Long lists would otherwise take all the damage.
+    depth = chance.choice(sorted({len(way) for way in ways}))
+    way = chance.choice([way for way in ways if len(way) == depth])
+    holder = content
+    for key in way[:-1]:
+        holder = holder[key]
+    kind = chance.random()
+    if kind < 0.1:
+        del holder[way[-1]]
+        return f"{way} dropped"
+    nasty = chance.choice(NASTY)
+    if kind < 0.2 and isinstance(holder, dict):
+        holder["unknown"] = nasty
+        return f"{way[:-1]} with more: {str(nasty)[:30]}"
+    if kind < 0.5 and isinstance(holder[way[-1]], int | float):
+        nasty = holder[way[-1]] * chance.choice((-1, 2, 1000, 10**9)) + chance.choice((0, 1, -1))
+    holder[way[-1]] = nasty
+    return f"{way} is {str(nasty)[:30]}"
+
+
+# ---------------------------------------------------------------------------------------- one case
+
+
+def memory(name: str) -> int:
+    """A line of the system's account of this process, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+class Watch:
+    """Notes what no reader may do, as Python's auditing tells of it."""
+
+    FORBIDDEN = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork", "pickle.find_class")
+    NETWORK = ("socket.connect", "socket.getaddrinfo")
+
+    def __init__(self) -> None:
+        self.folder: str | None = None
+        self.seen: list[str] = []
+        sys.addaudithook(self._note)
+
+    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.folder is None:
+            return
+        if event in self.FORBIDDEN or event in self.NETWORK:
+            self.seen.append(event)
+        if event == "open" and isinstance(arguments[0], str | bytes):
+            path, flags = os.fsdecode(arguments[0]), arguments[2]
+            if flags & (os.O_WRONLY | os.O_RDWR) and not os.path.realpath(path).startswith(self.folder):
+                self.seen.append(f"open {path}")
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def judged(target: Target, folder: Path, only_bytes: bool, watch: Watch) -> str:
+    """Read a damaged file: "refused", "read", or what went wrong."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak of memory begins anew
+    before = memory("VmRSS")
+    outcome = "read"
+    watch.folder, watch.seen = os.path.realpath(folder), []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            target.read(folder, only_bytes)
+    except PolyadicError as error:
+        outcome = "refused"
+        if any(isinstance(cause, MemoryError) for cause in causes(error)):
+            outcome = f"memory ran out: {error}"
+        if not str(error).strip():
+            outcome = "an error without a word"
+    except BaseException as error:
+        outcome = f"{type(error).__name__}: {str(error)[:300]}"
+    watch.folder = None
+    if watch.seen:
+        outcome = f"did what it must not: {watch.seen[:3]}"
+    taken = memory("VmHWM") - before
+    if taken > MOST:
+        outcome = f"took {taken / 2**20:.0f} MiB"
+    return outcome
+
+
+def mutated(target: Target, sound: Path, folder: Path, seed: str) -> tuple[str, bool]:
+    """A damaged copy of the sound files; what was done to it, and whether it was only to bytes."""
+    chance = random.Random(seed)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(sound, folder)
+    if target.meant is not None and chance.random() < 0.5:
+        return target.meant(folder, chance), False
+    return damage_bytes(folder, chance), True
+
+
+def work(target: Target, name: str, sound: Path, numbers: range, seed: int, pipe: int) -> None:
+    """The cases one after the other; a line before and a line after each goes into the pipe."""
+    limit = memory("VmSize") + ROOM
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    watch = Watch()
+    folder = sound.parent / "damaged"
+    for number in numbers:
+        what, only_bytes = mutated(target, sound, folder, f"{name} {seed} {number}")
+        os.write(pipe, json.dumps([number, what]).encode() + b"\n")
+        os.write(pipe, json.dumps([number, judged(target, folder, only_bytes, watch)]).encode() + b"\n")
+
+
+# ------------------------------------------------------------------------------------------- all cases
+
+
+def lines_of(pipe: int, child: int) -> Iterator[Any]:
+    """What a child tells, as it comes; a hang ends it."""
+    buffer = b""
+    while True:
+        if not select.select([pipe], [], [], LONGEST)[0]:
+            os.kill(child, signal.SIGKILL)
+            yield None
+            return
+        more = os.read(pipe, 65536)
+        if not more:
+            return
+        *whole, buffer = (buffer + more).split(b"\n")
+        yield from map(json.loads, whole)
+
+
+def attack(name: str, target: Target, each: int, seed: int) -> dict[str, Any]:
+    """So many damaged files of a kind; how many were refused and read, and all that went wrong."""
+    found: dict[str, Any] = {"mutations": 0, "refused": 0, "read": 0, "wrong": []}
+    with tempfile.TemporaryDirectory() as place:
+        sound = Path(place).resolve() / "sound"
+        sound.mkdir()
+        target.make(sound)
+        target.read(sound, True)  # also imports all there is to import, before memory is counted
+        number = 0
+        while number < each:
+            number = _batch(name, target, sound, range(number, each), seed, found)
+    return found
+
+
+def _batch(name: str, target: Target, sound: Path, numbers: range, seed: int, found: dict[str, Any]) -> int:
+    """Cases in one child until it ends; the number of the first that is left."""
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.close(reading)
+            work(target, name, sound, numbers, seed, writing)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writing)
+    number, what, pending, hung = numbers.start, "", False, False
+    for line in lines_of(reading, child):
+        if line is None:
+            hung = True
+            break
+        number, text = line
+        pending = not pending
+        if pending:
+            what = text
+            continue
+        found["mutations"] += 1
+        if text in ("refused", "read"):
+            found[text] += 1
+        else:
+            found["wrong"].append(f"{name} {number}, {what}: {text}")
+    os.close(reading)
+    status = os.waitpid(child, 0)[1]
+    if pending or hung:
+        found["mutations"] += 1
+        outcome = f"hung for {LONGEST:g} s" if hung else f"crashed (status {status})"
+        found["wrong"].append(f"{name} {number}, {what}: {outcome}")
+    elif status != 0:
+        raise RuntimeError(f"{name} {number}: the damage itself failed")
+    return number + 1
+
+
+def main() -> None:
+    import mutated_files
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", nargs="?", type=Path)
+    parser.add_argument("--each", type=int, default=1000, help="damaged files of each kind")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", choices=list(mutated_files.TARGETS), help="kinds of files")
+    given = parser.parse_args()
+    torch.set_num_threads(1)  # a process that forks must have no threads
+    found = {}
+    for name in given.only or mutated_files.TARGETS:
+        begun = time.perf_counter()
+        found[name] = attack(name, mutated_files.TARGETS[name], given.each, given.seed)
+        counts = {key: value for key, value in found[name].items() if key != "wrong"}
+        sys.stderr.write(f"{name}: {counts}, {len(found[name]['wrong'])} wrong, {time.perf_counter() - begun:.1f} s\n")
+    text = json.dumps({"seed": given.seed, **found}, indent=1)
+    sys.stdout.write(text + "\n")
+    if given.out is not None:
+        given.out.write_text(text + "\n")
+    if any(each["wrong"] for each in found.values()):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""All that may go wrong, many times over: kills, damaged files, faults of disks and processes, long runs.
+
+    python tests/reliability.py docs/results/reliability.json
+
+(`make reliability`; some ten minutes, and the fit of 12 GiB after that, which `--gib 0` leaves out.) Each part runs in
+a process of its own and tells how far it is. The file has what was done and what was lost; the exit status is 0 if
+that is nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from polyadic.experiments.provenance import provenance
+from polyadic.files import write_atomically
+
+HERE = Path(__file__).parent
+BENCHMARK = HERE.parent / "benchmarks" / "memory.py"
+MOST_MEMORY = 2 * 2**30
+"""Bytes that a fit may take for itself, whatever the size of its store."""
+
+FAULTS = {
+    "disk full": [
+        "test_checkpoints.py::test_a_full_disk_is_a_clear_error_and_the_last_checkpoint_stays",
+        "test_checkpoints.py::test_a_file_that_may_not_grow_is_a_clear_error_and_the_last_checkpoint_stays",
+        "test_store.py::test_a_full_disk_is_told_and_the_store_can_be_gone_on_with",
+        "test_store.py::test_files_that_may_not_grow_are_told_and_leave_no_scraps",
+        "test_store.py::test_a_disk_that_fails_any_of_the_writes_is_told_and_leaves_no_scraps",
+        "test_persist.py::test_a_write_that_fails_leaves_the_older_file_and_nothing_else",
+    ],
+    "read-only": [
+        "test_checkpoints.py::test_a_folder_that_becomes_read_only_is_a_clear_error_and_the_last_checkpoint_stays",
+        "test_store.py::test_a_store_on_a_disk_that_is_read_only_can_be_read_but_not_written",
+    ],
+    "vanished": [
+        "test_checkpoints.py::test_a_folder_that_vanishes_is_a_clear_error",
+        "test_checkpoints.py::test_a_file_in_place_of_the_folder_is_a_clear_error",
+        "test_store.py::test_a_shard_that_goes_while_the_store_is_open_is_told",
+    ],
+    "damaged": [
+        "test_checkpoints.py::test_a_damaged_checkpoint_falls_back_to_the_one_before_with_a_warning",
+        "test_store.py::test_every_flipped_byte_is_noticed",
+    ],
+    "disk fails while reading": ["test_store.py::test_a_fit_whose_disk_fails_raises_and_leaves_no_thread"],
+    "writer of a store killed": [
+        "test_store.py::test_a_writer_killed_at_any_moment_leaves_a_store_that_can_be_gone_on_with",
+        "test_store.py::test_a_writer_killed_before_any_of_its_operations_leaves_a_store_that_can_be_gone_on_with",
+    ],
+    "worker died": [
+        "test_distributed.py::test_a_worker_that_dies_is_restarted_and_the_fit_goes_on_from_the_last_checkpoint",
+        "test_distributed.py::test_fits_of_four_processes_go_on_with_two_and_end_with_one",
+    ],
+    "connection broken": [
+        "test_download.py::test_what_breaks_off_in_mid_file_leaves_no_half_file_and_is_taken_up_again",
+        "test_download.py::test_a_connection_that_breaks_once_is_tried_again",
+    ],
+    "threads and processes": ["test_side_by_side.py"],
+    "hostile archives and names": ["test_hostile.py"],
+}
+"""Tests that inject faults, by what they do to the world."""
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+
+def told(script: Path, *options: Any) -> Any:
+    """What a script of ours writes to its standard output; its progress goes to ours."""
+    words = [sys.executable, str(script), *map(str, options)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    if not done.stdout.strip():
+        raise SystemExit(f"{script.name} ended with {done.returncode} and told nothing")
+    return json.loads(done.stdout)
+
+
+def kills(count: int, seed: int) -> tuple[dict[str, Any], list[str]]:
+    found = told(HERE / "stopped.py", "--kills", count, "--seed", seed)
+    lost = [] if found["same to the bit"] == found["kills"] == count else [f"fits that were killed: {found}"]
+    return found, lost
+
+
+def mutations(each: int, seed: int) -> tuple[dict[str, Any], list[str]]:
+    found = told(HERE / "mutations.py", "--each", each, "--seed", seed)
+    found.pop("seed")
+    total = sum(counts["mutations"] for counts in found.values())
+    wrong = [text for counts in found.values() for text in counts.pop("wrong")]
+    return {"seed": seed, "mutations": total, "kinds": found}, wrong
+
+
+def faults() -> tuple[dict[str, Any], list[str]]:
+    """Each test that injects a fault, once for each of its cases."""
+    counts: dict[str, Any] = {"injected": 0, "not possible here": 0, "kinds": {}}
+    lost = []
+    for kind, tests in FAULTS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "found.xml"
+            words = [sys.executable, "-m", "pytest", "-q", f"--junitxml={out}", *(str(HERE / test) for test in tests)]
+            done = subprocess.run(words, capture_output=True, text=True, cwd=HERE.parent)
+            cases = list(ElementTree.parse(out).iter("testcase"))
+        skipped = [case for case in cases if case.find("skipped") is not None]
+        failed = [case.get("name", "") for case in cases if {"failure", "error"} & {part.tag for part in case}]
+        if done.returncode not in (0, 1) or not cases:
+            failed.append(f"{kind}: pytest ended with {done.returncode}: {done.stdout[-300:]}")
+        counts["kinds"][kind] = len(cases) - len(skipped)
+        counts["injected"] += len(cases) - len(skipped)
+        counts["not possible here"] += len(skipped)
+        lost += failed
+        say(f"  {kind}: {len(cases)} cases, {len(skipped)} not possible here, {len(failed)} failed")
+    return counts, lost
+
+
+def endurance(fits: int, seconds: float) -> tuple[dict[str, Any], list[str]]:
+    found = told(HERE / "endurance.py", "--fits", fits, "--seconds", seconds)
+    grown = [kind for kind in ("fits", "soak") if found[kind]["grew_bytes"] > found["allowed_bytes"]]
+    return found, [f"memory grew over {kind}: {found[kind]}" for kind in grown]
+
+
+def large(gib: float, folder: str | None) -> tuple[dict[str, Any], list[str]]:
+    options = ["--gib", gib, "--hop", 256, "--flip", *(["--folder", folder] if folder else [])]
+    whole = told(BENCHMARK, *options)
+    found = {key: whole[key] for key in ("windows", "stored_bytes", "own_bytes", "seconds", "hop", "augment")}
+    return found, [] if found["own_bytes"] < MOST_MEMORY else [f"memory of the large fit: {found}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kills", type=int, default=100, help="half of them while a checkpoint is written")
+    parser.add_argument("--each", type=int, default=1000, help="damaged files of each kind")
+    parser.add_argument("--fits", type=int, default=200, help="fits one after the other")
+    parser.add_argument("--seconds", type=float, default=300.0, help="of sweeps in one fit")
+    parser.add_argument("--gib", type=float, default=12.0, help="size of the large store; 0 for none")
+    parser.add_argument("--folder", help="where to write the large store for the time being")
+    parser.add_argument("--no-faults", action="store_true", help="leave out the faults of disks and processes")
+    given = parser.parse_args()
+    parts = {
+        "kills": lambda: kills(given.kills, given.seed),
+        "mutations": lambda: mutations(given.each, given.seed),
+        "faults": None if given.no_faults else faults,
+        "endurance": lambda: endurance(given.fits, given.seconds),
+        "large": (lambda: large(given.gib, given.folder)) if given.gib else None,
+    }
+    found: dict[str, Any] = provenance("cpu")
+    lost: list[str] = []
+    for number, (name, part) in enumerate(parts.items(), start=1):
+        if part is None:
+            found[name] = None
+            continue
+        say(f"{number} of {len(parts)}: {name}")
+        begun = time.monotonic()
+        found[name], more = part()
+        found[name]["took_seconds"] = round(time.monotonic() - begun, 1)
+        lost += more
+        say(f"{name}: {len(more)} lost, {time.monotonic() - begun:.0f} s")
+    found["lost"] = lost
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(given.out, (json.dumps(found, indent=1) + "\n").encode())
+    say(f"{given.out.name}: {len(lost)} lost")
+    sys.exit(1 if lost else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Archives that want to leave their folder or to fill the disk, and names that want to be more than names."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import polyadic
+from polyadic import SALS
+from polyadic.cli import app
+from polyadic.cli.tables import harmless
+from polyadic.data.readers.arrays import read_arrays
+from polyadic.data.readers.har import read_har
+from polyadic.errors import DataError
+
+SOURCE = Path(polyadic.__file__).parent
+NAMES = ("../outside.txt", "/tmp/polyadic-outside.txt", "..\\outside.txt", "C:\\outside.txt", "a/../../outside.txt")
+
+
+def everything(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def with_link(archive: zipfile.ZipFile, name: str, target: str) -> None:
+    entry = zipfile.ZipInfo(name)
+    entry.create_system, entry.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+    archive.writestr(entry, target)
+
+
+def test_nothing_in_the_library_unpacks_archives_to_disk() -> None:
+    for file in SOURCE.rglob("*.py"):
+        found = re.search(r"\bextract(all)?\(|unpack_archive|\btarfile\b", file.read_text(encoding="utf-8"))
+        assert found is None, f"{file.name} has {found and found[0]}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_leave_the_folder_are_never_written(name: str, tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    for path in (inner / "w.npz", inner / "har.zip"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(name, b"outside")
+            archive.writestr(f"{name}/activity_labels.txt", b"1 WALKING")
+    before = everything(tmp_path)
+    with pytest.raises(DataError, match="X, or X_train and X_test"):
+        read_arrays(inner / "w.npz")
+    with pytest.raises(DataError):
+        read_har(inner / "har.zip")
+    assert everything(tmp_path) == before
+    assert not Path("/tmp/polyadic-outside.txt").exists()
+
+
+def test_links_in_an_archive_are_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.npy"
+    np.save(secret, np.ones((3, 2, 8)))
+    with zipfile.ZipFile(tmp_path / "w.npz", "w") as archive:
+        with_link(archive, "X.npy", str(secret))
+    with zipfile.ZipFile(tmp_path / "har.zip", "w") as archive:
+        with_link(archive, "activity_labels.txt", "/etc/passwd")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_arrays(tmp_path / "w.npz")
+    with pytest.raises(DataError, match=r"activity_labels.txt, line 1: must be 1 and a name, but is b'/etc/passwd'"):
+        read_har(tmp_path / "har.zip")
+
+
+def bomb(size: int) -> bytes:
+    """A `.npy` file of that many zeros."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": (1, 1, size)})
+    return head.getvalue() + bytes(size)
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from polyadic.errors import DataError
+from polyadic.data.readers.arrays import read_arrays
+from polyadic.data.readers.har import read_har
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + 400 * 2**20, size + 400 * 2**20))
+try:
+    (read_arrays if sys.argv[1].endswith("npz") else read_har)(sys.argv[1])
+except DataError as error:
+    assert not isinstance(error.__cause__, MemoryError), error
+    print(error)
+"""
+
+
+def refused_in_little_memory(path: Path) -> str:
+    words = [sys.executable, "-c", LIMITED, str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def claiming(path: Path, size: int) -> None:
+    """Change what the archive says of its first file's size, in both places."""
+    content = bytearray(path.read_bytes())
+    entry = content.index(b"PK\x01\x02")
+    content[22:26] = content[entry + 24 : entry + 28] = size.to_bytes(4, "little")
+    path.write_bytes(content)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
+def test_archives_that_claim_gigabytes_are_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    for name, member in (("w.npz", "X.npy"), ("har.zip", "activity_labels.txt")):
+        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(member, bomb(10))
+        claiming(tmp_path / name, 2**32 - 2)
+        assert "claims 4294967294" in refused_in_little_memory(tmp_path / name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
+def test_an_archive_that_claims_less_than_it_holds_is_refused(tmp_path: Path) -> None:
+    for name, member in (("w.npz", "X.npy"), ("har.zip", "activity_labels.txt")):
+        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(member, bomb(600 * 2**20))
+        claiming(tmp_path / name, 1000)
+        assert "cannot be read" in refused_in_little_memory(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\t=1", "\r=1", "\n=1"])
+def test_no_name_is_a_formula_in_a_table(text: str) -> None:
+    assert harmless(text) == f"'{text}"
+
+
+def test_names_are_neither_markup_nor_codes_in_the_terminal(tmp_path: Path) -> None:
+    names = ["[/b]x", "[red]y", "z\x1b[31m\x07"]
+    windows = np.random.default_rng(0).normal(size=(8, 3, 32))
+    np.savez(tmp_path / "w.npz", X=windows, channels=np.array(names), fs=10.0)
+    SALS(2, max_sweeps=1, batch_size=4).fit(read_arrays(tmp_path / "w.npz")).save(tmp_path / "m.safetensors")
+    for file in ("w.npz", "m.safetensors"):
+        shown = CliRunner().invoke(app, ["info", str(tmp_path / file)])
+        assert shown.exit_code == 0, shown.output
+        assert "\x1b[31m" not in shown.output
+        assert "\x07" not in shown.output
+    assert "[/b]x, [red]y, z\ufffd[31m" in shown.output

@@ -1,0 +1,75 @@
+"""Fits beside each other, in threads and processes, are the fits alone; many of them take no more memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import endurance
+import joblib
+import pytest
+
+HERE = Path(__file__).parent
+ORDER = list(endurance.KINDS) * 2
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, list[bytes]]:
+    return {kind: endurance.outcome(kind) for kind in endurance.KINDS}
+
+
+def test_fits_in_parallel_threads_are_the_fits_alone(alone: dict[str, list[bytes]]) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(endurance.outcome, ORDER))
+    assert [alone[kind] for kind in ORDER] == found
+
+
+def test_functions_that_draw_from_torchs_generator_do_not_disturb_each_other(alone: dict[str, list[bytes]]) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(endurance.outcome, ["own function"] * 16))
+    assert all(each == alone["own function"] for each in found)
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_fits_under_joblib_are_the_fits_alone(
+    backend: str, alone: dict[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
+    with joblib.parallel_config(backend, n_jobs=2, inner_max_num_threads=1 if backend == "loky" else None):
+        found = joblib.Parallel()(joblib.delayed(endurance.outcome)(kind) for kind in ORDER)
+    assert [alone[kind] for kind in ORDER] == found
+
+
+FORKED = """
+import os, sys, torch
+import endurance
+torch.set_num_threads(1)
+before = {kind: endurance.outcome(kind) for kind in endurance.KINDS}
+child = os.fork()
+if child == 0:
+    os._exit(0 if before == {kind: endurance.outcome(kind) for kind in endurance.KINDS} else 7)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_fit_after_a_fork_is_the_fit_before_it() -> None:
+    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", FORKED], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as Linux does")
+def test_memory_stays_flat_over_many_fits_and_long_ones() -> None:
+    words = [sys.executable, str(HERE / "endurance.py"), "--fits", "200", "--seconds", "5"]
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300)
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    assert found["fits"]["fits"] == 200
+    assert found["soak"]["sweeps"] > 10
+    assert max(found[kind]["grew_bytes"] for kind in ("fits", "soak")) < found["allowed_bytes"], found
