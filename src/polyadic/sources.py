@@ -65,22 +65,31 @@ class WindowSource:
         """The windows and views of each part in turn; what lies on a disk is read while the last part is worked on.
 
         `waited` counts the seconds in which nothing could be done but wait for the disk; `on_batch` is called after
-        each part with its windows and their bytes.
+        each part with its windows and their bytes. Tensors of the next part may lie where those of this one do: fresh
+        memory for every part would cost as much as the step that is made with it.
         """
+        room: Tensor | None = None
         for ids, batch, waited in read_ahead(self.samples, parts):
             self.waited += waited
-            yield ids, self._views(self.samples.checked(batch, ids, self.device, self.dtype), ids, sweep)
+            X = self._both(self.samples.checked(batch, ids, self.device, self.dtype), ids, sweep)
+            if isinstance(self.tensorize, STFT) and X.ndim == 3 and self.tensorize.floor != "auto":
+                shape = self.tensorize.shape(X.shape[1], X.shape[2])
+                if room is None or len(room) < len(X):
+                    room = X.new_empty(len(X), *shape)
+                T = room[: len(X)]
+                self.tensorize.into(X, T)
+            else:
+                T = tensors(self.tensorize, X)
+            yield ids, T
             if self.on_batch is not None:
                 self.on_batch(len(ids), batch.digits.nbytes)
 
     def views(self, ids: Tensor, sweep: int) -> Tensor:
         """Windows `ids` and, where there is an augmentation, their augmented views: (n_views · b, I, J, …)."""
-        return self._views(self.samples.take(ids, self.device, self.dtype), ids, sweep)
+        return tensors(self.tensorize, self._both(self.samples.take(ids, self.device, self.dtype), ids, sweep))
 
-    def _views(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
-        if self.augment is not None:
-            batch = torch.cat([batch, self.augmented(batch, ids, sweep)])
-        return tensors(self.tensorize, batch)
+    def _both(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
+        return batch if self.augment is None else torch.cat([batch, self.augmented(batch, ids, sweep)])
 
     def augmented(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
         """The augmentations of the windows `ids` in this sweep: (b, …)."""
@@ -144,10 +153,12 @@ def tensors(tensorize: Transform | None, batch: Tensor) -> Tensor:
 
 def tensors_into(tensorize: Transform | None, batch: Tensor, T: Tensor) -> Tensor:
     """Fill T (b, I, J, …) with what `tensors` gives, and return the squared norm of each: (b,) float64."""
+    squares = None
     if isinstance(tensorize, STFT):
-        return tensorize.into(batch, T)
-    T.copy_(tensors(tensorize, batch))
-    return squared_norms(T)
+        squares = tensorize.into(batch, T)
+    else:
+        T.copy_(tensors(tensorize, batch))
+    return squared_norms(T) if squares is None else squares
 
 
 def _real(name: str, result: Tensor) -> Tensor:
