@@ -15,7 +15,7 @@ help:
 	@echo "make linkcheck  ask the addresses that the documentation names (needs a network)"
 	@echo "make bench  time every stage against what the machine can do, and one step against TensorLy (minutes)"
 	@echo "make reliability  kills, damaged files, faults and long runs, counted into docs/results/reliability.json (some"
-	@echo "            ten minutes and a fit of 12 GiB; RELIABILITY='--gib 0' leaves that out, TMPDIR says where it is written)"
+	@echo "            twenty minutes and a fit of 12 GiB; RELIABILITY='--gib 0' leaves that out, TMPDIR says where it is written)"
 	@echo "make clean  remove .venv and everything built"
 
 $(READY): requirements.lock pyproject.toml

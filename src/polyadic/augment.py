@@ -176,10 +176,11 @@ class Bandpass(Augmentation):
 
     def _recursive(self, X: Tensor, kind: Tensor) -> Tensor:
         """By scipy's recursive filter, the fastest way on a CPU."""
-        filtered, choice = X.numpy(force=True).copy(), kind.numpy()
-        for number, (b, a) in enumerate(self._coefficients()):
-            rows = choice != 1 - number
-            filtered[rows] = signal.lfilter(b.astype(filtered.dtype), a.astype(filtered.dtype), filtered[rows])
+        filtered, choice = X.numpy(force=True).copy(), kind.numpy().ravel()
+        channels = filtered.reshape(-1, X.shape[2])
+        for number, (b, a) in enumerate(_designed(self)):
+            rows = np.flatnonzero(choice != 1 - number)
+            channels[rows] = signal.lfilter(b.astype(channels.dtype), a.astype(channels.dtype), channels[rows])
         return torch.from_numpy(filtered)
 
     def _fused(self, X: Tensor, kind: Tensor) -> Tensor:
@@ -197,14 +198,17 @@ class Bandpass(Augmentation):
         filtered: Tensor = torch.fft.irfft(torch.fft.rfft(X, n=size) * spectra[kind], n=size)
         return filtered[..., :length].contiguous()
 
-    def _coefficients(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        return [signal.butter(1, band, btype="bandpass", fs=self.fs) for band in self.bands]
+
+@lru_cache(maxsize=32)
+def _designed(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
+    """b and a of both filters."""
+    return [signal.butter(1, band, btype="bandpass", fs=bandpass.fs) for band in bandpass.bands]
 
 
 @lru_cache(maxsize=32)
 def _sections(bandpass: Bandpass, device: torch.device) -> Tensor:
     """b₀, b₁, b₂, a₁, a₂ of both filters: (2, 5) float32."""
-    return torch.tensor([[*b, *a[1:]] for b, a in bandpass._coefficients()], dtype=torch.float32, device=device)
+    return torch.tensor([[*b, *a[1:]] for b, a in _designed(bandpass)], dtype=torch.float32, device=device)
 
 
 @lru_cache(maxsize=32)
@@ -212,7 +216,7 @@ def _impulse_responses(bandpass: Bandpass, length: int) -> np.ndarray:
     """First samples of the responses of the first filter, the second, and one after the other: (3, length)."""
     impulse = np.zeros(length)
     impulse[0] = 1.0
-    (b1, a1), (b2, a2) = bandpass._coefficients()
+    (b1, a1), (b2, a2) = _designed(bandpass)
     first, second = signal.lfilter(b1, a1, impulse), signal.lfilter(b2, a2, impulse)
     return np.stack([first, second, signal.lfilter(b2, a2, first)])
 

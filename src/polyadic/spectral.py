@@ -5,6 +5,8 @@ The paper's text stacks amplitude and phase; its numbers were made with log|Re| 
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -21,7 +23,6 @@ __all__ = ["PARTS", "STFT", "Part"]
 
 _RELATIVE_FLOOR = 1e-2
 _FUSED = ("log_re_im", "re_im", "log_amplitude", "amplitude")
-_VECTORISED = ("AVX2", "AVX512")
 _PIECE_BYTES = {"cpu": 2 * 2**20, "cuda": 2**30}
 
 
@@ -263,8 +264,13 @@ class STFT:
 
 
 def _log_in_place(T: Tensor) -> None:
-    """The natural logarithm; where both are vectorised, numpy's is nearly three times as fast as torch's."""
-    if T.device.type == "cpu" and T.dtype == torch.float32 and torch.backends.cpu.get_cpu_capability() in _VECTORISED:
+    """The natural logarithm; on processors with vectors by numpy, which takes a third to a fifth of torch's time."""
+    vectors = torch.backends.cpu.get_cpu_capability() if T.device.type == "cpu" and T.dtype == torch.float32 else ""
+    if vectors == "AVX512" and sys.platform == "linux":
+        values = T.numpy(force=True)
+        np.log2(values, out=values)
+        T.mul_(math.log(2))
+    elif vectors in ("AVX2", "AVX512"):
         values = T.numpy(force=True)
         np.log(values, out=values)
     else:
