@@ -31,7 +31,7 @@ demo: $(READY)
 	$(BIN)/polyadic run
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check

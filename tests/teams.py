@@ -5,6 +5,7 @@ Each process writes what it ended with to FOLDER/TASK.RANK.npz.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -148,6 +149,7 @@ def main() -> None:
     given = dict(option.split("=", 1) for option in options)
     if given.pop("group", "") == "own":
         dist.init_process_group("gloo")
+        atexit.register(dist.destroy_process_group)  # who makes a group ends it; otherwise its threads may be cut off
     team = distributed.join(given.pop("exchange", "auto"))  # type: ignore[arg-type]
     found = globals()[task](team, Path(folder), **given)
     np.savez(Path(folder) / f"{task}.{team.rank}.npz", **found)
