@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["SweepProgress", "epoch_bar", "file_bar", "fit_bar", "sweep_bar"]
+__all__ = ["SweepProgress", "epoch_bar", "file_bar", "stage_bar", "sweep_bar"]
 
 _LABELS = {
     "fit": "fit",
@@ -185,12 +185,12 @@ def epoch_bar(title: str, max_epochs: int) -> Iterator[Callable[[dict[str, list[
 
 
 @contextmanager
-def fit_bar(title: str, hidden: bool = False) -> Iterator[Callable[[int, int, int], None]]:
-    """A bar on standard error that moves with every fit of some rank, with the time left; none without a terminal.
+def stage_bar(title: str, hidden: bool = False) -> Iterator[Callable[[int, int, object], None]]:
+    """A bar on standard error that moves with every stage, with the time left; none without a terminal.
 
     Yields
     ------
-    a function to be called with the work done, the work in all, and the rank
+    a function to be called with the work done, the work in all, and what is being done
     """
     from rich.console import Console
     from rich.progress import (
@@ -216,7 +216,7 @@ def fit_bar(title: str, hidden: bool = False) -> Iterator[Callable[[int, int, in
     with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
         task = progress.add_task(title, total=None, said="")
 
-        def update(done: int, total: int, rank: int) -> None:
-            progress.update(task, completed=done, total=total, said=f"rank {rank}")
+        def update(done: int, total: int, stage: object) -> None:
+            progress.update(task, completed=done, total=total, said=str(stage))
 
         yield update

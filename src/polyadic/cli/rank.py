@@ -53,7 +53,7 @@ def rank(
     from polyadic.experiments.configure import configured
     from polyadic.experiments.provenance import provenance
     from polyadic.files import open_atomically
-    from polyadic.progress import fit_bar
+    from polyadic.progress import stage_bar
     from polyadic.ranks import suggest_rank
 
     if out is not None:
@@ -63,7 +63,7 @@ def rank(
     wanted = _ranks(ranks)
     opened = open_windows(data)
     tensorize = configured(opened, preset=preset, n_fft=n_fft, hop=hop)["SALS"].tensorize
-    with fit_bar("decomposing", quiet or json) as on_fit:
+    with stage_bar("decomposing at rank", quiet or json) as on_fit:
         found = suggest_rank(
             opened,
             wanted,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -75,13 +75,12 @@ def report(
 
     The file needs no network and nothing else beside it.
     """
-    from rich.console import Console
-
     from polyadic import load
     from polyadic import report as reports
     from polyadic.experiments.provenance import provenance
     from polyadic.files import digest
     from polyadic.inputs import choose_device
+    from polyadic.progress import stage_bar
 
     check_folder(out)
     loaded = load(model).set_params(device=device)
@@ -94,7 +93,7 @@ def report(
             how = None if resample is None else resample.value
             windows = stack.enter_context(opened_for(loaded, data, resample=how, classes=classes, hidden=hidden))
         hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
-        stack.enter_context(nullcontext() if hidden else Console(stderr=True).status("drawing the report"))
+        on_stage = stack.enter_context(stage_bar("drawing the report:", hidden))
         reports.write(
             out,
             loaded,
@@ -104,6 +103,7 @@ def report(
             title=title or (model if data is None else data).name,
             protocol=None if protocol is None else protocol.value,
             seed=seed,
+            on_stage=on_stage,
         )
     size = out.stat().st_size
     if json:

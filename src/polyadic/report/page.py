@@ -7,7 +7,7 @@ import gzip
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata, resources
 from typing import Any
 
@@ -38,6 +38,7 @@ def write(
     title: str = "",
     protocol: Protocol | None = None,
     seed: int = 0,
+    on_stage: Callable[[int, int, str], None] | None = None,
 ) -> None:
     """Write the report of a model: one file that needs nothing else, to be opened in any browser.
 
@@ -53,6 +54,7 @@ def write(
     title : of the page; by default the estimator's name
     protocol, seed : of the split that the probe is trained and tested on; by default people are kept apart where they
         are known
+    on_stage : called with the number of stages done, that of all, and what comes next
 
     Examples
     --------
@@ -67,7 +69,9 @@ def write(
     ...     Path(f"{folder}/report.html").stat().st_size < 6_000_000
     True
     """
-    page = render(model, data, result=result, origin=origin, title=title, protocol=protocol, seed=seed)
+    page = render(
+        model, data, result=result, origin=origin, title=title, protocol=protocol, seed=seed, on_stage=on_stage
+    )
     write_atomically(path, page.encode())
 
 
@@ -80,13 +84,22 @@ def render(
     title: str = "",
     protocol: Protocol | None = None,
     seed: int = 0,
+    on_stage: Callable[[int, int, str], None] | None = None,
 ) -> str:
     """The page that `write` writes."""
+
+    def begin(done: int, stage: str) -> None:
+        if on_stage is not None:
+            on_stage(done, 3, stage)
+
     graph_objects()  # says which extra is missing before anything is computed
+    begin(0, "features and probe")
     looked = look(model, data, protocol, seed)
     methods = [] if result is None else methods_of(result, _method(model), looked.judged)
     shown = [method for method in methods if method.protocol == methods[0].protocol]
+    begin(1, "figures")
     drawn, shots = figures(model, looked, shown), thumbnails(looked.sample)
+    begin(2, "page")
     file = resources.files("polyadic.report")
     values = {
         "model": model,
