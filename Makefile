@@ -31,7 +31,7 @@ demo: $(READY)
 	$(BIN)/polyadic run
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check
