@@ -112,37 +112,15 @@ def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, i
     ------
     a function to be called with the file's name, files done, files in all, windows so far, bytes so far
     """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[said]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    hidden = hidden or not console.is_terminal
-    with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
-        task = progress.add_task(title, total=None, said="")
-        begun = time.perf_counter()
+    begun = time.perf_counter()
+    with stage_bar(title, hidden) as show:
 
         def update(name: str, done: int, total: int, windows: int, size: int) -> None:
             speed = size / 1e6 / max(time.perf_counter() - begun, 1e-9)
             # Where windows are what is counted, their number stands there already.
             counted = "windows" if windows == done and windows else f"{windows:,} windows" if windows else ""
             said = ", ".join(part for part in (counted, f"{speed:,.0f} MB/s", name) if part)
-            progress.update(task, completed=done, total=total, said=said)
+            show(done, total, said)
 
         yield update
 
@@ -195,8 +173,8 @@ def stage_bar(title: str, hidden: bool = False) -> Iterator[Callable[[int, int, 
     from rich.console import Console
     from rich.progress import (
         BarColumn,
+        MofNCompleteColumn,
         Progress,
-        TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
@@ -206,7 +184,7 @@ def stage_bar(title: str, hidden: bool = False) -> Iterator[Callable[[int, int, 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
-        TaskProgressColumn(),
+        MofNCompleteColumn(),
         TextColumn("{task.fields[said]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
