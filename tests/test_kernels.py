@@ -12,7 +12,7 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from polyadic import ATD, alignment, als, captured, draws, kernels
-from polyadic.algebra import contract_first, contract_last, gram, project, ridge_inverse
+from polyadic.algebra import contract_first, contract_last, gram, khatri_rao, project, ridge_inverse
 from polyadic.augment import _JITTER_STREAMS, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.kernels import signals, steps
 from polyadic.spectral import STFT
@@ -31,7 +31,7 @@ def _seed():
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 150), (2, 3, 100), (4, 1, 37), (1, 2, 2)])
+@pytest.mark.parametrize("shape", [(3, 2, 150), (2, 3, 100), (4, 1, 37), (1, 2, 2), (3, 1, 1500)])
 def test_jitter_draws_the_same_noise(shape, monkeypatch):
     X = torch.randn(shape, device=DEVICE)
     keys = draws.window_keys(1, 2, torch.arange(shape[0])).to(DEVICE)
@@ -42,7 +42,7 @@ def test_jitter_draws_the_same_noise(shape, monkeypatch):
     assert not torch.equal(found, X)
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 150), (40, 1, 7), (1, 3, 1)])
+@pytest.mark.parametrize("shape", [(3, 2, 150), (40, 1, 7), (1, 3, 1), (2, 2, 32)])
 def test_biquads_are_the_recursive_filter(shape, monkeypatch):
     X = torch.randn(shape).cumsum(dim=2)
     bandpass = Bandpass([(1, 20), (5, 24)], fs=50)
@@ -51,20 +51,23 @@ def test_biquads_are_the_recursive_filter(shape, monkeypatch):
     assert close(found.cpu(), bandpass._recursive(X, kind), 1e-5)
 
 
+@pytest.mark.parametrize(("turned", "dtype"), [(False, torch.float32), (True, torch.float16)])
 @pytest.mark.parametrize("window", ["rectangular", "hann"])
 @pytest.mark.parametrize("parts", list(signals.PART_CODES))
 @pytest.mark.parametrize(
     ("n_fft", "hop", "length"), [(16, 5, 150), (12, 7, 50), (64, 2, 128), (2, 3, 9), (8, 8, 8), (256, 100, 700)]
 )
-def test_parts_fill_the_same_tensor(window, parts, n_fft, hop, length, monkeypatch):
+def test_parts_fill_the_same_tensor(window, parts, n_fft, hop, length, turned, dtype, monkeypatch):
     X = torch.randn(3, 2, length, device=DEVICE)
     stft = STFT(n_fft=n_fft, hop=hop, window=window, parts=parts, floor=(0.1, 0.3))
     monkeypatch.setenv("POLYADIC_PLAIN", "1")
     expected = stft(X)
-    found = torch.full_like(expected, math.nan)
+    found = torch.full_like(expected, math.nan, dtype=dtype)
+    if turned:
+        found = found.transpose(2, 3).contiguous().transpose(2, 3)
     squares = stft._fused(X, found, torch.tensor([0.1, 0.3], device=DEVICE))
-    assert close(found, expected, 1e-5)
-    assert close(squares, expected.double().flatten(1).square().sum(dim=1))
+    assert close(found, expected, 1e-5 if dtype == torch.float32 else 5e-4)
+    assert close(squares, found.double().flatten(1).square().sum(dim=1))
 
 
 def test_the_kernels_know_the_parts_that_the_transform_sends_them():
@@ -125,36 +128,81 @@ def test_contract_sums_over_a_mode(rank, sizes):
     assert close(middle.T, contract_last(contract_last(whole, C), B), 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("rank", [1, 5, 32])
-@pytest.mark.parametrize(("rows", "width"), [(3, 5), (70, 333), (130, 1026), (1, 4)])
-def test_project_is_the_product_with_the_batch(rows, width, rank):
-    T, K = torch.randn(rows, width, device=DEVICE), torch.randn(width, rank, device=DEVICE)
-    M = steps.project(T, K)
+@pytest.mark.parametrize(("rows", "sizes"), [(3, (1, 5, 1)), (70, (9, 37, 1)), (130, (2, 27, 19)), (1, (2, 1, 2))])
+def test_projections_solve_the_batch(rows, sizes, rank, dtype):
+    factors, _ = bases(rank, sizes)
+    factors = [factor.float() * 10.0 ** (mode - 2) for mode, factor in enumerate(factors)]
+    factors[1][:, 0] = 0.0
+    T = torch.randn(rows, math.prod(sizes), device=DEVICE).to(dtype)
+    V = torch.randn(rank, rank, dtype=torch.float64, device=DEVICE)
+    V = V + V.T
+    half = dtype == torch.float16
+    peaks = torch.stack([factor.abs().amax(dim=0) for factor in factors]) if half else None
+    K = khatri_rao(factors)
+    partial = steps.project(T, steps.halves(factors, peaks) if half else K)
+    M, ls = steps.least_squares(partial, V, peaks)
     assert M.dtype == torch.float64
     assert close(M, T.double() @ K.double())
+    assert close(ls, T.double() @ K.double() @ V)
+
+
+@pytest.mark.parametrize("kept", [None, 0.3])
+@pytest.mark.parametrize("rank", [1, 5, 32])
+@pytest.mark.parametrize(("rows", "width"), [(3, 5), (70, 333), (1, 4), (200, 136)])
+def test_collect_is_the_product_with_the_coefficients(rows, width, rank, kept):
+    T = torch.randn(rows, width, device=DEVICE).half()
+    X = torch.randn(rows, rank, device=DEVICE) * torch.logspace(-6, 6, rank, device=DEVICE)
+    X[:, rank - 1] = 0.0
+    Y = torch.randn(width, rank, device=DEVICE)
+    before = Y.double()
+    weight = None if kept is None else torch.tensor(kept, dtype=torch.float64, device=DEVICE)
+    steps.collect(T, X, X.abs().amax(dim=0), Y, weight)
+    expected = T.double().T @ X.double() + (kept or 0.0) * before
+    for found, column in zip(Y.T, expected.T, strict=True):
+        assert close(found, column)
+
+
+@pytest.mark.parametrize(("count", "rank"), [(1, 1), (3, 5), (40, 32), (70, 33)])
+def test_solve_moves_a_basis_and_renews_what_follows(count, rank):
+    exact = {"dtype": torch.float64, "device": DEVICE}
+    mttkrp, V, base = (
+        torch.randn(count, rank, **exact),
+        torch.randn(rank, rank, **exact),
+        torch.randn(count, rank, **exact),
+    )
+    expected = base.lerp(mttkrp @ V, 0.3)
+    narrow, gram_, peak = base.float(), V.clone(), base[0].float()
+    steps.solve(mttkrp, V, base, narrow, gram_, peak, torch.tensor(0.3, **exact))
+    assert close(base, expected, 1e-14)
+    assert close(gram_, expected.T @ expected, 1e-14)
+    assert torch.equal(narrow, base.float())
+    assert torch.equal(peak, narrow.abs().amax(dim=0))
 
 
 STEPS = [(2, 2.0, 5, 7), (2, 50.0, 4, 20), (1, 0.0, 17, 4), (2, 0.0, 3, 1), (2, 1.0, 32, 3), (2, 2.0, 2, 1)]
 
 
+@pytest.mark.parametrize(("dtype", "order"), [(torch.float32, (0, 1, 2)), (torch.float16, (0, 2, 1))])
 @pytest.mark.parametrize("tile", [steps.LARGEST_TILE, 0])
 @pytest.mark.parametrize("solver", ["blend", "memory"])
 @pytest.mark.parametrize(("views", "beta", "rank", "batch"), STEPS)
-def test_steps_are_those_of_als(views, beta, rank, batch, solver, tile, monkeypatch):
+def test_steps_are_those_of_als(views, beta, rank, batch, solver, tile, dtype, order, monkeypatch):
     monkeypatch.setattr(steps, "LARGEST_TILE", tile)
     objective = als.Objective(alpha=1e-3, beta=beta, rounds=2)
     settings = als.Settings(solver, 0.3, batch, 5, 1e-3, 3, 0)
     plain = als.State(als.initial_factors((3, 6, 4), rank, 0, torch.float32, DEVICE))
     state = als.State([factor.clone() for factor in plain.factors])
-    fused = captured.Steps(objective, settings, views, state)
+    fused = captured.Steps(objective, settings, views, state, order)
     totals = torch.zeros(5, dtype=torch.float64, device=DEVICE)
     for stage in range(2):
         plain.energy = None
         fused.load(state)
         totals.zero_()
         for _ in range(2):
-            T = torch.randn(views * batch, 3, 6, 4, device=DEVICE)
-            totals += als.step(T, plain, objective, views, solver, 0.3)
+            T = torch.randn(views * batch, 3, 6, 4, device=DEVICE).to(dtype)
+            totals += als.step(T.float(), plain, objective, views, solver, 0.3)
             fused.step(T)
             energies = torch.stack([view.double().square().sum() for view in T.chunk(views)])
             fused.totals[:views] += energies
@@ -226,7 +274,16 @@ def test_a_captured_fit_is_the_plain_one(stretch, place, solver, monkeypatch):
         assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
     for name, values in fast.history_.items():
         if name != "seconds":
-            assert values == pytest.approx(plain.history_[name], rel=1e-4, abs=1e-6), name
+            assert values == pytest.approx(plain.history_[name], rel=1e-3, abs=1e-6), name
+
+
+@on_gpu
+@pytest.mark.parametrize("rank", [1, 48, 128])
+def test_captured_fits_of_any_rank_are_the_plain_ones(rank, monkeypatch):
+    X = torch.randn(70, 3, 64).cumsum(dim=2)
+    fast, plain = both(monkeypatch, X.numpy(), rank=rank, alpha=1.0, max_sweeps=2)
+    for found, expected in zip(fast.factors_, plain.factors_, strict=True):
+        assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-2)
 
 
 @on_gpu
@@ -238,8 +295,9 @@ def test_a_singular_sweep_is_left_to_the_plain_code(monkeypatch):
 
 
 @on_gpu
-def test_one_step_is_within_a_thousandth_of_float64_on_the_cpu():
-    X = torch.randn(128, 3, 64, dtype=torch.float64).cumsum(dim=2)
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_one_step_is_within_a_thousandth_of_float64_on_the_cpu(scale):
+    X = torch.randn(128, 3, 64, dtype=torch.float64).cumsum(dim=2) * scale
     exact = model(device="cpu", max_sweeps=1, batch_size=128, beta=2.0).fit(X)
     fast = model(device="cuda", max_sweeps=1, batch_size=128, beta=2.0).fit(X.float().cuda())
     for found, expected in zip(fast.factors_, exact.factors_, strict=True):

@@ -117,7 +117,7 @@ class Jitter(Augmentation):
         """The same on a GPU, in one pass."""
         from polyadic.kernels.signals import jitter
 
-        return jitter(X.contiguous(), keys, float(self.degree), _JITTER_STREAMS, min(_SHORTEST_NOISE, X.shape[2]))
+        return jitter(X, keys, float(self.degree), _JITTER_STREAMS, min(_SHORTEST_NOISE, X.shape[2]))
 
     @staticmethod
     def _slow(keys: Tensor, channels: int, length: int, dtype: torch.dtype) -> Tensor:
@@ -187,7 +187,7 @@ class Bandpass(Augmentation):
         """The recursive filter on a GPU, all channels of all windows side by side."""
         from polyadic.kernels.signals import biquads
 
-        return biquads(X.contiguous(), kind, _sections(self, X.device))
+        return biquads(X, kind, _sections(self, X.device))
 
     def _spectral(self, X: Tensor, kind: Tensor) -> Tensor:
         """By convolution with the first samples of the impulse response, which is the same thing, on any device."""
@@ -253,15 +253,22 @@ class Rotate3D(Augmentation):
         object.__setattr__(self, "triads", triads)
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        channels = [channel for triad in self.triads for channel in triad]
-        if max(channels) >= X.shape[1]:
-            raise PolyadicError(f"triads name channel {max(channels)}, but X has only {X.shape[1]} channels")
+        highest = max(channel for triad in self.triads for channel in triad)
+        if highest >= X.shape[1]:
+            raise PolyadicError(f"triads name channel {highest}, but X has only {X.shape[1]} channels")
+        channels = _channels(self, X.device)
         count = len(self.triads) if self.independent else 1
         rotation = _rotations(uniform(keys, (count, 3), torch.float64)).to(X.dtype)
         sensors = X[:, channels].reshape(len(X), len(self.triads), 3, X.shape[2])
         turned = X.clone()
         turned[:, channels] = (rotation @ sensors).flatten(1, 2)
         return turned
+
+
+@lru_cache(maxsize=32)
+def _channels(rotate: Rotate3D, device: torch.device) -> Tensor:
+    """The channels of all triads, where they are needed; a GPU's graph could not fetch them: (3 · triads,)."""
+    return torch.tensor([channel for triad in rotate.triads for channel in triad], device=device)
 
 
 def _rotations(u: Tensor) -> Tensor:

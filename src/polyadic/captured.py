@@ -47,17 +47,26 @@ class Steps:
 
     Parameters
     ----------
-    factors : matrices of shapes (I, R), (J, R), (K, R)
-    memory : statistics of earlier batches
+    state : factors of shapes (I, R), (J, R), (K, R), and the memory of earlier batches
+    order : the modes as they lie in memory, the last one's entries next to each other: (0, 1, 2) or (0, 2, 1)
     """
 
-    def __init__(self, objective: als.Objective, settings: als.Settings, views: int, state: als.State) -> None:
+    def __init__(
+        self,
+        objective: als.Objective,
+        settings: als.Settings,
+        views: int,
+        state: als.State,
+        order: tuple[int, int, int] = (0, 1, 2),
+    ) -> None:
+        self.order = order
         self.objective, self.settings, self.views = objective, settings, views
         first = state.factors[0]
         self.device, self.rank = first.device, first.shape[1]
         self.sizes = [len(factor) for factor in state.factors]
         exact = torch.zeros(0, dtype=torch.float64, device=self.device)
         self.bases = [exact.new_empty(size, self.rank) for size in self.sizes]
+        self.peaks = torch.empty(3, self.rank, device=self.device)
         self.narrow = [torch.empty(size, self.rank, device=self.device) for size in self.sizes]
         self.grams = exact.new_empty(3, self.rank, self.rank)
         self.Y = torch.zeros(math.prod(self.sizes), self.rank, device=self.device)
@@ -67,7 +76,7 @@ class Steps:
         self.flag = torch.zeros(1, dtype=torch.int32, device=self.device)
         self.remembers = settings.solver == "memory"
         self.forgotten = 1 - settings.learning_rate if self.remembers else 0.0
-        self.eta = 1.0 if self.remembers else settings.learning_rate
+        self.eta = exact.new_tensor(1.0 if self.remembers else settings.learning_rate)
         self.ridge = exact.new_tensor([objective.alpha, self.forgotten])
         tolerance = 4 * self.rank * torch.finfo(torch.float64).eps
         self.limits = exact.new_tensor([1 / tolerance, torch.finfo(torch.float64).max])
@@ -94,11 +103,13 @@ class Steps:
         """Take over a state."""
         for mode, factor in enumerate(state.factors):
             self.bases[mode].copy_(factor)
-            self._narrowed(mode)
+            self.narrow[mode].copy_(factor)
+            self.peaks[mode] = self.narrow[mode].abs().amax(dim=0)
+            torch.mm(self.bases[mode].T, self.bases[mode], out=self.grams[mode])
         for number in (self.Y, self.S, self.totals, self.energy, self.flag):
             number.zero_()
         if state.memory is not None:
-            self.Y.copy_(state.memory.Y.movedim(0, -1).reshape(-1, self.rank))
+            self.Y.copy_(state.memory.Y.permute(*(1 + mode for mode in self.order), 0).reshape(-1, self.rank))
             self.S.copy_(state.memory.S)
 
     def unload(self, state: als.State) -> None:
@@ -106,7 +117,9 @@ class Steps:
         state.factors = [factor.clone() for factor in self.narrow]
         state.energy = self.energy.clone()
         if self.remembers:
-            state.memory = als.Statistics(self.Y.clone().reshape(*self.sizes, self.rank).movedim(-1, 0), self.S.clone())
+            Y = self.Y.clone().reshape(*(self.sizes[mode] for mode in self.order), self.rank)
+            # The order is its own inverse.
+            state.memory = als.Statistics(Y.permute(3, *self.order).contiguous(), self.S.clone())
 
     def weights(self, batch: int) -> Tensor:
         """β and the weights of pairs in a batch of this size: (3,)."""
@@ -118,48 +131,63 @@ class Steps:
 
     def watched(self, T: Tensor) -> Tensor:
         """How rows of a batch would change in rounds of the fixed-point rule: (rounds,), see `alignment.changes`."""
-        from polyadic.kernels.steps import inverse, project
+        from polyadic.kernels.steps import inverse, least_squares
 
         V, _ = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
-        least_squares = (project(T.flatten(1), khatri_rao(self.narrow)) @ V).float()
-        ls, augmented = least_squares.chunk(2)
+        _, both = least_squares(self._projected(self._flat(T)), V, self._scale(T))
+        ls, augmented = both.chunk(2)
         v2 = alignment.pull(augmented, self.objective.gamma_for(len(ls)))
         return alignment.changes(ls, V.float(), v2, self.objective.beta)
 
     def step(self, T: Tensor) -> None:
         """`als.step` on one batch (views · b, I, J, K), all of it in place; the energy of T is not in the totals."""
-        from polyadic.kernels.steps import inverse, project, tally
+        from polyadic.kernels.steps import collect, inverse, least_squares, tally
 
-        batch, flat = len(T) // self.views, T.flatten(1)
+        flat = self._flat(T)
         with self._aside():
             V, product = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
-        M = project(flat, khatri_rao(self.narrow))
+        partial = self._projected(flat)
         self._rejoin()
-        X, exact = self._coefficients(M, V, batch)
-        rows = exact.reshape(self.views, batch, self.rank)
-        tally(rows.mT @ rows, product, self.S, self.totals, self.energy, self.ridge)
+        M, ls = least_squares(partial, V, self._scale(T))
+        X, peak = self._coefficients(M, ls, V, len(T) // self.views)
+        tally(X, self.views, product, self.S, self.totals, self.energy, self.ridge)
         with self._aside():
             first = self._inverse(0)
-        torch.addmm(self.Y, flat.T, X, beta=self.forgotten, out=self.Y)
+        if T.dtype == torch.float16:
+            collect(flat, X, peak, self.Y, self.ridge[1] if self.remembers else None)
+        else:
+            torch.addmm(self.Y, flat.T, X, beta=self.forgotten, out=self.Y)
         self._update(first)
 
-    def _coefficients(self, M: Tensor, V: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+    def _flat(self, T: Tensor) -> Tensor:
+        """The numbers of each window as they lie in memory: (views · b, I · J · K)."""
+        return T.permute(0, *(1 + mode for mode in self.order)).flatten(1)
+
+    def _projected(self, flat: Tensor) -> Tensor:
+        from polyadic.kernels.steps import halves, project
+
+        bases = [self.narrow[mode] for mode in self.order]
+        return project(flat, halves(bases, self.peaks) if flat.dtype == torch.float16 else khatri_rao(bases))
+
+    def _scale(self, T: Tensor) -> Tensor | None:
+        return self.peaks if T.dtype == torch.float16 else None
+
+    def _coefficients(self, M: Tensor, ls: Tensor, V: Tensor, batch: int) -> tuple[Tensor, Tensor]:
         from polyadic.kernels.steps import LARGEST_TILE, coefficients
 
         align = self.objective.beta > 0 and self.views == 2
         if kernels.power_of_two(batch, 16) * kernels.power_of_two(self.rank, 16) <= LARGEST_TILE:
-            weights = self.weights(batch)
-            return coefficients(M, V, weights, self.totals, self.views, align, self.objective.rounds)
+            return coefficients(M, ls, V, self.weights(batch), self.totals, self.views, align, self.objective.rounds)
         X = als.fixed_point(M.float(), V, self.objective, self.views)
         exact = X.double()
         self.totals[: self.views] -= 2 * (exact * M).reshape(self.views, -1).sum(dim=1)
         if align:
             first, second = exact.chunk(2)
             self.totals[3] += self.objective.beta * alignment.loss(first, second, self.objective.gamma_for(batch))
-        return X, exact
+        return X, X.abs().amax(dim=0)
 
     def _update(self, first: Tensor) -> None:
-        """`als.update_bases`: A and B from Y with C contracted, C from Y with the new A and B contracted.
+        """`als.update_bases`: A from Y with the others contracted, B and C from Y with the new A contracted.
 
         Parameters
         ----------
@@ -167,17 +195,25 @@ class Steps:
         """
         from polyadic.kernels.steps import contract
 
-        (rows, J, K), R = self.sizes, self.rank
-        A, B, C = self.narrow
-        without_last = contract(self.Y, C, rows * J, K * R, R, torch.float32)
-        mttkrp = contract(without_last, B, rows, J * R, R, torch.float64)
+        R, (rows, outer, inner) = self.rank, (self.sizes[mode] for mode in self.order)
+        middle, last = self.order[1:]
+        without_last = contract(self.Y, self.narrow[last], rows * outer, inner * R, R, torch.float32)
+        mttkrp = contract(without_last, self.narrow[middle], rows, outer * R, R, torch.float64)
         self._rejoin()
         self._solve(0, mttkrp, first)
         with self._aside():
-            without_first = contract(self.Y, A, J * K, R, J * K * R, torch.float32)
-        self._solve(1, contract(without_last, A, J, R, J * R, torch.float64), self._inverse(1))
+            second = self._inverse(1)
+        left = contract(self.Y, self.narrow[0], outer * inner, R, outer * inner * R, torch.float32)
+        # What is left has an entry for each of the two modes: (outer, inner, R).
+        ways = {middle: (outer, inner * R, R), last: (inner, R, inner * R)}
+        mttkrp = contract(left, self.narrow[2], *ways[1], torch.float64)
         self._rejoin()
-        self._solve(2, contract(without_first, B, K, R, K * R, torch.float64), self._inverse(2))
+        self._solve(1, mttkrp, second)
+        with self._aside():
+            third = self._inverse(2)
+        mttkrp = contract(left, self.narrow[1], *ways[2], torch.float64)
+        self._rejoin()
+        self._solve(2, mttkrp, third)
 
     def _inverse(self, mode: int) -> Tensor:
         from polyadic.kernels.steps import inverse
@@ -185,12 +221,9 @@ class Steps:
         return inverse(self.grams, mode, self.ridge, self.limits, self.flag, self.S)[0]
 
     def _solve(self, mode: int, mttkrp: Tensor, V: Tensor) -> None:
-        self.bases[mode].lerp_(mttkrp @ V, self.eta)
-        self._narrowed(mode)
+        from polyadic.kernels.steps import solve
 
-    def _narrowed(self, mode: int) -> None:
-        self.narrow[mode].copy_(self.bases[mode])
-        torch.mm(self.bases[mode].T, self.bases[mode], out=self.grams[mode])
+        solve(mttkrp, V, self.bases[mode], self.narrow[mode], self.grams[mode], self.peaks[mode], self.eta)
 
 
 @dataclass
@@ -228,7 +261,7 @@ class Sweeps:
     def _sweep(self, state: als.State, sweep: int) -> Tensor | None:
         views = self.source.n_views
         if self._steps is None:
-            self._steps = Steps(self.objective, self.settings, views, state)
+            self._steps = Steps(self.objective, self.settings, views, state, self._stretches.order)
         steps = self._steps
         steps.load(state)
         order = self.source.order(self.settings.seed, sweep)
@@ -255,7 +288,17 @@ class Sweeps:
         """The steps of these batches as a graph; they are tried first, which compiles what they need, and undone."""
         steps = self._steps
         assert steps is not None
-        kept = [*steps.bases, *steps.narrow, steps.grams, steps.Y, steps.S, steps.totals, steps.energy, steps.flag]
+        kept = [
+            *steps.bases,
+            *steps.narrow,
+            steps.peaks,
+            steps.grams,
+            steps.Y,
+            steps.S,
+            steps.totals,
+            steps.energy,
+            steps.flag,
+        ]
         before = [number.clone() for number in kept]
         steps.step(batches[0])
         torch.cuda.synchronize(self.source.device)

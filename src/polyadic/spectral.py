@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -149,10 +150,20 @@ class STFT:
         self._check(X)
         return self._fill(X, T)
 
+    @property
+    def fused(self) -> bool:
+        """Whether a GPU fills tensors by a kernel of ours; those of logarithms may then be in half precision, too."""
+        return self.parts in _FUSED and self.n_fft > 1
+
+    @property
+    def logarithms(self) -> bool:
+        """Whether tensors hold logarithms and nothing else."""
+        return all(part.logarithm for part in PARTS[self.parts])
+
     def _fill(self, X: Tensor, T: Tensor) -> Tensor | None:
         """Fill T, piece by piece; the fused kernel knows the squared norms when it is done."""
-        floor = self._floors(X.shape[1]).to(X)
-        if kernels.available(X.device, X.dtype) and self.parts in _FUSED and self.n_fft > 1:
+        floor = _placed(self, X.shape[1], X.device, X.dtype)
+        if kernels.available(X.device, X.dtype) and self.fused:
             pieces = zip(self._pieces(X), self._pieces(X, T), strict=True)
             return torch.cat([self._fused(piece, part, floor) for piece, part in pieces])
         parts = PARTS[self.parts]
@@ -174,8 +185,9 @@ class STFT:
             return parts(Z, T, floor, self.parts, T.shape[3])
         # Rows that begin at multiples of the hop let all frames be read where they are, at one step from each other;
         # those that reach over the end of a row are ignored.
-        step = self.row_step(length)
-        if X.stride() != (X.shape[1] * step, step, 1):
+        step = X.stride(1)
+        if X.stride() != (X.shape[1] * step, step, 1) or step % self.hop:
+            step = self.row_step(length)
             X = torch.nn.functional.pad(X, (0, step - length)).contiguous()
         count = ((X.shape[0] * X.shape[1] - 1) * step + length - self.n_fft) // self.hop + 1
         Z = torch.fft.rfft(X.as_strided((count, self.n_fft), (self.hop, 1)))
@@ -261,6 +273,12 @@ class STFT:
                 f"floor must be one number or one for each of the {channels} channels, but has {given.numel()}"
             )
         return given.expand(channels)
+
+
+@lru_cache(maxsize=64)
+def _placed(stft: STFT, channels: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The floors where they are needed; a GPU's graph could not fetch them."""
+    return stft._floors(channels).to(device, dtype)
 
 
 def _log_in_place(T: Tensor) -> None:

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from polyadic.kernels import power_of_two
+from polyadic.kernels import power_of_two, row_step
 
 __all__ = ["PART_CODES", "biquads", "jitter", "parts"]
 
@@ -15,6 +15,7 @@ PART_CODES = {"log_re_im": 0, "re_im": 1, "log_amplitude": 2, "amplitude": 3}
 """The values of `STFT.parts` that `parts` knows."""
 
 _ROWS = 32
+_BLOCK = 2048
 
 
 @triton.jit
@@ -34,31 +35,60 @@ def _uniform(key, position):
     return (_scrambled(key ^ counter) >> 8).to(tl.float32) * 5.9604644775390625e-08
 
 
+def _rows(X: Tensor) -> tuple[Tensor, int]:
+    """A batch whose channels lie at equal distances from each other, and that distance."""
+    step = X.stride(1)
+    if X.stride() != (X.shape[1] * step, step, 1):
+        X = X.contiguous()
+    return X, X.stride(1)
+
+
+def _empty(X: Tensor) -> Tensor:
+    """Memory for a batch of the same shape, its channels laid out by `row_step`."""
+    return X.new_empty(*X.shape[:2], row_step(X.shape[2]))[..., : X.shape[2]]
+
+
 @triton.jit
-def _jitter(X, keys, out, degree, c0, c1, c2, c3, channels, length, shortest, BLOCK: tl.constexpr):
+def _range(x, length, BLOCK: tl.constexpr):
+    """The lowest and the highest of `length` samples."""
+    low = tl.full([BLOCK], float("inf"), dtype=tl.float32)
+    high = -low
+    for begin in range(0, length, BLOCK):
+        time = begin + tl.arange(0, BLOCK)
+        low = tl.minimum(low, tl.load(x + time, mask=time < length, other=float("inf")))
+        high = tl.maximum(high, tl.load(x + time, mask=time < length, other=float("-inf")))
+    return tl.min(low, axis=0), tl.max(high, axis=0)
+
+
+@triton.jit
+def _jitter(X, keys, out, degree, c0, c1, c2, c3, channels, length, step, out_step, shortest, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     channel = (row % channels).to(tl.int32)
     key = tl.load(keys + row // channels).to(tl.uint32, bitcast=True)
-    time = tl.arange(0, BLOCK)
-    inside = time < length
-    x = tl.load(X + row * length + time, mask=inside, other=0.0)
-    high = tl.max(tl.where(inside, x, float("-inf")), axis=0)
-    low = tl.min(tl.where(inside, x, float("inf")), axis=0)
+    source = X + row * step
+    low, high = _range(source, length, BLOCK)
     kind = (_uniform(_scrambled(key ^ c0.to(tl.uint32, bitcast=True)), channel) * 3).to(tl.int32)
     spread = (length - shortest + 1).to(tl.float32)
     size = shortest + (_uniform(_scrambled(key ^ c2.to(tl.uint32, bitcast=True)), channel) * spread).to(tl.int32)
-    fast = _uniform(_scrambled(key ^ c1.to(tl.uint32, bitcast=True)), channel * length + time) * 2 - 1
-    # The short sequence is drawn at the two places between which a sample lies, instead of being kept.
-    place = time.to(tl.float64) * ((size - 1).to(tl.float64) / tl.maximum(length - 1, 1).to(tl.float64))
-    left = place.to(tl.int32)
-    weight = (place - left.to(tl.float64)).to(tl.float32)
-    right = tl.minimum(left + 1, size - 1)
+    quick = _scrambled(key ^ c1.to(tl.uint32, bitcast=True))
     stretched = _scrambled(key ^ c3.to(tl.uint32, bitcast=True))
-    a = _uniform(stretched, channel * length + left) * 2 - 1
-    b = _uniform(stretched, channel * length + right) * 2 - 1
-    slow = tl.where(weight < 0.5, a + weight * (b - a), b - (b - a) * (1 - weight))
-    noise = tl.where(kind == 0, fast, slow) + tl.where(kind == 2, fast, 0.0)
-    tl.store(out + row * length + time, x + noise * (degree * ((high - low) / 2)), mask=inside)
+    ratio = (size - 1).to(tl.float64) / tl.maximum(length - 1, 1).to(tl.float64)
+    for begin in range(0, length, BLOCK):
+        time = begin + tl.arange(0, BLOCK)
+        noise = tl.zeros([BLOCK], dtype=tl.float32)
+        if kind != 1:
+            noise += _uniform(quick, channel * length + time) * 2 - 1
+        if kind != 0:
+            # The short sequence is drawn at the two places between which a sample lies, instead of being kept.
+            place = time.to(tl.float64) * ratio
+            left = place.to(tl.int32)
+            weight = (place - left.to(tl.float64)).to(tl.float32)
+            right = tl.minimum(left + 1, size - 1)
+            a = _uniform(stretched, channel * length + left) * 2 - 1
+            b = _uniform(stretched, channel * length + right) * 2 - 1
+            noise += tl.where(weight < 0.5, a + weight * (b - a), b - (b - a) * (1 - weight))
+        x = tl.load(source + time, mask=time < length, other=0.0)
+        tl.store(out + row * out_step + time, x + noise * (degree * ((high - low) / 2)), mask=time < length)
 
 
 def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int, int], shortest: int) -> Tensor:
@@ -66,7 +96,7 @@ def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int,
 
     Parameters
     ----------
-    X : (b, channels, time) float32, contiguous
+    X : (b, channels, time) float32
     keys : (b,) int32
     streams : the constants by which `draws.derive` makes the keys of the four streams, as int32
     shortest : samples of the shortest slow noise
@@ -75,12 +105,13 @@ def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int,
     -------
     (b, channels, time)
     """
-    out = torch.empty_like(X)
+    X, step = _rows(X)
     batch, channels, length = X.shape
-    block = power_of_two(length)
-    warps = min(max(block // 512, 1), 16)
+    out = _empty(X)
+    block = min(power_of_two(length), 1024)
+    warps = min(max(block // 256, 1), 4)
     _jitter[(batch * channels,)](
-        X, keys, out, degree, *streams, channels, length, shortest, BLOCK=block, num_warps=warps
+        X, keys, out, degree, *streams, channels, length, step, out.stride(1), shortest, BLOCK=block, num_warps=warps
     )
     return out
 
@@ -93,12 +124,20 @@ def _section(x, b0, b1, b2, a1, a2, s1, s2):
 
 
 @triton.jit
-def _four(place, inside):
-    x0 = tl.load(place, mask=inside, other=0.0)
-    x1 = tl.load(place + 1, mask=inside, other=0.0)
-    x2 = tl.load(place + 2, mask=inside, other=0.0)
-    x3 = tl.load(place + 3, mask=inside, other=0.0)
-    return x0, x1, x2, x3
+def _quarters(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Every fourth column, from the first, the second, the third and the fourth on."""
+    even, odd = tl.split(tl.reshape(x, [ROWS, COLUMNS // 2, 2]))
+    first, third = tl.split(tl.reshape(even, [ROWS, COLUMNS // 4, 2]))
+    second, fourth = tl.split(tl.reshape(odd, [ROWS, COLUMNS // 4, 2]))
+    return first, second, third, fourth
+
+
+@triton.jit
+def _whole(first, second, third, fourth, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """What `_quarters` took apart."""
+    even = tl.reshape(tl.join(first, third), [ROWS, COLUMNS // 2])
+    odd = tl.reshape(tl.join(second, fourth), [ROWS, COLUMNS // 2])
+    return tl.reshape(tl.join(even, odd), [ROWS, COLUMNS])
 
 
 @triton.jit
@@ -111,61 +150,54 @@ def _sections(x0, x1, x2, x3, b0, b1, b2, a1, a2, s1, s2):
 
 
 @triton.jit
-def _keep_four(place, y0, y1, y2, y3, inside):
-    tl.store(place, y0, mask=inside)
-    tl.store(place + 1, y1, mask=inside)
-    tl.store(place + 2, y2, mask=inside)
-    tl.store(place + 3, y3, mask=inside)
+def _coefficient(filters, number, passed, otherwise):
+    # A filter that a row does not pass is one that changes nothing.
+    return tl.where(passed, tl.load(filters + number), otherwise)[:, None]
 
 
 @triton.jit
-def _biquads(X, kind, out, filters, rows, length, ROWS: tl.constexpr):
+def _biquads(X, kind, out, filters, rows, length, step, out_step, ROWS: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inside = row < rows
-    chosen = tl.load(kind + row, mask=inside, other=0)
-    first = chosen != 1
-    second = chosen != 0
-    # A filter that a row does not pass is one that changes nothing.
-    b0 = tl.where(first, tl.load(filters), 1.0)
-    b1 = tl.where(first, tl.load(filters + 1), 0.0)
-    b2 = tl.where(first, tl.load(filters + 2), 0.0)
-    a1 = tl.where(first, tl.load(filters + 3), 0.0)
-    a2 = tl.where(first, tl.load(filters + 4), 0.0)
-    d0 = tl.where(second, tl.load(filters + 5), 1.0)
-    d1 = tl.where(second, tl.load(filters + 6), 0.0)
-    d2 = tl.where(second, tl.load(filters + 7), 0.0)
-    c1 = tl.where(second, tl.load(filters + 8), 0.0)
-    c2 = tl.where(second, tl.load(filters + 9), 0.0)
-    s1 = tl.zeros([ROWS], dtype=tl.float32)
-    s2 = tl.zeros([ROWS], dtype=tl.float32)
-    u1 = tl.zeros([ROWS], dtype=tl.float32)
-    u2 = tl.zeros([ROWS], dtype=tl.float32)
-    source = X + row.to(tl.int64) * length
-    target = out + row.to(tl.int64) * length
-    # Sixteen loads before the first store: the compiler cannot know that they touch different memory, and would wait.
-    whole = length // 16 * 16
-    for t in range(0, whole, 16):
-        p0, p1, p2, p3 = _four(source + t, inside)
-        q0, q1, q2, q3 = _four(source + t + 4, inside)
-        r0, r1, r2, r3 = _four(source + t + 8, inside)
-        w0, w1, w2, w3 = _four(source + t + 12, inside)
-        p0, p1, p2, p3, s1, s2 = _sections(p0, p1, p2, p3, b0, b1, b2, a1, a2, s1, s2)
-        q0, q1, q2, q3, s1, s2 = _sections(q0, q1, q2, q3, b0, b1, b2, a1, a2, s1, s2)
-        r0, r1, r2, r3, s1, s2 = _sections(r0, r1, r2, r3, b0, b1, b2, a1, a2, s1, s2)
-        w0, w1, w2, w3, s1, s2 = _sections(w0, w1, w2, w3, b0, b1, b2, a1, a2, s1, s2)
-        p0, p1, p2, p3, u1, u2 = _sections(p0, p1, p2, p3, d0, d1, d2, c1, c2, u1, u2)
-        q0, q1, q2, q3, u1, u2 = _sections(q0, q1, q2, q3, d0, d1, d2, c1, c2, u1, u2)
-        r0, r1, r2, r3, u1, u2 = _sections(r0, r1, r2, r3, d0, d1, d2, c1, c2, u1, u2)
-        w0, w1, w2, w3, u1, u2 = _sections(w0, w1, w2, w3, d0, d1, d2, c1, c2, u1, u2)
-        _keep_four(target + t, p0, p1, p2, p3, inside)
-        _keep_four(target + t + 4, q0, q1, q2, q3, inside)
-        _keep_four(target + t + 8, r0, r1, r2, r3, inside)
-        _keep_four(target + t + 12, w0, w1, w2, w3, inside)
-    for t in range(whole, length):
-        x0 = tl.load(source + t, mask=inside, other=0.0)
-        y0, s1, s2 = _section(x0, b0, b1, b2, a1, a2, s1, s2)
-        y0, u1, u2 = _section(y0, d0, d1, d2, c1, c2, u1, u2)
-        tl.store(target + t, y0, mask=inside)
+    chosen = tl.load(kind + row, mask=row < rows, other=0)
+    b0 = _coefficient(filters, 0, chosen != 1, 1.0)
+    b1 = _coefficient(filters, 1, chosen != 1, 0.0)
+    b2 = _coefficient(filters, 2, chosen != 1, 0.0)
+    a1 = _coefficient(filters, 3, chosen != 1, 0.0)
+    a2 = _coefficient(filters, 4, chosen != 1, 0.0)
+    d0 = _coefficient(filters, 5, chosen != 0, 1.0)
+    d1 = _coefficient(filters, 6, chosen != 0, 0.0)
+    d2 = _coefficient(filters, 7, chosen != 0, 0.0)
+    c1 = _coefficient(filters, 8, chosen != 0, 0.0)
+    c2 = _coefficient(filters, 9, chosen != 0, 0.0)
+    s1 = tl.zeros([ROWS, 1], dtype=tl.float32)
+    s2 = tl.zeros([ROWS, 1], dtype=tl.float32)
+    u1 = tl.zeros([ROWS, 1], dtype=tl.float32)
+    u2 = tl.zeros([ROWS, 1], dtype=tl.float32)
+    source = X + row.to(tl.int64)[:, None] * step
+    target = out + row.to(tl.int64)[:, None] * out_step
+    # Sixteen samples of each row come as one tile, so that neighbours in memory are read together, and are then taken
+    # apart into columns, which pass the filters one after the other.
+    for begin in range(0, length, 16):
+        time = begin + tl.arange(0, 16)[None, :]
+        inside = (row < rows)[:, None] & (time < length)
+        p, q, r, w = _quarters(tl.load(source + time, mask=inside, other=0.0), ROWS, 16)
+        p0, p1, p2, p3 = _quarters(p, ROWS, 4)
+        q0, q1, q2, q3 = _quarters(q, ROWS, 4)
+        r0, r1, r2, r3 = _quarters(r, ROWS, 4)
+        w0, w1, w2, w3 = _quarters(w, ROWS, 4)
+        p0, q0, r0, w0, s1, s2 = _sections(p0, q0, r0, w0, b0, b1, b2, a1, a2, s1, s2)
+        p1, q1, r1, w1, s1, s2 = _sections(p1, q1, r1, w1, b0, b1, b2, a1, a2, s1, s2)
+        p2, q2, r2, w2, s1, s2 = _sections(p2, q2, r2, w2, b0, b1, b2, a1, a2, s1, s2)
+        p3, q3, r3, w3, s1, s2 = _sections(p3, q3, r3, w3, b0, b1, b2, a1, a2, s1, s2)
+        p0, q0, r0, w0, u1, u2 = _sections(p0, q0, r0, w0, d0, d1, d2, c1, c2, u1, u2)
+        p1, q1, r1, w1, u1, u2 = _sections(p1, q1, r1, w1, d0, d1, d2, c1, c2, u1, u2)
+        p2, q2, r2, w2, u1, u2 = _sections(p2, q2, r2, w2, d0, d1, d2, c1, c2, u1, u2)
+        p3, q3, r3, w3, u1, u2 = _sections(p3, q3, r3, w3, d0, d1, d2, c1, c2, u1, u2)
+        p = _whole(p0, p1, p2, p3, ROWS, 4)
+        q = _whole(q0, q1, q2, q3, ROWS, 4)
+        r = _whole(r0, r1, r2, r3, ROWS, 4)
+        w = _whole(w0, w1, w2, w3, ROWS, 4)
+        tl.store(target + time, _whole(p, q, r, w, ROWS, 16), mask=inside)
 
 
 def biquads(X: Tensor, kind: Tensor, filters: Tensor) -> Tensor:
@@ -173,7 +205,7 @@ def biquads(X: Tensor, kind: Tensor, filters: Tensor) -> Tensor:
 
     Parameters
     ----------
-    X : (b, channels, time) float32, contiguous
+    X : (b, channels, time) float32
     kind : (b, channels), 0 for the first filter, 1 for the second, 2 for both
     filters : (2, 5) float32: b₀, b₁, b₂, a₁, a₂ of each, with a₀ = 1
 
@@ -181,14 +213,40 @@ def biquads(X: Tensor, kind: Tensor, filters: Tensor) -> Tensor:
     -------
     (b, channels, time)
     """
-    out = torch.empty_like(X)
+    X, step = _rows(X)
+    out = _empty(X)
     rows, length = X.shape[0] * X.shape[1], X.shape[2]
-    _biquads[(triton.cdiv(rows, _ROWS),)](X, kind, out, filters, rows, length, ROWS=_ROWS, num_warps=1)
+    _biquads[(triton.cdiv(rows, _ROWS),)](
+        X, kind, out, filters, rows, length, step, out.stride(1), ROWS=_ROWS, num_warps=1
+    )
     return out
 
 
 @triton.jit
-def _parts(
+def _logarithm(x):
+    # The processor has an instruction for this one, but none for the natural logarithm.
+    return tl.log2(x) * 0.6931471805599453
+
+
+@triton.jit
+def _apart(pair, offset, CODE: tl.constexpr, TYPE: tl.constexpr):
+    """Both parts of complex numbers, or their amplitude twice, rounded as they will be kept."""
+    re = (pair & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
+    im = (pair >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+    if CODE >= 2:
+        re = tl.sqrt(re * re + im * im)
+        im = re
+    if CODE == 0:
+        re = _logarithm(tl.abs(re) + offset)
+        im = _logarithm(tl.abs(im) + offset)
+    if CODE == 2:
+        re = _logarithm(re + offset)
+        im = re
+    return re.to(TYPE).to(tl.float32), im.to(TYPE).to(tl.float32)
+
+
+@triton.jit
+def _turned_parts(
     Z, T, floor, squares, channels, frequencies, frames, row_step, frame_blocks, blocks,
     CODE: tl.constexpr, FREQUENCIES: tl.constexpr, FRAMES: tl.constexpr,
 ):  # fmt: skip
@@ -198,39 +256,52 @@ def _parts(
     f = (block // frame_blocks) * FREQUENCIES + tl.arange(0, FREQUENCIES)[None, :]
     k = (block % frame_blocks) * FRAMES + tl.arange(0, FRAMES)[:, None]
     inside = (f < frequencies) & (k < frames)
-    pair = tl.load(Z + row * row_step + (k * frequencies + f), mask=inside, other=0)
-    re = (pair & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
-    im = (pair >> 32).to(tl.int32).to(tl.float32, bitcast=True)
     channel = (row % channels).to(tl.int32)
-    offset = tl.load(floor + channel)
+    pair = tl.load(Z + row * row_step + (k * frequencies + f), mask=inside, other=0)
+    re, im = _apart(pair, tl.load(floor + channel), CODE, T.dtype.element_ty)
     place = tl.trans(f * frames + k)
     wanted = tl.trans(inside)
     size = (frequencies * frames).to(tl.int64)
+    energy = re * re
     if CODE <= 1:
-        if CODE == 0:
-            re = tl.log(tl.abs(re) + offset)
-            im = tl.log(tl.abs(im) + offset)
-        energy = tl.where(inside, re * re + im * im, 0.0)
+        energy += im * im
         first = T + ((row // channels) * 2 * channels + channel) * size
-        tl.store(first + place, tl.trans(re), mask=wanted)
         tl.store(first + channels * size + place, tl.trans(im), mask=wanted)
     else:
-        value = tl.sqrt(re * re + im * im)
-        if CODE == 2:
-            value = tl.log(value + offset)
-        energy = tl.where(inside, value * value, 0.0)
-        tl.store(T + row * size + place, tl.trans(value), mask=wanted)
-    tl.store(squares + number, tl.sum(tl.sum(energy, axis=1), axis=0))
+        first = T + row * size
+    tl.store(first + place, tl.trans(re), mask=wanted)
+    tl.store(squares + number, tl.sum(tl.sum(tl.where(inside, energy, 0.0), axis=1), axis=0))
+
+
+@triton.jit
+def _parts(Z, T, floor, squares, channels, size, row_step, blocks, CODE: tl.constexpr, BLOCK: tl.constexpr):
+    number = tl.program_id(0)
+    row = (number // blocks).to(tl.int64)
+    e = (number % blocks) * BLOCK + tl.arange(0, BLOCK)
+    inside = e < size
+    channel = (row % channels).to(tl.int32)
+    pair = tl.load(Z + row * row_step + e, mask=inside, other=0)
+    re, im = _apart(pair, tl.load(floor + channel), CODE, T.dtype.element_ty)
+    energy = re * re
+    if CODE <= 1:
+        energy += im * im
+        first = T + ((row // channels) * 2 * channels + channel) * size
+        tl.store(first + channels.to(tl.int64) * size + e, im, mask=inside)
+    else:
+        first = T + row * size
+    tl.store(first + e, re, mask=inside)
+    tl.store(squares + number, tl.sum(tl.where(inside, energy, 0.0), axis=0))
 
 
 def parts(Z: Tensor, T: Tensor, floor: Tensor, what: str, frames_in_row: int) -> Tensor:
-    """Fill tensors with the parts of complex coefficients, turned from frames × frequencies to frequencies × frames.
+    """Fill tensors with the parts of complex coefficients.
 
     Parameters
     ----------
     Z : (at least N · channels · frames_in_row less the last row's rest, frequencies) complex64, contiguous: the frames
         of each channel of each window, of which the first are wanted
-    T : (N, parts · channels, frequencies, frames) float32, contiguous, to be filled
+    T : (N, parts · channels, frequencies, frames) float32 or float16, to be filled; contiguous, or with frequencies
+        next to each other, which is faster as they are so in Z
     floor : (channels,) float32
     what : a key of `PART_CODES`
     frames_in_row : frames from one channel to the next
@@ -239,18 +310,24 @@ def parts(Z: Tensor, T: Tensor, floor: Tensor, what: str, frames_in_row: int) ->
     -------
     (N,) float64, the squared norm of each window's tensor
     """
-    count = 2 if PART_CODES[what] <= 1 else 1
+    code = PART_CODES[what]
     windows, stacked, frequencies, frames = T.shape
-    channels = stacked // count
+    channels = stacked // 2 if code <= 1 else stacked
+    size, row_step = frequencies * frames, frames_in_row * frequencies
+    turns = T.is_contiguous()
+    block = min(power_of_two(size), _BLOCK)
     config = _tile(frequencies, frames)
     frame_blocks = triton.cdiv(frames, config["FRAMES"])
-    blocks = frame_blocks * triton.cdiv(frequencies, config["FREQUENCIES"])
+    blocks = frame_blocks * triton.cdiv(frequencies, config["FREQUENCIES"]) if turns else triton.cdiv(size, block)
     squares = torch.empty(windows, channels * blocks, dtype=torch.float32, device=T.device)
-    _parts[(windows * channels * blocks,)](
-        Z.view(torch.int64), T, floor, squares, channels, frequencies, frames, frames_in_row * frequencies,
-        frame_blocks, blocks, CODE=PART_CODES[what], **config,
-    )  # fmt: skip
-    return squares.sum(dim=1, dtype=torch.float64)
+    grid, pairs = (windows * channels * blocks,), Z.view(torch.int64)
+    if turns:
+        _turned_parts[grid](
+            pairs, T, floor, squares, channels, frequencies, frames, row_step, frame_blocks, blocks, CODE=code, **config
+        )
+    else:
+        _parts[grid](pairs, T, floor, squares, channels, size, row_step, blocks, CODE=code, BLOCK=block)
+    return squares.sum(dim=1).double()
 
 
 def _tile(frequencies: int, frames: int) -> dict[str, int]:

@@ -9,7 +9,18 @@ from torch import Tensor
 
 from polyadic.kernels import power_of_two
 
-__all__ = ["LARGEST_TILE", "coefficients", "contract", "inverse", "project", "tally"]
+__all__ = [
+    "LARGEST_TILE",
+    "coefficients",
+    "collect",
+    "contract",
+    "halves",
+    "inverse",
+    "least_squares",
+    "project",
+    "solve",
+    "tally",
+]
 
 LARGEST_TILE = 2**15
 """Rows times components, both rounded up to powers of two, that `coefficients` can hold."""
@@ -79,7 +90,7 @@ def inverse(
     size = power_of_two(rank, 4)
     _inverse[(1,)](
         out if S is None else S, grams, out, product, ridge, flag, limits, limits[1:], RANK=rank, SIZE=size,
-        MODES=modes, SKIP=skip, WEIGHTED=S is not None, num_warps=min(max(size * size // 1024, 1), 16),
+        MODES=modes, SKIP=skip, WEIGHTED=S is not None, num_warps=min(max(size * size // 256, 1), 16),
     )  # fmt: skip
     return out, product
 
@@ -153,7 +164,7 @@ def _aligned(ls, V, v2, beta, ROUNDS: tl.constexpr):
 
 @triton.jit
 def _coefficients(
-    M, ls, V, X, exact, totals, weights, batch,
+    M, ls, V, X, peak, totals, weights, batch,
     RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, VIEWS: tl.constexpr, ALIGN: tl.constexpr,
     ROUNDS: tl.constexpr,
 ):  # fmt: skip
@@ -163,9 +174,9 @@ def _coefficients(
     place = row[:, None] * RANK + column[None, :]
     mask = inside[:, None] & (column[None, :] < RANK)
     step = batch * RANK
-    x = tl.load(ls + place, mask=mask, other=0.0).to(tl.float32)
+    x = tl.load(ls + place, mask=mask, other=0.0)
     if VIEWS == 2:
-        y = tl.load(ls + step + place, mask=mask, other=0.0).to(tl.float32)
+        y = tl.load(ls + step + place, mask=mask, other=0.0)
     if ALIGN:
         beta = tl.load(weights)
         random = tl.load(weights + 1).to(tl.float32)
@@ -183,26 +194,28 @@ def _coefficients(
         loss = beta * (tl.load(weights + 1) * sums + tl.load(weights + 2) * pairs)
         tl.store(totals + 3, tl.load(totals + 3) + loss)
     tl.store(X + place, x, mask=mask)
-    tl.store(exact + place, x.to(tl.float64), mask=mask)
+    highest = tl.max(tl.abs(x), axis=0)
     m = tl.load(M + place, mask=mask, other=0.0)
     product = tl.sum(tl.sum(x.to(tl.float64) * m.to(tl.float64), axis=1), axis=0)
     tl.store(totals, tl.load(totals) - 2 * product)
     if VIEWS == 2:
         tl.store(X + step + place, y, mask=mask)
-        tl.store(exact + step + place, y.to(tl.float64), mask=mask)
+        highest = tl.maximum(highest, tl.max(tl.abs(y), axis=0))
         m = tl.load(M + step + place, mask=mask, other=0.0)
         product = tl.sum(tl.sum(y.to(tl.float64) * m.to(tl.float64), axis=1), axis=0)
         tl.store(totals + 1, tl.load(totals + 1) - 2 * product)
+    tl.store(peak + column, highest, mask=column < RANK)
 
 
 def coefficients(
-    M: Tensor, V: Tensor, weights: Tensor, totals: Tensor, views: int, align: bool, rounds: int
+    M: Tensor, ls: Tensor, V: Tensor, weights: Tensor, totals: Tensor, views: int, align: bool, rounds: int
 ) -> tuple[Tensor, Tensor]:
     """`als.solve_coefficients` in one launch; adds −2⟨X, M⟩ of each view and the self-supervised loss to `totals`.
 
     Parameters
     ----------
     M : (views · b, R) float64
+    ls : M·V, (views · b, R) float32
     V : (R, R) float64
     weights : (3,) float64: β, the weight of random pairs, and that of the positive pair less the former
     totals : (5,) float64, in the order of `als.TERMS`
@@ -210,21 +223,24 @@ def coefficients(
 
     Returns
     -------
-    (views · b, R) float32, and the same in float64
+    (views · b, R) float32, and the largest magnitude in each column, (R,) float32
     """
     batch, rank = len(M) // views, M.shape[1]
-    exact = torch.empty_like(M)
-    X = torch.empty_like(M, dtype=torch.float32)
+    X = torch.empty_like(ls)
+    peak = torch.empty(rank, dtype=torch.float32, device=M.device)
     rows, size = power_of_two(batch, 16), power_of_two(rank, 16)
     _coefficients[(1,)](
-        M, M @ V, V, X, exact, totals, weights, batch, RANK=rank, SIZE=size, ROWS=rows, VIEWS=views, ALIGN=align,
+        M, ls, V, X, peak, totals, weights, batch, RANK=rank, SIZE=size, ROWS=rows, VIEWS=views, ALIGN=align,
         ROUNDS=rounds, num_warps=min(max(rows * size // 512, 4), 16),
     )  # fmt: skip
-    return X, exact
+    return X, peak
 
 
 @triton.jit
-def _tally(each, product, memory, totals, energy, weights, RANK: tl.constexpr, SIZE: tl.constexpr, VIEWS: tl.constexpr):
+def _tally(
+    X, product, memory, totals, energy, weights, batch,
+    RANK: tl.constexpr, SIZE: tl.constexpr, VIEWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     i = tl.arange(0, SIZE)[:, None]
     j = tl.arange(0, SIZE)[None, :]
     inside = (i < RANK) & (j < RANK)
@@ -232,7 +248,11 @@ def _tally(each, product, memory, totals, energy, weights, RANK: tl.constexpr, S
     G = tl.load(product + place, mask=inside, other=0.0)
     S = tl.zeros([SIZE, SIZE], dtype=tl.float64)
     for view in tl.static_range(VIEWS):
-        part = tl.load(each + view * RANK * RANK + place, mask=inside, other=0.0)
+        part = tl.zeros([SIZE, SIZE], dtype=tl.float64)
+        for begin in range(0, batch, BLOCK):
+            row = begin + tl.arange(0, BLOCK)[:, None]
+            x = tl.load(X + (view * batch + row) * RANK + j, mask=(row < batch) & (j < RANK), other=0.0).to(tl.float64)
+            part += tl.dot(tl.trans(x), x, input_precision="ieee", out_dtype=tl.float64)
         explained = tl.sum(tl.sum(part * G, axis=1), axis=0)
         tl.store(totals + view, tl.load(totals + view) + explained)
         S += part
@@ -244,62 +264,124 @@ def _tally(each, product, memory, totals, energy, weights, RANK: tl.constexpr, S
     tl.store(memory + place, S + kept, mask=inside)
 
 
-def tally(each: Tensor, product: Tensor, memory: Tensor, totals: Tensor, energy: Tensor, weights: Tensor) -> None:
+def tally(
+    X: Tensor, views: int, product: Tensor, memory: Tensor, totals: Tensor, energy: Tensor, weights: Tensor
+) -> None:
     """Book what the coefficients of a batch say: the loss, the energy of the components, the sums that are remembered.
 
     Parameters
     ----------
-    each : (views, R, R) float64, XᵀX of each view
+    X : (views · b, R) float32
     product : (R, R) float64, the Gram matrix of the bases' Khatri-Rao product
-    memory : (R, R) float64, becomes what it was times its weight plus the sum of `each`
+    memory : (R, R) float64, becomes what it was times its weight plus XᵀX
     totals : (5,) float64, gets ⟨XᵀX, G⟩ of each view and α‖X‖²
     energy : (R,) float64, gets ‖x_r‖²
     weights : (2,) float64: α, and the weight of the memory
     """
-    views, rank = each.shape[:2]
-    size = power_of_two(rank, 4)
+    rank = X.shape[1]
+    size = power_of_two(rank, 16)
     _tally[(1,)](
-        each, product, memory, totals, energy, weights, RANK=rank, SIZE=size, VIEWS=views,
-        num_warps=min(max(size * size // 512, 1), 16),
+        X, product, memory, totals, energy, weights, len(X) // views, RANK=rank, SIZE=size, VIEWS=views,
+        BLOCK=min(max(1024 // size, 16), 32), num_warps=min(max(size // 8, 4), 16),
     )  # fmt: skip
+
+
+@triton.jit
+def _halves(A, B, C, peaks, out, J, K, width, RANK: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    r = tl.arange(0, SIZE)[None, :]
+    there = (e < width)[:, None] & (r < RANK)
+    product = tl.load(A + (e // (J * K))[:, None] * RANK + r, mask=there, other=0.0)
+    product *= tl.load(B + ((e // K) % J)[:, None] * RANK + r, mask=there, other=0.0)
+    product *= tl.load(C + (e % K)[:, None] * RANK + r, mask=there, other=0.0)
+    high, low = _split(product, _highest(peaks, r, RANK))
+    place = out + e[:, None] * (2 * RANK) + r
+    tl.store(place, high, mask=there)
+    tl.store(place + RANK, low, mask=there)
+
+
+@triton.jit
+def _highest(peaks, r, RANK: tl.constexpr):
+    """The largest entry of each column of a Khatri-Rao product: the product of those of the three bases."""
+    highest = tl.load(peaks + r, mask=r < RANK, other=1.0) * tl.load(peaks + RANK + r, mask=r < RANK, other=1.0)
+    highest *= tl.load(peaks + 2 * RANK + r, mask=r < RANK, other=1.0)
+    return tl.where(highest > 0, highest, 1.0)
+
+
+@triton.jit
+def _split(x, highest):
+    """Two half-precision numbers for each: x over its column's highest, and 2048 times what that leaves."""
+    x = x / highest
+    high = x.to(tl.float16)
+    return high, ((x - high.to(tl.float32)) * 2048).to(tl.float16)
+
+
+def halves(factors: list[Tensor], peaks: Tensor) -> Tensor:
+    """The Khatri-Rao product of three bases in two half-precision numbers for each entry, 22 bits together.
+
+    Parameters
+    ----------
+    factors : (I, R), (J, R), (K, R) float32
+    peaks : (3, R) float32, the largest magnitude in each of their columns
+
+    Returns
+    -------
+    (I · J · K, 2 · R) float16, its columns scaled by the product of their peaks
+    """
+    sizes, rank = [len(factor) for factor in factors], factors[0].shape[1]
+    width = sizes[0] * sizes[1] * sizes[2]
+    out = torch.empty(width, 2 * rank, dtype=torch.float16, device=peaks.device)
+    _halves[(triton.cdiv(width, 64),)](
+        *factors, peaks, out, sizes[1], sizes[2], width, RANK=rank, SIZE=power_of_two(rank), BLOCK=64
+    )
+    return out
 
 
 @triton.jit
 def _project(
     T, K, out, rows, width, per, row_blocks,
     RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
-    PRECISION: tl.constexpr,
+    HALF: tl.constexpr,
 ):  # fmt: skip
     split = tl.program_id(0) // row_blocks
     row = (tl.program_id(0) % row_blocks) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, SIZE)
     total = tl.zeros([ROWS, SIZE], dtype=tl.float32)
+    rest = tl.zeros([ROWS, SIZE], dtype=tl.float32)
     first = split * per
     start = T + (row.to(tl.int64) * (width // ALIGNED) * ALIGNED)[:, None]
     for begin in range(first, tl.minimum(first + per, width), BLOCK):
         e = begin + tl.arange(0, BLOCK)
         t = tl.load(start + e[None, :], mask=(row < rows)[:, None] & (e < width)[None, :], other=0.0)
         there = (e < width)[:, None] & (column < RANK)[None, :]
-        k = tl.load(K + e[:, None] * RANK + column[None, :], mask=there, other=0.0)
-        total = tl.dot(t, k, total, input_precision=PRECISION)
+        if HALF:
+            place = K + e[:, None] * (2 * RANK) + column[None, :]
+            total = tl.dot(t, tl.load(place, mask=there, other=0.0), total)
+            rest = tl.dot(t, tl.load(place + RANK, mask=there, other=0.0), rest)
+        else:
+            k = tl.load(K + e[:, None] * RANK + column[None, :], mask=there, other=0.0)
+            total = tl.dot(t, k, total, input_precision="tf32x3")
+    if HALF:
+        total += rest / 2048
     place = (split * rows + row)[:, None] * RANK + column[None, :]
     tl.store(out + place, total, mask=(row < rows)[:, None] & (column < RANK)[None, :])
 
 
 def project(T: Tensor, K: Tensor) -> Tensor:
-    """T·K in float64, for a few hundred long rows: `algebra.project` with the Khatri-Rao product at hand.
+    """T·K in parts, for a few hundred long rows: `algebra.project` with the Khatri-Rao product at hand.
 
     Parameters
     ----------
-    T : (N, width) float32
-    K : (width, R) float32
+    T : (N, width) float32 or float16
+    K : (width, R) float32, or for T in float16 what `halves` gives
 
     Returns
     -------
-    (N, R) float64
+    (parts, N, R) float32, to be added up by `least_squares`
     """
-    (rows, width), rank = T.shape, K.shape[1]
-    config = {"ROWS": 128, "BLOCK": 32, "num_warps": 8, "num_stages": 3}
+    (rows, width), half = T.shape, T.dtype == torch.float16
+    rank = K.shape[1] // 2 if half else K.shape[1]
+    config = {"ROWS": 128, "BLOCK": 64 if half else 32, "num_warps": 8, "num_stages": 3}
     row_blocks = triton.cdiv(rows, config["ROWS"])
     splits = max(1, min(triton.cdiv(width, 4 * config["BLOCK"]), triton.cdiv(264, row_blocks)))
     per = triton.cdiv(triton.cdiv(width, splits), config["BLOCK"]) * config["BLOCK"]
@@ -307,11 +389,155 @@ def project(T: Tensor, K: Tensor) -> Tensor:
     out = torch.empty(splits, rows, rank, dtype=torch.float32, device=T.device)
     _project[(splits * row_blocks,)](
         T, K, out, rows, width, per, row_blocks, RANK=rank, SIZE=power_of_two(rank, 16), ALIGNED=_alignment(width),
-        PRECISION="tf32x3", **config,
+        HALF=half, **config,
     )  # fmt: skip
-    return contract(out, torch.ones(splits, rank, device=T.device), rows, rank, rows * rank, torch.float64)
+    return out
+
+
+@triton.jit
+def _least_squares(
+    partial, peaks, V, M, out, splits, rows,
+    RANK: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    r = tl.arange(0, SIZE)
+    total = tl.zeros([SIZE], dtype=tl.float64)
+    for begin in range(0, splits, PARTS):
+        part = begin + tl.arange(0, PARTS)[:, None]
+        inside = (part < splits) & (r < RANK)[None, :]
+        values = tl.load(partial + (part * rows + row) * RANK + r[None, :], mask=inside, other=0.0)
+        total += tl.sum(values.to(tl.float64), axis=0)
+    if SCALED:
+        total *= _highest(peaks, r, RANK).to(tl.float64)
+    tl.store(M + row * RANK + r, total, mask=r < RANK)
+    # The sum over a column is one over a row: the inverse is symmetric.
+    inside = (r < RANK)[:, None] & (r < RANK)[None, :]
+    inverse = tl.load(V + r[:, None] * RANK + r[None, :], mask=inside, other=0.0)
+    solved = tl.sum(inverse * total[None, :], axis=1)
+    tl.store(out + row * RANK + r, solved.to(tl.float32), mask=r < RANK)
+
+
+def least_squares(partial: Tensor, V: Tensor, peaks: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Add up what `project` gives, and solve for the coefficients without alignment.
+
+    Parameters
+    ----------
+    partial : (parts, N, R) float32
+    V : (R, R) float64, the ridge inverse, symmetric
+    peaks : what scaled the columns of `halves`, or None
+
+    Returns
+    -------
+    the sum M (N, R) float64, and M·V (N, R) float32
+    """
+    splits, rows, rank = partial.shape
+    M = torch.empty(rows, rank, dtype=torch.float64, device=partial.device)
+    out = torch.empty(rows, rank, dtype=torch.float32, device=partial.device)
+    size = power_of_two(rank)
+    _least_squares[(rows,)](
+        partial, M if peaks is None else peaks, V, M, out, splits, rows, RANK=rank, SIZE=size,
+        PARTS=min(power_of_two(splits), max(1024 // size, 1)), SCALED=peaks is not None,
+        num_warps=min(max(size * size // 512, 1), 8),
+    )  # fmt: skip
+    return M, out
+
+
+@triton.jit
+def _collect(
+    T, X, Y, peak, kept, rows, width,
+    RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
+    KEEPS: tl.constexpr,
+):  # fmt: skip
+    e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    column = tl.arange(0, SIZE)
+    total = tl.zeros([BLOCK, SIZE], dtype=tl.float32)
+    rest = tl.zeros([BLOCK, SIZE], dtype=tl.float32)
+    highest = tl.load(peak + column, mask=column < RANK, other=1.0)
+    highest = tl.where(highest > 0, highest, 1.0)[None, :]
+    for begin in range(0, rows, ROWS):
+        row = begin + tl.arange(0, ROWS)
+        start = T + (row.to(tl.int64) * (width // ALIGNED) * ALIGNED)[:, None]
+        t = tl.load(start + e[None, :], mask=(row < rows)[:, None] & (e < width)[None, :], other=0.0)
+        there = (row < rows)[:, None] & (column < RANK)[None, :]
+        high, low = _split(tl.load(X + row[:, None] * RANK + column[None, :], mask=there, other=0.0), highest)
+        total = tl.dot(tl.trans(t), high, total)
+        rest = tl.dot(tl.trans(t), low, rest)
+    place = Y + e[:, None] * RANK + column[None, :]
+    there = (e < width)[:, None] & (column < RANK)[None, :]
+    total = (total + rest / 2048) * highest
+    if KEEPS:
+        total += tl.load(kept).to(tl.float32) * tl.load(place, mask=there, other=0.0)
+    tl.store(place, total, mask=there)
+
+
+def collect(T: Tensor, X: Tensor, peak: Tensor, Y: Tensor, kept: Tensor | None) -> None:
+    """Y becomes TᵀX, plus what it was times `kept`: `algebra.collect` of tensors in half precision.
+
+    Parameters
+    ----------
+    T : (N, width) float16
+    X : (N, R) float32
+    peak : (R,) float32, the largest magnitude in each column of X
+    Y : (width, R) float32
+    kept : () float64, or None for nothing
+    """
+    (rows, width), rank = T.shape, X.shape[1]
+    config = {"ROWS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
+    _collect[(triton.cdiv(width, config["BLOCK"]),)](
+        T, X, Y, peak, peak if kept is None else kept, rows, width, RANK=rank, SIZE=power_of_two(rank, 16),
+        ALIGNED=_alignment(width), KEEPS=kept is not None, **config,
+    )  # fmt: skip
+
+
+@triton.jit
+def _solve(
+    mttkrp, V, base, narrow, gram, peak, eta, count, RANK: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr
+):
+    i = tl.arange(0, SIZE)[:, None]
+    j = tl.arange(0, SIZE)[None, :]
+    square = (i < RANK) & (j < RANK)
+    inverse = tl.load(V + i * RANK + j, mask=square, other=0.0)
+    rate = tl.load(eta)
+    total = tl.zeros([SIZE, SIZE], dtype=tl.float64)
+    highest = tl.zeros([SIZE], dtype=tl.float32)
+    for begin in range(0, count, BLOCK):
+        row = begin + tl.arange(0, BLOCK)[:, None]
+        there = (row < count) & (j < RANK)
+        place = row * RANK + j
+        solved = tl.dot(
+            tl.load(mttkrp + place, mask=there, other=0.0), inverse, input_precision="ieee", out_dtype=tl.float64
+        )
+        old = tl.load(base + place, mask=there, other=0.0)
+        new = old + rate * (solved - old)
+        tl.store(base + place, new, mask=there)
+        tl.store(narrow + place, new.to(tl.float32), mask=there)
+        highest = tl.maximum(highest, tl.max(tl.abs(new.to(tl.float32)), axis=0))
+        total += tl.dot(tl.trans(new), new, input_precision="ieee", out_dtype=tl.float64)
+    tl.store(gram + i * RANK + j, total, mask=square)
+    r = tl.arange(0, SIZE)
+    tl.store(peak + r, highest, mask=r < RANK)
+
+
+def solve(mttkrp: Tensor, V: Tensor, base: Tensor, narrow: Tensor, gram: Tensor, peak: Tensor, eta: Tensor) -> None:
+    """Move a basis towards its least-squares solution, and renew what follows from it.
+
+    Parameters
+    ----------
+    mttkrp : (I, R) float64
+    V : (R, R) float64, the ridge inverse: the solution is mttkrp·V
+    base : (I, R) float64, moves by `eta`, () float64, of the way
+    narrow : (I, R) float32, becomes the same
+    gram : (R, R) float64, becomes its Gram matrix
+    peak : (R,) float32, becomes the largest magnitude in each column
+    """
+    count, rank = base.shape
+    size = power_of_two(rank, 16)
+    _solve[(1,)](
+        mttkrp, V, base, narrow, gram, peak, eta, count, RANK=rank, SIZE=size, BLOCK=min(max(1024 // size, 16), 32),
+        num_warps=min(max(size // 8, 4), 8),
+    )  # fmt: skip
 
 
 def _alignment(width: int) -> int:
     """By how many numbers the beginnings of rows are aligned."""
-    return next(step for step in (4, 2, 1) if width % step == 0)
+    return next(step for step in (8, 4, 2, 1) if width % step == 0)
