@@ -76,6 +76,40 @@ def fits(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
     return found
 
 
+def messages(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
+    """How many numbers each message of a step has, step by step, and whether they are float64."""
+    step, sent, found = als.step, [], {}
+    counted = {name: getattr(dist, name) for name in ("all_reduce", "broadcast", "broadcast_object_list", "send")}
+
+    def listening(name: str) -> Callable[..., Any]:
+        def call(content: Any, *others: Any, **named: Any) -> Any:
+            exact = name == "all_reduce" and content.dtype == torch.float64
+            sent.append([content.numel() if name == "all_reduce" else -1, exact])
+            return counted[name](content, *others, **named)
+
+        return call
+
+    def recorded(*given: Any) -> torch.Tensor:
+        sent.clear()
+        terms = step(*given)
+        steps.append(list(sent))
+        return terms
+
+    als.step = recorded
+    for name in counted:
+        setattr(dist, name, listening(name))
+    for exchange in ("block", "modes"):
+        together = distributed.join(exchange)
+        for kind, made in KINDS.items():
+            steps: list[list[list[int]]] = []
+            made().fit(WINDOWS["float32"], team=together)
+            found[f"{exchange}; {kind}"] = np.array(steps)
+    als.step = step
+    for name, call in counted.items():
+        setattr(dist, name, call)
+    return found
+
+
 def features(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
     """Features of all windows into one file, of two into another, and the score."""
     model = KINDS["ATD"]().fit(WINDOWS["float64"])

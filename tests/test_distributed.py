@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -74,6 +75,21 @@ def test_any_number_of_processes_ends_with_the_bases_of_one_and_uses_every_windo
         assert set(sweeps) == ({0} if "full batch" in kind else {0, 1, 2, 3})
         for sweep in set(sweeps):
             assert sorted(windows[sweeps == sweep]) == list(range(61))
+
+
+def test_a_step_sends_two_sums_of_rows_and_the_statistics_and_nothing_else(tmp_path):
+    torchrun(SCRIPT, "messages", tmp_path, processes=2)
+    rank, modes = 4, [len(factor) for factor in teams.KINDS["ATD"]().fit(teams.WINDOWS["float32"]).factors_]
+    block, by_modes = [(rank * math.prod(modes), False)], [(rank * mode, True) for mode in modes]
+    for found in ended("messages", tmp_path, 2):
+        for kind, views, rows in (("ATD", 2, 2), ("ATD, memory", 2, 2), ("SALS", 1, 0), ("GRSALS", 1, 1)):
+            # XᵀX travels with two squared errors and what the penalties follow from, the sums of rows among it.
+            small = (rank**2 + 2 + 2 + views * rank, True)
+            sums = [(rank, True)] * rows
+            for exchange, expected in (("block", [*sums, *block, small]), ("modes", [*sums, small, *by_modes])):
+                steps = found[f"{exchange}; {kind}"]
+                assert len(steps) == 4 * 4
+                assert all([tuple(message) for message in step] == expected for step in steps), (exchange, kind)
 
 
 def test_shares_are_even_and_together_everything():

@@ -1,8 +1,9 @@
 """The same fit over many processes: each has its share of every batch, and only sums travel.
 
 What travels in a step: the sum of the normalised rows of each view (R numbers, by which windows of all processes repel
-each other), XᵀX, and either XᵀT as it is (R × I × J × …) or, mode by mode, the MTTKRP that follows from it (I × R). For
-the same batches the bases are those of one process to rounding, whatever the number of processes.
+each other), XᵀX together with what the loss follows from, and either XᵀT as it is (R × I × J × …) or, mode by mode, the
+MTTKRP that follows from it (I × R). For the same batches the bases are those of one process to rounding, whatever the
+number of processes.
 """
 
 from __future__ import annotations
@@ -178,13 +179,13 @@ class Processes(Team):
             with self._talking():
                 travelling = dist.all_reduce(block, group=self._group, async_op=True)
 
-        def arrived(terms: Tensor) -> tuple[Statistics, Tensor]:
-            small = self.sum(torch.cat([statistics.S.flatten(), terms]))
+        def arrived(sums: Tensor) -> tuple[Statistics, Tensor]:
+            small = self.sum(torch.cat([statistics.S.flatten(), sums]))
             if travelling is not None:
                 with self._talking():
                     travelling.wait()
-            S = small[: -len(terms)].reshape(statistics.S.shape)
-            return Statistics(block.movedim(-1, 0), S), small[-len(terms) :]
+            S = small[: -len(sums)].reshape(statistics.S.shape)
+            return Statistics(block.movedim(-1, 0), S), small[-len(sums) :]
 
         return arrived
 
