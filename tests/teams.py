@@ -1,11 +1,12 @@
 """What each process of a team does in `test_distributed`: `torchrun … tests/teams.py TASK FOLDER [OPTION=VALUE …]`.
 
-Each process writes what it ended with to FOLDER/TASK.RANK.npz.
+Each process writes what it ended with to FOLDER/TASK.RANK.npz. `test_nccl` does the same with `device=cuda`.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ from polyadic import ATD, GRSALS, SALS, als, checkpoints, distributed, sources
 from polyadic.augment import Jitter
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
+from polyadic.evaluate.judging import judge_splits
 from polyadic.spectral import STFT
 
 Model = ATD | GRSALS | SALS
@@ -45,7 +47,7 @@ def outcome(model: Model) -> dict[str, np.ndarray]:
     found = {f"factor {mode}": factor for mode, factor in enumerate(model.factors_)}
     found |= {f"history {name}": np.array(model.history_[name]) for name in ("loss", *als.TERMS)}
     if model._memory is not None:
-        found |= {"memory Y": model._memory.Y.numpy(), "memory S": model._memory.S.numpy()}
+        found |= {"memory Y": model._memory.Y.cpu().numpy(), "memory S": model._memory.S.cpu().numpy()}
     return found
 
 
@@ -77,14 +79,14 @@ def fits(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
 
 
 def messages(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
-    """How many numbers each message of a step has, step by step, and whether they are float64."""
+    """Of each message of a step, step by step: how many numbers it has, whether in float64, and whether on a GPU."""
     step, sent, found = als.step, [], {}
     counted = {name: getattr(dist, name) for name in ("all_reduce", "broadcast", "broadcast_object_list", "send")}
 
     def listening(name: str) -> Callable[..., Any]:
         def call(content: Any, *others: Any, **named: Any) -> Any:
-            exact = name == "all_reduce" and content.dtype == torch.float64
-            sent.append([content.numel() if name == "all_reduce" else -1, exact])
+            sums = name == "all_reduce"
+            sent.append([content.numel(), content.dtype == torch.float64, content.is_cuda] if sums else [-1, -1, -1])
             return counted[name](content, *others, **named)
 
         return call
@@ -117,6 +119,14 @@ def features(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
     Z = model.transform(X, out=folder / "features.npy", team=team)
     few = model.transform(X[:2], out=folder / "few.npy", team=team)
     return {"Z": Z, "few": few, "score": np.array(model.score(X, team=team))}
+
+
+def judged(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
+    """What an evaluation finds, and the backend by which GPUs are reached."""
+    rows = judge_splits(KINDS["SALS"]().fit(SIGNALS), SIGNALS, "paper", [0, 1], team=team)
+    group = getattr(team, "_group", None)
+    backend = "" if group is None else type(group._get_backend(torch.device(FIXED["device"]))).__name__
+    return {"rows": np.array(json.dumps(rows)), "backend": np.array(backend)}
 
 
 def resumed(team: als.Team, folder: Path, kinds: str, stop: str = "0", kill: str = "0") -> dict[str, np.ndarray]:
@@ -181,6 +191,7 @@ def refused(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
 def main() -> None:
     task, folder, *options = sys.argv[1:]
     given = dict(option.split("=", 1) for option in options)
+    FIXED["device"] = given.pop("device", "cpu")
     if given.pop("group", "") == "own":
         dist.init_process_group("gloo")
         atexit.register(dist.destroy_process_group)  # who makes a group ends it; otherwise its threads may be cut off

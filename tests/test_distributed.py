@@ -52,6 +52,7 @@ def part_of(found: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 
 
 def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float) -> None:
+    """Histories are measured by the loss, of which their terms are parts."""
     for name, array in expected.items():
         size = np.abs(expected["history loss"]).max() if "history" in name else np.linalg.norm(array)
         assert np.linalg.norm(found[name] - array) <= tolerance * size, name
@@ -80,12 +81,12 @@ def test_any_number_of_processes_ends_with_the_bases_of_one_and_uses_every_windo
 def test_a_step_sends_two_sums_of_rows_and_the_statistics_and_nothing_else(tmp_path):
     torchrun(SCRIPT, "messages", tmp_path, processes=2)
     rank, modes = 4, [len(factor) for factor in teams.KINDS["ATD"]().fit(teams.WINDOWS["float32"]).factors_]
-    block, by_modes = [(rank * math.prod(modes), False)], [(rank * mode, True) for mode in modes]
+    block, by_modes = [(rank * math.prod(modes), False, False)], [(rank * mode, True, False) for mode in modes]
     for found in ended("messages", tmp_path, 2):
         for kind, views, rows in (("ATD", 2, 2), ("ATD, memory", 2, 2), ("SALS", 1, 0), ("GRSALS", 1, 1)):
             # XᵀX travels with two squared errors and what the penalties follow from, the sums of rows among it.
-            small = (rank**2 + 2 + 2 + views * rank, True)
-            sums = [(rank, True)] * rows
+            small = (rank**2 + 2 + 2 + views * rank, True, False)
+            sums = [(rank, True, False)] * rows
             for exchange, expected in (("block", [*sums, *block, small]), ("modes", [*sums, small, *by_modes])):
                 steps = found[f"{exchange}; {kind}"]
                 assert len(steps) == 4 * 4
@@ -148,22 +149,22 @@ def test_processes_write_one_file_of_features_and_agree_on_the_score_in_a_group_
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".npz") == ["features.npy", "few.npy"]
 
 
-@pytest.fixture
-def store(tmp_path):
+def written_store(folder: Path) -> WindowStore:
     """A store of shards of very different sizes."""
     signals, names = synthetic(80, 3, 96), ("a", "b", "c")
     recording = np.repeat(["r0", "r1", "r2", "r3"], [50, 3, 20, 7])
     windows = Windows(signals.X, signals.fs, recording=recording, channels=names, units=["uV"] * 3)
     header = Header(signals.fs, names, ("uV",) * 3, 96, "float32")
-    with StoreWriter(tmp_path / "w.store", header, shard_bytes=1) as writer:
+    with StoreWriter(folder / "w.store", header, shard_bytes=1) as writer:
         for name in np.unique(recording):
             writer.add_windows(windows.select(recording=str(name)))
-    found = WindowStore(tmp_path / "w.store")
+    found = WindowStore(folder / "w.store")
     assert [shard.rows for shard in found.shards] == [50, 3, 20, 7]
     return found
 
 
-def test_the_command_line_under_torchrun_fits_and_transforms_a_store_as_alone(store, tmp_path):
+def test_the_command_line_under_torchrun_fits_and_transforms_a_store_as_alone(tmp_path):
+    store = written_store(tmp_path)
     options = ["w.store", "--rank", 3, "--sweeps", 3, "--batch-size", 32, "--shuffle", "block"]
     said = torchrun("-m", "polyadic", "fit", *options, "-o", "two.safetensors", processes=2, cwd=tmp_path)
     assert said.count("two.safetensors: ATD of 80 windows") == 1

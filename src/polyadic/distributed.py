@@ -37,9 +37,10 @@ _BLOCK_BYTES = 512 * 2**10
 
 
 def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
-    """The processes that torchrun started, or whose process group is initialised; a team of one if there are no others.
+    """The processes that torchrun started, or whose process group is initialised; without either, a team of one.
 
-    Every process calls it, and hands what it gets to `fit`, `transform` and `score`.
+    Every process calls it, and hands what it gets to `fit`, `transform` and `score`. Messages travel by NCCL between
+    GPUs, where every process has one of its own (that of its local rank), and by gloo otherwise.
 
     Parameters
     ----------
@@ -55,18 +56,25 @@ def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
     if not dist.is_available():
         return ALONE
     if not dist.is_initialized():
-        if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
+        if not _started_together():
             return ALONE
         if torch.cuda.is_available():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
-        dist.init_process_group(_backend(), store=_met(store, rank, size), rank=rank, world_size=size)
+        dist.init_process_group("gloo", store=_met(store, rank, size), rank=rank, world_size=size)
         atexit.register(_leave)
-    return Processes(exchange) if dist.get_world_size() > 1 else ALONE
+    return Processes(exchange)
 
 
-def _backend() -> str:
-    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+def _started_together() -> bool:
+    """Whether something started this process as one of several, or torchrun, which is asked for one at times."""
+    return "RANK" in os.environ and (int(os.environ.get("WORLD_SIZE", "1")) > 1 or dist.is_torchelastic_launched())
+
+
+def _has_own_gpu() -> bool:
+    """NCCL refuses two processes on one GPU; gloo does not."""
+    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return torch.cuda.is_available() and dist.is_nccl_available() and beside <= torch.cuda.device_count()
 
 
 def _met(store: Any, rank: int, size: int) -> Any:
@@ -120,8 +128,10 @@ class Processes(Team):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.waited = 0.0
         self._exchange = exchange
-        # A group of our own: the program's may have no way between CPUs, and its messages are none of ours.
-        self._group = dist.new_group(backend=_backend())
+        # Groups of our own: the program's may have no way between CPUs, and its messages are none of ours.
+        self._group = dist.new_group(backend="gloo")
+        if self.sum(torch.tensor(float(_has_own_gpu()))) == self.size:
+            self._group = dist.new_group(backend="cpu:gloo,cuda:nccl")
 
     @contextmanager
     def _talking(self) -> Iterator[None]:
@@ -161,7 +171,7 @@ class Processes(Team):
             except Exception as error:  # everyone shall hear of it
                 outcome[1] = error
         with self._talking():
-            dist.broadcast_object_list(outcome, 0, group=self._group)
+            dist.broadcast_object_list(outcome, 0, group=self._group, device=torch.device("cpu"))
         if outcome[1] is not None:
             raise outcome[1]
         result: _Outcome = outcome[0]
@@ -206,7 +216,11 @@ class Processes(Team):
         return State(state.factors, memory, coefficients, state.energy)
 
     def _gathered(self, rows: Tensor) -> Tensor:
-        """The rows of all processes one after the other, in the first; in others what they have."""
+        """The rows of all processes one after the other, in the first; in others what they have.
+
+        They are for a file, so they go to the first one's CPU, whose memory holds more than that of its GPU.
+        """
+        rows = rows.cpu()
         counts = torch.zeros(self.size, dtype=torch.float64)
         counts[self.rank] = len(rows)
         sizes = [int(size) for size in self.sum(counts)]
