@@ -105,6 +105,17 @@ def test_shares_are_even_and_together_everything():
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
+def test_small_blocks_travel_as_they_are_and_large_ones_by_modes_unless_one_insists():
+    class Two(distributed.Processes):
+        def __init__(self, exchange: str) -> None:
+            self.rank, self.size, self._exchange = 0, 2, exchange
+
+    for rows, by_size in ((2**17, False), (2**17 + 1, True)):  # 512 KiB, and a little more
+        Y = torch.empty(rows)
+        chosen = [Two(exchange).modes(Y) is not None for exchange in ("auto", "block", "modes")]
+        assert chosen == [by_size, False, True]
+
+
 def test_one_process_is_a_team_of_its_own(monkeypatch):
     assert distributed.join() is als.ALONE
     monkeypatch.setenv("WORLD_SIZE", "1")
