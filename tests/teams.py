@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from polyadic import ATD, GRSALS, SALS, als, checkpoints, distributed, sources
 from polyadic.augment import Jitter
-from polyadic.data import synthetic
+from polyadic.data import WindowStore, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.judging import judge_splits
 from polyadic.spectral import STFT
@@ -39,6 +39,7 @@ KINDS: dict[str, Callable[[], Model]] = {
     "GRSALS, full batch": lambda: GRSALS(4, batch_size=None, graph_weight=1.0, **FIXED),
 }
 SIGNALS = synthetic(61, 3, 96)  # batches of 20, 20, 20 and 1: some processes have no window of the last
+ORDERS: tuple[Literal["full", "block"], ...] = ("full", "block")
 WINDOWS = {"float64": SIGNALS.X.astype(np.float64), "float32": SIGNALS.X.astype(np.float32)}
 
 
@@ -65,8 +66,13 @@ def asked(fit: Callable[[], Any]) -> list[np.ndarray]:
 
 
 def fits(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
-    """Every kind of fit in both types and both ways to exchange sums."""
+    """Every kind of fit in both types and both ways to exchange sums, and fits from a store in both orders."""
     found = {}
+    for shuffle in ORDERS:
+        model, store = KINDS["ATD"](), WindowStore(folder / "w.store", shuffle=shuffle)
+        seen = asked(lambda model=model, store=store: model.fit(store, team=team))
+        parts = outcome(model) | {"seen": np.concatenate(seen, axis=1)}
+        found |= {f"{shuffle}; {name}": array for name, array in parts.items()}
     for exchange in ("block", "modes"):
         together = distributed.join(exchange)
         for kind, made in KINDS.items():
@@ -116,9 +122,10 @@ def features(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
     """Features of all windows into one file, of two into another, and the score."""
     model = KINDS["ATD"]().fit(WINDOWS["float64"])
     X = WINDOWS["float64"]
-    Z = model.transform(X, out=folder / "features.npy", team=team)
+    done = [0]
+    Z = model.transform(X, out=folder / "features.npy", on_rows=done.append, team=team)
     few = model.transform(X[:2], out=folder / "few.npy", team=team)
-    return {"Z": Z, "few": few, "score": np.array(model.score(X, team=team))}
+    return {"Z": Z, "few": few, "score": np.array(model.score(X, team=team)), "done": np.array(done[-1])}
 
 
 def judged(team: als.Team, folder: Path) -> dict[str, np.ndarray]:

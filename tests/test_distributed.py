@@ -63,6 +63,7 @@ def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
 def test_any_number_of_processes_ends_with_the_bases_of_one_and_uses_every_window_once_a_sweep(processes, tmp_path):
+    store = written_store(tmp_path)
     torchrun(SCRIPT, "fits", tmp_path, processes=processes)
     found = ended("fits", tmp_path, processes)
     for exchange, kind, dtype in product(("block", "modes"), teams.KINDS, TOLERANCE):
@@ -76,6 +77,12 @@ def test_any_number_of_processes_ends_with_the_bases_of_one_and_uses_every_windo
         assert set(sweeps) == ({0} if "full batch" in kind else {0, 1, 2, 3})
         for sweep in set(sweeps):
             assert sorted(windows[sweeps == sweep]) == list(range(61))
+    for shuffle in teams.ORDERS:
+        mine = [part_of(part, f"{shuffle}; ") for part in found]
+        model = teams.KINDS["ATD"]().fit(WindowStore(store.path, shuffle=shuffle))
+        assert_close(mine[0], teams.outcome(model), 0.0 if processes == 1 else TOLERANCE["float32"])
+        sweeps, windows = np.concatenate([part["seen"] for part in mine], axis=1)
+        assert all(sorted(windows[sweeps == sweep]) == list(range(80)) for sweep in range(4))
 
 
 def test_a_step_sends_two_sums_of_rows_and_the_statistics_and_nothing_else(tmp_path):
@@ -151,6 +158,8 @@ def test_what_cannot_be_done_together_is_refused_by_all_and_leaves_nothing(tmp_p
 
 def test_processes_write_one_file_of_features_and_agree_on_the_score_in_a_group_of_their_own(tmp_path):
     torchrun(SCRIPT, "features", tmp_path, "group=own", processes=3)
+    # None of them makes, or is sent, the rows of another.
+    assert sorted(int(found["done"]) for found in ended("features", tmp_path, 3)) == [20, 20, 21]
     model = teams.KINDS["ATD"]().fit(teams.WINDOWS["float64"])
     Z = model.transform(teams.WINDOWS["float64"])
     for found in ended("features", tmp_path, 3):
@@ -263,6 +272,7 @@ def two_hosts():
 
 
 def test_two_hosts_over_a_network_end_with_the_bases_of_one_process(two_hosts, tmp_path):
+    written_store(tmp_path)
     running = []
     for number, (name, _, cable) in enumerate(two_hosts):
         options = ["--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(number)]

@@ -39,6 +39,7 @@ def processes(request):
 
 
 def test_fits_over_nccl_end_with_the_bases_of_a_process_alone(processes, tmp_path):
+    written_store(tmp_path)
     torchrun(SCRIPT, "fits", tmp_path, "device=cuda", processes=processes)
     found = ended("fits", tmp_path, processes)
     for kind, dtype in product(teams.KINDS, TOLERANCE):
