@@ -14,8 +14,9 @@ help:
 	@echo "make docs   build the documentation into docs/_build/html"
 	@echo "make linkcheck  ask the addresses that the documentation names (needs a network)"
 	@echo "make bench  time every stage against what the machine can do, and one step against TensorLy (minutes)"
-	@echo "make reliability  kills, damaged files, faults and long runs, counted into docs/results/reliability.json (some"
-	@echo "            twenty minutes and a fit of 12 GiB; RELIABILITY='--gib 0' leaves that out, TMPDIR says where it is written)"
+	@echo "make reliability  kills, damaged files, faults and long runs, counted into docs/results/reliability.json (some two"
+	@echo "            hours: an hour of sweeps in one fit, and a fit of 12 GiB; RELIABILITY='--seconds 60 --gib 0' leaves them out,"
+	@echo "            TMPDIR says where it is written)"
 	@echo "make clean  remove .venv and everything built"
 
 $(READY): requirements.lock pyproject.toml

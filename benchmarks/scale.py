@@ -1,18 +1,21 @@
 """One fit by several processes: strong and weak scaling, what goes into messages, and a model of larger machines.
 
-    python benchmarks/scale.py docs/results/scale [--windows 1024] [--rounds 3]
+    python benchmarks/scale.py docs/results/scale [--rounds 5] [--quick]
     python benchmarks/scale.py docs/results/scale --model
 
-The first writes cpu.json and model.json, the second model.json alone.
+The first takes some minutes on two idle cores and writes cpu.json, model.json and the tables of the documentation,
+measured.md and model.md; the second, in no time, what follows from the model alone.
 
 Strong: the same windows in the same batches by one process and by two. Weak: two processes with twice the windows in
-batches twice as large. Each process has one thread, so two need two idle cores. Both ways to exchange sums are
-measured, and messages by themselves at many sizes, from which the size follows beyond which the sums of each mode are
-faster than the block (`polyadic.distributed._BLOCK_BYTES`).
+batches twice as large. Each process has one thread. Both ways to exchange sums are measured, and messages by themselves
+at many sizes, from which the size follows beyond which the sums of each mode are faster than the block
+(`polyadic.distributed._BLOCK_BYTES`).
 
 The model: a step takes its part of the batch at the speed of one process, a fixed time, and a latency and a share of
-the bandwidth for each message; reading goes on beside it. cpu.json checks it against the runs here; model.json asks it
-about machines that are not here, with figures for them that are assumptions and stand beside what follows from them.
+the bandwidth for each message; reading goes on beside it. cpu.json checks it against the runs here: a sweep by two
+processes is foretold from sweeps of one process on batches half as large (which has the fixed time in it) and from
+messages sent by themselves. model.json asks it about machines that are not here, with figures for them that are
+assumptions and stand beside what follows from them.
 """
 
 from __future__ import annotations
@@ -38,8 +41,9 @@ from polyadic.spectral import STFT
 
 RANK = 32
 SHAPES = {
-    "HAR": {"window": (9, 128), "n_fft": 64, "hop": 2, "batch": 128},
-    "Sleep-EDF": {"window": (7, 3000), "n_fft": 256, "hop": 32, "batch": 64},
+    "three channels": {"window": (3, 96), "n_fft": 32, "hop": 8, "batch": 128, "windows": 4096},
+    "HAR": {"window": (9, 128), "n_fft": 64, "hop": 2, "batch": 128, "windows": 1024},
+    "Sleep-EDF": {"window": (7, 3000), "n_fft": 256, "hop": 32, "batch": 64, "windows": 256},
 }
 MESSAGES = [2**power for power in range(3, 25)]
 MGH = {"windows": 4_377_170, "modes": (12, 257, 43), "window bytes": 6 * 6000 * 2}
@@ -90,22 +94,21 @@ def timed_messages(team: Any, repeats: int = 15) -> dict[int, float]:
     return found
 
 
-def work(out: Path, windows: int, rounds: int) -> None:
-    """All runs that this number of processes is for."""
+def work(out: Path, part: int, rounds: int) -> None:
+    """All runs that this number of processes is for, with one of so many parts of the windows."""
     torch.set_num_threads(1)
     found: dict[str, Any] = {"runs": []}
-    for exchange in ("block", "modes"):
-        team = distributed.join(exchange)
+    team = distributed.join()
+    for exchange in ("block", "modes") if team.size > 1 else ("none",):
+        team = distributed.join(exchange) if team.size > 1 else team
         for name, shape in SHAPES.items():
-            count = max(shape["batch"] * 2, windows // (1 if name == "HAR" else 8))
-            for kind, batch, total in (
-                ("half", shape["batch"] // 2, count),
-                ("strong", shape["batch"], count),
-                ("weak", shape["batch"] * team.size, count * team.size),
-            ):
-                times = fitted(name, batch, total, rounds, team)
-                row = {"shape": name, "kind": kind, "exchange": exchange, "batch": batch, "windows": total}
-                found["runs"].append({**row, "processes": team.size, **times})
+            batch, count = shape["batch"], max(2 * shape["batch"], shape["windows"] // part)
+            kinds = {"strong": (batch, count), "weak": (team.size * batch, team.size * count)}
+            if team.size == 1:
+                kinds = {"half": (batch // 2, count), "strong": (batch, count)}
+            for kind, (size, total) in kinds.items():
+                row = {"shape": name, "kind": kind, "exchange": exchange, "batch": size, "windows": total}
+                found["runs"].append({**row, "processes": team.size, **fitted(name, size, total, rounds, team)})
     if team.size > 1:
         found["messages"] = timed_messages(team)
     if team.rank == 0:
@@ -116,8 +119,8 @@ def work(out: Path, windows: int, rounds: int) -> None:
 
 
 def message_sizes(modes: tuple[int, ...], exchange: str) -> list[int]:
-    """Bytes of each message of a step of ATD: three sums of rows, XᵀX with the terms, and the block or the modes."""
-    small = [8 * RANK] * 3 + [8 * (RANK**2 + 5)]
+    """Bytes of each message of a step of ATD: two sums of rows, XᵀX with the loss's sums, and the block or modes."""
+    small = [8 * RANK] * 2 + [8 * (RANK**2 + 4 + 2 * RANK)]
     if exchange == "block":
         return [*small, 4 * RANK * math.prod(modes)]
     return small + [8 * RANK * size for size in modes]
@@ -128,38 +131,57 @@ def modes_of(name: str) -> tuple[int, ...]:
     return STFT(shape["n_fft"], shape["hop"]).shape(*shape["window"])
 
 
+def seconds_of(sizes: Any, messages: dict[int, float]) -> Any:
+    """What all-reduces of so many bytes take, between those that were measured."""
+    return np.interp(sizes, np.array(list(messages)), np.array(list(messages.values())))
+
+
 def checked(one: list[dict[str, Any]], two: list[dict[str, Any]], messages: dict[int, float]) -> list[dict[str, Any]]:
     """The model's seconds of a sweep by two processes, from those of one process and of single messages."""
-    sizes, times = np.array(list(messages)), np.array(list(messages.values()))
+    alone = {(run["shape"], run["kind"]): run for run in one}
     rows = []
     for run in two:
-        if run["kind"] == "half":
-            continue
-        like = "half" if run["kind"] == "strong" else "strong"
-        base = next(row for row in one if (row["shape"], row["kind"]) == (run["shape"], like))
+        # Each of two has the windows of a step that one process has of a batch half as large.
+        base = alone[run["shape"], "half" if run["kind"] == "strong" else "strong"]
         steps = math.ceil(run["windows"] / run["batch"])
-        alone = base["sweep"] / math.ceil(base["windows"] / base["batch"])
         sent = message_sizes(modes_of(run["shape"]), run["exchange"])
-        predicted = steps * (alone + float(np.interp(sent, sizes, times).sum()))
-        whole = next(row for row in one if (row["shape"], row["kind"]) == (run["shape"], run["kind"]))
+        computing = steps * base["sweep"] / math.ceil(base["windows"] / base["batch"])
+        sending = steps * float(seconds_of(sent, messages).sum())
+        whole = alone[run["shape"], "strong"]
         rows.append(
             {
                 **run,
                 "communication share": run["messages"] / run["sweep"],
                 # Twice the windows in the same time is what weak scaling would be at its best.
                 "speed-up": whole["sweep"] / run["sweep"] * run["windows"] / whole["windows"],
-                "predicted sweep": predicted,
-                "predicted over measured": predicted / run["sweep"],
+                "predicted sweep": computing + sending,
+                "predicted messages": sending,
+                "predicted over measured": (computing + sending) / run["sweep"],
             }
         )
     return rows
 
 
+def better(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each shape and kind the exchange with the shorter sweep, and the one that is taken unless one insists."""
+    found = []
+    for shape, kind in dict.fromkeys((row["shape"], row["kind"]) for row in rows):
+        sweeps = {row["exchange"]: row["sweep"] for row in rows if (row["shape"], row["kind"]) == (shape, kind)}
+        size = 4 * RANK * math.prod(modes_of(shape))
+        taken = "block" if size <= distributed._BLOCK_BYTES else "modes"
+        faster = min(sweeps, key=sweeps.__getitem__)
+        lost = sweeps[taken] / sweeps[faster] - 1
+        found.append(
+            {"shape": shape, "kind": kind, "block bytes": size, "faster": faster, "taken": taken, "lost": lost}
+        )
+    return found
+
+
 def crossover(messages: dict[int, float]) -> float:
-    """Bytes of the block from which on three small messages (of 100 rows each) are faster."""
-    latency, largest = min(messages.values()), max(messages)
-    bandwidth = largest / (messages[largest] - latency)
-    return 2 * latency * bandwidth + 3 * 8 * RANK * 100
+    """Bytes of the block from which on three messages (of 100 rows each) are faster than it."""
+    sizes = np.geomspace(min(messages), max(messages), 400)
+    slower = seconds_of(sizes, messages) > 3 * seconds_of(8 * RANK * 100, messages)
+    return float(sizes[np.argmax(slower)]) if slower.any() else math.inf
 
 
 def predicted(windows: int, batch: int, machines: int, gpus: int) -> dict[str, Any]:
@@ -205,45 +227,116 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", action="store_true", help="only the model of larger machines")
-    parser.add_argument("--windows", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="an eighth of the windows and one round, to try it")
+    parser.add_argument("--rounds", type=int, default=5, help="sweeps of which the median is taken")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
-        work(given.out, given.windows, given.rounds)
+        work(given.out, 8 if given.quick else 1, 1 if given.quick else given.rounds)
         return
     given.out.mkdir(parents=True, exist_ok=True)
-    write(given.out / "model.json", {"assumed": ASSUMED, "MGH": MGH, "rank": RANK, "sweeps": larger_machines()})
+    sweeps = larger_machines()
+    write(given.out / "model.json", {"assumed": ASSUMED, "MGH": MGH, "rank": RANK, "sweeps": sweeps})
+    (given.out / "model.md").write_text(model_table(sweeps))
     if given.model:
         return
-    found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for processes in (1, 2):
-            part = Path(folder) / f"{processes}.json"
-            options = ["--standalone", "--nproc-per-node", str(processes), __file__, str(part), "--work"]
-            options += ["--windows", str(given.windows), "--rounds", str(given.rounds)]
-            environment = os.environ | {"OMP_NUM_THREADS": "1"}
-            subprocess.run([sys.executable, "-m", "torch.distributed.run", *options], check=True, env=environment)
-            found[processes] = json.loads(part.read_text())
-    messages = {int(size): seconds for size, seconds in found[2]["messages"].items()}
-    rows = checked(found[1]["runs"], found[2]["runs"], messages)
+    before = os.getloadavg()[0]
+    one, two = (runs_of(processes, given.quick, given.rounds) for processes in (1, 2))
+    messages = {int(size): seconds for size, seconds in two["messages"].items()}
+    rows = checked(one["runs"], two["runs"], messages)
+    errors = [abs(row["predicted over measured"] - 1) for row in rows]
     result = {
-        "load of the machine": os.getloadavg()[0],
-        "one process": [run for run in found[1]["runs"] if run["exchange"] == "block"],
+        "load of the machine before": before,
+        "quick": given.quick,
+        "one process": one["runs"],
         "two processes": rows,
+        "which exchange": better(rows),
+        "error of the model": {"median": float(np.median(errors)), "largest": max(errors)},
         "seconds of an all-reduce by bytes": messages,
         "block bytes from which on modes are faster": crossover(messages),
     }
     write(given.out / "cpu.json", result)
-    for row in rows:
-        print(
-            f"{row['shape']:>10} {row['kind']:>6} {row['exchange']:>5}: {row['speed-up']:.2f} times as fast, "
-            f"{row['communication share']:.0%} in messages, model/measured {row['predicted over measured']:.2f}"
-        )
+    (given.out / "measured.md").write_text(measured_table(result))
+    sys.stdout.write((given.out / "measured.md").read_text())
+
+
+def runs_of(processes: int, quick: bool, rounds: int) -> dict[str, Any]:
+    """What so many processes find together; one is started by itself, for it has no one to talk to."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "found.json"
+        team = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        words = [__file__, str(out), "--work", "--rounds", str(rounds), *["--quick"] * quick]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        subprocess.run([sys.executable, *team * (processes > 1), *words], check=True, env=environment)
+        found: dict[str, Any] = json.loads(out.read_text())
+    return found
 
 
 def write(path: Path, result: dict[str, Any]) -> None:
     path.write_text(json.dumps({**provenance("cpu"), **result}, indent=1) + "\n")
+
+
+# ------------------------------------------------------------------------ tables
+
+
+def measured_table(result: dict[str, Any]) -> str:
+    """What two processes did, as a part of a page."""
+    alone = {run["shape"]: run for run in result["one process"] if run["kind"] == "strong"}
+    lines = [
+        "| windows | scaling | exchange | one process | two processes | times as fast | in messages | the model said |",
+        "|---|---|---|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {row['shape']} | {row['kind']} | {row['exchange']} | {1e3 * alone[row['shape']]['sweep']:.0f} ms | "
+        f"{1e3 * row['sweep']:.0f} ms | {row['speed-up']:.2f} | {row['communication share']:.0%} | "
+        f"{1e3 * row['predicted sweep']:.0f} ms ({row['predicted over measured'] - 1:+.0%}) |"
+        for row in result["two processes"]
+    ]
+    error, worst = result["error of the model"], max(found["lost"] for found in result["which exchange"])
+    crossing = result["block bytes from which on modes are faster"]
+    beyond = f"from {crossing / 1024:.0f} KiB on" if math.isfinite(crossing) else "at no size measured"
+    text = f"""
+Milliseconds of a sweep, in weak scaling of twice the windows. The model is off by {error["median"]:.0%} (median) and
+{error["largest"]:.0%} (at worst). Three messages of 100 rows are faster than the block {beyond}; the exchange that is
+taken by size costs at most {worst:.0%} over the better of the two ([`cpu.json`](results/scale/cpu.json)).
+"""
+    return "\n".join(lines) + "\n" + text
+
+
+def model_table(sweeps: list[dict[str, Any]]) -> str:
+    """What the model says about larger machines, as a part of a page."""
+    names = {MGH["windows"]: "MGH", 100 * MGH["windows"]: "a hundred times MGH"}
+    machines = list(dict.fromkeys((row["machines"], row["GPUs in each"]) for row in sweeps))
+    heads = [f"{count} × {gpus} GPUs" if count > 1 else f"{gpus} GPU{'s' * (gpus > 1)}" for count, gpus in machines]
+    lines = ["| | batch | " + " | ".join(heads) + " |", "|---|---:|" + "---:|" * len(heads)]
+    for windows, batch in dict.fromkeys((row["windows"], row["batch"]) for row in sweeps):
+        cells = [cell(row) for row in sweeps if (row["windows"], row["batch"]) == (windows, batch)]
+        lines.append(f"| {names[windows]}, {windows:,} windows | {batch:,} | " + " | ".join(cells) + " |")
+    rate, fixed, disk, *links = ASSUMED.values()
+    within, between = (link["bytes a second"] / 1e9 for link in links)
+    text = f"""
+Assumed: {rate:,} windows a second on one GPU, {1e3 * fixed:g} ms of a step that do not shrink, {disk / 1e9:g} GB/s from
+the disks of each machine, {within:g} GB/s within a machine and {between:g} GB/s between machines. To be kept busy,
+eight GPUs would need {8 * rate * MGH["window bytes"] / 1e9:.0f} GB/s from the disks, or windows that stay in memory
+(all of MGH as digits: {MGH["windows"] * MGH["window bytes"] / 1e9:.0f} GB).
+"""
+    return "\n".join(lines) + "\n" + text
+
+
+def cell(row: dict[str, Any]) -> str:
+    """A sweep's time, and what it consists of."""
+    working = row["computing"] + row["messages"]
+    if row["reading, beside it"] >= working:
+        return f"{lasting(row['seconds a sweep'])} (the disks; {lasting(working)} at work)"
+    return f"{lasting(row['seconds a sweep'])} ({row['messages'] / working:.0%} messages)"
+
+
+def lasting(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever a reader would say."""
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (math.inf, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.2g} {name}" if seconds / unit < 10 else f"{seconds / unit:.0f} {name}"
+    raise AssertionError(seconds)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "executed"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "results/onnx/*.md", "results/speed/*.md"]  # the latter are parts of pages
+# All but the first are parts of pages.
+exclude_patterns = ["_build", "results/onnx/*.md", "results/scale/*.md", "results/speed/*.md"]
 html_math_renderer = "mathml"
 html_theme = "furo"
 html_static_path = ["_static"]

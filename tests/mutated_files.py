@@ -155,7 +155,7 @@ def _checkpoint() -> Target:
 # ----------------------------------------------------------------------------------------------- stores
 
 
-def _store() -> Target:
+def _store(files: str = "*") -> Target:
     same = Same()
     header = Header(64.0, ("a", "b", "c"), ("V",) * 3, 64, "int16", ("x", "y"))
 
@@ -175,7 +175,7 @@ def _store() -> Target:
     def meant(folder: Path, chance: random.Random) -> str:
         manifest = json.loads((folder / "manifest.json").read_bytes())
         said = ""
-        if chance.random() < 0.5:
+        if chance.random() < 0.5 or files == "manifest.json":
             said = damage_json(manifest, chance)
         else:
             entry = chance.choice(manifest["shards"])
@@ -187,7 +187,7 @@ def _store() -> Target:
         (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
         return said
 
-    return Target(make, read, meant)
+    return Target(make, read, meant, files)
 
 
 # --------------------------------------------------------------------------------- settings and recordings
@@ -345,6 +345,7 @@ TARGETS = {
     "model file of schema 1": _model(probe=False, schema=1),
     "checkpoint": _checkpoint(),
     "store": _store(),
+    "manifest of a store": _store("manifest.json"),
     "TOML settings": _settings(),
     "EDF": _recording(_edf, _read_edf),
     "WFDB": _recording(_wfdb, lambda folder: read_wfdb(folder / "r", annotations="atr")),

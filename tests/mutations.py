@@ -47,12 +47,14 @@ Mutate = Callable[[Path, random.Random], str]
 class Target:
     """A kind of file: `make` writes a sound one, `read` opens all of it, `meant` changes what it says.
 
+    Bytes are damaged in those of its files whose names are like `files`.
     `read` raises AssertionError where what was read is not sound. It gets True if only bytes were damaged.
     """
 
     make: Callable[[Path], None]
     read: Callable[[Path, bool], None]
     meant: Mutate | None = None
+    files: str = "*"
 
 
 # ---------------------------------------------------------------------------------- damage to bytes
@@ -113,8 +115,8 @@ def nested(content: bytearray, chance: random.Random) -> None:
 BYTES = (flipped, flipped, cut_short, inserted, doubled, zeroed, extreme, written_number, written_number, nested)
 
 
-def damage_bytes(folder: Path, chance: random.Random) -> str:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+def damage_bytes(folder: Path, chance: random.Random, names: str = "*") -> str:
+    files = sorted(path for path in folder.rglob(names) if path.is_file())
     path = chance.choice(files)
     content, kind = bytearray(path.read_bytes()), chance.choice(BYTES)
     if not content:
@@ -238,7 +240,7 @@ def mutated(target: Target, sound: Path, folder: Path, seed: str) -> tuple[str, 
     shutil.copytree(sound, folder)
     if target.meant is not None and chance.random() < 0.5:
         return target.meant(folder, chance), False
-    return damage_bytes(folder, chance), True
+    return damage_bytes(folder, chance, target.files), True
 
 
 def work(target: Target, name: str, sound: Path, numbers: range, seed: int, pipe: int) -> None:

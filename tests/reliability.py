@@ -2,9 +2,9 @@
 
     python tests/reliability.py docs/results/reliability.json
 
-(`make reliability`; some ten minutes, and the fit of 12 GiB after that, which `--gib 0` leaves out.) Each part runs in
-a process of its own and tells how far it is. The file has what was done and what was lost; the exit status is 0 if
-that is nothing.
+(`make reliability`; some two hours: one of them for a soak, which `--seconds 60` makes shorter, and at the end a fit of
+12 GiB, which `--gib 0` leaves out.) Each part runs in a process of its own and tells how far it is. The file has what
+was done and what was lost; the exit status is 0 if that is nothing.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100, help="half of them while a checkpoint is written")
     parser.add_argument("--each", type=int, default=1000, help="damaged files of each kind")
     parser.add_argument("--fits", type=int, default=200, help="fits one after the other")
-    parser.add_argument("--seconds", type=float, default=300.0, help="of sweeps in one fit")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="of sweeps in one fit")
     parser.add_argument("--gib", type=float, default=12.0, help="size of the large store; 0 for none")
     parser.add_argument("--folder", help="where to write the large store for the time being")
     parser.add_argument("--no-faults", action="store_true", help="leave out the faults of disks and processes")

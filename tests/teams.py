@@ -1,17 +1,18 @@
 """What each process of a team does in `test_distributed`: `torchrun … tests/teams.py TASK FOLDER [OPTION=VALUE …]`.
 
-Each process writes what it ended with to FOLDER/TASK.RANK.npz.
+Each process writes what it ended with to FOLDER/TASK.RANK.npz. `test_nccl` does the same with `device=cuda`.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,8 +20,9 @@ import torch.distributed as dist
 
 from polyadic import ATD, GRSALS, SALS, als, checkpoints, distributed, sources
 from polyadic.augment import Jitter
-from polyadic.data import synthetic
+from polyadic.data import WindowStore, synthetic
 from polyadic.errors import PolyadicError
+from polyadic.evaluate.judging import judge_splits
 from polyadic.spectral import STFT
 
 Model = ATD | GRSALS | SALS
@@ -37,6 +39,7 @@ KINDS: dict[str, Callable[[], Model]] = {
     "GRSALS, full batch": lambda: GRSALS(4, batch_size=None, graph_weight=1.0, **FIXED),
 }
 SIGNALS = synthetic(61, 3, 96)  # batches of 20, 20, 20 and 1: some processes have no window of the last
+ORDERS: tuple[Literal["full", "block"], ...] = ("full", "block")
 WINDOWS = {"float64": SIGNALS.X.astype(np.float64), "float32": SIGNALS.X.astype(np.float32)}
 
 
@@ -45,7 +48,7 @@ def outcome(model: Model) -> dict[str, np.ndarray]:
     found = {f"factor {mode}": factor for mode, factor in enumerate(model.factors_)}
     found |= {f"history {name}": np.array(model.history_[name]) for name in ("loss", *als.TERMS)}
     if model._memory is not None:
-        found |= {"memory Y": model._memory.Y.numpy(), "memory S": model._memory.S.numpy()}
+        found |= {"memory Y": model._memory.Y.cpu().numpy(), "memory S": model._memory.S.cpu().numpy()}
     return found
 
 
@@ -63,8 +66,13 @@ def asked(fit: Callable[[], Any]) -> list[np.ndarray]:
 
 
 def fits(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
-    """Every kind of fit in both types and both ways to exchange sums."""
+    """Every kind of fit in both types and both ways to exchange sums, and fits from a store in both orders."""
     found = {}
+    for shuffle in ORDERS:
+        model, store = KINDS["ATD"](), WindowStore(folder / "w.store", shuffle=shuffle)
+        seen = asked(lambda model=model, store=store: model.fit(store, team=team))
+        parts = outcome(model) | {"seen": np.concatenate(seen, axis=1)}
+        found |= {f"{shuffle}; {name}": array for name, array in parts.items()}
     for exchange in ("block", "modes"):
         together = distributed.join(exchange)
         for kind, made in KINDS.items():
@@ -76,13 +84,56 @@ def fits(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
     return found
 
 
+def messages(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
+    """Of each message of a step, step by step: how many numbers it has, whether in float64, and whether on a GPU."""
+    step, sent, found = als.step, [], {}
+    counted = {name: getattr(dist, name) for name in ("all_reduce", "broadcast", "broadcast_object_list", "send")}
+
+    def listening(name: str) -> Callable[..., Any]:
+        def call(content: Any, *others: Any, **named: Any) -> Any:
+            sums = name == "all_reduce"
+            sent.append([content.numel(), content.dtype == torch.float64, content.is_cuda] if sums else [-1, -1, -1])
+            return counted[name](content, *others, **named)
+
+        return call
+
+    def recorded(*given: Any) -> torch.Tensor:
+        sent.clear()
+        terms = step(*given)
+        steps.append(list(sent))
+        return terms
+
+    als.step = recorded
+    for name in counted:
+        setattr(dist, name, listening(name))
+    for exchange in ("block", "modes"):
+        together = distributed.join(exchange)
+        for kind, made in KINDS.items():
+            steps: list[list[list[int]]] = []
+            made().fit(WINDOWS["float32"], team=together)
+            found[f"{exchange}; {kind}"] = np.array(steps)
+    als.step = step
+    for name, call in counted.items():
+        setattr(dist, name, call)
+    return found
+
+
 def features(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
     """Features of all windows into one file, of two into another, and the score."""
     model = KINDS["ATD"]().fit(WINDOWS["float64"])
     X = WINDOWS["float64"]
-    Z = model.transform(X, out=folder / "features.npy", team=team)
+    done = [0]
+    Z = model.transform(X, out=folder / "features.npy", on_rows=done.append, team=team)
     few = model.transform(X[:2], out=folder / "few.npy", team=team)
-    return {"Z": Z, "few": few, "score": np.array(model.score(X, team=team))}
+    return {"Z": Z, "few": few, "score": np.array(model.score(X, team=team)), "done": np.array(done[-1])}
+
+
+def judged(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
+    """What an evaluation finds, and the backend by which GPUs are reached."""
+    rows = judge_splits(KINDS["SALS"]().fit(SIGNALS), SIGNALS, "paper", [0, 1], team=team)
+    group = getattr(team, "_group", None)
+    backend = "" if group is None else type(group._get_backend(torch.device(FIXED["device"]))).__name__
+    return {"rows": np.array(json.dumps(rows)), "backend": np.array(backend)}
 
 
 def resumed(team: als.Team, folder: Path, kinds: str, stop: str = "0", kill: str = "0") -> dict[str, np.ndarray]:
@@ -147,6 +198,7 @@ def refused(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
 def main() -> None:
     task, folder, *options = sys.argv[1:]
     given = dict(option.split("=", 1) for option in options)
+    FIXED["device"] = given.pop("device", "cpu")
     if given.pop("group", "") == "own":
         dist.init_process_group("gloo")
         atexit.register(dist.destroy_process_group)  # who makes a group ends it; otherwise its threads may be cut off

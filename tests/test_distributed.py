@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -51,6 +52,7 @@ def part_of(found: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 
 
 def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float) -> None:
+    """Histories are measured by the loss, of which their terms are parts."""
     for name, array in expected.items():
         size = np.abs(expected["history loss"]).max() if "history" in name else np.linalg.norm(array)
         assert np.linalg.norm(found[name] - array) <= tolerance * size, name
@@ -61,6 +63,7 @@ def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
 def test_any_number_of_processes_ends_with_the_bases_of_one_and_uses_every_window_once_a_sweep(processes, tmp_path):
+    store = written_store(tmp_path)
     torchrun(SCRIPT, "fits", tmp_path, processes=processes)
     found = ended("fits", tmp_path, processes)
     for exchange, kind, dtype in product(("block", "modes"), teams.KINDS, TOLERANCE):
@@ -74,6 +77,27 @@ def test_any_number_of_processes_ends_with_the_bases_of_one_and_uses_every_windo
         assert set(sweeps) == ({0} if "full batch" in kind else {0, 1, 2, 3})
         for sweep in set(sweeps):
             assert sorted(windows[sweeps == sweep]) == list(range(61))
+    for shuffle in teams.ORDERS:
+        mine = [part_of(part, f"{shuffle}; ") for part in found]
+        model = teams.KINDS["ATD"]().fit(WindowStore(store.path, shuffle=shuffle))
+        assert_close(mine[0], teams.outcome(model), 0.0 if processes == 1 else TOLERANCE["float32"])
+        sweeps, windows = np.concatenate([part["seen"] for part in mine], axis=1)
+        assert all(sorted(windows[sweeps == sweep]) == list(range(80)) for sweep in range(4))
+
+
+def test_a_step_sends_two_sums_of_rows_and_the_statistics_and_nothing_else(tmp_path):
+    torchrun(SCRIPT, "messages", tmp_path, processes=2)
+    rank, modes = 4, [len(factor) for factor in teams.KINDS["ATD"]().fit(teams.WINDOWS["float32"]).factors_]
+    block, by_modes = [(rank * math.prod(modes), False, False)], [(rank * mode, True, False) for mode in modes]
+    for found in ended("messages", tmp_path, 2):
+        for kind, views, rows in (("ATD", 2, 2), ("ATD, memory", 2, 2), ("SALS", 1, 0), ("GRSALS", 1, 1)):
+            # XᵀX travels with two squared errors and what the penalties follow from, the sums of rows among it.
+            small = (rank**2 + 2 + 2 + views * rank, True, False)
+            sums = [(rank, True, False)] * rows
+            for exchange, expected in (("block", [*sums, *block, small]), ("modes", [*sums, small, *by_modes])):
+                steps = found[f"{exchange}; {kind}"]
+                assert len(steps) == 4 * 4
+                assert all([tuple(message) for message in step] == expected for step in steps), (exchange, kind)
 
 
 def test_shares_are_even_and_together_everything():
@@ -86,6 +110,17 @@ def test_shares_are_even_and_together_everything():
         shares = [Three(rank).share(ids) for rank in range(3)]
         assert sorted(torch.cat(shares).tolist()) == list(range(count))
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_small_blocks_travel_as_they_are_and_large_ones_by_modes_unless_one_insists():
+    class Two(distributed.Processes):
+        def __init__(self, exchange: str) -> None:
+            self.rank, self.size, self._exchange = 0, 2, exchange
+
+    for rows, by_size in ((2**17, False), (2**17 + 1, True)):  # 512 KiB, and a little more
+        Y = torch.empty(rows)
+        chosen = [Two(exchange).modes(Y) is not None for exchange in ("auto", "block", "modes")]
+        assert chosen == [by_size, False, True]
 
 
 def test_one_process_is_a_team_of_its_own(monkeypatch):
@@ -123,6 +158,8 @@ def test_what_cannot_be_done_together_is_refused_by_all_and_leaves_nothing(tmp_p
 
 def test_processes_write_one_file_of_features_and_agree_on_the_score_in_a_group_of_their_own(tmp_path):
     torchrun(SCRIPT, "features", tmp_path, "group=own", processes=3)
+    # None of them makes, or is sent, the rows of another.
+    assert sorted(int(found["done"]) for found in ended("features", tmp_path, 3)) == [20, 20, 21]
     model = teams.KINDS["ATD"]().fit(teams.WINDOWS["float64"])
     Z = model.transform(teams.WINDOWS["float64"])
     for found in ended("features", tmp_path, 3):
@@ -132,22 +169,22 @@ def test_processes_write_one_file_of_features_and_agree_on_the_score_in_a_group_
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".npz") == ["features.npy", "few.npy"]
 
 
-@pytest.fixture
-def store(tmp_path):
+def written_store(folder: Path) -> WindowStore:
     """A store of shards of very different sizes."""
     signals, names = synthetic(80, 3, 96), ("a", "b", "c")
     recording = np.repeat(["r0", "r1", "r2", "r3"], [50, 3, 20, 7])
     windows = Windows(signals.X, signals.fs, recording=recording, channels=names, units=["uV"] * 3)
     header = Header(signals.fs, names, ("uV",) * 3, 96, "float32")
-    with StoreWriter(tmp_path / "w.store", header, shard_bytes=1) as writer:
+    with StoreWriter(folder / "w.store", header, shard_bytes=1) as writer:
         for name in np.unique(recording):
             writer.add_windows(windows.select(recording=str(name)))
-    found = WindowStore(tmp_path / "w.store")
+    found = WindowStore(folder / "w.store")
     assert [shard.rows for shard in found.shards] == [50, 3, 20, 7]
     return found
 
 
-def test_the_command_line_under_torchrun_fits_and_transforms_a_store_as_alone(store, tmp_path):
+def test_the_command_line_under_torchrun_fits_and_transforms_a_store_as_alone(tmp_path):
+    store = written_store(tmp_path)
     options = ["w.store", "--rank", 3, "--sweeps", 3, "--batch-size", 32, "--shuffle", "block"]
     said = torchrun("-m", "polyadic", "fit", *options, "-o", "two.safetensors", processes=2, cwd=tmp_path)
     assert said.count("two.safetensors: ATD of 80 windows") == 1
@@ -235,6 +272,7 @@ def two_hosts():
 
 
 def test_two_hosts_over_a_network_end_with_the_bases_of_one_process(two_hosts, tmp_path):
+    written_store(tmp_path)
     running = []
     for number, (name, _, cable) in enumerate(two_hosts):
         options = ["--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(number)]

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
 import polyadic
 from polyadic import SALS
 from polyadic.cli import app
 from polyadic.cli.tables import harmless
+from polyadic.data import synthetic
 from polyadic.data.readers.arrays import read_arrays
 from polyadic.data.readers.har import read_har
 from polyadic.errors import DataError
@@ -145,3 +147,18 @@ def test_names_are_neither_markup_nor_codes_in_the_terminal(tmp_path: Path) -> N
         assert "\x1b[31m" not in shown.output
         assert "\x07" not in shown.output
     assert "[/b]x, [red]y, z\ufffd[31m" in shown.output
+
+
+@pytest.mark.filterwarnings("ignore:the fixed-point rule")
+def test_the_name_of_a_file_is_text_in_the_table_and_the_page_of_a_run(tmp_path: Path) -> None:
+    signals, name = synthetic(40, 2, 32), "[red]<img src=x>|`*a*\x1b[31m.npz"
+    np.savez(tmp_path / name, X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
+    words = ["run", "--data", str(tmp_path / name), "--out", str(tmp_path / "out"), "--seeds", "1", "--rank", "2"]
+    done = CliRunner().invoke(app, [*words, "--sweeps", "1", "--protocol", "paper"], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    assert "[red]<img src=x>|`*a*\ufffd[31m.npz, 1 seed" in done.output
+    page = (tmp_path / "out" / "results.md").read_text()
+    shown = MarkdownIt().enable("table").render(page)
+    assert "<strong>[red]&lt;img src=x&gt;|`*a*\ufffd[31m.npz, 1 seed" in shown
+    assert "<img" not in shown
+    assert "<em>" not in shown

@@ -24,7 +24,7 @@ def test_damaged_files_of_every_kind_are_refused_or_read_soundly() -> None:
     assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     found.pop("seed")
-    assert len(found) >= 12
+    assert len(found) >= 13
     for name, counts in found.items():
         assert counts["wrong"] == [], name
         assert counts["mutations"] == counts["refused"] + counts["read"] == 25, name

@@ -66,8 +66,9 @@ def test_a_fit_after_a_fork_is_the_fit_before_it() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as Linux does")
 def test_memory_stays_flat_over_many_fits_and_long_ones() -> None:
-    words = [sys.executable, str(HERE / "endurance.py"), "--fits", "200", "--seconds", "5"]
-    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300)
+    seconds = os.environ.get("POLYADIC_SOAK", "5")
+    words = [sys.executable, str(HERE / "endurance.py"), "--fits", "200", "--seconds", seconds]
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=900)
     assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     assert found["fits"]["fits"] == 200

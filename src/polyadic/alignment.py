@@ -21,6 +21,7 @@ __all__ = [
     "loss",
     "loss_from_labels",
     "loss_from_rates",
+    "loss_from_sums",
     "normalise",
     "pair_matrix",
     "pull",
@@ -103,14 +104,13 @@ def pull(X: Tensor, gamma: float, count: int | None = None, add: Add | None = No
     return random_pair * total + (positive_pair - random_pair) * U
 
 
-def loss(X: Tensor, X_augmented: Tensor, gamma: float, count: int | None = None, add: Add | None = None) -> Tensor:
+def loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
     """The empirical self-supervised loss, Eqn. empirical_ss_loss, in O(N·R).
 
     Parameters
     ----------
     X, X_augmented : (N, R), coefficients of the samples and of their augmentations
     gamma : weight of the random pairs, ≥ 0
-    count, add : as for `pull`; what comes back is then this process's part of the loss
 
     Returns
     -------
@@ -122,7 +122,30 @@ def loss(X: Tensor, X_augmented: Tensor, gamma: float, count: int | None = None,
     >>> loss(X, X, gamma=1.0)
     tensor(-1.)
     """
-    return (normalise(X) * pull(X_augmented, gamma, count, add)).sum()
+    return (normalise(X) * pull(X_augmented, gamma)).sum()
+
+
+def loss_from_sums(total: Tensor, total_augmented: Tensor, matched: Tensor, gamma: float, count: int) -> Tensor:
+    """The same loss from sums, which add up over parts of the rows as the loss itself does not.
+
+    Parameters
+    ----------
+    total, total_augmented : (R,), the sums of the normalised rows of each view
+    matched : scalar, the sum of the products of each normalised row with that of its augmentation
+    count : the number N of rows
+
+    Returns
+    -------
+    a scalar tensor
+
+    Examples
+    --------
+    >>> U = normalise(torch.tensor([[2.0, 0.0], [0.0, 3.0]]))
+    >>> loss_from_sums(U.sum(dim=0), U.sum(dim=0), (U * U).sum(), gamma=1.0, count=2)
+    tensor(-1.)
+    """
+    random_pair, positive_pair = _weights(count, gamma)
+    return random_pair * (total @ total_augmented) + (positive_pair - random_pair) * matched
 
 
 def trace_loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:

@@ -223,11 +223,11 @@ class Team:
         return work()
 
     def send(self, statistics: Statistics) -> Callable[[Tensor], tuple[Statistics, Tensor]]:
-        """Begin to add up what the processes found; the function it returns ends it, and adds up their terms, too.
+        """Begin to add up what the processes found; the function it returns ends it, and adds up a vector, too.
 
         Of the statistics that come back, Y may still be this process's alone: `modes` says so.
         """
-        return lambda terms: (statistics, terms)
+        return lambda sums: (statistics, sums)
 
     def modes(self, Y: Tensor) -> Add | None:
         """What adds up the MTTKRP of a mode, where that travels instead of Y."""
@@ -386,20 +386,37 @@ def _fit_terms(T: Tensor, X: Tensor, M: Tensor, G: Tensor, n_views: int) -> Tens
     return torch.nn.functional.pad(errors, (0, 2 - n_views))
 
 
-def _penalties(
-    X: Tensor, objective: Objective, n_views: int, adjacency: Tensor | None, count: int, add: Add | None
-) -> Tensor:
-    """Tikhonov term of the coefficients, self-supervised term, graph term, of this process: (3,) float64."""
-    X = X.double()
-    self_supervised = graph = X.new_zeros(())
+def _row_sums(X: Tensor, objective: Objective, n_views: int, adjacency: Tensor | None) -> Tensor:
+    """What the penalties follow from, for some of the windows; adding it up over chunks or processes is exact.
+
+    Returns
+    -------
+    (2 + n_views · R,) float64: ‖X‖², what windows have with their partners (their augmentations, or neighbours in the
+    graph), and for each view the sum of its rows, normalised where there is an alignment
+    """
+    X = rows = X.double()
+    partners = X.new_zeros(())
     if objective.beta > 0 and n_views == 2:
-        first, second = X.chunk(2)
+        rows = alignment.normalise(X)
+        first, second = rows.chunk(2)
+        partners = (first * second).sum()
+    elif objective.graph_weight > 0:
+        partners = (X * (X if adjacency is None else _laplacian(adjacency).to(X) @ X)).sum()
+    totals = [view.sum(dim=0) for view in rows.chunk(n_views)]
+    return torch.cat([torch.stack([X.square().sum(), partners]), *totals])
+
+
+def _penalties(sums: Tensor, objective: Objective, n_views: int, count: int) -> Tensor:
+    """Tikhonov term of the coefficients, self-supervised term, graph term, from `_row_sums` of all: (3,) float64."""
+    squares, partners, totals = sums[0], sums[1], sums[2:].chunk(n_views)
+    self_supervised = graph = sums.new_zeros(())
+    if objective.beta > 0 and n_views == 2:
         gamma = objective.gamma_for(count)
-        self_supervised = objective.beta * alignment.loss(first, second, gamma, count, add)
+        self_supervised = objective.beta * alignment.loss_from_sums(totals[0], totals[1], partners, gamma, count)
     if objective.graph_weight > 0:
-        smoothed = X - _mean(X, count, add) if adjacency is None else _laplacian(adjacency).to(X) @ X
-        graph = objective.graph_weight * (X * smoothed).sum()
-    return torch.stack([objective.alpha * X.square().sum(), self_supervised, graph])
+        mean = totals[0] @ totals[0] / count if objective.graph is None else 0.0
+        graph = objective.graph_weight * (partners - mean)
+    return torch.stack([objective.alpha * squares, self_supervised, graph])
 
 
 def update_bases(
@@ -476,10 +493,10 @@ def step(
     count = len(T) // n_views if count is None else count
     G, M = _gram(state.factors), project(T, state.factors)
     X = solve_coefficients(M, G, objective, n_views, None, adjacency, watch, count, team.sum)
-    # What the processes found travels while the terms are worked out.
+    # What the processes found travels while what the terms follow from is worked out.
     arriving = team.send(Statistics.of(X, T))
-    penalties = _penalties(X, objective, n_views, adjacency, count, team.sum)
-    statistics, terms = arriving(torch.cat([_fit_terms(T, X, M, G, n_views), penalties]))
+    sums = _row_sums(X, objective, n_views, adjacency)
+    statistics, sums = arriving(torch.cat([_fit_terms(T, X, M, G, n_views), sums]))
     energy = statistics.S.diagonal()
     state.energy = energy if state.energy is None else state.energy + energy
     if solver == "memory":
@@ -487,7 +504,7 @@ def step(
         learning_rate = 1.0
     add = team.modes(statistics.Y)
     state.factors = update_bases(state.factors, statistics, objective.alpha, learning_rate, add)
-    return terms
+    return torch.cat([sums[:2], _penalties(sums[2:], objective, n_views, count)])
 
 
 def _mini_batch_sweep(
@@ -556,35 +573,34 @@ def _full_batch_sweep(chunks: _Chunks, state: State, objective: Objective) -> Te
     """
     G, n_views, count = _gram(state.factors), chunks.source.n_views, chunks.source.n_windows
     team = chunks.team
-    fits = torch.zeros(2, dtype=torch.float64, device=G.device)
-    penalties = torch.zeros(3, dtype=torch.float64, device=G.device)
+    sums = torch.zeros(4 + n_views * len(G), dtype=torch.float64, device=G.device)
     statistics: Statistics | None = None
-    coefficients = None if objective.separable else _all_coefficients(chunks, state, objective, G, penalties)
+    coefficients = None if objective.separable else _all_coefficients(chunks, state, objective, G, sums[2:])
     for ids, T in chunks:
         M = project(T, state.factors)
         if coefficients is None:
             X = solve_coefficients(M, G, objective, n_views)
-            penalties += _penalties(X, objective, n_views, None, count, None)
+            sums[2:] += _row_sums(X, objective, n_views, None)
         else:
             rows = (ids - chunks.windows[:1]).to(coefficients.device)
             X = torch.cat([view[rows] for view in coefficients.chunk(n_views)])
-        fits += _fit_terms(T, X, M, G, n_views)
+        sums[:2] += _fit_terms(T, X, M, G, n_views)
         statistics = Statistics.of(X, T).added_to(statistics)
     assert statistics is not None
-    statistics, terms = team.send(statistics)(torch.cat([fits, penalties]))
+    statistics, sums = team.send(statistics)(sums)
     state.coefficients = coefficients
     state.energy = statistics.S.diagonal()
     state.factors = update_bases(state.factors, statistics, objective.alpha, add=team.modes(statistics.Y))
-    return terms
+    return torch.cat([sums[:2], _penalties(sums[2:], objective, n_views, count)])
 
 
-def _all_coefficients(chunks: _Chunks, state: State, objective: Objective, G: Tensor, penalties: Tensor) -> Tensor:
-    """X and X̃ of all windows together, starting from those of the last sweep; adds what they cost to `penalties`."""
+def _all_coefficients(chunks: _Chunks, state: State, objective: Objective, G: Tensor, sums: Tensor) -> Tensor:
+    """X and X̃ of all windows together, starting from those of the last sweep; adds their `_row_sums` to `sums`."""
     n_views, count, add = chunks.source.n_views, chunks.source.n_windows, chunks.team.sum
     M = _stack((project(T, state.factors) for _, T in chunks), n_views)
     adjacency = None if objective.graph is None else objective.graph(torch.arange(chunks.source.n_windows))
     X = solve_coefficients(M, G, objective, n_views, state.coefficients, adjacency, True, count, add)
-    penalties += _penalties(X, objective, n_views, adjacency, count, add)
+    sums += _row_sums(X, objective, n_views, adjacency)
     return X
 
 

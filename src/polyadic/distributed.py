@@ -1,8 +1,9 @@
 """The same fit over many processes: each has its share of every batch, and only sums travel.
 
 What travels in a step: the sum of the normalised rows of each view (R numbers, by which windows of all processes repel
-each other), XᵀX, and either XᵀT as it is (R × I × J × …) or, mode by mode, the MTTKRP that follows from it (I × R). For
-the same batches the bases are those of one process to rounding, whatever the number of processes.
+each other), XᵀX together with what the loss follows from, and either XᵀT as it is (R × I × J × …) or, mode by mode, the
+MTTKRP that follows from it (I × R). For the same batches the bases are those of one process to rounding, whatever the
+number of processes.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ _BLOCK_BYTES = 512 * 2**10
 
 
 def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
-    """The processes that torchrun started, or whose process group is initialised; a team of one if there are no others.
+    """The processes that torchrun started, or whose process group is initialised; without either, a team of one.
 
-    Every process calls it, and hands what it gets to `fit`, `transform` and `score`.
+    Every process calls it, and hands what it gets to `fit`, `transform` and `score`. Messages travel by NCCL between
+    GPUs, where every process has one of its own (that of its local rank), and by gloo otherwise.
 
     Parameters
     ----------
@@ -54,18 +56,25 @@ def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
     if not dist.is_available():
         return ALONE
     if not dist.is_initialized():
-        if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
+        if not _started_together():
             return ALONE
         if torch.cuda.is_available():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
-        dist.init_process_group(_backend(), store=_met(store, rank, size), rank=rank, world_size=size)
+        dist.init_process_group("gloo", store=_met(store, rank, size), rank=rank, world_size=size)
         atexit.register(_leave)
-    return Processes(exchange) if dist.get_world_size() > 1 else ALONE
+    return Processes(exchange)
 
 
-def _backend() -> str:
-    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+def _started_together() -> bool:
+    """Whether something started this process as one of several, or torchrun, which is asked for one at times."""
+    return "RANK" in os.environ and (int(os.environ.get("WORLD_SIZE", "1")) > 1 or dist.is_torchelastic_launched())
+
+
+def _has_own_gpu() -> bool:
+    """NCCL refuses two processes on one GPU; gloo does not."""
+    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return torch.cuda.is_available() and dist.is_nccl_available() and beside <= torch.cuda.device_count()
 
 
 def _met(store: Any, rank: int, size: int) -> Any:
@@ -119,8 +128,10 @@ class Processes(Team):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.waited = 0.0
         self._exchange = exchange
-        # A group of our own: the program's may have no way between CPUs, and its messages are none of ours.
-        self._group = dist.new_group(backend=_backend())
+        # Groups of our own: the program's may have no way between CPUs, and its messages are none of ours.
+        self._group = dist.new_group(backend="gloo")
+        if self.sum(torch.tensor(float(_has_own_gpu()))) == self.size:
+            self._group = dist.new_group(backend="cpu:gloo,cuda:nccl")
 
     @contextmanager
     def _talking(self) -> Iterator[None]:
@@ -137,7 +148,8 @@ class Processes(Team):
 
     def share(self, ids: Tensor) -> Tensor:
         """Equal shares, to one window; in order, so that each process reads its own part of a store again and again."""
-        return torch.sort(ids).values.tensor_split(self.size)[self.rank]
+        # One process shares with no one: in the order as it is, its sums are to the bit those without a team.
+        return ids if self.size == 1 else torch.sort(ids).values.tensor_split(self.size)[self.rank]
 
     def sum(self, tensor: Tensor) -> Tensor:
         """In float64, and back in the tensor's type."""
@@ -160,7 +172,7 @@ class Processes(Team):
             except Exception as error:  # everyone shall hear of it
                 outcome[1] = error
         with self._talking():
-            dist.broadcast_object_list(outcome, 0, group=self._group)
+            dist.broadcast_object_list(outcome, 0, group=self._group, device=torch.device("cpu"))
         if outcome[1] is not None:
             raise outcome[1]
         result: _Outcome = outcome[0]
@@ -178,13 +190,13 @@ class Processes(Team):
             with self._talking():
                 travelling = dist.all_reduce(block, group=self._group, async_op=True)
 
-        def arrived(terms: Tensor) -> tuple[Statistics, Tensor]:
-            small = self.sum(torch.cat([statistics.S.flatten(), terms]))
+        def arrived(sums: Tensor) -> tuple[Statistics, Tensor]:
+            small = self.sum(torch.cat([statistics.S.flatten(), sums]))
             if travelling is not None:
                 with self._talking():
                     travelling.wait()
-            S = small[: -len(terms)].reshape(statistics.S.shape)
-            return Statistics(block.movedim(-1, 0), S), small[-len(terms) :]
+            S = small[: -len(sums)].reshape(statistics.S.shape)
+            return Statistics(block.movedim(-1, 0), S), small[-len(sums) :]
 
         return arrived
 
@@ -205,7 +217,11 @@ class Processes(Team):
         return State(state.factors, memory, coefficients, state.energy)
 
     def _gathered(self, rows: Tensor) -> Tensor:
-        """The rows of all processes one after the other, in the first; in others what they have."""
+        """The rows of all processes one after the other, in the first; in others what they have.
+
+        They are for a file, so they go to the first one's CPU, whose memory holds more than that of its GPU.
+        """
+        rows = rows.cpu()
         counts = torch.zeros(self.size, dtype=torch.float64)
         counts[self.rank] = len(rows)
         sizes = [int(size) for size in self.sum(counts)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +12,8 @@ from polyadic.evaluate.significance import corrected_resampled, holm, paired, un
 from polyadic.experiments import paper
 
 __all__ = [
+    "as_code",
+    "as_text",
     "figure",
     "footer",
     "grid",
@@ -48,6 +51,31 @@ def figure(value: tuple[float, float] | None) -> str:
     return "–" if value is None else f"{value[0]:.2f} ± {value[1]:.2f}"
 
 
+def as_text(name: str) -> str:
+    """A name as Markdown that shows it and nothing else.
+
+    Examples
+    --------
+    >>> print(as_text("<b>*a*.npz"))
+    \\<b\\>\\*a\\*\\.npz
+    """
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(name.split()))
+
+
+def as_code(text: str) -> str:
+    """The same in the type of code, whatever backticks are in it.
+
+    Examples
+    --------
+    >>> as_code("polyadic run"), as_code("polyadic run --data `a`.npz")
+    ('`polyadic run`', '`` polyadic run --data `a`.npz ``')
+    """
+    text = " ".join(text.split())
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence, gap = "`" * (longest + 1), " " * (longest > 0)
+    return f"{fence}{gap}{text}{gap}{fence}"
+
+
 def table(heads: list[str], lines: Iterable[list[str]]) -> str:
     """A Markdown table, its first column to the left and all others to the right."""
     rule = "|---" + "|---:" * (len(heads) - 1) + "|"
@@ -72,7 +100,7 @@ def footer(result: Result) -> str:
     note = "" if jobs == 1 else f" Up to {jobs} processes at a time: the seconds mean nothing."
     return (
         f"Settings: {result['settings']['which']}. Accuracy in percent, mean ± standard deviation over the seeds. "
-        f"`{result['command']}`, {where}, {result['date']}, commit {result['commit']}.{note}\n"
+        f"{as_code(result['command'])}, {where}, {result['date']}, commit {result['commit']}.{note}\n"
     )
 
 

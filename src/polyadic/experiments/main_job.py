@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from polyadic import ATD, GRSALS, SALS, load, report
 from polyadic.data import Windows, synthetic
@@ -22,6 +23,7 @@ from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.evaluate import PROBES
 from polyadic.experiments.compare import Row, compare, summarise
 from polyadic.experiments.configure import configured
+from polyadic.experiments.layout import as_code, as_text
 from polyadic.experiments.provenance import provenance
 from polyadic.files import digest, write_atomically
 from polyadic.inputs import choose_device
@@ -143,6 +145,11 @@ def _protocols(job: Job, windows: Windows) -> list[Protocol]:
     raise PolyadicError(f"--protocol must be subject, paper or both, but is {job.protocol!r}")
 
 
+def _printable(name: str) -> str:
+    """A name without what would command a terminal."""
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
+
+
 def _bar(console: Console, hidden: bool) -> Progress:
     columns = (
         TextColumn("fitting {task.description}"),
@@ -159,7 +166,7 @@ def _result(job: Job, windows: Windows, estimators: dict[str, Any], rows: list[R
     atd = estimators["ATD"]
     settings = {name: encode(value) for name, value in atd.get_params(deep=False).items() if name != "random_state"}
     return {
-        "title": "built-in signals" if job.data is None else job.data.name,
+        "title": "built-in signals" if job.data is None else _printable(job.data.name),
         "data": {
             "sha256": _checksum(job.data),
             "shape": list(windows.shape),
@@ -212,7 +219,12 @@ def _title(result: dict[str, Any], protocol: str) -> str:
 
 
 def _table(result: dict[str, Any], protocol: str) -> Table:
-    table = Table(title=_title(result, protocol), title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table = Table(
+        title=Text(_title(result, protocol), "table.title"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+    )
     for number, head in enumerate(_heads(result)):
         table.add_column(head, justify="right" if number else "left", no_wrap=True)
     for entry in result["summary"]:
@@ -227,7 +239,7 @@ def _markdown(result: dict[str, Any]) -> str:
     for protocol in dict.fromkeys(entry["protocol"] for entry in result["summary"]):
         heads = _heads(result)
         lines += [
-            f"**{_title(result, protocol)}**",
+            f"**{as_text(_title(result, protocol))}**",
             "",
             f"| {' | '.join(heads)} |",
             f"|---{'|---:' * (len(heads) - 1)}|",
@@ -238,7 +250,7 @@ def _markdown(result: dict[str, Any]) -> str:
     where = machine.get("gpu") or f"{machine['processor']}, {machine['threads']} threads"
     lines.append(
         "Accuracy of a logistic regression on plain and on standardised features, mean ± standard deviation over the "
-        f"seeds. `{result['command']}`, {where}, {result['date']}, "
+        f"seeds. {as_code(result['command'])}, {where}, {result['date']}, "
         f"commit {result['commit']}."
     )
     return "\n".join(lines) + "\n"

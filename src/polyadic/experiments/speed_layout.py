@@ -7,7 +7,7 @@ from typing import Any
 
 from polyadic.experiments import paper
 from polyadic.experiments.figures import canvas, save
-from polyadic.experiments.layout import table
+from polyadic.experiments.layout import as_code, table
 
 __all__ = ["bars", "machine_line", "markdown"]
 
@@ -34,7 +34,7 @@ def machine_line(result: Result) -> str:
     where = f"{machine['gpu']} ({where})" if "gpu" in machine else where
     load = "" if result.get("load") is None else f" Load average before the run: {result['load']:.1f}."
     small = " Sizes of a quick run: the figures mean nothing." if result.get("quick") else ""
-    return f"`{result['command']}`, {where}, {result['date']}, commit {result['commit']}.{load}{small}\n"
+    return f"{as_code(result['command'])}, {where}, {result['date']}, commit {result['commit']}.{load}{small}\n"
 
 
 def _number(value: float) -> str:
