@@ -18,6 +18,7 @@ from polyadic.cli.predict import PREDICT_EXAMPLES, predict
 from polyadic.cli.rank import RANK_EXAMPLES, rank
 from polyadic.cli.report import REPORT_EXAMPLES, report
 from polyadic.cli.settings import SettingsError
+from polyadic.cli.stopping import terminate_like_ctrl_c
 from polyadic.errors import PolyadicError
 from polyadic.version import __version__
 
@@ -60,7 +61,8 @@ output), --quiet (no progress bar) and --settings FILE (options from a TOML file
   0    done
   1    it cannot be done: data, models or values that cannot be used
   2    wrong usage: an unknown command or option, a wrong settings file
-  130  stopped by Ctrl-C; nothing half-written is left
+  130  stopped by Ctrl-C; nothing half-written is left, and what can go on says how
+  143  the same, stopped by SIGTERM
 """
 
 _START, _MODEL, _USE, _LOOK, _PAPER = (
@@ -204,7 +206,8 @@ app.command(epilog=BENCH_EXAMPLES, rich_help_panel=_PAPER)(bench)
 
 
 def main() -> None:
-    """The `polyadic` command. Exit codes: 0 done, 1 it cannot be done, 2 wrong usage, 130 Ctrl-C."""
+    """The `polyadic` command. Exit codes: 0 done, 1 it cannot be done, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM."""
+    terminate_like_ctrl_c()
     try:
         app(prog_name="polyadic")
     except (PolyadicError, OSError) as error:

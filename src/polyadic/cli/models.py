@@ -26,6 +26,7 @@ from polyadic.cli.options import (
     shows_progress,
     window_bar,
 )
+from polyadic.cli.stopping import going_on
 from polyadic.cli.tables import write_table
 from polyadic.errors import PolyadicError
 
@@ -51,8 +52,8 @@ A store, with the paper's settings for Sleep-EDF:
 The unlabelled part of a split by person, the probe on its training part:
   polyadic fit sleep.store --protocol subject --probe
 
-A long fit that can be stopped, and goes on where it was:
-  polyadic fit sleep.store --checkpoint sleep.checkpoints --resume
+A fit that was stopped goes on where it was:
+  polyadic fit sleep.store -o model.safetensors --resume
 
 Four processes that share every batch:
   torchrun --nproc-per-node 4 -m polyadic fit sleep.store
@@ -131,11 +132,14 @@ def fit(
     ] = 0,
     device: DeviceOption = "auto",
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="A folder for checkpoints, to go on from if stopped.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A folder for checkpoints that stays; if not given, one beside the model file, with .checkpoint after "
+            "its name, that goes when the model is there.",
+        ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in that folder, if there is one.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")] = False,
     checkpoint_every: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="From one checkpoint to the next.")
     ] = 60.0,
@@ -190,7 +194,8 @@ def fit(
 ) -> None:
     """Learn bases from recordings or windows and write a model file.
 
-    Memory does not grow with the data. Recordings are cut into windows in a temporary folder first; for data that is
+    Stopped by Ctrl-C, SIGTERM or worse, the same command goes on with --resume. Memory does not grow with the data.
+    Recordings are cut into windows in a temporary folder first; for data that is
     used more than once, [bold]polyadic prepare[/bold] keeps the windows.
     """
     from polyadic import distributed
@@ -235,17 +240,14 @@ def fit(
             random_state=seed,
             verbose=int(not hidden),
         )
-        try:
+        folder = checkpoint or out.with_name(f"{out.name}.checkpoint")
+        with going_on(folder, kept=checkpoint is not None, team=team):
             model = estimators[method.value].fit(
-                unlabelled, checkpoint=checkpoint, resume=resume, checkpoint_every=checkpoint_every, team=team
+                unlabelled, checkpoint=folder, resume=resume, checkpoint_every=checkpoint_every, team=team
             )
-        except KeyboardInterrupt:
-            if checkpoint is None:
-                raise
-            raise KeyboardInterrupt(f"the same command with --resume goes on from {checkpoint}") from None
-        if probe:
-            model.probe_ = _trained(model, labelled, hidden or team.rank > 0)
-        team.once(lambda: model.save(out))
+            if probe:
+                model.probe_ = _trained(model, labelled, hidden or team.rank > 0)
+            team.once(lambda: model.save(out))
     if team.rank > 0:
         return
     _tell_fit(model, method, unlabelled, labelled if probe else None, out, json)

@@ -63,7 +63,7 @@ def rank(
     wanted = _ranks(ranks)
     opened = open_windows(data)
     tensorize = configured(opened, preset=preset, n_fft=n_fft, hop=hop)["SALS"].tensorize
-    with stage_bar("decomposing at rank", quiet or json) as on_fit:
+    with stage_bar("decomposing", quiet or json, "components") as show:
         found = suggest_rank(
             opened,
             wanted,
@@ -71,7 +71,7 @@ def rank(
             n_windows=windows,
             restarts=restarts,
             random_state=seed,
-            on_fit=on_fit,
+            on_fit=lambda done, work, rank: show(done, work, f"rank {rank}"),
         )
     if out is not None:
         with open_atomically(out) as file:
