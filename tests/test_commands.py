@@ -185,6 +185,18 @@ def test_the_paths_of_the_manual_hold_the_number_of_commands_a_stranger_needs(ma
     assert load(here / "model.safetensors").probe_.classes_.tolist() == ["fast", "slow"]
 
 
+def test_a_rank_is_recommended_for_recordings_as_for_the_store_of_them(made, here):
+    words = ("--ranks", "1,2", "--restarts", "1", "--json")
+    run("prepare", "folder", made / "recordings", "s.store", "--seconds", 2, "--channel", "C4")
+    expected, found = (
+        json.loads(run("rank", *given, *words).stdout)
+        for given in (("s.store",), (made / "recordings", "--seconds", 2, "--channel", "C4"))
+    )
+    assert found["tried"] == expected["tried"]
+    assert found["windows"] == 180
+    assert "--seconds is for recordings" in polyadic("rank", "s.store", "--seconds", 2, cwd=here, code=1).stderr
+
+
 # -------------------------------------------------------------------------------------------------------- scores
 
 
@@ -422,6 +434,31 @@ def test_a_terminal_shows_stage_throughput_and_time_left(columns, big):
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert re.search(r"transforming .*4000/4000 windows, [\d,]+ MB/s .*left", plain)
     assert "features.npy: 4,000 windows" in plain
+
+
+BARS = {
+    ("run", "--seeds", "1", "--sweeps", "2"): (
+        r"fitting .* 4/4 fits, [\d.]+/(s|min), SALS, seed 0 done .*left",
+        r"report .* 9/11 parts, [\d.]+/(s|min), component 8 .*left",
+    ),
+    ("rank", "big.npz", "--ranks", "1,2", "--restarts", "1"): (
+        r"decomposing .* 6/6 components, [\d.]+/s, rank 2 .*left",
+    ),
+    ("bench", "table9", "--quick"): (r"table9 .* 8/8 cells, [\d.]+/(s|min), .* seed 0 done .*left",),
+}
+
+
+@pytest.mark.parametrize("words", BARS)
+def test_what_takes_long_shows_a_bar_that_fits_and_goes(words, big):
+    code, shown = in_a_terminal(80, words, big)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert code == 0
+    for expected in BARS[words]:
+        assert re.search(expected, plain), plain
+    assert max(len(line) for line in re.split(r"[\r\n]+", plain) if "━" in line and "left" in line) <= 80
+    result = polyadic(*words, "--quiet", cwd=big)
+    assert "\x1b" not in result.stdout + result.stderr
+    assert result.stderr == ""
 
 
 def test_quiet_shows_no_bar_even_in_a_terminal(big):

@@ -177,6 +177,18 @@ def test_an_overview_has_every_mode_of_every_component(model, windows):
     assert len(plot.component(model, 0, windows).data) == 4
 
 
+@pytest.mark.parametrize("count", [3, 9, 19, 64])
+def test_names_of_many_channels_stand_upright_and_of_very_many_some_are_shown(count):
+    names = [f"electrode {number}" for number in range(count)]
+    taken = Windows(np.random.default_rng(0).normal(size=(8, count, 64)), fs=32.0, channels=names)
+    figure = plot.components(SALS(rank=2, tensorize=STFT(16, 8), max_sweeps=1).fit(taken), taken)
+    axis = figure.layout.xaxis
+    assert [names[place] for place in axis.tickvals] == list(axis.ticktext)
+    assert len(axis.ticktext) == {3: 3, 9: 9, 19: 19, 64: 16}[count]
+    assert axis.tickangle == (-40 if count == 3 else -90)
+    assert list(figure.data[0].customdata) == names
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

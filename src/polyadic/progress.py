@@ -220,10 +220,9 @@ def _rate(speed: float) -> str:
     >>> _rate(1234.5), _rate(2.5), _rate(0.1), _rate(0.001), _rate(0.0)
     ('1,234/s', '2.5/s', '6.0/min', '3.6/h', '')
     """
-    for seconds, name in ((1, "s"), (60, "min"), (3600, "h")):
-        if speed * seconds >= 1:
-            break
-    number = speed * seconds
+    units = {"s": 1, "min": 60, "h": 3600}
+    name = next((name for name, seconds in units.items() if speed * seconds >= 1), "h")
+    number = speed * units[name]
     return f"{number:,.{0 if number >= 100 else 1}f}/{name}" if number else ""
 
 

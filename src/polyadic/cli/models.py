@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyadic.cli.opening import Cut, are_recordings, opened, opened_for
+from polyadic.cli.opening import Cut, are_recordings, check_cutting, opened, opened_for
 from polyadic.cli.options import (
     RECORDINGS,
+    SECONDS,
+    ChannelOption,
     DataArgument,
     DeviceOption,
+    FsOption,
     JsonOption,
     ModelArgument,
     OnError,
+    OnErrorOption,
     Protocol,
     QuietOption,
     ResampleOption,
+    SecondsOption,
     SettingsOption,
     as_json,
     check_folder,
@@ -34,8 +39,6 @@ if TYPE_CHECKING:
     from polyadic.data import Windows
 
 __all__ = ["FIT_EXAMPLES", "TRANSFORM_EXAMPLES", "fit", "transform"]
-
-_SECONDS = 10.0
 
 FIT_EXAMPLES = """
 [bold]Examples[/bold]
@@ -143,23 +146,8 @@ def fit(
     checkpoint_every: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="From one checkpoint to the next.")
     ] = 60.0,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            metavar="SECONDS",
-            help=f"Length of a window; {_SECONDS:g} if not given.",
-            rich_help_panel=RECORDINGS,
-        ),
-    ] = None,
-    channel: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A channel to take; once for each, in order. All if not given.",
-            metavar="NAME",
-            rich_help_panel=RECORDINGS,
-        ),
-    ] = None,
+    seconds: SecondsOption = None,
+    channel: ChannelOption = None,
     class_: Annotated[
         list[str] | None,
         typer.Option(
@@ -174,20 +162,9 @@ def fit(
             rich_help_panel=RECORDINGS,
         ),
     ] = None,
-    fs: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            metavar="HZ",
-            help="Sampling rate in Hz to resample to; of arrays and tables that do not say theirs.",
-            rich_help_panel=RECORDINGS,
-        ),
-    ] = None,
+    fs: FsOption = None,
     resample: ResampleOption = None,
-    on_error: Annotated[
-        OnError,
-        typer.Option(help="Stop at a recording that cannot be read, or skip it.", rich_help_panel=RECORDINGS),
-    ] = OnError.RAISE,
+    on_error: OnErrorOption = OnError.RAISE,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -210,9 +187,9 @@ def fit(
         "--subject": subject,
         "--resample": resample,
     }
-    _check_cutting(data, {**given, "--fs": fs if data.is_dir() else None})
+    check_cutting(data, {**given, "--fs": fs if data.is_dir() else None})
     cut = Cut(
-        seconds=_SECONDS if seconds is None else seconds,
+        seconds=SECONDS if seconds is None else seconds,
         channels=channel or None,
         fs=fs,
         resample=None if resample is None else resample.value,
@@ -251,13 +228,6 @@ def fit(
     if team.rank > 0:
         return
     _tell_fit(model, method, unlabelled, labelled if probe else None, out, json)
-
-
-def _check_cutting(data: Path, given: dict[str, Any]) -> None:
-    """Refuse options that would do nothing."""
-    for name, value in given.items():
-        if value and not are_recordings(data):
-            raise PolyadicError(f"{name} is for recordings, but the windows of {data.name} are cut already")
 
 
 def _parts(windows: Windows, protocol: Protocol | None, seed: int) -> tuple[Windows, Windows]:

@@ -7,7 +7,22 @@ from typing import Annotated
 
 import typer
 
-from polyadic.cli.options import JsonOption, QuietOption, SettingsOption, as_json, check_folder
+from polyadic.cli.opening import Cut, check_cutting, opened
+from polyadic.cli.options import (
+    SECONDS,
+    ChannelOption,
+    DataArgument,
+    FsOption,
+    JsonOption,
+    OnError,
+    OnErrorOption,
+    QuietOption,
+    ResampleOption,
+    SecondsOption,
+    SettingsOption,
+    as_json,
+    check_folder,
+)
 from polyadic.errors import PolyadicError
 
 __all__ = ["RANK_EXAMPLES", "rank"]
@@ -17,18 +32,16 @@ A table, a recommendation and its reason; with a plot of the curves:
   polyadic rank sleep.store
   polyadic rank sleep.store --preset sleep_edf -o rank.png
 
+EDF files of your own in windows of 30 s:
+  polyadic rank recordings --seconds 30
+
 Few ranks, many restarts, for components that shall be read:
   polyadic rank windows.npz --ranks 1,2,3,4,5,6 --restarts 10
 """
 
 
 def rank(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA", help="A store made by [bold]polyadic prepare[/bold], or a .npz file.", exists=True
-        ),
-    ],
+    data: DataArgument,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A .png, .svg or .pdf file for the plot; none if not given.")
     ] = None,
@@ -41,6 +54,11 @@ def rank(
     n_fft: Annotated[int | None, typer.Option(min=2, help="Samples in a frame of the STFT.")] = None,
     hop: Annotated[int | None, typer.Option(min=1, help="Samples from one frame to the next.")] = None,
     seed: Annotated[int, typer.Option(help="Of the starts.")] = 0,
+    seconds: SecondsOption = None,
+    channel: ChannelOption = None,
+    fs: FsOption = None,
+    resample: ResampleOption = None,
+    on_error: OnErrorOption = OnError.RAISE,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -49,7 +67,6 @@ def rank(
 
     Decomposes some of the windows at several ranks. Does a larger one fit better than noise would, do restarts agree?
     """
-    from polyadic.data.opening import open_windows
     from polyadic.experiments.configure import configured
     from polyadic.experiments.provenance import provenance
     from polyadic.files import open_atomically
@@ -61,13 +78,23 @@ def rank(
         if out.suffix not in (".png", ".svg", ".pdf"):
             raise PolyadicError(f"--out must end in .png, .svg or .pdf, but is {out.name}")
     wanted = _ranks(ranks)
-    opened = open_windows(data)
-    tensorize = configured(opened, preset=preset, n_fft=n_fft, hop=hop)["SALS"].tensorize
-    with stage_bar("decomposing", quiet or json, "components") as show:
+    given = {"--seconds": seconds, "--channel": channel, "--resample": resample}
+    check_cutting(data, {**given, "--fs": fs if data.is_dir() else None})
+    cut = Cut(
+        seconds=SECONDS if seconds is None else seconds,
+        channels=channel or None,
+        fs=fs,
+        resample=None if resample is None else resample.value,
+        on_error=on_error.value,
+    )
+    with (
+        opened(data, cut, hidden=quiet or json) as taken,
+        stage_bar("decomposing", quiet or json, "components") as show,
+    ):
         found = suggest_rank(
-            opened,
+            taken,
             wanted,
-            tensorize=tensorize,
+            tensorize=configured(taken, preset=preset, n_fft=n_fft, hop=hop)["SALS"].tensorize,
             n_windows=windows,
             restarts=restarts,
             random_state=seed,

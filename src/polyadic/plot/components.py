@@ -27,7 +27,7 @@ _CIRCLE = (
 )
 _ROW = 96
 _BAR = 24
-_SLOPED = 9
+_SLOPED = 3
 _NAMED = 20
 """So many names of channels fit below a column sloped, and upright."""
 
