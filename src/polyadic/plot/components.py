@@ -13,7 +13,7 @@ from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer
 from polyadic.modes import Mode, modes
 from polyadic.plot.canvas import PALETTE, blank, compact, graph_objects, short
-from polyadic.scalp import interpolated, positions
+from polyadic.scalp import interpolated, positions, site
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -30,6 +30,8 @@ _BAR = 24
 _SLOPED = 3
 _NAMED = 20
 """So many names of channels fit below a column sloped, and upright."""
+_LETTERS = 72
+"""So many letters of names fit on a head."""
 
 
 def components(model: Any, data: Any = None, count: int = 12) -> Figure:
@@ -266,7 +268,7 @@ def _heads(mode: Mode, parts: NDArray[Any], places: dict[int, tuple[float, float
             },
         },
     )
-    xy = np.array(list(places.values()))
+    xy, names = np.array(list(places.values())), [short(site(mode.labels[channel])) for channel in places]
     for number, weights in enumerate(parts):
         name = "" if number == 0 else str(number + 1)
         where = {"xaxis": f"x{name}", "yaxis": f"y{name}"}
@@ -290,8 +292,8 @@ def _heads(mode: Mode, parts: NDArray[Any], places: dict[int, tuple[float, float
             go.Scatter(
                 x=compact(xy[:, 0]),
                 y=compact(xy[:, 1]),
-                mode="markers+text" if len(places) <= 24 else "markers",
-                text=[short(mode.labels[channel]) for channel in places],
+                mode="markers+text" if len(names) * max(map(len, names)) <= _LETTERS else "markers",
+                text=names,
                 textposition="top center",
                 textfont={"size": 9},
                 marker={"size": 4, "color": "#777"},
