@@ -46,9 +46,9 @@ From a folder of EDF files to labels for new ones:
   polyadic fit my.store --probe -o model.safetensors
   polyadic predict model.safetensors new-recordings -o labels.csv
 
-A model of a folder of EDF files in one command, and a look at it:
+A model of a folder of EDF files, and a page to look into it:
   polyadic fit recordings --seconds 30 -o model.safetensors
-  polyadic info model.safetensors
+  polyadic report model.safetensors --data recordings -o report.html
 
 The methods compared on your own windows:
   polyadic run --data windows.npz --fs 100
@@ -61,7 +61,7 @@ output), --quiet (no progress bar) and --settings FILE (options from a TOML file
   0    done
   1    it cannot be done: data, models or values that cannot be used
   2    wrong usage: an unknown command or option, a wrong settings file
-  130  stopped by Ctrl-C; nothing half-written is left, and what can go on says how
+  130  stopped by Ctrl-C: nothing half-written is left, what can go on says how
   143  the same, stopped by SIGTERM
 """
 
