@@ -270,6 +270,13 @@ def test_confusions_are_counted_by_hand():
     assert np.allclose(trace.z[:3].sum(axis=1), 100)
 
 
+def test_no_bar_of_an_accuracy_goes_beyond_a_hundred_percent():
+    (trace,) = plot.low_label({2: [100.0, 60.0], 4: [99.0, 95.0]}).data
+    assert list(trace.y) == [80.0, 97.0]
+    assert list(trace.error_y.array) == pytest.approx([20.0, np.sqrt(8)])
+    assert list(trace.error_y.arrayminus) == pytest.approx([np.sqrt(800), np.sqrt(8)])
+
+
 def test_losses_are_shown_over_sweeps_and_seconds(model):
     by_name = {trace.name: trace for trace in plot.training(model, "seconds").data}
     assert {"loss", "fit", "fit, augmented view", "Tikhonov"} <= set(by_name)
