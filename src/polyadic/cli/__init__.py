@@ -119,6 +119,7 @@ def run(
     data: Annotated[
         Path | None,
         typer.Option(
+            metavar="DATA",
             help="A window store made by [bold]polyadic prepare[/bold], or a .npz file with X (windows, channels, "
             "time), optional y and subject; or X_train (unlabelled) with X_test, y_test, subject_test. Built-in "
             "signals if not given.",
@@ -126,7 +127,8 @@ def run(
         ),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.")
+        str | None,
+        typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
     ] = None,
     defaults: Annotated[
         bool,
@@ -138,8 +140,9 @@ def run(
     protocol: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help="subject: people of the training and the test windows are apart (default where people are known); "
-            "paper: windows drawn at random, which flatters every method; or both."
+            "paper: windows drawn at random, which flatters every method; or both.",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 5,
@@ -151,7 +154,8 @@ def run(
     n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
     hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
     nuisance: Annotated[
-        float, typer.Option(min=0.0, help="Built-in signals: strength of the components no class cares about.")
+        float,
+        typer.Option(min=0.0, metavar="X", help="Built-in signals: strength of the components no class cares about."),
     ] = 0.8,
     device: DeviceOption = "auto",
     jobs: Annotated[

@@ -28,6 +28,8 @@ from polyadic.errors import PolyadicError
 __all__ = ["RANK_EXAMPLES", "rank"]
 
 RANK_EXAMPLES = """
+[bold]Examples[/bold]
+
 A table, a recommendation and its reason; with a plot of the curves:
   polyadic rank sleep.store
   polyadic rank sleep.store --preset sleep_edf -o rank.png
@@ -43,17 +45,23 @@ Few ranks, many restarts, for components that shall be read:
 def rank(
     data: DataArgument,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A .png, .svg or .pdf file for the plot; none if not given.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="A .png, .svg or .pdf file for the plot; none if not given."),
     ] = None,
-    ranks: Annotated[str, typer.Option(help="The ranks to try, with commas between them.")] = "1,2,4,8,16,32,64",
-    windows: Annotated[int, typer.Option(min=2, help="How many windows to take, spread evenly over the data.")] = 256,
-    restarts: Annotated[int, typer.Option(min=1, help="Fits of each rank, from different starts.")] = 3,
+    ranks: Annotated[
+        str, typer.Option(metavar="N,N,…", help="The ranks to try, with commas between them.")
+    ] = "1,2,4,8,16,32,64",
+    windows: Annotated[
+        int, typer.Option(min=2, metavar="N", help="How many windows to take, spread evenly over the data.")
+    ] = 256,
+    restarts: Annotated[int, typer.Option(min=1, metavar="N", help="Fits of each rank, from different starts.")] = 3,
     preset: Annotated[
-        str | None, typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.")
+        str | None,
+        typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
     ] = None,
-    n_fft: Annotated[int | None, typer.Option(min=2, help="Samples in a frame of the STFT.")] = None,
-    hop: Annotated[int | None, typer.Option(min=1, help="Samples from one frame to the next.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the starts.")] = 0,
+    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
+    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the starts.")] = 0,
     seconds: SecondsOption = None,
     channel: ChannelOption = None,
     fs: FsOption = None,

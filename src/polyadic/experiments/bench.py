@@ -215,7 +215,7 @@ def _rows(request: Request, experiment: Experiment, context: Context, stem: str,
     assert experiment.arms is not None
     arms = _chosen(experiment.arms(context), request.methods)
     cells = {_key(context, arm, seed): (arm, seed) for arm in arms for seed in context.seeds}
-    done = _earlier(request.out / f"{stem}.json") | _finished(request.out / f"{stem}.cells.jsonl")
+    done = _kept(request.out, stem)
     missing = {key: cell for key, cell in cells.items() if key not in done}
     judge = experiment.judge or judged
     work = (delayed(_cell)(key, judge, arm, context, seed, request.jobs) for key, (arm, seed) in missing.items())
@@ -235,6 +235,8 @@ def _rows(request: Request, experiment: Experiment, context: Context, stem: str,
                 count += 1
                 show(count, len(cells), _named(rows))
         except KeyboardInterrupt as stop:
+            # Counted on the disk: it may have come between a cell's line and the next.
+            count = len(cells.keys() & _kept(request.out, stem).keys())
             stop.args = (f"{count} of {len(cells)} cells are done; give the same command again to go on",)
             raise
     return [row for key in cells for row in done[key]]
@@ -252,6 +254,11 @@ def _chosen(arms: list[Arm], names: tuple[str, ...]) -> list[Arm]:
     if unknown:
         raise PolyadicError(f"--method must be one of {', '.join(sorted(known))}, but is {sorted(unknown)[0]!r}")
     return [arm for arm in arms if not names or arm.labels["method"] in names]
+
+
+def _kept(out: Path, stem: str) -> dict[str, list[Row]]:
+    """The cells that need not be run again."""
+    return _earlier(out / f"{stem}.json") | _finished(out / f"{stem}.cells.jsonl")
 
 
 def _earlier(path: Path) -> dict[str, list[Row]]:
