@@ -61,7 +61,7 @@ output), --quiet (no progress bar) and --settings FILE (options from a TOML file
   0    done
   1    it cannot be done: data, models or values that cannot be used
   2    wrong usage: an unknown command or option, a wrong settings file
-  130  stopped by Ctrl-C: nothing half-written is left, what can go on says how
+  130  stopped by Ctrl-C: nothing half-written, what can go on says how
   143  the same, stopped by SIGTERM
 """
 
