@@ -459,7 +459,7 @@ def run(words, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     return done
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_fit_that_is_interrupted_leaves_a_checkpoint_and_goes_on_to_the_bit(fitting, number, code, tmp_path):
     run([*fitting, "-o", "whole.safetensors"], tmp_path)
     words = [*fitting, "-o", "m.safetensors", "--checkpoint", "c"]
@@ -473,8 +473,7 @@ def test_a_fit_that_is_interrupted_leaves_a_checkpoint_and_goes_on_to_the_bit(fi
     said = process.communicate(timeout=60)[1]
     assert process.returncode == code, said
     assert "Traceback" not in said
-    if number == signal.SIGINT:
-        assert "the same command with --resume goes on from c" in said
+    assert "how far it came is in c. To go on:" in said
     assert names(tmp_path / "c") == ["checkpoint-00000001"]
     assert not (tmp_path / "m.safetensors").exists()
     run([*words, "--resume"], tmp_path)

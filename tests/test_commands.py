@@ -1,4 +1,4 @@
-"""The command line as people and scripts meet it: exit codes, Ctrl-C, terminals, labels for new recordings."""
+"""The command line as people and scripts meet it: exit codes, terminals, labels for new recordings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -184,6 +183,18 @@ def test_the_paths_of_the_manual_hold_the_number_of_commands_a_stranger_needs(ma
     run("prepare", "folder", made / "recordings", "my.store", "--seconds", 2, "--class", "slow", "--class", "fast")
     run("fit", "my.store", "--probe", *QUICK, "-o", "model.safetensors")
     assert load(here / "model.safetensors").probe_.classes_.tolist() == ["fast", "slow"]
+
+
+def test_a_rank_is_recommended_for_recordings_as_for_the_store_of_them(made, here):
+    words = ("--ranks", "1,2", "--restarts", "1", "--json")
+    run("prepare", "folder", made / "recordings", "s.store", "--seconds", 2, "--channel", "C4")
+    expected, found = (
+        json.loads(run("rank", *given, *words).stdout)
+        for given in (("s.store",), (made / "recordings", "--seconds", 2, "--channel", "C4"))
+    )
+    assert found["tried"] == expected["tried"]
+    assert found["windows"] == 180
+    assert "--seconds is for recordings" in polyadic("rank", "s.store", "--seconds", 2, cwd=here, code=1).stderr
 
 
 # -------------------------------------------------------------------------------------------------------- scores
@@ -379,7 +390,7 @@ def test_results_for_programs_are_alone_on_standard_output(here):
         assert result.stderr == "", words
 
 
-# -------------------------------------------------------------------------------------------- Ctrl-C and terminals
+# ------------------------------------------------------------------------------------------------------ terminals
 
 
 @pytest.fixture
@@ -388,52 +399,6 @@ def big(tmp_path: Path) -> Path:
     X = np.random.default_rng(0).normal(size=(4000, 2, 256)).astype("f4")
     np.savez(tmp_path / "big.npz", X=X, fs=100)
     return tmp_path
-
-
-FIT_FOR_LONG = ("fit", "big.npz", "--sweeps", "100000", "-o", "m.safetensors")
-
-
-def test_ctrl_c_ends_a_fit_with_a_sentence_and_nothing_half_written(big):
-    (big / "m.safetensors").write_text("older")
-    command = [*RUN, *FIT_FOR_LONG]
-    process = subprocess.Popen(command, cwd=big, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    assert process.stderr is not None
-    assert "sweep 1" in process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert said.strip().splitlines()[-1] == "polyadic: stopped; nothing half-written is left"
-    assert "Traceback" not in said
-    assert (big / "m.safetensors").read_text() == "older"
-    assert sorted(path.name for path in big.iterdir()) == ["big.npz", "m.safetensors"]
-
-
-@pytest.mark.parametrize("library", ["_multiarray_umath", "libtorch_cpu", "_sparsetools"])
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has loaded can be seen on Linux alone")
-def test_ctrl_c_while_things_are_still_being_loaded_is_no_different(library, big):
-    process = subprocess.Popen([*RUN, *FIT_FOR_LONG], cwd=big, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    while process.poll() is None and library not in Path(f"/proc/{process.pid}/maps").read_text():
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in said
-    assert "polyadic: stopped" in said
-
-
-def test_ctrl_c_in_prepare_says_how_to_go_on(tmp_path):
-    for number in range(40):
-        recording(tmp_path / "own" / f"{number}.edf", number, fs=500)
-    words = ("prepare", "folder", "own", "s.store", "--seconds", "2")
-    process = subprocess.Popen([*RUN, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    while process.poll() is None and not (tmp_path / "s.store" / "writing.json").exists():
-        time.sleep(0.002)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert said.strip() == "polyadic: stopped; give the same command again to go on with s.store"
-    polyadic(*words, cwd=tmp_path)
-    assert len(WindowStore(tmp_path / "s.store")) == 40 * 30
 
 
 def in_a_terminal(columns: int, words: tuple[str, ...], cwd: Path) -> tuple[int, str]:
@@ -469,6 +434,31 @@ def test_a_terminal_shows_stage_throughput_and_time_left(columns, big):
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert re.search(r"transforming .*4000/4000 windows, [\d,]+ MB/s .*left", plain)
     assert "features.npy: 4,000 windows" in plain
+
+
+BARS = {
+    ("run", "--seeds", "1", "--sweeps", "2"): (
+        r"fitting .* 4/4 fits, [\d.]+/(s|min), SALS, seed 0 done .*left",
+        r"report .* 9/11 parts, [\d.]+/(s|min), component 8 .*left",
+    ),
+    ("rank", "big.npz", "--ranks", "1,2", "--restarts", "1"): (
+        r"decomposing .* 6/6 components, [\d.]+/s, rank 2 .*left",
+    ),
+    ("bench", "table9", "--quick"): (r"table9 .* 8/8 cells, [\d.]+/(s|min), .* seed 0 done .*left",),
+}
+
+
+@pytest.mark.parametrize("words", BARS)
+def test_what_takes_long_shows_a_bar_that_fits_and_goes(words, big):
+    code, shown = in_a_terminal(80, words, big)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert code == 0
+    for expected in BARS[words]:
+        assert re.search(expected, plain), plain
+    assert max(len(line) for line in re.split(r"[\r\n]+", plain) if "━" in line and "left" in line) <= 80
+    result = polyadic(*words, "--quiet", cwd=big)
+    assert "\x1b" not in result.stdout + result.stderr
+    assert result.stderr == ""
 
 
 def test_quiet_shows_no_bar_even_in_a_terminal(big):
@@ -516,7 +506,7 @@ def test_the_manual_names_the_commands_in_the_order_of_their_use():
     known = ["run", "prepare", "verify", "fit", "transform", "predict", "evaluate", "export"]
     known += ["report", "rank", "info", "bench"]
     assert order == known
-    for code in ("0 ", "1 ", "2 ", "130 "):
+    for code in ("0 ", "1 ", "2 ", "130 ", "143 "):
         assert re.search(rf"^ +{code} +\w", shown, re.MULTILINE)
 
 

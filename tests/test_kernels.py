@@ -31,6 +31,16 @@ def _seed():
     torch.manual_seed(0)
 
 
+@pytest.mark.parametrize("dtype", [torch.int16, torch.float32, torch.float64])
+def test_gather_takes_windows_as_floats(dtype):
+    X = (torch.randn(7, 2, 1100, device=DEVICE) * 100).to(dtype)
+    ids = torch.tensor([5, 0, 5], device=DEVICE)
+    out = torch.zeros(3, 2, 1200, device=DEVICE)
+    signals.gather(X, ids, out[..., :1100])
+    assert torch.equal(out[..., :1100], X[ids].float())
+    assert not out[..., 1100:].any()
+
+
 @pytest.mark.parametrize("shape", [(3, 2, 150), (2, 3, 100), (4, 1, 37), (1, 2, 2), (3, 1, 1500)])
 def test_jitter_draws_the_same_noise(shape, monkeypatch):
     X = torch.randn(shape, device=DEVICE)
@@ -274,7 +284,7 @@ def test_a_captured_fit_is_the_plain_one(stretch, place, solver, monkeypatch):
         assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
     for name, values in fast.history_.items():
         if name != "seconds":
-            assert values == pytest.approx(plain.history_[name], rel=1e-3, abs=1e-6), name
+            assert values == pytest.approx(plain.history_[name], rel=3e-3, abs=1e-6), name
 
 
 @on_gpu

@@ -177,6 +177,18 @@ def test_an_overview_has_every_mode_of_every_component(model, windows):
     assert len(plot.component(model, 0, windows).data) == 4
 
 
+@pytest.mark.parametrize("count", [3, 9, 19, 64])
+def test_names_of_many_channels_stand_upright_and_of_very_many_some_are_shown(count):
+    names = [f"electrode {number}" for number in range(count)]
+    taken = Windows(np.random.default_rng(0).normal(size=(8, count, 64)), fs=32.0, channels=names)
+    figure = plot.components(SALS(rank=2, tensorize=STFT(16, 8), max_sweeps=1).fit(taken), taken)
+    axis = figure.layout.xaxis
+    assert [names[place] for place in axis.tickvals] == list(axis.ticktext)
+    assert len(axis.ticktext) == {3: 3, 9: 9, 19: 19, 64: 16}[count]
+    assert axis.tickangle == (-40 if count == 3 else -90)
+    assert list(figure.data[0].customdata) == names
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -256,6 +268,13 @@ def test_confusions_are_counted_by_hand():
     counts = [[sum((y == i) & (guess == j)) for j in range(4)] for i in range(4)]
     assert np.array_equal(trace.customdata, counts)
     assert np.allclose(trace.z[:3].sum(axis=1), 100)
+
+
+def test_no_bar_of_an_accuracy_goes_beyond_a_hundred_percent():
+    (trace,) = plot.low_label({2: [100.0, 60.0], 4: [99.0, 95.0]}).data
+    assert list(trace.y) == [80.0, 97.0]
+    assert list(trace.error_y.array) == pytest.approx([20.0, np.sqrt(8)])
+    assert list(trace.error_y.arrayminus) == pytest.approx([np.sqrt(800), np.sqrt(8)])
 
 
 def test_losses_are_shown_over_sweeps_and_seconds(model):

@@ -176,6 +176,62 @@ def test_no_text_overlaps_and_nothing_sticks_out(running, written, width):
         assert page.page.evaluate("document.querySelector('#detail').scrollWidth") <= width
 
 
+TEN_TWENTY = [
+    "Fp1",
+    "Fp2",
+    "F7",
+    "F3",
+    "Fz",
+    "F4",
+    "F8",
+    "T3",
+    "C3",
+    "Cz",
+    "C4",
+    "T4",
+    "T5",
+    "P3",
+    "Pz",
+    "P4",
+    "T6",
+    "O1",
+    "O2",
+]
+BIPOLAR = [
+    "Fp1-F7",
+    "F7-T3",
+    "T3-T5",
+    "T5-O1",
+    "Fp2-F8",
+    "F8-T4",
+    "T4-T6",
+    "T6-O2",
+    "Fp1-F3",
+    "F3-C3",
+    "C3-P3",
+    "P3-O1",
+    "Fp2-F4",
+    "F4-C4",
+    "C4-P4",
+    "P4-O2",
+]
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"), [([f"EEG {name}-REF" for name in TEN_TWENTY], TEN_TWENTY), (BIPOLAR, [])], ids=["19", "bipolar"]
+)
+def test_names_on_a_head_do_not_overlap(running, tmp_path, names, shown):
+    X = np.random.default_rng(0).normal(size=(12, len(names), 64))
+    model = SALS(rank=1, tensorize=STFT(16, 8), max_sweeps=1).fit(Windows(X, fs=32.0, channels=names))
+    report.write(tmp_path / "r.html", model)
+    for width in (360, 1600):
+        with Page(running, tmp_path / "r.html", width=width) as page:
+            page.open_component()
+            assert page.overlaps() == []
+            written = page.page.locator("#detail .figure").first.locator(".textpoint text").all_text_contents()
+            assert written == (2 * shown if width > 360 else [])  # on a phone there is no room for names
+
+
 def luminance(colour: str) -> float:
     channels = [float(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)

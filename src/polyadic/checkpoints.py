@@ -8,6 +8,7 @@ A folder holds the checkpoints of one fit. Nothing of a file is looked at before
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -38,7 +39,7 @@ from polyadic.files import open_atomically, sync_folder
 from polyadic.inputs import Samples
 from polyadic.persist import encode
 
-__all__ = ["Checkpoints", "check_alike", "data_fingerprint", "describe"]
+__all__ = ["Checkpoints", "check_alike", "data_fingerprint", "describe", "found", "remove"]
 
 SCHEMA = 1
 """Version of the layout. Readers refuse a newer one."""
@@ -218,6 +219,38 @@ def _check_progress(progress: Progress) -> None:
         raise TypeError("its history must hold finite numbers")
 
 
+def found(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, from the oldest to the newest.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("checkpoint-00000010", "checkpoint-00000009", "notes.txt"):
+    ...         Path(folder, name).touch()
+    ...     [path.name for path in found(Path(folder))]
+    ['checkpoint-00000009', 'checkpoint-00000010']
+    """
+    there = [path for path in folder.iterdir() if path.name.removeprefix(_PREFIX).isdecimal()]
+    return sorted(there, key=lambda path: int(path.name.removeprefix(_PREFIX)))
+
+
+def remove(folder: Path) -> None:
+    """Remove the checkpoints in a folder, and the folder unless it holds anything else.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Path(folder, "kept").mkdir()
+    ...     remove(Path(folder, "kept"))
+    ...     Path(folder, "kept").exists()
+    False
+    """
+    for path in found(folder):
+        path.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
 class Checkpoints:
     """The checkpoints of one fit in a folder: `load` the last, then hand the object to `als.fit` as its `on_step`.
 
@@ -253,21 +286,16 @@ class Checkpoints:
     def _open(self, resume: bool) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            found = self._found()
+            there = found(self.folder)
             with tempfile.TemporaryFile(dir=self.folder):
                 pass  # what cannot be written to is better known now than after the first sweeps
         except OSError as error:
             raise CheckpointError(f"checkpoint must be a folder to write to, but {self.folder}: {error}") from error
-        if found and not resume:
+        if there and not resume:
             raise CheckpointError(
-                f"{self.folder} holds checkpoints of a fit already ({found[-1].name}): resume it (--resume, or "
-                "resume=True), or name another folder"
+                f"{self.folder} holds checkpoints of a fit already ({there[-1].name}): resume it (--resume, or "
+                "resume=True), remove the folder, or name another"
             )
-
-    def _found(self) -> list[Path]:
-        """The checkpoints that are there, from the oldest to the newest."""
-        there = [path for path in self.folder.iterdir() if path.name.removeprefix(_PREFIX).isdecimal()]
-        return sorted(there, key=lambda path: int(path.name.removeprefix(_PREFIX)))
 
     # ----------------------------------------------------------------- reading
 
@@ -292,7 +320,7 @@ class Checkpoints:
 
     def _load(self, new: State) -> tuple[Progress, State] | None:
         reasons = []
-        for path in reversed(self._found()):
+        for path in reversed(found(self.folder)):
             try:
                 arrays, header = _unpacked(path.read_bytes())
                 self._check(path, header)
@@ -344,12 +372,12 @@ class Checkpoints:
         """
         content = _packed(progress, state, self.fingerprint)
         try:
-            found = self._found()
-            number = int(found[-1].name.removeprefix(_PREFIX)) + 1 if found else 1
+            there = found(self.folder)
+            number = int(there[-1].name.removeprefix(_PREFIX)) + 1 if there else 1
             with open_atomically(self.folder / f"{_PREFIX}{number:08d}") as file:
                 file.writelines(content)
             sync_folder(self.folder)
-            sound = [path for path in found if path not in self._damaged]
+            sound = [path for path in there if path not in self._damaged]
             # What a writer that was killed left behind goes, too.
             for old in [*sound[: 1 - _KEPT], *self._damaged, *self.folder.glob(f".{_PREFIX}*.tmp")]:
                 old.unlink(missing_ok=True)
@@ -360,7 +388,7 @@ class Checkpoints:
 
     def _left(self) -> list[Path]:
         try:
-            return self._found()
+            return found(self.folder)
         except OSError:
             return []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.progress import Task
 
 __all__ = ["SweepProgress", "epoch_bar", "file_bar", "stage_bar", "sweep_bar"]
 
@@ -163,22 +165,29 @@ def epoch_bar(title: str, max_epochs: int) -> Iterator[Callable[[dict[str, list[
 
 
 @contextmanager
-def stage_bar(title: str, hidden: bool = False) -> Iterator[Callable[[int, int, object], None]]:
-    """A bar on standard error that moves with every stage, with the time left; none without a terminal.
+def stage_bar(
+    title: str, hidden: bool = False, unit: str = "", already: int = 0
+) -> Iterator[Callable[[int, int, object], None]]:
+    """A bar on standard error that moves with every stage, with throughput and time left; none without a terminal.
+
+    Parameters
+    ----------
+    unit : what is counted, in the plural; without it the throughput is left to what is said of a stage
+    already : how much of the work was done before
 
     Yields
     ------
     a function to be called with the work done, the work in all, and what is being done
     """
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    class Left(TextColumn):
+        """The time left, by the mean speed so far: rich itself forgets what is older than half a minute."""
+
+        def render(self, task: Task) -> Text:
+            return Text(f"left {_clock(task.fields['end'] - time.perf_counter())}", style="progress.remaining")
 
     console = Console(stderr=True)
     columns = (
@@ -187,14 +196,45 @@ def stage_bar(title: str, hidden: bool = False) -> Iterator[Callable[[int, int, 
         MofNCompleteColumn(),
         TextColumn("{task.fields[said]}"),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        Left(""),
     )
-    hidden = hidden or not console.is_terminal
+    hidden, begun = hidden or not console.is_terminal, time.perf_counter()
     with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
-        task = progress.add_task(title, total=None, said="")
+        task = progress.add_task(title, total=None, said="", end=math.inf)
 
         def update(done: int, total: int, stage: object) -> None:
-            progress.update(task, completed=done, total=total, said=str(stage))
+            now = time.perf_counter()
+            speed = (done - already) / max(now - begun, 1e-9)
+            end = now + (total - done) / speed if speed > 0 else math.inf
+            words = (unit, _rate(speed) if unit else "", str(stage))
+            progress.update(task, completed=done, total=total, said=", ".join(filter(None, words)), end=end)
 
         yield update
+
+
+def _rate(speed: float) -> str:
+    """A speed in what makes it a number to be read, or nothing if there is none yet.
+
+    Examples
+    --------
+    >>> _rate(1234.5), _rate(2.5), _rate(0.1), _rate(0.001), _rate(0.0)
+    ('1,234/s', '2.5/s', '6.0/min', '3.6/h', '')
+    """
+    units = {"s": 1, "min": 60, "h": 3600}
+    name = next((name for name, seconds in units.items() if speed * seconds >= 1), "h")
+    number = speed * units[name]
+    return f"{number:,.{0 if number >= 100 else 1}f}/{name}" if number else ""
+
+
+def _clock(seconds: float) -> str:
+    """Hours, minutes and seconds; what takes longer than was thought is not known.
+
+    Examples
+    --------
+    >>> _clock(3725.4), _clock(-0.5), _clock(-1.0), _clock(math.inf)
+    ('1:02:05', '0:00:00', '-:--:--', '-:--:--')
+    """
+    if not -1 < seconds < math.inf:
+        return "-:--:--"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -12,7 +12,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["interpolated", "position", "positions"]
+__all__ = ["interpolated", "position", "positions", "site"]
 
 _RING = 72.0
 _LOW_RING = 90.0
@@ -61,14 +61,28 @@ def position(name: str) -> _Point | None:
     >>> position("Cz"), position("EEG T7-REF"), position("GSR")
     ((0.0, 0.0), (-0.8, 0.0), None)
     """
-    bare = re.sub(r"^EEG[\s_.:]*", "", name.strip(), flags=re.IGNORECASE).upper()
-    places = [_electrode(word) for word in re.split(r"\s*[-/]\s*", bare) if word not in _REFERENCES] or [
-        _electrode(bare)
-    ]
+    places = [_electrode(word.upper()) for word in _sites(name)]
     if len(places) > 2 or any(place is None for place in places):
         return None
     x, y = np.mean([place for place in places if place is not None], axis=0)
     return round(float(x), 6) + 0.0, round(float(y), 6) + 0.0
+
+
+def site(name: str) -> str:
+    """The name of a channel as it is written on a map: without "EEG " before it and a reference after it.
+
+    Examples
+    --------
+    >>> site("EEG Fp1-REF"), site("EEG Fpz-Cz"), site("A1")
+    ('Fp1', 'Fpz-Cz', 'A1')
+    """
+    return "-".join(_sites(name))
+
+
+def _sites(name: str) -> list[str]:
+    """The electrodes of a channel; a reference alone is one."""
+    bare = re.sub(r"^EEG[\s_.:]*", "", name.strip(), flags=re.IGNORECASE)
+    return [word for word in re.split(r"\s*[-/]\s*", bare) if word.upper() not in _REFERENCES] or [bare]
 
 
 def _electrode(name: str) -> _Point | None:

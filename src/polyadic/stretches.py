@@ -21,8 +21,8 @@ from polyadic.spectral import STFT
 
 __all__ = ["Stretch", "Stretches"]
 
-_STRETCH_BYTES = 2**31
-_FEWEST = 4
+_STRETCH_BYTES = 2**30
+_FEWEST = 8
 _RESIDENT_SHARE = 0.6
 _LOAD_BYTES = 2**28
 
@@ -88,6 +88,8 @@ class Stretches:
         self.energy = torch.zeros(source.n_views, dtype=torch.float64, device=source.device)
         self._stream = torch.cuda.Stream(source.device)  # type: ignore[no-untyped-call]
         self._resident = _resident(source.samples, source.device)
+        first = source.samples.read(slice(0, 1)).digits
+        self._sample, self._window_bytes = first.shape[1:], first.nbytes
 
     def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[Stretch]:
         """The stretches of one sweep; `energy` then holds the squared norm of each view of all its tensors."""
@@ -110,24 +112,21 @@ class Stretches:
             yield Stretch(count, size, slot, T)
             done[slot] = main.record_event()
             if self.source.on_batch is not None:
-                self.source.on_batch(len(ids), raw.digits.nbytes)
+                self.source.on_batch(len(ids), len(ids) * self._window_bytes)
 
-    def _read(self, parts: list[Tensor]) -> Iterator[tuple[Tensor, Raw]]:
-        """The raw windows of each part, gathered on the GPU, or read ahead where they do not fit there."""
+    def _read(self, parts: list[Tensor]) -> Iterator[tuple[Tensor, Raw | None]]:
+        """The numbers of each part's windows, and the windows themselves where they do not stay on the GPU."""
         if self._resident is not None:
             # All numbers at once and from pinned memory: a copy that the host waits for would also wait for all before.
             with torch.cuda.stream(self._stream):
                 order = torch.cat(parts).pin_memory().to(self.source.device, non_blocking=True)
-            for rows in torch.split(order, [len(ids) for ids in parts]):
-                with torch.cuda.stream(self._stream):
-                    raw = Raw(*(None if part is None else part[rows] for part in self._resident))  # type: ignore[arg-type]
-                yield rows, raw
+            yield from ((rows, None) for rows in torch.split(order, [len(ids) for ids in parts]))
             return
         for ids, raw, waited in read_ahead(self.source.samples, parts, always=True):
             self.source.waited += waited
             yield ids, raw
 
-    def _fill(self, slot: int, count: int, size: int, ids: Tensor, raw: Raw, sweep: int) -> Tensor:
+    def _fill(self, slot: int, count: int, size: int, ids: Tensor, raw: Raw | None, sweep: int) -> Tensor:
         """Windows and their augmentations as tensors in the slot, batch after batch; adds up their squared norms."""
         source = self.source
         T = self._slots[slot][: count * source.n_views * size]
@@ -141,22 +140,29 @@ class Stretches:
             self._transform(X, None if source.augment is None else source.augmented(X, ids, sweep), T, count)
         return T
 
-    def _placed(self, ids: Tensor, raw: Raw) -> Tensor:
+    def _placed(self, ids: Tensor, raw: Raw | None) -> Tensor:
         """The values of windows, always in the same place, laid out as the STFT likes it."""
+        from polyadic.kernels.signals import gather
+
         source, tensorize = self.source, self.source.tensorize
-        if self._resident is not None:
-            X = raw.digits
-        else:
-            pinned = Raw(*(None if part is None else part.pin_memory() for part in raw))  # type: ignore[arg-type]
-            X = source.samples.checked(pinned, ids, source.device, source.dtype)
         if self._windows is None:
-            step = tensorize.row_step(X.shape[-1]) if isinstance(tensorize, STFT) else X.shape[-1]
+            shape = self._sample
+            step = tensorize.row_step(shape[-1]) if isinstance(tensorize, STFT) else shape[-1]
             count = len(self._slots[0]) // source.n_views
-            room = torch.zeros(count, *X.shape[1:-1], step, dtype=source.dtype, device=source.device)
-            self._windows = room[..., : X.shape[-1]]
-        values = self._windows[: len(X)].copy_(X)
-        if self._resident is not None and raw.scale is not None and raw.offset is not None:
-            torch.addcmul(raw.offset, values, raw.scale, out=values)
+            room = torch.zeros(count, *shape[:-1], step, dtype=source.dtype, device=source.device)
+            self._windows = room[..., : shape[-1]]
+        values = self._windows[: len(ids)]
+        if raw is not None:
+            pinned = Raw(*(None if part is None else part.pin_memory() for part in raw))  # type: ignore[arg-type]
+            return values.copy_(source.samples.checked(pinned, ids, source.device, source.dtype))
+        assert self._resident is not None
+        digits, scale, offset = self._resident
+        if self._fused:
+            gather(digits, ids, values)
+        else:
+            values.copy_(digits[ids])
+        if scale is not None and offset is not None:
+            torch.addcmul(offset[ids], values, scale[ids], out=values)
         return values
 
     def _transform(self, X: Tensor, augmented: Tensor | None, T: Tensor, count: int) -> None:
@@ -197,9 +203,13 @@ def _capturable(augment: Augment | None) -> bool:
 
 
 def _grouped(parts: Sequence[Tensor], count: int) -> list[Sequence[Tensor]]:
-    """Up to `count` parts of equal size together; a last part that is shorter stands alone."""
+    """Up to `count` parts of equal size together; a last part that is shorter stands alone.
+
+    The first group is a quarter of the others: nothing can be done until it is there.
+    """
     whole = len(parts) - (len(parts) > 1 and len(parts[-1]) != len(parts[0]))
-    groups = [parts[first : min(first + count, whole)] for first in range(0, whole, count)]
+    first = min(max(count // 4, 1), whole)
+    groups = [parts[:first], *(parts[begin : min(begin + count, whole)] for begin in range(first, whole, count))]
     return groups if whole == len(parts) else [*groups, parts[whole:]]
 
 
@@ -214,7 +224,7 @@ def _resident(samples: Samples, device: torch.device) -> Raw | None:
     if data is not None:
         for ids in parts if data.is_floating_point() else ():
             samples.take(slice(int(ids[0]), int(ids[-1]) + 1), device, samples.dtype)
-        return Raw(data)
+        return Raw(data.contiguous())
     digits = torch.empty(len(samples), *first.digits.shape[1:], dtype=first.digits.dtype, device=device)
     scales, offsets = [], []
     for ids, raw, _ in read_ahead(samples, parts, always=True):

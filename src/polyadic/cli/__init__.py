@@ -18,6 +18,7 @@ from polyadic.cli.predict import PREDICT_EXAMPLES, predict
 from polyadic.cli.rank import RANK_EXAMPLES, rank
 from polyadic.cli.report import REPORT_EXAMPLES, report
 from polyadic.cli.settings import SettingsError
+from polyadic.cli.stopping import terminate_like_ctrl_c
 from polyadic.errors import PolyadicError
 from polyadic.version import __version__
 
@@ -45,9 +46,9 @@ From a folder of EDF files to labels for new ones:
   polyadic fit my.store --probe -o model.safetensors
   polyadic predict model.safetensors new-recordings -o labels.csv
 
-A model of a folder of EDF files in one command, and a look at it:
+A model of a folder of EDF files, and a page to look into it:
   polyadic fit recordings --seconds 30 -o model.safetensors
-  polyadic info model.safetensors
+  polyadic report model.safetensors --data recordings -o report.html
 
 The methods compared on your own windows:
   polyadic run --data windows.npz --fs 100
@@ -60,7 +61,8 @@ output), --quiet (no progress bar) and --settings FILE (options from a TOML file
   0    done
   1    it cannot be done: data, models or values that cannot be used
   2    wrong usage: an unknown command or option, a wrong settings file
-  130  stopped by Ctrl-C; nothing half-written is left
+  130  stopped by Ctrl-C: nothing half-written, what can go on says how
+  143  the same, stopped by SIGTERM
 """
 
 _START, _MODEL, _USE, _LOOK, _PAPER = (
@@ -117,6 +119,7 @@ def run(
     data: Annotated[
         Path | None,
         typer.Option(
+            metavar="DATA",
             help="A window store made by [bold]polyadic prepare[/bold], or a .npz file with X (windows, channels, "
             "time), optional y and subject; or X_train (unlabelled) with X_test, y_test, subject_test. Built-in "
             "signals if not given.",
@@ -124,7 +127,8 @@ def run(
         ),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.")
+        str | None,
+        typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
     ] = None,
     defaults: Annotated[
         bool,
@@ -136,8 +140,9 @@ def run(
     protocol: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help="subject: people of the training and the test windows are apart (default where people are known); "
-            "paper: windows drawn at random, which flatters every method; or both."
+            "paper: windows drawn at random, which flatters every method; or both.",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 5,
@@ -149,7 +154,8 @@ def run(
     n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
     hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
     nuisance: Annotated[
-        float, typer.Option(min=0.0, help="Built-in signals: strength of the components no class cares about.")
+        float,
+        typer.Option(min=0.0, metavar="X", help="Built-in signals: strength of the components no class cares about."),
     ] = 0.8,
     device: DeviceOption = "auto",
     jobs: Annotated[
@@ -204,7 +210,8 @@ app.command(epilog=BENCH_EXAMPLES, rich_help_panel=_PAPER)(bench)
 
 
 def main() -> None:
-    """The `polyadic` command. Exit codes: 0 done, 1 it cannot be done, 2 wrong usage, 130 Ctrl-C."""
+    """The `polyadic` command. Exit codes: 0 done, 1 it cannot be done, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM."""
+    terminate_like_ctrl_c()
     try:
         app(prog_name="polyadic")
     except (PolyadicError, OSError) as error:

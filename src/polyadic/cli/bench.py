@@ -40,23 +40,29 @@ def bench(
             metavar="NAME", help="table1 to table13, figure1 to figure5, tune, views, seconds, speed or race."
         ),
     ],
-    store: Annotated[Path | None, typer.Option(help="A window store with labels, or a .npz file.", exists=True)] = None,
+    store: Annotated[
+        Path | None, typer.Option(metavar="DATA", help="A window store with labels, or a .npz file.", exists=True)
+    ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="Whose settings to take: sleep_edf, har, ptb_xl, ptb_xl_100hz or mgh. The paper's first."),
+        typer.Option(
+            metavar="NAME",
+            help="Whose settings to take: sleep_edf, har, ptb_xl, ptb_xl_100hz or mgh. The paper's first.",
+        ),
     ] = None,
     paper_settings: Annotated[
         bool, typer.Option("--paper-settings", help="The paper's settings for the tensor methods, not the library's.")
     ] = False,
     method: Annotated[
-        list[str] | None, typer.Option(help="Only this method; once for each. All of the experiment if not given.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this method; once for each. All of the experiment if not given."),
     ] = None,
     tuned: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="A file by `polyadic bench tune`: the settings of each method.", exists=True),
     ] = None,
     tries: Annotated[int, typer.Option(min=1, metavar="N", help="For tune: settings to try for each method.")] = 12,
-    protocol: Annotated[str, typer.Option(help="subject, paper or both.")] = "both",
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="subject, paper or both.")] = "both",
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 5,
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Most epochs of the deep baselines.")] = 100,
     device: DeviceOption = "auto",

@@ -12,6 +12,8 @@ from polyadic.cli.options import JsonOption, ModelArgument, QuietOption, Setting
 __all__ = ["EXPORT_EXAMPLES", "export"]
 
 EXPORT_EXAMPLES = """
+[bold]Examples[/bold]
+
   polyadic export model.safetensors -o model.onnx
 
 Then, on a device with onnxruntime and numpy alone:
@@ -21,12 +23,18 @@ Then, on a device with onnxruntime and numpy alone:
 
 def export(
     model: ModelArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The ONNX file to write.")] = Path("model.onnx"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The ONNX file to write.")] = Path(
+        "model.onnx"
+    ),
     fs: Annotated[
-        float | None, typer.Option(min=0.0, help="Sampling rate in Hz to note in the file, if the model has none.")
+        float | None,
+        typer.Option(min=0.0, metavar="HZ", help="Sampling rate in Hz to note in the file, if the model has none."),
     ] = None,
     channels: Annotated[
-        str, typer.Option(help="Names of the channels to note in the file, with commas between them.")
+        str,
+        typer.Option(
+            metavar="NAME,NAME,…", help="Names of the channels to note in the file, with commas between them."
+        ),
     ] = "",
     settings: SettingsOption = None,
     json: JsonOption = False,

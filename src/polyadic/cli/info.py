@@ -24,6 +24,7 @@ Which channels and annotations a recording has:
 """
 
 _SHOWN = 12
+_WORDED = 6
 Facts = dict[str, Any]
 
 
@@ -145,7 +146,8 @@ def _model(path: Path) -> Facts:
 def _worded(value: Any) -> Any:
     """An object as `persist.encode` describes it, in one line."""
     if isinstance(value, list):
-        return f"[{', '.join(str(_worded(item)) for item in value)}]"
+        words = [f"{item:.4g}" if isinstance(item, float) else str(_worded(item)) for item in value[:_WORDED]]
+        return f"[{', '.join(words + [f'… {len(value):,} in all'] * (len(value) > _WORDED))}]"
     if not isinstance(value, dict):
         return value
     fields = ", ".join(f"{key}={_worded(item)}" for key, item in value.items() if key != "type")

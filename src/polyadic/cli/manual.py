@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import typer
 import typer.core
+
+from polyadic.cli.stopping import stopped_by_a_sentence
 
 __all__ = ["Manual", "flowing"]
 
@@ -15,7 +14,7 @@ _ORDER = ("run", "prepare", "verify", "fit", "transform", "predict", "evaluate",
 
 
 class Manual(typer.core.TyperGroup):
-    """A group of commands; Ctrl-C ends any of them with a sentence and exit code 130."""
+    """A group of commands; Ctrl-C and SIGTERM end any of them with a sentence."""
 
     def __init__(self, *args: Any, **words: Any) -> None:
         super().__init__(*args, **words)
@@ -35,27 +34,12 @@ class Manual(typer.core.TyperGroup):
         super().format_help(ctx, formatter)
 
     def make_context(self, *args: Any, **words: Any) -> Any:
-        with _stopped_by_a_sentence():
+        with stopped_by_a_sentence():
             return super().make_context(*args, **words)
 
     def invoke(self, ctx: Any) -> Any:
-        with _stopped_by_a_sentence():
+        with stopped_by_a_sentence():
             return super().invoke(ctx)
-
-
-@contextmanager
-def _stopped_by_a_sentence() -> Iterator[None]:
-    """Say that Ctrl-C was heard, and end with its exit code."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        # A command that can go on where it stopped raises it again, with the words that say how.
-        said = str(stop) or "nothing half-written is left"
-        typer.secho(f"\npolyadic: stopped; {said}", err=True, fg="yellow")
-        # Python remembers a Ctrl-C that came while a text was executed, as when an import makes a dataclass, and would
-        # end by the signal instead of the code; it forgets when the next text is executed.
-        exec("")  # noqa: S102
-        raise typer.Exit(130) from None
 
 
 def _without_types_of_flags(command: Any, ctx: Any) -> Any:

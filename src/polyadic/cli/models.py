@@ -9,23 +9,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyadic.cli.opening import Cut, are_recordings, opened, opened_for
+from polyadic.cli.opening import Cut, are_recordings, check_cutting, opened, opened_for
 from polyadic.cli.options import (
     RECORDINGS,
+    SECONDS,
+    ChannelOption,
     DataArgument,
     DeviceOption,
+    FsOption,
     JsonOption,
     ModelArgument,
     OnError,
+    OnErrorOption,
     Protocol,
     QuietOption,
     ResampleOption,
+    SecondsOption,
     SettingsOption,
     as_json,
     check_folder,
     shows_progress,
     window_bar,
 )
+from polyadic.cli.stopping import going_on
 from polyadic.cli.tables import write_table
 from polyadic.errors import PolyadicError
 
@@ -33,8 +39,6 @@ if TYPE_CHECKING:
     from polyadic.data import Windows
 
 __all__ = ["FIT_EXAMPLES", "TRANSFORM_EXAMPLES", "fit", "transform"]
-
-_SECONDS = 10.0
 
 FIT_EXAMPLES = """
 [bold]Examples[/bold]
@@ -51,8 +55,8 @@ A store, with the paper's settings for Sleep-EDF:
 The unlabelled part of a split by person, the probe on its training part:
   polyadic fit sleep.store --protocol subject --probe
 
-A long fit that can be stopped, and goes on where it was:
-  polyadic fit sleep.store --checkpoint sleep.checkpoints --resume
+A fit that was stopped goes on where it was:
+  polyadic fit sleep.store -o model.safetensors --resume
 
 Four processes that share every batch:
   torchrun --nproc-per-node 4 -m polyadic fit sleep.store
@@ -131,31 +135,19 @@ def fit(
     ] = 0,
     device: DeviceOption = "auto",
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="A folder for checkpoints, to go on from if stopped.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A folder for checkpoints that stays; if not given, one beside the model file, with .checkpoint after "
+            "its name, that goes when the model is there.",
+        ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in that folder, if there is one.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")] = False,
     checkpoint_every: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="From one checkpoint to the next.")
     ] = 60.0,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            metavar="SECONDS",
-            help=f"Length of a window; {_SECONDS:g} if not given.",
-            rich_help_panel=RECORDINGS,
-        ),
-    ] = None,
-    channel: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A channel to take; once for each, in order. All if not given.",
-            metavar="NAME",
-            rich_help_panel=RECORDINGS,
-        ),
-    ] = None,
+    seconds: SecondsOption = None,
+    channel: ChannelOption = None,
     class_: Annotated[
         list[str] | None,
         typer.Option(
@@ -170,27 +162,17 @@ def fit(
             rich_help_panel=RECORDINGS,
         ),
     ] = None,
-    fs: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            metavar="HZ",
-            help="Sampling rate in Hz to resample to; of arrays and tables that do not say theirs.",
-            rich_help_panel=RECORDINGS,
-        ),
-    ] = None,
+    fs: FsOption = None,
     resample: ResampleOption = None,
-    on_error: Annotated[
-        OnError,
-        typer.Option(help="Stop at a recording that cannot be read, or skip it.", rich_help_panel=RECORDINGS),
-    ] = OnError.RAISE,
+    on_error: OnErrorOption = OnError.RAISE,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Learn bases from recordings or windows and write a model file.
 
-    Memory does not grow with the data. Recordings are cut into windows in a temporary folder first; for data that is
+    Stopped by Ctrl-C, SIGTERM or worse, the same command goes on with --resume. Memory does not grow with the data.
+    Recordings are cut into windows in a temporary folder first; for data that is
     used more than once, [bold]polyadic prepare[/bold] keeps the windows.
     """
     from polyadic import distributed
@@ -205,9 +187,9 @@ def fit(
         "--subject": subject,
         "--resample": resample,
     }
-    _check_cutting(data, {**given, "--fs": fs if data.is_dir() else None})
+    check_cutting(data, {**given, "--fs": fs if data.is_dir() else None})
     cut = Cut(
-        seconds=_SECONDS if seconds is None else seconds,
+        seconds=SECONDS if seconds is None else seconds,
         channels=channel or None,
         fs=fs,
         resample=None if resample is None else resample.value,
@@ -235,27 +217,17 @@ def fit(
             random_state=seed,
             verbose=int(not hidden),
         )
-        try:
+        folder = checkpoint or out.with_name(f"{out.name}.checkpoint")
+        with going_on(folder, kept=checkpoint is not None, team=team):
             model = estimators[method.value].fit(
-                unlabelled, checkpoint=checkpoint, resume=resume, checkpoint_every=checkpoint_every, team=team
+                unlabelled, checkpoint=folder, resume=resume, checkpoint_every=checkpoint_every, team=team
             )
-        except KeyboardInterrupt:
-            if checkpoint is None:
-                raise
-            raise KeyboardInterrupt(f"the same command with --resume goes on from {checkpoint}") from None
-        if probe:
-            model.probe_ = _trained(model, labelled, hidden or team.rank > 0)
-        team.once(lambda: model.save(out))
+            if probe:
+                model.probe_ = _trained(model, labelled, hidden or team.rank > 0)
+            team.once(lambda: model.save(out))
     if team.rank > 0:
         return
     _tell_fit(model, method, unlabelled, labelled if probe else None, out, json)
-
-
-def _check_cutting(data: Path, given: dict[str, Any]) -> None:
-    """Refuse options that would do nothing."""
-    for name, value in given.items():
-        if value and not are_recordings(data):
-            raise PolyadicError(f"{name} is for recordings, but the windows of {data.name} are cut already")
 
 
 def _parts(windows: Windows, protocol: Protocol | None, seed: int) -> tuple[Windows, Windows]:

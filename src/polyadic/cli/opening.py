@@ -16,7 +16,7 @@ from polyadic.errors import DataError, PolyadicError
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
-__all__ = ["Cut", "are_recordings", "opened", "opened_for"]
+__all__ = ["Cut", "are_recordings", "check_cutting", "opened", "opened_for"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,13 @@ def are_recordings(data: Path) -> bool:
     if data.is_file():
         return data.suffix.lower() in datasets.ENDINGS
     return not ((data / MANIFEST).exists() or (data / WRITING).exists())
+
+
+def check_cutting(data: Path, given: dict[str, Any]) -> None:
+    """Refuse options that would do nothing."""
+    for name, value in given.items():
+        if value and not are_recordings(data):
+            raise PolyadicError(f"{name} is for recordings, but the windows of {data.name} are cut already")
 
 
 @contextmanager

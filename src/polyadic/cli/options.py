@@ -18,15 +18,20 @@ from polyadic.errors import PolyadicError
 
 __all__ = [
     "RECORDINGS",
+    "SECONDS",
+    "ChannelOption",
     "DataArgument",
     "DeviceOption",
+    "FsOption",
     "JsonOption",
     "ModelArgument",
     "OnError",
+    "OnErrorOption",
     "Protocol",
     "QuietOption",
     "Resample",
     "ResampleOption",
+    "SecondsOption",
     "SettingsOption",
     "as_json",
     "check_folder",
@@ -36,6 +41,9 @@ __all__ = [
 
 RECORDINGS = "How recordings become windows (stores and arrays are windows already)"
 """The heading of the options that only matter where recordings are cut."""
+
+SECONDS = 10.0
+"""Length of a window where none is given."""
 
 
 class OnError(StrEnum):
@@ -92,6 +100,36 @@ ResampleOption = Annotated[
     typer.Option(
         help="Bring channels to one rate: repeat the samples of slow ones, or filter.", rich_help_panel=RECORDINGS
     ),
+]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        metavar="SECONDS",
+        help=f"Length of a window; {SECONDS:g} if not given.",
+        rich_help_panel=RECORDINGS,
+    ),
+]
+ChannelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A channel to take; once for each, in order. All if not given.",
+        metavar="NAME",
+        rich_help_panel=RECORDINGS,
+    ),
+]
+FsOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        metavar="HZ",
+        help="Sampling rate in Hz to resample to; of arrays and tables that do not say theirs.",
+        rich_help_panel=RECORDINGS,
+    ),
+]
+OnErrorOption = Annotated[
+    OnError,
+    typer.Option(help="Stop at a recording that cannot be read, or skip it.", rich_help_panel=RECORDINGS),
 ]
 
 

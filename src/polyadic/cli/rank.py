@@ -7,15 +7,35 @@ from typing import Annotated
 
 import typer
 
-from polyadic.cli.options import JsonOption, QuietOption, SettingsOption, as_json, check_folder
+from polyadic.cli.opening import Cut, check_cutting, opened
+from polyadic.cli.options import (
+    SECONDS,
+    ChannelOption,
+    DataArgument,
+    FsOption,
+    JsonOption,
+    OnError,
+    OnErrorOption,
+    QuietOption,
+    ResampleOption,
+    SecondsOption,
+    SettingsOption,
+    as_json,
+    check_folder,
+)
 from polyadic.errors import PolyadicError
 
 __all__ = ["RANK_EXAMPLES", "rank"]
 
 RANK_EXAMPLES = """
+[bold]Examples[/bold]
+
 A table, a recommendation and its reason; with a plot of the curves:
   polyadic rank sleep.store
   polyadic rank sleep.store --preset sleep_edf -o rank.png
+
+EDF files of your own in windows of 30 s:
+  polyadic rank recordings --seconds 30
 
 Few ranks, many restarts, for components that shall be read:
   polyadic rank windows.npz --ranks 1,2,3,4,5,6 --restarts 10
@@ -23,24 +43,30 @@ Few ranks, many restarts, for components that shall be read:
 
 
 def rank(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA", help="A store made by [bold]polyadic prepare[/bold], or a .npz file.", exists=True
-        ),
-    ],
+    data: DataArgument,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A .png, .svg or .pdf file for the plot; none if not given.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="A .png, .svg or .pdf file for the plot; none if not given."),
     ] = None,
-    ranks: Annotated[str, typer.Option(help="The ranks to try, with commas between them.")] = "1,2,4,8,16,32,64",
-    windows: Annotated[int, typer.Option(min=2, help="How many windows to take, spread evenly over the data.")] = 256,
-    restarts: Annotated[int, typer.Option(min=1, help="Fits of each rank, from different starts.")] = 3,
+    ranks: Annotated[
+        str, typer.Option(metavar="N,N,…", help="The ranks to try, with commas between them.")
+    ] = "1,2,4,8,16,32,64",
+    windows: Annotated[
+        int, typer.Option(min=2, metavar="N", help="How many windows to take, spread evenly over the data.")
+    ] = 256,
+    restarts: Annotated[int, typer.Option(min=1, metavar="N", help="Fits of each rank, from different starts.")] = 3,
     preset: Annotated[
-        str | None, typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.")
+        str | None,
+        typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
     ] = None,
-    n_fft: Annotated[int | None, typer.Option(min=2, help="Samples in a frame of the STFT.")] = None,
-    hop: Annotated[int | None, typer.Option(min=1, help="Samples from one frame to the next.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the starts.")] = 0,
+    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
+    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the starts.")] = 0,
+    seconds: SecondsOption = None,
+    channel: ChannelOption = None,
+    fs: FsOption = None,
+    resample: ResampleOption = None,
+    on_error: OnErrorOption = OnError.RAISE,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -49,7 +75,6 @@ def rank(
 
     Decomposes some of the windows at several ranks. Does a larger one fit better than noise would, do restarts agree?
     """
-    from polyadic.data.opening import open_windows
     from polyadic.experiments.configure import configured
     from polyadic.experiments.provenance import provenance
     from polyadic.files import open_atomically
@@ -61,17 +86,27 @@ def rank(
         if out.suffix not in (".png", ".svg", ".pdf"):
             raise PolyadicError(f"--out must end in .png, .svg or .pdf, but is {out.name}")
     wanted = _ranks(ranks)
-    opened = open_windows(data)
-    tensorize = configured(opened, preset=preset, n_fft=n_fft, hop=hop)["SALS"].tensorize
-    with stage_bar("decomposing at rank", quiet or json) as on_fit:
+    given = {"--seconds": seconds, "--channel": channel, "--resample": resample}
+    check_cutting(data, {**given, "--fs": fs if data.is_dir() else None})
+    cut = Cut(
+        seconds=SECONDS if seconds is None else seconds,
+        channels=channel or None,
+        fs=fs,
+        resample=None if resample is None else resample.value,
+        on_error=on_error.value,
+    )
+    with (
+        opened(data, cut, hidden=quiet or json) as taken,
+        stage_bar("decomposing", quiet or json, "components") as show,
+    ):
         found = suggest_rank(
-            opened,
+            taken,
             wanted,
-            tensorize=tensorize,
+            tensorize=configured(taken, preset=preset, n_fft=n_fft, hop=hop)["SALS"].tensorize,
             n_windows=windows,
             restarts=restarts,
             random_state=seed,
-            on_fit=on_fit,
+            on_fit=lambda done, work, rank: show(done, work, f"rank {rank}"),
         )
     if out is not None:
         with open_atomically(out) as file:

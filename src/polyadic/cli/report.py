@@ -93,7 +93,7 @@ def report(
             how = None if resample is None else resample.value
             windows = stack.enter_context(opened_for(loaded, data, resample=how, classes=classes, hidden=hidden))
         hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
-        on_stage = stack.enter_context(stage_bar("drawing the report:", hidden))
+        on_stage = stack.enter_context(stage_bar("report", hidden, "parts"))
         reports.write(
             out,
             loaded,

@@ -284,8 +284,9 @@ def _write(make: Callable[..., WindowStore], source: Any, store: Path, quiet: bo
     try:
         with file_bar("preparing", quiet or json) as update:
             written = make(source, store, progress=update, **options)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"give the same command again to go on with {store.name}") from None
+    except KeyboardInterrupt as stop:
+        stop.args = (f"give the same command again to go on with {store.name}",)
+        raise
     except PolyadicError as error:
         if "on_error" in options and options["on_error"] == "raise" and type(error).__name__ == "DataError":
             raise type(error)(f"{error}\n(--on-error skip leaves such recordings out)") from error

@@ -15,7 +15,6 @@ import torch
 from joblib import Parallel, delayed
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.data import synthetic
@@ -29,6 +28,7 @@ from polyadic.files import write_atomically
 from polyadic.inputs import choose_device
 from polyadic.persist import encode
 from polyadic.presets import preset
+from polyadic.progress import stage_bar
 from polyadic.spectral import STFT
 
 __all__ = ["Experiment", "Request", "run"]
@@ -215,21 +215,36 @@ def _rows(request: Request, experiment: Experiment, context: Context, stem: str,
     assert experiment.arms is not None
     arms = _chosen(experiment.arms(context), request.methods)
     cells = {_key(context, arm, seed): (arm, seed) for arm in arms for seed in context.seeds}
-    done = _earlier(request.out / f"{stem}.json") | _finished(request.out / f"{stem}.cells.jsonl")
+    done = _kept(request.out, stem)
     missing = {key: cell for key, cell in cells.items() if key not in done}
     judge = experiment.judge or judged
     work = (delayed(_cell)(key, judge, arm, context, seed, request.jobs) for key, (arm, seed) in missing.items())
-    console = Console(stderr=True)
-    with _bar(console, quiet) as bar, (request.out / f"{stem}.cells.jsonl").open("ab") as file:
-        task = bar.add_task(request.name, total=len(cells), completed=len(cells) - len(missing))
-        for key, rows in Parallel(request.jobs, return_as="generator_unordered")(work):
-            done[key] = rows
-            # One line a cell: being killed costs the cells that were at work and no other.
-            file.write((json.dumps({"key": key, "rows": rows}) + "\n").encode())
-            file.flush()
-            os.fsync(file.fileno())
-            bar.update(task, advance=1)
+    count = len(cells) - len(missing)
+    with (
+        stage_bar(request.name, quiet, "cells", count) as show,
+        (request.out / f"{stem}.cells.jsonl").open("ab") as file,
+    ):
+        show(count, len(cells), "")
+        try:
+            for key, rows in Parallel(request.jobs, return_as="generator_unordered")(work):
+                done[key] = rows
+                # One line a cell: being killed costs the cells that were at work and no other.
+                file.write((json.dumps({"key": key, "rows": rows}) + "\n").encode())
+                file.flush()
+                os.fsync(file.fileno())
+                count += 1
+                show(count, len(cells), _named(rows))
+        except KeyboardInterrupt as stop:
+            # Counted on the disk: it may have come between a cell's line and the next.
+            count = len(cells.keys() & _kept(request.out, stem).keys())
+            stop.args = (f"{count} of {len(cells)} cells are done; give the same command again to go on",)
+            raise
     return [row for key in cells for row in done[key]]
+
+
+def _named(rows: list[Row]) -> str:
+    """What a cell was about."""
+    return f"{rows[0]['method']}, seed {rows[0]['seed']} done" if rows and "method" in rows[0] else ""
 
 
 def _chosen(arms: list[Arm], names: tuple[str, ...]) -> list[Arm]:
@@ -239,6 +254,11 @@ def _chosen(arms: list[Arm], names: tuple[str, ...]) -> list[Arm]:
     if unknown:
         raise PolyadicError(f"--method must be one of {', '.join(sorted(known))}, but is {sorted(unknown)[0]!r}")
     return [arm for arm in arms if not names or arm.labels["method"] in names]
+
+
+def _kept(out: Path, stem: str) -> dict[str, list[Row]]:
+    """The cells that need not be run again."""
+    return _earlier(out / f"{stem}.json") | _finished(out / f"{stem}.cells.jsonl")
 
 
 def _earlier(path: Path) -> dict[str, list[Row]]:
@@ -290,16 +310,3 @@ def _finished(path: Path) -> dict[str, list[Row]]:
         except (ValueError, KeyError, TypeError):
             continue
     return found
-
-
-def _bar(console: Console, hidden: bool) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TextColumn("cells"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console, disable=hidden or not console.is_terminal, transient=True)

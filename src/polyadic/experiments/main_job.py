@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -28,6 +27,7 @@ from polyadic.experiments.provenance import provenance
 from polyadic.files import digest, write_atomically
 from polyadic.inputs import choose_device
 from polyadic.persist import encode
+from polyadic.progress import stage_bar
 
 __all__ = ["Job", "run"]
 
@@ -67,24 +67,15 @@ def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
         device=job.device,
     )
     job.out.mkdir(parents=True, exist_ok=True)
-    console, errors = Console(), Console(stderr=True)
-    seeds = range(job.seeds)
-    hidden = quiet or as_json or not errors.is_terminal
-    with _bar(errors, hidden) as bar:
-        task = bar.add_task("", total=job.seeds * len(estimators))
-
-        def on_fit(name: str, seed: int, model: ATD | SALS | GRSALS) -> None:
-            bar.update(task, advance=1, description=f"({name}, seed {seed} done)")
-            if seed == seeds[0]:
-                model.save(job.out / f"{name.lower().rstrip('-')}.safetensors")
-
-        rows = compare(windows, estimators, protocols, seeds, job.jobs, on_fit)
+    hidden = quiet or as_json
+    rows = _compared(job, windows, estimators, protocols, hidden)
     result = _result(job, windows, estimators, rows)
     text = json.dumps(result, indent=1) + "\n"
     write_atomically(job.out / "results.json", text.encode())
     write_atomically(job.out / "results.md", _markdown(result).encode())
-    with nullcontext() if hidden else errors.status("drawing the report"):
-        missing = _write_report(job, windows, protocols[-1], result)
+    with stage_bar("report", hidden, "parts") as on_stage:
+        missing = _write_report(job, windows, protocols[-1], result, on_stage)
+    console = Console()
     if as_json:
         console.print_json(text)
         return
@@ -100,7 +91,39 @@ def run(job: Job, as_json: bool = False, quiet: bool = False) -> None:
         console.print(missing, highlight=False, markup=False)
 
 
-def _write_report(job: Job, windows: Windows, protocol: Protocol, result: dict[str, Any]) -> str:
+def _compared(
+    job: Job, windows: Windows, estimators: dict[str, Any], protocols: list[Protocol], hidden: bool
+) -> list[Row]:
+    """Fit and judge all methods with all seeds, and save their models of the first seed."""
+    count, total = 0, job.seeds * len(estimators)
+    with stage_bar("fitting", hidden, "fits") as show:
+        show(0, total, "")
+
+        def on_fit(name: str, seed: int, model: ATD | SALS | GRSALS) -> None:
+            nonlocal count
+            count += 1
+            show(count, total, f"{name}, seed {seed} done")
+            if seed == 0:
+                model.save(job.out / f"{name.lower().rstrip('-')}.safetensors")
+
+        try:
+            return compare(windows, estimators, protocols, range(job.seeds), job.jobs, on_fit)
+        except KeyboardInterrupt as stop:
+            if count:
+                stop.args = (
+                    f"{count} of {total} fits were done, and those models of seed 0 are in {job.out}/; the same "
+                    "command begins anew",
+                )
+            raise
+
+
+def _write_report(
+    job: Job,
+    windows: Windows,
+    protocol: Protocol,
+    result: dict[str, Any],
+    on_stage: Callable[[int, int, str], None],
+) -> str:
     """Write the page about ATD with the first seed, or say why not, if what it is drawn with is not installed.
 
     Parameters
@@ -120,6 +143,7 @@ def _write_report(job: Job, windows: Windows, protocol: Protocol, result: dict[s
             origin=origin,
             title=result["title"],
             protocol=protocol,
+            on_stage=on_stage,
         )
     except MissingExtraError as error:
         return f"No report.html: {error}"
@@ -148,18 +172,6 @@ def _protocols(job: Job, windows: Windows) -> list[Protocol]:
 def _printable(name: str) -> str:
     """A name without what would command a terminal."""
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
-
-
-def _bar(console: Console, hidden: bool) -> Progress:
-    columns = (
-        TextColumn("fitting {task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console, disable=hidden, transient=True)
 
 
 def _result(job: Job, windows: Windows, estimators: dict[str, Any], rows: list[Row]) -> dict[str, Any]:

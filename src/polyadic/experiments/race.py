@@ -11,6 +11,7 @@ import json
 import os
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from polyadic.experiments.speed import write
 from polyadic.experiments.speed_layout import machine_line
 from polyadic.inputs import choose_device
 from polyadic.presets import preset
+from polyadic.progress import stage_bar
 from polyadic.spectral import STFT
 
 __all__ = ["CANDIDATES", "REFERENCE", "run", "summary"]
@@ -95,13 +97,14 @@ def run(
         **provenance(str(place)),
         "rows": [],
     }
-    console = Console(stderr=True, quiet=quiet or as_json)
     stem = f"race-{result['dataset']}-{place.type}"
-    for seed in result["seeds"]:
-        console.print(f"race on {place.type}: seed {seed}", highlight=False)
-        result["rows"] += _seed(windows, tensorize, augment, seed, place, quick)
-        result["summary"] = summary(result["rows"])
-        write(result, out, stem, markdown, plot)
+    with stage_bar(f"race on {place.type}", quiet or as_json, "fits") as show:
+        for seed in result["seeds"]:
+            for row in _seed(windows, tensorize, augment, seed, place, quick):
+                result["rows"].append(row)
+                show(len(result["rows"]), len(result["seeds"]) * len(CANDIDATES), f"seed {seed}")
+            result["summary"] = summary(result["rows"])
+            write(result, out, stem, markdown, plot)
     if as_json:
         Console().print_json(json.dumps(result))
     else:
@@ -129,13 +132,12 @@ def _synthetic() -> tuple[Windows, STFT, Augmentation]:
 
 def _seed(
     windows: Windows, tensorize: STFT, augment: Augmentation, seed: int, device: torch.device, quick: bool
-) -> list[Row]:
+) -> Iterator[Row]:
     """The rows of all candidates for one seed, on one split."""
     parts = split(windows, "subject", fractions=_PEOPLE, seed=seed)
     unlabelled, *labelled = parts
     X = torch.from_numpy(unlabelled.X).to(device)
     shared = {"tensorize": tensorize, "augment": augment, "tol": 0.0, "device": device, "random_state": seed}
-    rows = []
     for name, (parameters, sweeps) in CANDIDATES.items():
         settings = {**shared, **parameters, "rank": 4 if quick else 32}
         # One sweep that does not count: whatever is compiled or allocated once is there afterwards.
@@ -144,8 +146,7 @@ def _seed(
         losses = model.history_["loss"]
         row = {"candidate": name, "seed": seed, "split": parts.hash, "seconds": seconds, "loss": losses}
         stops = (number for number in range(1, len(losses) + 1) if als.settled(losses[:number], _TOL, _PATIENCE))
-        rows.append(row | {"accuracy": _accuracies(model, bases, labelled), "sweeps_to_stop": next(stops, None)})
-    return rows
+        yield row | {"accuracy": _accuracies(model, bases, labelled), "sweeps_to_stop": next(stops, None)}
 
 
 def _accuracies(model: ATD, bases: list[list[torch.Tensor]], labelled: list[Windows]) -> list[float]:

@@ -18,6 +18,7 @@ from polyadic.experiments import growth, paper, speed_layout, stages, yardsticks
 from polyadic.experiments.provenance import provenance
 from polyadic.files import write_atomically
 from polyadic.inputs import choose_device
+from polyadic.progress import stage_bar
 
 __all__ = ["run", "write"]
 
@@ -80,16 +81,16 @@ def _measured(device: torch.device, out: Path, dataset: str | None, quick: bool,
         parts["memory"] = partial(growth.memory, quick)
         parts["textbook"] = partial(yardsticks.against_textbook, quick)
         parts["tensorly"] = partial(yardsticks.against_tensorly, quick)
-    console = Console(stderr=True, quiet=quiet)
-    for name, part in parts.items():
-        console.print(f"{device.type}: {name}", highlight=False)
-        found = part()
-        if name in paper.DATASETS:
-            result["rows"].append(found)
-        else:
-            result[name] = found
-        # After every part: what is cut short keeps what it had.
-        write(result, out, f"speed-{device.type}", speed_layout.markdown, speed_layout.bars)
+    with stage_bar(f"speed of {device.type}", quiet, "parts") as show:
+        for count, (name, part) in enumerate(parts.items()):
+            show(count, len(parts), name)
+            found = part()
+            if name in paper.DATASETS:
+                result["rows"].append(found)
+            else:
+                result[name] = found
+            # After every part: what is cut short keeps what it had.
+            write(result, out, f"speed-{device.type}", speed_layout.markdown, speed_layout.bars)
     return result
 
 

@@ -9,13 +9,37 @@ from torch import Tensor
 
 from polyadic.kernels import power_of_two, row_step
 
-__all__ = ["PART_CODES", "biquads", "jitter", "parts"]
+__all__ = ["PART_CODES", "biquads", "gather", "jitter", "parts"]
 
 PART_CODES = {"log_re_im": 0, "re_im": 1, "log_amplitude": 2, "amplitude": 3}
 """The values of `STFT.parts` that `parts` knows."""
 
 _ROWS = 32
 _BLOCK = 2048
+
+
+@triton.jit
+def _gather(X, ids, out, channels, length, step, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    source = X + (tl.load(ids + row // channels) * channels + row % channels) * length
+    for begin in range(0, length, BLOCK):
+        time = begin + tl.arange(0, BLOCK)
+        values = tl.load(source + time, mask=time < length, other=0).to(tl.float32)
+        tl.store(out + row * step + time, values, mask=time < length)
+
+
+def gather(X: Tensor, ids: Tensor, out: Tensor) -> None:
+    """Fill `out` with windows of X as floats.
+
+    Parameters
+    ----------
+    X : (N, channels, time) numbers, contiguous
+    ids : (b,) int64
+    out : (b, channels, time) float32, its channels at equal distances from each other
+    """
+    channels, length = X.shape[1:]
+    block = min(power_of_two(length), 1024)
+    _gather[(len(ids) * channels,)](X, ids, out, channels, length, out.stride(1), BLOCK=block, num_warps=4)
 
 
 @triton.jit

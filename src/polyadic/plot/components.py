@@ -13,7 +13,7 @@ from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer
 from polyadic.modes import Mode, modes
 from polyadic.plot.canvas import PALETTE, blank, compact, graph_objects, short
-from polyadic.scalp import interpolated, positions
+from polyadic.scalp import interpolated, positions, site
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -27,6 +27,11 @@ _CIRCLE = (
 )
 _ROW = 96
 _BAR = 24
+_SLOPED = 3
+_NAMED = 20
+"""So many names of channels fit below a column sloped, and upright."""
+_LETTERS = 72
+"""So many letters of names fit on a head."""
 
 
 def components(model: Any, data: Any = None, count: int = 12) -> Figure:
@@ -47,7 +52,6 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
     """
     check_is_fitted(model)
     check_integer("count", count, 1)
-    go = graph_objects()
     found, rows = modes(model, data), min(int(count), model.rank)
     figure = blank(height=60 + _ROW * rows, showlegend=False)
     width, height = 1.0 / len(found), 1.0 / rows
@@ -73,7 +77,7 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
             for part, weights in enumerate(mode.parted(factor[:, r])):
                 where = {"xaxis": f"x{name}", "yaxis": f"y{name}", "name": mode.parts[part]}
                 if mode.kind == "channel":
-                    figure.add_trace(go.Bar(y=compact(weights), marker_color=PALETTE[part], **where))
+                    figure.add_trace(_upright(mode, weights, part, where))
                 else:
                     figure.add_trace(_line(mode, weights, where))
     return figure
@@ -87,7 +91,21 @@ def _across(mode: Mode, column: int, width: float) -> dict[str, Any]:
 def _named(mode: Mode) -> dict[str, Any]:
     """An axis of channels. The names stand at numbers, for plotly would take some names for dates."""
     names = [short(name) for name in mode.labels]
-    return {"tickvals": list(range(len(names))), "ticktext": names, "tickangle": -40}
+    # Upright there is room for more; of very many some are named, and the pointer tells the others.
+    shown = range(0, len(names), -(-len(names) // _NAMED))
+    slope = {"tickangle": -40} if len(names) <= _SLOPED else {"tickangle": -90, "tickfont": {"size": 10}}
+    return {"tickvals": list(shown), "ticktext": [names[number] for number in shown], **slope}
+
+
+def _upright(mode: Mode, weights: NDArray[Any], part: int, where: dict[str, Any]) -> Any:
+    """A bar for each channel."""
+    return graph_objects().Bar(
+        y=compact(weights),
+        marker_color=PALETTE[part],
+        customdata=[short(name) for name in mode.labels],
+        hovertemplate="%{customdata}: %{y:.3g}<extra></extra>",
+        **where,
+    )
 
 
 def _line(mode: Mode, weights: NDArray[Any], where: dict[str, Any]) -> Any:
@@ -121,7 +139,6 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
     ['mode 1', 'mode 2']
     """
     found = _checked(model, r, data)
-    go = graph_objects()
     figure = blank(height=300)
     width = 1.0 / len(found)
     for column, (mode, factor) in enumerate(zip(found, model.factors_, strict=True)):
@@ -136,7 +153,7 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
             where = {"xaxis": f"x{name}", "yaxis": f"y{name}", "name": mode.parts[part]}
             if mode.kind == "channel":
                 show = len(mode.parts) > 1
-                figure.add_trace(go.Bar(y=compact(weights), marker_color=PALETTE[part], showlegend=show, **where))
+                figure.add_trace(_upright(mode, weights, part, where | {"showlegend": show}))
             else:
                 figure.add_trace(_line(mode, weights, where | {"showlegend": False}))
     return figure
@@ -251,7 +268,7 @@ def _heads(mode: Mode, parts: NDArray[Any], places: dict[int, tuple[float, float
             },
         },
     )
-    xy = np.array(list(places.values()))
+    xy, names = np.array(list(places.values())), [short(site(mode.labels[channel])) for channel in places]
     for number, weights in enumerate(parts):
         name = "" if number == 0 else str(number + 1)
         where = {"xaxis": f"x{name}", "yaxis": f"y{name}"}
@@ -275,8 +292,8 @@ def _heads(mode: Mode, parts: NDArray[Any], places: dict[int, tuple[float, float
             go.Scatter(
                 x=compact(xy[:, 0]),
                 y=compact(xy[:, 1]),
-                mode="markers+text" if len(places) <= 24 else "markers",
-                text=[short(mode.labels[channel]) for channel in places],
+                mode="markers+text" if len(names) * max(map(len, names)) <= _LETTERS else "markers",
+                text=names,
                 textposition="top center",
                 textfont={"size": 9},
                 marker={"size": 4, "color": "#777"},

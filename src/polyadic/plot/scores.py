@@ -162,17 +162,21 @@ def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
     """
     go = graph_objects()
     counts = sorted(curve)
-    spread = [float(np.std(curve[count], ddof=1)) if len(curve[count]) > 1 else 0.0 for count in counts]
+    mean = np.array([np.mean(curve[count]) for count in counts])
+    spread = np.array([np.std(curve[count], ddof=1) if len(curve[count]) > 1 else 0.0 for count in counts])
+    # No accuracy is above 100 %, whatever a standard deviation says.
+    bars = {"type": "data", "array": np.minimum(spread, 100 - mean), "arrayminus": spread, "thickness": 1.2}
     figure = blank(height=300, showlegend=False)
     figure.add_trace(
         go.Scatter(
             x=counts,
-            y=np.array([np.mean(curve[count]) for count in counts]),
+            y=mean,
             mode="lines+markers",
             line={"color": PALETTE[0], "width": 2},
             marker={"size": 7},
-            error_y={"type": "data", "array": spread, "thickness": 1.2},
-            hovertemplate="%{x} labels: %{y:.1f} ± %{error_y.array:.1f} %<extra></extra>",
+            error_y=bars,
+            customdata=spread,
+            hovertemplate="%{x} labels: %{y:.1f} ± %{customdata:.1f} %<extra></extra>",
         )
     )
     figure.update_layout(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +32,15 @@ _CHANNELS = 16
 Figures = dict[str, Any]
 
 
-def figures(model: Any, looked: Looked, methods: list[Method]) -> Figures:
-    """All figures; those of component r are called `component-r-…`, in the order in which they are shown."""
+def figures(
+    model: Any, looked: Looked, methods: list[Method], begin: Callable[[int, str], None] = lambda done, stage: None
+) -> Figures:
+    """All figures; those of component r are called `component-r-…`, in the order in which they are shown.
+
+    Parameters
+    ----------
+    begin : called with the number of parts done, of which each component is one, and what comes next
+    """
     found: dict[str, Figure] = {}
     scored = {
         method.name: (method.accuracy, *(method.accuracy if end is None else end for end in (method.low, method.high)))
@@ -41,7 +49,8 @@ def figures(model: Any, looked: Looked, methods: list[Method]) -> Figures:
     }
     if scored:
         found["comparison"] = plot.comparison(scored)  # type: ignore[arg-type]
-    found |= _of_components(model, looked)
+    # These take longest: first, or the time left would promise too much.
+    begin(0, "maps and scores")
     if looked.sample is not None and len(looked.sample.Z) >= 3:
         found |= _maps(looked.sample)
     if looked.judged is not None:
@@ -53,6 +62,7 @@ def figures(model: Any, looked: Looked, methods: list[Method]) -> Figures:
     if model.history_["loss"]:
         found["training-sweeps"] = plot.training(model)
         found["training-seconds"] = plot.training(model, "seconds")
+    found |= _of_components(model, looked, lambda done, stage: begin(1 + done, stage))
     return {name: _plain(figure) for name, figure in found.items()}
 
 
@@ -68,10 +78,12 @@ def _plain(figure: Figure) -> Any:
     return content
 
 
-def _of_components(model: Any, looked: Looked) -> dict[str, Figure]:
+def _of_components(model: Any, looked: Looked, begin: Callable[[int, str], None]) -> dict[str, Figure]:
     found: dict[str, Figure] = {}
     windows = None if looked.sample is None else looked.sample.windows
+    drawn = 0 if windows is None else _drawable(windows.shape, looked)
     for r in range(model.rank):
+        begin(r, f"component {r + 1}")
         found[f"component-{r}-0"] = (
             plot.channels(model, r, windows) if _is_channels(looked) else plot.profile(model, r, 0)
         )
@@ -79,13 +91,9 @@ def _of_components(model: Any, looked: Looked) -> dict[str, Figure]:
             found[f"component-{r}-{mode}"] = plot.profile(model, r, mode, windows)
         if windows is not None and len(looked.classes) > 1 and looked.sample is not None:
             found[f"component-{r}-classes"] = plot.class_means(looked.sample.Z, windows.label, r, windows.classes)
-    if windows is None:
-        return found
-    chosen = looked.components[: _drawable(windows.shape, looked)]
-    points = _points(windows.shape, len(chosen))
-    for component in chosen:
-        shown = _strongest(model, looked, component.number)
-        found[f"component-{component.number}-windows"] = plot.signals(windows, component.windows, points, shown)
+        if windows is not None and r < drawn:
+            rows, points = looked.components[r].windows, _points(windows.shape, drawn)
+            found[f"component-{r}-windows"] = plot.signals(windows, rows, points, _strongest(model, looked, r))
     return found
 
 

@@ -54,7 +54,7 @@ def write(
     title : of the page; by default the estimator's name
     protocol, seed : of the split that the probe is trained and tested on; by default people are kept apart where they
         are known
-    on_stage : called with the number of stages done, that of all, and what comes next
+    on_stage : called with the number of parts done, that of all, and what comes next; each component is a part
 
     Examples
     --------
@@ -90,16 +90,16 @@ def render(
 
     def begin(done: int, stage: str) -> None:
         if on_stage is not None:
-            on_stage(done, 3, stage)
+            on_stage(done, model.rank + 3, stage)
 
     graph_objects()  # says which extra is missing before anything is computed
     begin(0, "features and probe")
     looked = look(model, data, protocol, seed)
     methods = [] if result is None else methods_of(result, _method(model), looked.judged)
     shown = [method for method in methods if method.protocol == methods[0].protocol]
-    begin(1, "figures")
-    drawn, shots = figures(model, looked, shown), thumbnails(looked.sample)
-    begin(2, "page")
+    drawn = figures(model, looked, shown, lambda done, stage: begin(1 + done, stage))
+    shots = thumbnails(looked.sample)
+    begin(model.rank + 2, "page")
     file = resources.files("polyadic.report")
     values = {
         "model": model,

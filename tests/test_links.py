@@ -1,0 +1,63 @@
+"""Links within the project: every file, picture and heading that a text points at is there.
+
+What lies outside is asked by `make linkcheck`, which needs a network.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "results" / "README.md"]
+LINK = re.compile(r"\]\(([^)\s]+)\)|<(?:img|a|source)[^>]+?(?:src|href|srcset)=\"([^\"]+)\"")
+
+
+def prose(text: str) -> str:
+    """A page without its blocks of code and its code in lines."""
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^(```|~~~|:::).*?^\1", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def anchors(text: str) -> set[str]:
+    """What headings are called in addresses: small letters, hyphens for spaces, no other signs."""
+    headings = re.findall(
+        r"^#+ +(.+?)\s*$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken(page: Path, text: str) -> Iterator[str]:
+    """Links of a page to what is not there."""
+    for found in LINK.finditer(prose(text)):
+        target, _, anchor = (found[1] or found[2]).partition("#")
+        if re.match(r"https?:|mailto:", target):
+            continue
+        place = (page.parent / target).resolve() if target else page
+        if place.parent == ROOT / "docs" / "gallery":
+            # Those pages are made of the examples when the documentation is built.
+            example = ROOT / "examples" / f"{place.stem}.py"
+            if place.stem != "index" and not example.exists():
+                yield target
+        elif not place.exists() or (anchor and anchor not in anchors(place.read_text(encoding="utf-8"))):
+            yield found[1] or found[2]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_points_at_is_there(page):
+    assert list(broken(page, page.read_text(encoding="utf-8"))) == []
+
+
+def test_a_broken_link_would_be_found():
+    page = ROOT / "docs" / "index.md"
+    text = "[a](nothing.md) [b](how.md#nothing) [c](gallery/nothing.md) [d](commands.md#fit) `[e](code.md)`"
+    assert list(broken(page, text)) == ["nothing.md", "how.md#nothing", "gallery/nothing.md"]
+    assert list(broken(page, '<img alt="" src="nothing.png">')) == ["nothing.png"]
+
+
+def test_pages_and_links_are_many():
+    links = sum(len(LINK.findall(prose(page.read_text(encoding="utf-8")))) for page in PAGES)
+    assert len(PAGES) >= 20
+    assert links >= 100
