@@ -173,10 +173,10 @@ class Steps:
         return self.peaks if T.dtype == torch.float16 else None
 
     def _coefficients(self, M: Tensor, ls: Tensor, V: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-        from polyadic.kernels.steps import LARGEST_TILE, coefficients
+        from polyadic.kernels.steps import LARGEST_PRODUCT, coefficients
 
         align = self.objective.beta > 0 and self.views == 2
-        if kernels.power_of_two(batch, 16) * kernels.power_of_two(self.rank, 16) <= LARGEST_TILE:
+        if kernels.power_of_two(batch, 16) * kernels.power_of_two(self.rank, 16) ** 2 <= LARGEST_PRODUCT:
             return coefficients(M, ls, V, self.weights(batch), self.totals, self.views, align, self.objective.rounds)
         X = als.fixed_point(M.float(), V, self.objective, self.views)
         exact = X.double()

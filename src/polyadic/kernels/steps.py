@@ -10,7 +10,7 @@ from torch import Tensor
 from polyadic.kernels import power_of_two
 
 __all__ = [
-    "LARGEST_TILE",
+    "LARGEST_PRODUCT",
     "coefficients",
     "collect",
     "contract",
@@ -22,8 +22,8 @@ __all__ = [
     "tally",
 ]
 
-LARGEST_TILE = 2**15
-"""Rows times components, both rounded up to powers of two, that `coefficients` can hold."""
+LARGEST_PRODUCT = 2**19
+"""Rows times squared components, both rounded up to powers of two, up to which `coefficients` takes its time well."""
 
 
 @triton.jit
