@@ -29,11 +29,12 @@ __all__ = [
     "ridge_inverse",
     "ridge_solve",
     "squared_error",
+    "squared_errors",
     "squared_norms",
 ]
 
 
-_CORRELATED = 2**20
+_CONVOLVED = 2**20
 
 
 def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
@@ -98,12 +99,17 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
     >>> project(torch.ones(1, 2, 3), [torch.ones(2, 1), torch.ones(3, 1)])
     tensor([[6.]])
     """
-    if T.device.type == "cpu" and T.dtype == torch.float32 and T.numel() >= _CORRELATED:
+    if _convolves(T):
         # Each sample correlated with each component as with a kernel of its own length: on a CPU torch's convolutions
         # are up to twice as fast as its products with so narrow a matrix.
         kernels = components(factors).flatten(1)[:, None]
         return torch.nn.functional.conv1d(T.flatten(1)[:, None], kernels)[..., 0]
     return T.flatten(1) @ khatri_rao(factors)
+
+
+def _convolves(T: Tensor) -> bool:
+    """Whether torch's convolutions are faster than its matrix products for these samples."""
+    return T.device.type == "cpu" and T.dtype == torch.float32 and len(T) > 16 and T.numel() >= _CONVOLVED
 
 
 def components(factors: Sequence[Tensor]) -> Tensor:
@@ -123,10 +129,11 @@ def components(factors: Sequence[Tensor]) -> Tensor:
     tensor([[[ 3.,  5.],
              [ 6., 10.]]])
     """
-    product = factors[0].T
+    product = factors[0].T.contiguous()
     for factor in factors[1:]:
-        product = product[..., None] * factor.T.reshape(factor.shape[1], *[1] * (product.ndim - 1), factor.shape[0])
-    return product.contiguous()
+        rows = factor.T.contiguous()
+        product = product[..., None] * rows.reshape(len(rows), *[1] * (product.ndim - 1), -1)
+    return product
 
 
 def collect(X: Tensor, T: Tensor) -> Tensor:
@@ -146,8 +153,16 @@ def collect(X: Tensor, T: Tensor) -> Tensor:
     >>> collect(torch.tensor([[1.0], [2.0]]), torch.ones(2, 3))
     tensor([[3., 3., 3.]])
     """
-    # Of the two ways to write this product, TᵀX is the faster, and its memory, components last, suits the contractions.
-    return (T.flatten(1).T @ X).reshape(*T.shape[1:], X.shape[1]).movedim(-1, 0)
+    samples, rank = T.flatten(1), X.shape[1]
+    if T.is_cuda:
+        # There TᵀX is the faster way to write this product, and its memory, components last, suits the contractions.
+        return (samples.T @ X).reshape(*T.shape[1:], rank).movedim(-1, 0)
+    if _convolves(T):
+        # What `project` does is linear in the components, and this is its gradient.
+        kernels = (rank, 1, samples.shape[1])
+        gradient: Tensor = torch.nn.grad.conv1d_weight(samples[:, None], kernels, X[..., None])
+        return gradient.reshape(rank, *T.shape[1:])
+    return (X.T @ samples).reshape(rank, *T.shape[1:])
 
 
 def contract_first(Y: Tensor, factor: Tensor) -> Tensor:
@@ -167,15 +182,11 @@ def contract_first(Y: Tensor, factor: Tensor) -> Tensor:
     >>> contract_first(torch.ones(1, 2, 3), torch.tensor([[1.0], [4.0]]))
     tensor([[5., 5., 5.]])
     """
-    slices = Y.movedim(0, -1)
     if Y.is_cuda:
         column = factor.reshape(factor.shape[0], *[1] * (Y.ndim - 2), factor.shape[1])
-        return (slices * column).sum(dim=0).movedim(-1, 0)
-    # On a CPU the product as a whole would cost more in fresh memory than in arithmetic.
-    total = slices[0] * factor[0]
-    for part, row in zip(slices[1:], factor[1:], strict=True):
-        total.addcmul_(part, row)
-    return total.movedim(-1, 0)
+        return (Y.movedim(0, -1) * column).sum(dim=0).movedim(-1, 0)
+    slices = Y.reshape(*Y.shape[:2], -1)
+    return torch.bmm(factor.T.contiguous()[:, None], slices).reshape(len(Y), *Y.shape[2:])
 
 
 def contract_last(Y: Tensor, factor: Tensor) -> Tensor:
@@ -195,11 +206,10 @@ def contract_last(Y: Tensor, factor: Tensor) -> Tensor:
     >>> contract_last(torch.ones(1, 2, 3), torch.tensor([[1.0], [1.0], [2.0]]))
     tensor([[4., 4.]])
     """
-    slices = Y.movedim(0, -1)
-    if Y.is_cuda or Y.ndim == 2:
-        return (slices * factor).sum(dim=-2).movedim(-1, 0)
-    # Slice by slice, for the same reason as in `contract_first`.
-    return torch.stack([(part * factor).sum(dim=-2) for part in slices]).movedim(-1, 0)
+    if Y.is_cuda:
+        return (Y.movedim(0, -1) * factor).sum(dim=-2).movedim(-1, 0)
+    slices = Y.reshape(len(Y), -1, Y.shape[-1])
+    return torch.bmm(factor.T.contiguous()[:, None], slices.mT).reshape(Y.shape[:-1])
 
 
 def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
@@ -331,8 +341,8 @@ def squared_norms(T: Tensor) -> Tensor:
     return norms.double().square()
 
 
-def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
-    """‖T − XKᵀ‖² from what a step has at hand anyway, without a dense reconstruction.
+def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
+    """‖t − xKᵀ‖² of every sample from what a step has at hand anyway, without a dense reconstruction.
 
     Parameters
     ----------
@@ -340,6 +350,23 @@ def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
     X : (N, R)
     M : (N, R), `project(T, factors)`
     G : (R, R), `gram(factors)`
+
+    Returns
+    -------
+    (N,) float64, up to rounding at least 0
+
+    Examples
+    --------
+    >>> T, factors = torch.ones(1, 4), [torch.ones(4, 1)]
+    >>> squared_errors(T, torch.zeros(1, 1), project(T, factors), gram(factors))
+    tensor([4.], dtype=torch.float64)
+    """
+    exact = X.double()
+    return squared_norms(T) + ((exact @ G.double() - 2 * M) * exact).sum(dim=1)
+
+
+def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
+    """‖T − XKᵀ‖², the sum of `squared_errors`, whose arguments it takes.
 
     Returns
     -------
@@ -351,10 +378,7 @@ def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
     >>> squared_error(T, torch.zeros(1, 1), project(T, factors), gram(factors))
     tensor(4., dtype=torch.float64)
     """
-    # Row by row: float32 sums over the whole batch at once would lose the digits that matter.
-    energy = squared_norms(T).sum()
-    explained = 2 * (X * M).sum(dtype=torch.float64) - ((X.T @ X) * G).sum(dtype=torch.float64)
-    return (energy - explained).clamp_min(0.0)
+    return squared_errors(T, X, M, G).sum().clamp_min(0.0)
 
 
 def relative_error(T: Tensor, X: Tensor, factors: Sequence[Tensor]) -> float:
