@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from polyadic.crew import each, shares
 from polyadic.errors import PolyadicError
 
 __all__ = [
@@ -99,17 +100,14 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
     >>> project(torch.ones(1, 2, 3), [torch.ones(2, 1), torch.ones(3, 1)])
     tensor([[6.]])
     """
-    if _convolves(T):
-        # Each sample correlated with each component as with a kernel of its own length: on a CPU torch's convolutions
-        # are up to twice as fast as its products with so narrow a matrix.
-        kernels = components(factors).flatten(1)[:, None]
-        return torch.nn.functional.conv1d(T.flatten(1)[:, None], kernels)[..., 0]
-    return T.flatten(1) @ khatri_rao(factors)
-
-
-def _convolves(T: Tensor) -> bool:
-    """Whether torch's convolutions are faster than its matrix products for these samples."""
-    return T.device.type == "cpu" and T.dtype == torch.float32 and len(T) > 16 and T.numel() >= _CONVOLVED
+    if T.device.type != "cpu" or T.dtype != torch.float32 or T.numel() < _CONVOLVED:
+        return T.flatten(1) @ khatri_rao(factors)
+    # Each sample correlated with each component as with a kernel of its own length: on a CPU torch's convolutions are
+    # up to twice as fast as its products with so narrow a matrix.
+    signals, kernels = T.flatten(1)[:, None], components(factors).flatten(1)[:, None]
+    M = T.new_empty(len(T), len(kernels), 1)
+    each(lambda rows: M[rows].copy_(torch.nn.functional.conv1d(signals[rows], kernels)), shares(len(T)))
+    return M[..., 0]
 
 
 def components(factors: Sequence[Tensor]) -> Tensor:
@@ -153,16 +151,13 @@ def collect(X: Tensor, T: Tensor) -> Tensor:
     >>> collect(torch.tensor([[1.0], [2.0]]), torch.ones(2, 3))
     tensor([[3., 3., 3.]])
     """
-    samples, rank = T.flatten(1), X.shape[1]
+    samples = T.flatten(1)
     if T.is_cuda:
         # There TᵀX is the faster way to write this product, and its memory, components last, suits the contractions.
-        return (samples.T @ X).reshape(*T.shape[1:], rank).movedim(-1, 0)
-    if _convolves(T):
-        # What `project` does is linear in the components, and this is its gradient.
-        kernels = (rank, 1, samples.shape[1])
-        gradient: Tensor = torch.nn.grad.conv1d_weight(samples[:, None], kernels, X[..., None])
-        return gradient.reshape(rank, *T.shape[1:])
-    return (X.T @ samples).reshape(rank, *T.shape[1:])
+        return (samples.T @ X).reshape(*T.shape[1:], X.shape[1]).movedim(-1, 0)
+    Y = T.new_empty(X.shape[1], samples.shape[1])
+    each(lambda part: torch.mm(X.T, samples[:, part], out=Y[:, part]), shares(samples.shape[1]))
+    return Y.reshape(-1, *T.shape[1:])
 
 
 def contract_first(Y: Tensor, factor: Tensor) -> Tensor:
@@ -337,7 +332,9 @@ def squared_norms(T: Tensor) -> Tensor:
     >>> squared_norms(torch.ones(2, 3, 3))
     tensor([9., 9.], dtype=torch.float64)
     """
-    norms: Tensor = torch.linalg.vector_norm(T.flatten(1), dim=1)
+    samples = T.flatten(1)
+    norms = T.new_empty(len(T))
+    each(lambda rows: torch.linalg.vector_norm(samples[rows], dim=1, out=norms[rows]), shares(len(T)))
     return norms.double().square()
 
 

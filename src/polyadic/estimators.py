@@ -129,7 +129,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
                 fast = captured.sweeps(source, objective, settings, tuple(len(factor) for factor in state.factors))
             with self._watched(state, source.n_windows, team, after_sweep) as on_sweep, kept or nullcontext():
                 source.on_batch = None if on_sweep is None else on_sweep.windows
-                self.history_ = als.fit(source, state, objective, settings, on_sweep, progress, kept, team, fast)
+                with self._crew(source.device):
+                    self.history_ = als.fit(source, state, objective, settings, on_sweep, progress, kept, team, fast)
             self.n_sweeps_ = len(self.history_["loss"])
             self.waited_ = source.waited
             self._keep(team.whole(state, source.n_views))

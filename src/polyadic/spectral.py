@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from polyadic import kernels
+from polyadic.crew import each
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer
 
@@ -155,14 +156,17 @@ class STFT:
         if kernels.available(X.device, X.dtype) and self.parts in _FUSED and self.n_fft > 1:
             pieces = zip(self._pieces(X), self._pieces(X, T), strict=True)
             return torch.cat([self._fused(piece, part, floor) for piece, part in pieces])
-        parts = PARTS[self.parts]
-        for piece, target in zip(self._pieces(X), self._pieces(X, T), strict=True):
-            Z = self._coefficients(piece)
-            for part, slot in zip(parts, target.chunk(len(parts), dim=1), strict=True):
-                part.fill(Z, slot)
-                if part.logarithm:
-                    _log_in_place(slot.add_(floor[:, None, None]))
+        pieces = list(zip(self._pieces(X), self._pieces(X, T), strict=True))
+        each(lambda piece: self._plain(*piece, floor[:, None, None]), pieces)
         return None
+
+    def _plain(self, X: Tensor, T: Tensor, floor: Tensor) -> None:
+        """One piece by calls of torch and numpy, on any device."""
+        Z, parts = self._coefficients(X), PARTS[self.parts]
+        for part, slot in zip(parts, T.chunk(len(parts), dim=1), strict=True):
+            part.fill(Z, slot)
+            if part.logarithm:
+                _log_in_place(slot.add_(floor))
 
     def _fused(self, X: Tensor, T: Tensor, floor: Tensor) -> Tensor:
         """One piece on a GPU: a Fourier transform, and one kernel that makes of it what is wanted where it belongs."""

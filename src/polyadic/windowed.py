@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from polyadic.augment import Augmentation
+from polyadic.crew import crew
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, choose_device
 from polyadic.sources import Augment, Transform, WindowSource, read_ahead, tensors
@@ -54,6 +56,13 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _augmentation(self) -> Augment | None:
         return None
+
+    def _crew(self, device: torch.device) -> AbstractContextManager[None]:
+        """Threads that share every batch on a CPU; functions of the user's are left to torch's own."""
+        ours = self.tensorize is None or isinstance(self.tensorize, STFT)
+        augment = self._augmentation()
+        ours = ours and (augment is None or isinstance(augment, Augmentation))
+        return crew() if ours and device.type == "cpu" else nullcontext()
 
     def _source(self, X: Any, reset: bool = True) -> WindowSource:
         """Batches of X; with `reset` a new model begins, and learns seed, shape and scale at once."""
