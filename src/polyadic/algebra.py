@@ -36,6 +36,7 @@ __all__ = [
 
 
 _CONVOLVED = 2**20
+_COLUMNS = 2**10
 
 
 def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
@@ -156,8 +157,10 @@ def collect(X: Tensor, T: Tensor) -> Tensor:
         # There TᵀX is the faster way to write this product, and its memory, components last, suits the contractions.
         return (samples.T @ X).reshape(*T.shape[1:], X.shape[1]).movedim(-1, 0)
     Y = T.new_empty(X.shape[1], samples.shape[1])
-    each(lambda part: torch.mm(X.T, samples[:, part], out=Y[:, part]), shares(samples.shape[1]))
-    return Y.reshape(-1, *T.shape[1:])
+    # Some columns at a time, those of all samples stay in a processor's cache.
+    parts = list(zip(torch.split(samples, _COLUMNS, dim=1), torch.split(Y, _COLUMNS, dim=1), strict=True))
+    each(lambda part: torch.mm(X.T, part[0], out=part[1]), parts)
+    return Y.reshape(X.shape[1], *T.shape[1:])
 
 
 def contract_first(Y: Tensor, factor: Tensor) -> Tensor:

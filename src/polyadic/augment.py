@@ -192,7 +192,7 @@ class Bandpass(Augmentation):
             signals, matrix = channels[rows], matrix.to(X.dtype)
             state = signals.new_zeros(len(rows), _STATE)
             results = []
-            for block in signals.split(_BLOCK, dim=1):
+            for block in torch.split(signals, _BLOCK, dim=1):
                 size = block.shape[1]
                 results.append(torch.addmm(block @ matrix[:size, :size], state, matrix[_BLOCK:, :size]))
                 state = torch.addmm(block @ matrix[:size, _BLOCK:], state, matrix[_BLOCK:, _BLOCK:])
@@ -293,9 +293,9 @@ class Rotate3D(Augmentation):
             raise PolyadicError(f"triads name channel {max(channels)}, but X has only {X.shape[1]} channels")
         count = len(self.triads) if self.independent else 1
         rotation = _rotations(uniform(keys, (count, 3), torch.float64)).to(X.dtype)
-        # All that turns alike is turned by one product: axis by axis, or, if sensors turn by themselves, sensor by sensor.
-        order = np.reshape(channels, (-1, 3))
-        order = torch.as_tensor(order.ravel() if self.independent else order.T.ravel(), device=X.device)
+        # What turns alike is turned by one product: all x, all y, all z; or the three of each sensor, each on its own.
+        numbers = torch.tensor(channels, device=X.device).reshape(-1, 3)
+        order = (numbers if self.independent else numbers.T).flatten()
         sensors = X.index_select(1, order).reshape(len(X) * count, 3, len(order) // 3 // count * X.shape[2])
         turned = torch.bmm(rotation.flatten(0, 1), sensors).reshape(len(X), len(order), X.shape[2])
         return X.clone().index_copy_(1, order, turned)
@@ -311,7 +311,7 @@ def _rotations(u: Tensor) -> Tensor:
     # x and z, y and w of a quaternion; the entries of its matrix are sums of their products.
     q = torch.cat([radii * angles.sin(), radii * angles.cos()], dim=-1)
     products = (q[..., :, None] * q[..., None, :]).flatten(-2)
-    return (products @ _quadratic(u.device)).unflatten(-1, (3, 3))
+    return (products @ _quadratic(u.device)).reshape(*u.shape[:-1], 3, 3)
 
 
 @lru_cache(maxsize=8)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -91,4 +92,4 @@ def shares(count: int) -> list[slice]:
     """
     parts = max(1, min(_CURRENT.size, count))
     ends = [count * part // parts for part in range(parts + 1)]
-    return [slice(begin, end) for begin, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [slice(begin, end) for begin, end in pairwise(ends)]
