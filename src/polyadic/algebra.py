@@ -35,8 +35,10 @@ __all__ = [
 ]
 
 
-_CONVOLVED = 2**20
+_LARGE = 2**20
 _COLUMNS = 2**10
+_FEWEST = 16
+"""Samples from which on a convolution treats each alike, to the bit, however many they are."""
 
 
 def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
@@ -101,13 +103,16 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
     >>> project(torch.ones(1, 2, 3), [torch.ones(2, 1), torch.ones(3, 1)])
     tensor([[6.]])
     """
-    if T.device.type != "cpu" or T.dtype != torch.float32 or T.numel() < _CONVOLVED:
+    if T.device.type != "cpu" or T.dtype != torch.float32 or T.numel() < _LARGE:
         return T.flatten(1) @ khatri_rao(factors)
     # Each sample correlated with each component as with a kernel of its own length: on a CPU torch's convolutions are
     # up to twice as fast as its products with so narrow a matrix.
     signals, kernels = T.flatten(1)[:, None], components(factors).flatten(1)[:, None]
     M = T.new_empty(len(T), len(kernels), 1)
-    each(lambda rows: M[rows].copy_(torch.nn.functional.conv1d(signals[rows], kernels)), shares(len(T)))
+    each(
+        lambda rows: M[rows].copy_(torch.nn.functional.conv1d(signals[rows], kernels)),
+        shares(len(T), signals.shape[2], _FEWEST),
+    )
     return M[..., 0]
 
 
@@ -158,7 +163,8 @@ def collect(X: Tensor, T: Tensor) -> Tensor:
         return (samples.T @ X).reshape(*T.shape[1:], X.shape[1]).movedim(-1, 0)
     Y = T.new_empty(X.shape[1], samples.shape[1])
     # Some columns at a time, those of all samples stay in a processor's cache.
-    parts = list(zip(torch.split(samples, _COLUMNS, dim=1), torch.split(Y, _COLUMNS, dim=1), strict=True))
+    width = _COLUMNS if T.numel() >= _LARGE else samples.shape[1]
+    parts = list(zip(torch.split(samples, width, dim=1), torch.split(Y, width, dim=1), strict=True))
     each(lambda part: torch.mm(X.T, part[0], out=part[1]), parts)
     return Y.reshape(X.shape[1], *T.shape[1:])
 
@@ -337,7 +343,7 @@ def squared_norms(T: Tensor) -> Tensor:
     """
     samples = T.flatten(1)
     norms = T.new_empty(len(T))
-    each(lambda rows: torch.linalg.vector_norm(samples[rows], dim=1, out=norms[rows]), shares(len(T)))
+    each(lambda rows: torch.linalg.vector_norm(samples[rows], dim=1, out=norms[rows]), shares(*samples.shape))
     return norms.double().square()
 
 

@@ -18,7 +18,7 @@ from scipy import signal
 from torch import Tensor
 
 from polyadic import kernels
-from polyadic.crew import each, shares
+from polyadic.crew import crew, each, shares
 from polyadic.draws import derive, stream_constant, uniform, window_keys
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_number
@@ -28,6 +28,8 @@ __all__ = ["Augmentation", "Bandpass", "Compose", "Jitter", "OneOf", "Rotate3D"]
 _SHORTEST_NOISE = 100
 _LONGEST_FUSED = 2**15
 _BLOCK, _STATE = 64, 4
+_ALIKE = 16
+"""Of multiples of so many rows, a matrix product treats each alike, to the bit."""
 _JITTER_STREAMS = (stream_constant(0), stream_constant(1), stream_constant(2), stream_constant(3))
 
 
@@ -73,11 +75,16 @@ class Augmentation(ABC):
         if ids.shape != X.shape[:1]:
             raise PolyadicError(f"ids must have shape ({len(X)},), one for each window, but has {tuple(ids.shape)}")
         keys = window_keys(seed, sweep, ids).to(X.device)
-        if X.device.type != "cpu" or len(parts := shares(len(X))) == 1:
+        if X.device.type != "cpu":
             return self.apply(X, keys)
-        result = torch.empty_like(X)
-        each(lambda rows: result[rows].copy_(self.apply(X[rows], keys[rows])), parts)
-        return result
+        # Not only for speed: with torch's own threads, their number would show in the last bits.
+        with crew():
+            parts = shares(len(X), X.shape[1] * X.shape[2])
+            if len(parts) == 1:
+                return self.apply(X, keys)
+            result = torch.empty_like(X)
+            each(lambda rows: result[rows].copy_(self.apply(X[rows], keys[rows])), parts)
+            return result
 
 
 def _choice(keys: Tensor, channels: int, count: int) -> Tensor:
@@ -189,14 +196,16 @@ class Bandpass(Augmentation):
         channels, filtered = X.flatten(0, 1), torch.empty_like(X.flatten(0, 1))
         for number, matrix in enumerate(_block_matrices(self)):
             rows = torch.nonzero(kind.flatten() == number)[:, 0]
-            signals, matrix = channels[rows], matrix.to(X.dtype)
-            state = signals.new_zeros(len(rows), _STATE)
+            # Filled up with the first channel: the bits of a row must not depend on how many others there are.
+            signals = channels[torch.nn.functional.pad(rows, (0, -len(rows) % _ALIKE))]
+            matrix = matrix.to(X.dtype)
+            state = signals.new_zeros(len(signals), _STATE)
             results = []
             for block in torch.split(signals, _BLOCK, dim=1):
                 size = block.shape[1]
                 results.append(torch.addmm(block @ matrix[:size, :size], state, matrix[_BLOCK:, :size]))
                 state = torch.addmm(block @ matrix[:size, _BLOCK:], state, matrix[_BLOCK:, _BLOCK:])
-            filtered.index_copy_(0, rows, torch.cat(results, dim=1))
+            filtered.index_copy_(0, rows, torch.cat(results, dim=1)[: len(rows)])
         return filtered.reshape(X.shape)
 
     def _fused(self, X: Tensor, kind: Tensor) -> Tensor:

@@ -18,6 +18,9 @@ import torch
 
 __all__ = ["crew", "each", "shares"]
 
+_LEAST = 2**14
+"""Numbers with which a thread has enough to do to be worth waking."""
+
 _Piece = TypeVar("_Piece")
 
 
@@ -82,14 +85,19 @@ def each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None:
         other.result()
 
 
-def shares(count: int) -> list[slice]:
-    """So many things in as many equal shares as there are threads in the crew, without empty ones.
+def shares(count: int, size: int, fewest: int = 1) -> list[slice]:
+    """So many rows in as many equal shares as there are threads in the crew, or fewer where there is little to do.
+
+    Parameters
+    ----------
+    count : rows
+    size : numbers in a row
+    fewest : rows in a share
 
     Examples
     --------
-    >>> shares(5)
+    >>> shares(5, 2**20)
     [slice(0, 5, None)]
     """
-    parts = max(1, min(_CURRENT.size, count))
-    ends = [count * part // parts for part in range(parts + 1)]
-    return [slice(begin, end) for begin, end in pairwise(ends)]
+    parts = max(1, min(_CURRENT.size, count // fewest, count * size // _LEAST))
+    return [slice(begin, end) for begin, end in pairwise(count * part // parts for part in range(parts + 1))]

@@ -70,7 +70,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         device = choose_device(self.device, samples.data)
         if reset:
             self.seed_ = _seed(self.random_state)
-            self.tensorize_ = self._calibrated(samples, device)
+            with self._crew(device):
+                self.tensorize_ = self._calibrated(samples, device)
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))
         return WindowSource(samples, self.tensorize_, self._augmentation(), self.seed_, device, samples.dtype)
