@@ -238,8 +238,7 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
     tensor([[0.5000]])
     """
     rank = G.shape[0]
-    eye = torch.eye(rank, dtype=torch.float64, device=G.device)
-    exact = G.double() + alpha * eye
+    exact = _ridged(G.double(), alpha)
     limits = torch.finfo(G.dtype)
     tolerance = 4 * rank * limits.eps
     inverse = _cholesky_inverse(exact, tolerance, limits.max)
@@ -252,7 +251,7 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
         )
     # The smaller the jitter the more it magnifies rounding, the larger the more it distorts: this lies between the two.
     jitter = tolerance ** (2 / 3) * float(exact.diagonal().amax())
-    inverse = _cholesky_inverse(exact + jitter * eye, tolerance, limits.max)
+    inverse = _cholesky_inverse(_ridged(exact, jitter), tolerance, limits.max)
     remedy = "a little was added to its diagonal"
     if inverse is None:
         inverse = torch.linalg.pinv(exact, atol=limits.tiny, rtol=tolerance, hermitian=True)
@@ -274,12 +273,20 @@ def _cholesky_inverse(matrix: Tensor, tolerance: float, largest: float) -> Tenso
     rounding leaves one of them near 1/(R·eps) or more. The size of the pivots does not tell: it depends on their order.
     """
     lower, info = torch.linalg.cholesky_ex(matrix)
-    eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
-    half = torch.linalg.solve_triangular(lower, eye, upper=False)
-    inverse = half.T @ half
+    if int(info) != 0:
+        return None
+    inverse = torch.cholesky_inverse(lower)
     diagonal = inverse.diagonal()
-    regular = (info == 0) & (matrix.diagonal() * diagonal < 1 / tolerance).all() & (diagonal <= largest).all()
-    return inverse if bool(regular) else None
+    # NaN compares false.
+    regular = float((matrix.diagonal() * diagonal).amax()) < 1 / tolerance and float(diagonal.amax()) <= largest
+    return inverse if regular else None
+
+
+def _ridged(G: Tensor, alpha: float) -> Tensor:
+    """G + αI."""
+    ridged = G.clone()
+    ridged.diagonal().add_(alpha)
+    return ridged
 
 
 def ridge_solve(G: Tensor, M: Tensor, alpha: float) -> Tensor:
