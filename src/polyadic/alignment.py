@@ -53,7 +53,8 @@ def normalise(X: Tensor) -> Tensor:
     # Dividing by the largest entry first keeps the squares of very small or large rows from under- and overflowing.
     tiny = torch.finfo(X.dtype).tiny
     scaled = X / X.abs().amax(dim=1, keepdim=True).clamp_min(tiny)
-    return scaled / torch.linalg.vector_norm(scaled, dim=1, keepdim=True).clamp_min(tiny)
+    norms: Tensor = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+    return scaled / norms.clamp_min(tiny)
 
 
 def _weights(count: int, gamma: float) -> tuple[float, float]:

@@ -27,6 +27,8 @@ __all__ = ["Augmentation", "Bandpass", "Compose", "Jitter", "OneOf", "Rotate3D"]
 
 _SHORTEST_NOISE = 100
 _LONGEST_FUSED = 2**15
+_CACHED = 2**17
+"""Samples at a time, so that what becomes of them on the way stays in the caches."""
 _BLOCK, _STATE = 64, 4
 _ALIKE = 16
 """Of multiples of so many rows, a matrix product treats each alike, to the bit."""
@@ -119,6 +121,12 @@ class Jitter(Augmentation):
         channels, length = X.shape[1:]
         if kernels.available(X.device, X.dtype) and 1 < length <= _LONGEST_FUSED:
             return self._fused(X, keys)
+        rows = max(1, _CACHED // (channels * length))
+        pieces = zip(torch.split(X, rows), torch.split(keys, rows), strict=True)
+        return torch.cat([self._plain(*piece) for piece in pieces])
+
+    def _plain(self, X: Tensor, keys: Tensor) -> Tensor:
+        channels, length = X.shape[1:]
         kind = _choice(derive(keys, 0), channels, 3)[..., None]
         fast = uniform(derive(keys, 1), (channels, length), X.dtype).mul_(2).sub_(1)
         slow = self._slow(keys, channels, length, X.dtype)
