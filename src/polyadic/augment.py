@@ -205,15 +205,16 @@ class Bandpass(Augmentation):
         for number, matrix in enumerate(_block_matrices(self)):
             rows = torch.nonzero(kind.flatten() == number)[:, 0]
             # Filled up with the first channel: the bits of a row must not depend on how many others there are.
-            signals = channels[torch.nn.functional.pad(rows, (0, -len(rows) % _ALIKE))]
+            signals = channels.index_select(0, torch.nn.functional.pad(rows, (0, -len(rows) % _ALIKE)))
             matrix = matrix.to(X.dtype)
             state = signals.new_zeros(len(signals), _STATE)
-            results = []
-            for block in torch.split(signals, _BLOCK, dim=1):
+            results = torch.empty_like(signals)
+            for begin in range(0, X.shape[2], _BLOCK):
+                block, result = signals[:, begin : begin + _BLOCK], results[:, begin : begin + _BLOCK]
                 size = block.shape[1]
-                results.append(torch.addmm(block @ matrix[:size, :size], state, matrix[_BLOCK:, :size]))
+                torch.mm(block, matrix[:size, :size], out=result).addmm_(state, matrix[_BLOCK:, :size])
                 state = torch.addmm(block @ matrix[:size, _BLOCK:], state, matrix[_BLOCK:, _BLOCK:])
-            filtered.index_copy_(0, rows, torch.cat(results, dim=1)[: len(rows)])
+            filtered.index_copy_(0, rows, results[: len(rows)])
         return filtered.reshape(X.shape)
 
     def _fused(self, X: Tensor, kind: Tensor) -> Tensor:
