@@ -39,6 +39,7 @@ def crew() -> Iterator[None]:
     """As many threads as torch has in this thread; torch itself has one meanwhile, and what it had afterwards.
 
     Where torch has one thread only, as in the workers of scikit-learn, or there is a crew already, nothing changes.
+    Threads that begin meanwhile and ask torch for the first time have one, too.
 
     Examples
     --------
