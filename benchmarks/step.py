@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from tensorly.tenalg import unfolding_dot_khatri_rao
 
 from polyadic import als
 from polyadic.algebra import collect, contract_first, contract_last, project
+from polyadic.crew import crew
 from polyadic.experiments.provenance import provenance
 
 SHAPES = {"HAR": (128, 18, 33, 33), "Sleep-EDF": (128, 14, 129, 86)}
@@ -51,15 +53,16 @@ def theirs(T: torch.Tensor, X: torch.Tensor, factors: list[torch.Tensor]) -> lis
     return [unfolding_dot_khatri_rao(T, (None, [X, *factors]), mode) for mode in range(4)]
 
 
-def milliseconds(work: Callable[[], object]) -> float:
-    """Median time of one call."""
+def milliseconds(work: Callable[[], object], threads: Callable[[], AbstractContextManager]) -> float:
+    """Median time of one call among many, as in a fit, with a library's own threads."""
     # Each library has a thread pool that goes on spinning for a while: let the last one's come to rest.
     time.sleep(1)
     times = []
-    for _ in range(WARM_UP + REPEATS):
-        begun = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begun)
+    with threads():
+        for _ in range(WARM_UP + REPEATS):
+            begun = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - begun)
     return 1e3 * float(np.median(times[WARM_UP:]))
 
 
@@ -92,8 +95,13 @@ def race(name: str, batch: int, dims: list[int]) -> dict:
     if difference > 1e-5:
         raise SystemExit(f"results differ by {difference:.1e}, more than 1e-5")
     # A shared machine is faster at one moment than at another: several rounds, and the ratios of each.
-    works = (lambda: ours(T, factors), lambda: our_mttkrps(T, X, factors), on_numpy, on_torch)
-    step, products, numpy, pytorch = np.array([[milliseconds(work) for work in works] for _ in range(ROUNDS)]).T
+    works = (
+        (lambda: ours(T, factors), crew),
+        (lambda: our_mttkrps(T, X, factors), crew),
+        (on_numpy, nullcontext),
+        (on_torch, nullcontext),
+    )
+    step, products, numpy, pytorch = np.array([[milliseconds(*work) for work in works] for _ in range(ROUNDS)]).T
     return {
         "shape": name,
         "tensor": [2, batch, *dims],

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from polyadic.crew import each, shares
 from polyadic.errors import PolyadicError
 
 __all__ = [
@@ -29,11 +30,15 @@ __all__ = [
     "ridge_inverse",
     "ridge_solve",
     "squared_error",
+    "squared_errors",
     "squared_norms",
 ]
 
 
-_CORRELATED = 2**20
+_LARGE = 2**20
+_COLUMNS = 2**10
+_FEWEST = 16
+"""Samples from which on a convolution treats each alike, to the bit, however many they are."""
 
 
 def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
@@ -98,12 +103,17 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
     >>> project(torch.ones(1, 2, 3), [torch.ones(2, 1), torch.ones(3, 1)])
     tensor([[6.]])
     """
-    if T.device.type == "cpu" and T.dtype == torch.float32 and T.numel() >= _CORRELATED:
-        # Each sample correlated with each component as with a kernel of its own length: on a CPU torch's convolutions
-        # are up to twice as fast as its products with so narrow a matrix.
-        kernels = components(factors).flatten(1)[:, None]
-        return torch.nn.functional.conv1d(T.flatten(1)[:, None], kernels)[..., 0]
-    return T.flatten(1) @ khatri_rao(factors)
+    if T.device.type != "cpu" or T.dtype != torch.float32 or T.numel() < _LARGE:
+        return T.flatten(1) @ khatri_rao(factors)
+    # Each sample correlated with each component as with a kernel of its own length: on a CPU torch's convolutions are
+    # up to twice as fast as its products with so narrow a matrix.
+    signals, kernels = T.flatten(1)[:, None], components(factors).flatten(1)[:, None]
+    M = T.new_empty(len(T), len(kernels), 1)
+    each(
+        lambda rows: M[rows].copy_(torch.nn.functional.conv1d(signals[rows], kernels)),
+        shares(len(T), signals.shape[2], _FEWEST),
+    )
+    return M[..., 0]
 
 
 def components(factors: Sequence[Tensor]) -> Tensor:
@@ -123,10 +133,11 @@ def components(factors: Sequence[Tensor]) -> Tensor:
     tensor([[[ 3.,  5.],
              [ 6., 10.]]])
     """
-    product = factors[0].T
+    product = factors[0].T.contiguous()
     for factor in factors[1:]:
-        product = product[..., None] * factor.T.reshape(factor.shape[1], *[1] * (product.ndim - 1), factor.shape[0])
-    return product.contiguous()
+        rows = factor.T.contiguous()
+        product = product[..., None] * rows.reshape(len(rows), *[1] * (product.ndim - 1), -1)
+    return product
 
 
 def collect(X: Tensor, T: Tensor) -> Tensor:
@@ -146,8 +157,16 @@ def collect(X: Tensor, T: Tensor) -> Tensor:
     >>> collect(torch.tensor([[1.0], [2.0]]), torch.ones(2, 3))
     tensor([[3., 3., 3.]])
     """
-    # Of the two ways to write this product, TᵀX is the faster, and its memory, components last, suits the contractions.
-    return (T.flatten(1).T @ X).reshape(*T.shape[1:], X.shape[1]).movedim(-1, 0)
+    samples = T.flatten(1)
+    if T.is_cuda:
+        # There TᵀX is the faster way to write this product, and its memory, components last, suits the contractions.
+        return (samples.T @ X).reshape(*T.shape[1:], X.shape[1]).movedim(-1, 0)
+    Y = T.new_empty(X.shape[1], samples.shape[1])
+    # Some columns at a time, those of all samples stay in a processor's cache.
+    width = _COLUMNS if T.numel() >= _LARGE else samples.shape[1]
+    parts = list(zip(torch.split(samples, width, dim=1), torch.split(Y, width, dim=1), strict=True))
+    each(lambda part: torch.mm(X.T, part[0], out=part[1]), parts)
+    return Y.reshape(X.shape[1], *T.shape[1:])
 
 
 def contract_first(Y: Tensor, factor: Tensor) -> Tensor:
@@ -167,15 +186,11 @@ def contract_first(Y: Tensor, factor: Tensor) -> Tensor:
     >>> contract_first(torch.ones(1, 2, 3), torch.tensor([[1.0], [4.0]]))
     tensor([[5., 5., 5.]])
     """
-    slices = Y.movedim(0, -1)
     if Y.is_cuda:
         column = factor.reshape(factor.shape[0], *[1] * (Y.ndim - 2), factor.shape[1])
-        return (slices * column).sum(dim=0).movedim(-1, 0)
-    # On a CPU the product as a whole would cost more in fresh memory than in arithmetic.
-    total = slices[0] * factor[0]
-    for part, row in zip(slices[1:], factor[1:], strict=True):
-        total.addcmul_(part, row)
-    return total.movedim(-1, 0)
+        return (Y.movedim(0, -1) * column).sum(dim=0).movedim(-1, 0)
+    slices = Y.reshape(*Y.shape[:2], -1)
+    return torch.bmm(factor.T.contiguous()[:, None], slices).reshape(len(Y), *Y.shape[2:])
 
 
 def contract_last(Y: Tensor, factor: Tensor) -> Tensor:
@@ -195,11 +210,10 @@ def contract_last(Y: Tensor, factor: Tensor) -> Tensor:
     >>> contract_last(torch.ones(1, 2, 3), torch.tensor([[1.0], [1.0], [2.0]]))
     tensor([[4., 4.]])
     """
-    slices = Y.movedim(0, -1)
-    if Y.is_cuda or Y.ndim == 2:
-        return (slices * factor).sum(dim=-2).movedim(-1, 0)
-    # Slice by slice, for the same reason as in `contract_first`.
-    return torch.stack([(part * factor).sum(dim=-2) for part in slices]).movedim(-1, 0)
+    if Y.is_cuda:
+        return (Y.movedim(0, -1) * factor).sum(dim=-2).movedim(-1, 0)
+    slices = Y.reshape(len(Y), -1, Y.shape[-1])
+    return torch.bmm(factor.T.contiguous()[:, None], slices.mT).reshape(Y.shape[:-1])
 
 
 def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
@@ -224,8 +238,7 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
     tensor([[0.5000]])
     """
     rank = G.shape[0]
-    eye = torch.eye(rank, dtype=torch.float64, device=G.device)
-    exact = G.double() + alpha * eye
+    exact = _ridged(G.double(), alpha)
     limits = torch.finfo(G.dtype)
     tolerance = 4 * rank * limits.eps
     inverse = _cholesky_inverse(exact, tolerance, limits.max)
@@ -238,7 +251,7 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
         )
     # The smaller the jitter the more it magnifies rounding, the larger the more it distorts: this lies between the two.
     jitter = tolerance ** (2 / 3) * float(exact.diagonal().amax())
-    inverse = _cholesky_inverse(exact + jitter * eye, tolerance, limits.max)
+    inverse = _cholesky_inverse(_ridged(exact, jitter), tolerance, limits.max)
     remedy = "a little was added to its diagonal"
     if inverse is None:
         inverse = torch.linalg.pinv(exact, atol=limits.tiny, rtol=tolerance, hermitian=True)
@@ -260,12 +273,20 @@ def _cholesky_inverse(matrix: Tensor, tolerance: float, largest: float) -> Tenso
     rounding leaves one of them near 1/(R·eps) or more. The size of the pivots does not tell: it depends on their order.
     """
     lower, info = torch.linalg.cholesky_ex(matrix)
-    eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
-    half = torch.linalg.solve_triangular(lower, eye, upper=False)
-    inverse = half.T @ half
+    if int(info) != 0:
+        return None
+    inverse = torch.cholesky_inverse(lower)
     diagonal = inverse.diagonal()
-    regular = (info == 0) & (matrix.diagonal() * diagonal < 1 / tolerance).all() & (diagonal <= largest).all()
-    return inverse if bool(regular) else None
+    # NaN compares false.
+    regular = float((matrix.diagonal() * diagonal).amax()) < 1 / tolerance and float(diagonal.amax()) <= largest
+    return inverse if regular else None
+
+
+def _ridged(G: Tensor, alpha: float) -> Tensor:
+    """G + αI."""
+    ridged = G.clone()
+    ridged.diagonal().add_(alpha)
+    return ridged
 
 
 def ridge_solve(G: Tensor, M: Tensor, alpha: float) -> Tensor:
@@ -327,12 +348,14 @@ def squared_norms(T: Tensor) -> Tensor:
     >>> squared_norms(torch.ones(2, 3, 3))
     tensor([9., 9.], dtype=torch.float64)
     """
-    norms: Tensor = torch.linalg.vector_norm(T.flatten(1), dim=1)
+    samples = T.flatten(1)
+    norms = T.new_empty(len(T))
+    each(lambda rows: torch.linalg.vector_norm(samples[rows], dim=1, out=norms[rows]), shares(*samples.shape))
     return norms.double().square()
 
 
-def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
-    """‖T − XKᵀ‖² from what a step has at hand anyway, without a dense reconstruction.
+def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
+    """‖t − xKᵀ‖² of every sample from what a step has at hand anyway, without a dense reconstruction.
 
     Parameters
     ----------
@@ -340,6 +363,23 @@ def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
     X : (N, R)
     M : (N, R), `project(T, factors)`
     G : (R, R), `gram(factors)`
+
+    Returns
+    -------
+    (N,) float64, up to rounding at least 0
+
+    Examples
+    --------
+    >>> T, factors = torch.ones(1, 4), [torch.ones(4, 1)]
+    >>> squared_errors(T, torch.zeros(1, 1), project(T, factors), gram(factors))
+    tensor([4.], dtype=torch.float64)
+    """
+    exact = X.double()
+    return squared_norms(T) + ((exact @ G.double() - 2 * M) * exact).sum(dim=1)
+
+
+def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
+    """‖T − XKᵀ‖², the sum of `squared_errors`, whose arguments it takes.
 
     Returns
     -------
@@ -351,10 +391,7 @@ def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
     >>> squared_error(T, torch.zeros(1, 1), project(T, factors), gram(factors))
     tensor(4., dtype=torch.float64)
     """
-    # Row by row: float32 sums over the whole batch at once would lose the digits that matter.
-    energy = squared_norms(T).sum()
-    explained = 2 * (X * M).sum(dtype=torch.float64) - ((X.T @ X) * G).sum(dtype=torch.float64)
-    return (energy - explained).clamp_min(0.0)
+    return squared_errors(T, X, M, G).sum().clamp_min(0.0)
 
 
 def relative_error(T: Tensor, X: Tensor, factors: Sequence[Tensor]) -> float:

@@ -52,8 +52,10 @@ def normalise(X: Tensor) -> Tensor:
             [0.0000, 0.0000]])
     """
     # Dividing by the largest entry first keeps the squares of very small or large rows from under- and overflowing.
-    scaled = X / X.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(X.dtype).tiny)
-    return torch.nn.functional.normalize(scaled, dim=1, eps=torch.finfo(X.dtype).tiny)
+    tiny = torch.finfo(X.dtype).tiny
+    scaled = X / X.abs().amax(dim=1, keepdim=True).clamp_min(tiny)
+    norms: Tensor = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+    return scaled / norms.clamp_min(tiny)
 
 
 def _weights(count: int, gamma: float) -> tuple[float, float]:
@@ -101,7 +103,7 @@ def pull(X: Tensor, gamma: float, count: int | None = None, add: Add | None = No
     U = normalise(X)
     total = U.sum(dim=0) if add is None else add(U.sum(dim=0))
     random_pair, positive_pair = _weights(X.shape[0] if count is None else count, gamma)
-    return random_pair * total + (positive_pair - random_pair) * U
+    return torch.add(random_pair * total, U, alpha=positive_pair - random_pair)
 
 
 def loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
@@ -194,12 +196,12 @@ def _guarded_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: f
     """The improved guess (N, R), and which rows (N,) had a meaningful correction."""
     norm = torch.linalg.vector_norm(X_init, dim=1, keepdim=True)
     direction = normalise(X_init)
-    tangent = v2 - (v2 * direction).sum(dim=1, keepdim=True) * direction
-    correction = (beta / (2 * norm)) * tangent @ V
+    tangent = torch.addcmul(v2, torch.linalg.vecdot(v2, direction)[:, None], direction, value=-1)
+    correction = (tangent * (beta / 2 / norm)) @ V
     # NaN compares false: a row of norm 0 is never meaningful.
     limit = norm / torch.finfo(X_init.dtype).eps
     meaningful = torch.linalg.vector_norm(correction, dim=1, keepdim=True) < limit
-    return X_ls - torch.where(meaningful, correction, torch.zeros_like(correction)), meaningful[:, 0]
+    return torch.where(meaningful, X_ls - correction, X_ls), meaningful[:, 0]
 
 
 def align(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float, rounds: int = 1) -> Tensor:

@@ -28,7 +28,7 @@ from polyadic.algebra import (
     project,
     ridge_inverse,
     ridge_solve,
-    squared_error,
+    squared_errors,
 )
 from polyadic.alignment import Add
 from polyadic.errors import PolyadicError
@@ -381,8 +381,7 @@ def _laplacian(adjacency: Tensor) -> Tensor:
 
 def _fit_terms(T: Tensor, X: Tensor, M: Tensor, G: Tensor, n_views: int) -> Tensor:
     """The squared error of each view, 0 for the second where there is none: (2,) float64."""
-    views = zip(T.chunk(n_views), X.chunk(n_views), M.chunk(n_views), strict=True)
-    errors = torch.stack([squared_error(t, x, m, G) for t, x, m in views])
+    errors = squared_errors(T, X, M, G).reshape(n_views, len(T) // n_views).sum(dim=1).clamp_min(0.0)
     return torch.nn.functional.pad(errors, (0, 2 - n_views))
 
 

@@ -18,6 +18,7 @@ from scipy import signal
 from torch import Tensor
 
 from polyadic import kernels
+from polyadic.crew import crew, each, shares
 from polyadic.draws import derive, stream_constant, uniform, window_keys
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_number
@@ -26,6 +27,11 @@ __all__ = ["Augmentation", "Bandpass", "Compose", "Jitter", "OneOf", "Rotate3D"]
 
 _SHORTEST_NOISE = 100
 _LONGEST_FUSED = 2**15
+_CACHED = 2**17
+"""Samples at a time, so that what becomes of them on the way stays in the caches."""
+_BLOCK, _STATE = 64, 4
+_ALIKE = 16
+"""Of multiples of so many rows, a matrix product treats each alike, to the bit."""
 _JITTER_STREAMS = (stream_constant(0), stream_constant(1), stream_constant(2), stream_constant(3))
 
 
@@ -70,7 +76,17 @@ class Augmentation(ABC):
         ids = torch.arange(len(X)) if ids is None else ids
         if ids.shape != X.shape[:1]:
             raise PolyadicError(f"ids must have shape ({len(X)},), one for each window, but has {tuple(ids.shape)}")
-        return self.apply(X, window_keys(seed, sweep, ids).to(X.device))
+        keys = window_keys(seed, sweep, ids).to(X.device)
+        if X.device.type != "cpu":
+            return self.apply(X, keys)
+        # Not only for speed: with torch's own threads, their number would show in the last bits.
+        with crew():
+            parts = shares(len(X), X.shape[1] * X.shape[2])
+            if len(parts) == 1:
+                return self.apply(X, keys)
+            result = torch.empty_like(X)
+            each(lambda rows: result[rows].copy_(self.apply(X[rows], keys[rows])), parts)
+            return result
 
 
 def _choice(keys: Tensor, channels: int, count: int) -> Tensor:
@@ -105,13 +121,17 @@ class Jitter(Augmentation):
         channels, length = X.shape[1:]
         if kernels.available(X.device, X.dtype) and 1 < length <= _LONGEST_FUSED:
             return self._fused(X, keys)
+        rows = max(1, _CACHED // (channels * length))
+        pieces = zip(torch.split(X, rows), torch.split(keys, rows), strict=True)
+        return torch.cat([self._plain(*piece) for piece in pieces])
+
+    def _plain(self, X: Tensor, keys: Tensor) -> Tensor:
+        channels, length = X.shape[1:]
         kind = _choice(derive(keys, 0), channels, 3)[..., None]
         fast = uniform(derive(keys, 1), (channels, length), X.dtype).mul_(2).sub_(1)
         slow = self._slow(keys, channels, length, X.dtype)
-        noise = torch.where(kind == 0, fast, slow)
-        noise += torch.where(kind == 2, fast, torch.zeros_like(fast))
-        amplitude = (X.amax(dim=2, keepdim=True) - X.amin(dim=2, keepdim=True)) / 2
-        return noise.mul_(self.degree * amplitude).add_(X)
+        size = (X.amax(dim=2, keepdim=True) - X.amin(dim=2, keepdim=True)).mul_(self.degree / 2)
+        return torch.addcmul(X, fast, size * (kind != 1)).addcmul_(slow, size * (kind != 0))
 
     def _fused(self, X: Tensor, keys: Tensor) -> Tensor:
         """The same on a GPU, in one pass."""
@@ -128,9 +148,11 @@ class Jitter(Augmentation):
         steps = torch.arange(length, dtype=torch.float64, device=keys.device) / max(length - 1, 1)
         position = steps * (sizes - 1)[..., None]
         left = position.long()
-        fraction = (position - left).to(dtype)
-        right = torch.minimum(left + 1, sizes[..., None] - 1)
-        return torch.lerp(points.gather(2, left), points.gather(2, right), fraction)
+        fraction = position.sub_(left).to(dtype)
+        near = points.gather(2, left)
+        # The last sample is the last point, at a fraction of 0 from itself; no other has it on its left.
+        left[..., :-1] += 1
+        return near.lerp_(points.gather(2, left), fraction)
 
 
 @dataclass(frozen=True)
@@ -171,17 +193,29 @@ class Bandpass(Augmentation):
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         kind = _choice(keys, X.shape[1], 3)
         if X.device.type == "cpu":
-            return self._recursive(X, kind)
+            return self._blocked(X, kind)
         return self._fused(X, kind) if kernels.available(X.device, X.dtype) else self._spectral(X, kind)
 
-    def _recursive(self, X: Tensor, kind: Tensor) -> Tensor:
-        """By scipy's recursive filter, the fastest way on a CPU."""
-        filtered, choice = X.numpy(force=True).copy(), kind.numpy().ravel()
-        channels = filtered.reshape(-1, X.shape[2])
-        for number, (b, a) in enumerate(_designed(self)):
-            rows = np.flatnonzero(choice != 1 - number)
-            channels[rows] = signal.lfilter(b.astype(channels.dtype), a.astype(channels.dtype), channels[rows])
-        return torch.from_numpy(filtered)
+    def _blocked(self, X: Tensor, kind: Tensor) -> Tensor:
+        """The recursive filter block by block, the fastest way on a CPU.
+
+        What comes out of a block, and the state it leaves behind, are linear in what goes in and the state before it.
+        """
+        channels, filtered = X.flatten(0, 1), torch.empty_like(X.flatten(0, 1))
+        for number, matrix in enumerate(_block_matrices(self)):
+            rows = torch.nonzero(kind.flatten() == number)[:, 0]
+            # Filled up with the first channel: the bits of a row must not depend on how many others there are.
+            signals = channels.index_select(0, torch.nn.functional.pad(rows, (0, -len(rows) % _ALIKE)))
+            matrix = matrix.to(X.dtype)
+            state = signals.new_zeros(len(signals), _STATE)
+            results = torch.empty_like(signals)
+            for begin in range(0, X.shape[2], _BLOCK):
+                block, result = signals[:, begin : begin + _BLOCK], results[:, begin : begin + _BLOCK]
+                size = block.shape[1]
+                torch.mm(block, matrix[:size, :size], out=result).addmm_(state, matrix[_BLOCK:, :size])
+                state = torch.addmm(block @ matrix[:size, _BLOCK:], state, matrix[_BLOCK:, _BLOCK:])
+            filtered.index_copy_(0, rows, results[: len(rows)])
+        return filtered.reshape(X.shape)
 
     def _fused(self, X: Tensor, kind: Tensor) -> Tensor:
         """The recursive filter on a GPU, all channels of all windows side by side."""
@@ -203,6 +237,25 @@ class Bandpass(Augmentation):
 def _designed(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
     """b and a of both filters."""
     return [signal.butter(1, band, btype="bandpass", fs=bandpass.fs) for band in bandpass.bands]
+
+
+@lru_cache(maxsize=32)
+def _block_matrices(bandpass: Bandpass) -> Tensor:
+    """From a block of samples and the filters' state before it (rows) to those after it (columns).
+
+    Returns
+    -------
+    (3, block + state, block + state) float64, for the first filter, the second, and one after the other
+    """
+    matrices = torch.empty(3, _BLOCK + _STATE, _BLOCK + _STATE, dtype=torch.float64)
+    for matrix, filters in zip(matrices, ((0,), (1,), (0, 1)), strict=True):
+        given = np.eye(_BLOCK + _STATE)
+        signals, states = given[:, :_BLOCK], given[:, _BLOCK:]
+        for number in filters:
+            own = slice(2 * number, 2 * number + 2)
+            signals, states[:, own] = signal.lfilter(*_designed(bandpass)[number], signals, zi=states[:, own])
+        matrix.copy_(torch.from_numpy(np.hstack([signals, states])))
+    return matrices
 
 
 @lru_cache(maxsize=32)
@@ -259,10 +312,12 @@ class Rotate3D(Augmentation):
         channels = _channels(self, X.device)
         count = len(self.triads) if self.independent else 1
         rotation = _rotations(uniform(keys, (count, 3), torch.float64)).to(X.dtype)
-        sensors = X[:, channels].reshape(len(X), len(self.triads), 3, X.shape[2])
-        turned = X.clone()
-        turned[:, channels] = (rotation @ sensors).flatten(1, 2)
-        return turned
+        # What turns alike is turned by one product: all x, all y, all z; or the three of each sensor, each on its own.
+        numbers = torch.tensor(channels, device=X.device).reshape(-1, 3)
+        order = (numbers if self.independent else numbers.T).flatten()
+        sensors = X.index_select(1, order).reshape(len(X) * count, 3, len(order) // 3 // count * X.shape[2])
+        turned = torch.bmm(rotation.flatten(0, 1), sensors).reshape(len(X), len(order), X.shape[2])
+        return X.clone().index_copy_(1, order, turned)
 
 
 @lru_cache(maxsize=32)
@@ -276,15 +331,26 @@ def _rotations(u: Tensor) -> Tensor:
 
     u : (…, 3), returns (…, 3, 3)
     """
-    angle, other = 2 * torch.pi * u[..., 1], 2 * torch.pi * u[..., 2]
-    near, far = (1 - u[..., 0]).sqrt(), u[..., 0].sqrt()
-    x, y, z, w = near * angle.sin(), near * angle.cos(), far * other.sin(), far * other.cos()
-    rows = [
-        torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)], dim=-1),
-        torch.stack([2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)], dim=-1),
-        torch.stack([2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)], dim=-1),
-    ]
-    return torch.stack(rows, dim=-2)
+    angles = 2 * torch.pi * u[..., 1:]
+    radii = torch.stack([1 - u[..., 0], u[..., 0]], dim=-1).sqrt_()
+    # x and z, y and w of a quaternion; the entries of its matrix are sums of their products.
+    q = torch.cat([radii * angles.sin(), radii * angles.cos()], dim=-1)
+    products = (q[..., :, None] * q[..., None, :]).flatten(-2)
+    return (products @ _quadratic(u.device)).reshape(*u.shape[:-1], 3, 3)
+
+
+@lru_cache(maxsize=8)
+def _quadratic(device: torch.device) -> Tensor:
+    """From the products of (x, z, y, w) to the entries of a rotation matrix: (16, 9) float64."""
+    x, z, y, w = range(4)
+    table = torch.zeros(4, 4, 3, 3, dtype=torch.float64)
+    for one, (i, j, k) in zip((x, y, z), ((0, 1, 2), (1, 2, 0), (2, 0, 1)), strict=True):
+        table[one, one, i, i] = table[w, w, i, i] = 1
+        table[one, one, j, j] = table[one, one, k, k] = -1
+        table[w, one, k, j], table[w, one, j, k] = 2, -2
+    for a, b, i, j in ((x, y, 0, 1), (y, z, 1, 2), (x, z, 0, 2)):
+        table[a, b, i, j] = table[a, b, j, i] = 2
+    return table.reshape(16, 9).to(device)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,11 @@ workers and the device do not change what happens to a window.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,6 +43,9 @@ def _int32(value: int) -> int:
 
 def _scramble(x: Tensor) -> Tensor:
     """A well-mixed 32-bit integer for every int32, in place (two multiply-xorshift rounds)."""
+    if x.device.type == "cpu":
+        _scramble_words(x.numpy().view(np.uint32))
+        return x
     # torch shifts int32 arithmetically, so the copied sign bits are masked away.
     x ^= (x >> 16).bitwise_and_(0xFFFF)
     x *= 0x7FEB352D
@@ -47,6 +53,14 @@ def _scramble(x: Tensor) -> Tensor:
     x *= _int32(0x846CA68B)
     x ^= (x >> 16).bitwise_and_(0xFFFF)
     return x
+
+
+def _scramble_words(x: np.ndarray) -> None:
+    """The same by numpy, which has unsigned numbers, and smaller calls."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
+        x ^= x >> shift
+        if factor != 1:
+            x *= factor
 
 
 def window_keys(seed: int, sweep: int, ids: Tensor) -> Tensor:
@@ -115,12 +129,19 @@ def uniform(keys: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float
     >>> bool((uniform(keys, (2, 4))[1] == uniform(keys[1:2], (2, 4))[0]).all())
     True
     """
-    count = 1
-    for size in shape:
-        count *= size
-    counters = _scramble(torch.arange(1, count + 1, dtype=torch.int32, device=keys.device))
-    bits = _scramble(keys[:, None] ^ counters[None, :])
-    return (bits >> 8).bitwise_and_(0xFFFFFF).to(dtype).mul_(2.0**-24).reshape(len(keys), *shape)
+    bits = _scramble(keys[:, None] ^ _counters(math.prod(shape), keys.device)[None, :])
+    if keys.device.type == "cpu":
+        words = bits.numpy().view(np.uint32)
+        words >>= 8
+    else:
+        bits = (bits >> 8).bitwise_and_(0xFFFFFF)
+    return bits.to(dtype).mul_(2.0**-24).reshape(len(keys), *shape)
+
+
+@lru_cache(maxsize=32)
+def _counters(count: int, device: torch.device) -> Tensor:
+    """What tells the numbers of one window apart: (count,) int32."""
+    return _scramble(torch.arange(1, count + 1, dtype=torch.int32, device=device))
 
 
 def permutation(count: int, seed: int, sweep: int) -> Tensor:

@@ -129,7 +129,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
                 fast = captured.sweeps(source, objective, settings, tuple(len(factor) for factor in state.factors))
             with self._watched(state, source.n_windows, team, after_sweep) as on_sweep, kept or nullcontext():
                 source.on_batch = None if on_sweep is None else on_sweep.windows
-                self.history_ = als.fit(source, state, objective, settings, on_sweep, progress, kept, team, fast)
+                with self._crew(source.device):
+                    self.history_ = als.fit(source, state, objective, settings, on_sweep, progress, kept, team, fast)
             self.n_sweeps_ = len(self.history_["loss"])
             self.waited_ = source.waited
             self._keep(team.whole(state, source.n_views))
@@ -203,9 +204,10 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
             source = replace(source, first_id=self._n_seen)
             state = als.State(factors, _moved(self._memory, source.device, source.dtype))
             ids = torch.arange(len(source.samples))
-            T = source.views(ids, 0)
-            check_modes(T, factors)
-            als.step(T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch=True)
+            with self._crew(source.device):
+                T = source.views(ids, 0)
+                check_modes(T, factors)
+                als.step(T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch=True)
             self._n_seen += len(source.samples)
             self._keep(state)
         return self
@@ -301,11 +303,13 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         if out is None and team.size > 1:
             raise PolyadicError("several processes write features to a file that they share, but out is None")
         if out is None:
-            return samples.like_input(torch.cat(list(features)))
+            with self._crew(choose_device(self.device, samples.data)):
+                return samples.like_input(torch.cat(list(features)))
         shape = (len(samples), self._n_features_out)
         dtype = np.dtype(np.float64 if samples.dtype == torch.float64 else np.float32)
         first = int(share[0]) if len(share) else 0
-        write_rows(team, out, shape, dtype, first, (Z.cpu().numpy() for Z in features))
+        with self._crew(choose_device(self.device, samples.data)):
+            write_rows(team, out, shape, dtype, first, (Z.cpu().numpy() for Z in features))
         return np.load(out, mmap_mode="r")
 
     def inverse_transform(self, Z: Any) -> Any:

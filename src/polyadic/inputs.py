@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -107,7 +108,8 @@ class Samples:
         batch = raw.digits.to(device).to(dtype)
         if raw.scale is not None and raw.offset is not None:
             batch = torch.addcmul(raw.offset.to(device, dtype), batch, raw.scale.to(device, dtype))
-        if not bool(torch.isfinite(batch).all()):
+        # The sum of numbers that are not finite is not either; the other way round it need not be so.
+        if not math.isfinite(batch.sum().item()) and not bool(torch.isfinite(batch).all()):
             finite = torch.isfinite(batch.flatten(1)).all(dim=1)
             row = int((~finite).nonzero()[0, 0])
             number = (ids.start or 0) + row if isinstance(ids, slice) else int(ids[row])

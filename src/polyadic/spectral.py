@@ -5,8 +5,6 @@ The paper's text stacks amplitude and phase; its numbers were made with log|Re| 
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,6 +15,7 @@ import torch
 from torch import Tensor
 
 from polyadic import kernels
+from polyadic.crew import each
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer
 
@@ -41,10 +40,18 @@ def _amplitude(Z: Tensor, out: Tensor) -> None:
     out.addcmul_(Z.imag, Z.imag).sqrt_()
 
 
+def _magnitude(values: Tensor, out: Tensor) -> None:
+    if values.device.type == "cpu":
+        # Of every other number, as real parts lie in memory, numpy takes half of torch's time.
+        np.abs(values.numpy(), out=out.numpy())
+    else:
+        torch.abs(values, out=out)
+
+
 PARTS: dict[str, tuple[Part, ...]] = {
     "log_re_im": (
-        Part("log|Re|", lambda Z, out: torch.abs(Z.real, out=out), True),
-        Part("log|Im|", lambda Z, out: torch.abs(Z.imag, out=out), True),
+        Part("log|Re|", lambda Z, out: _magnitude(Z.real, out), True),
+        Part("log|Im|", lambda Z, out: _magnitude(Z.imag, out), True),
     ),
     "re_im": (Part("Re", lambda Z, out: out.copy_(Z.real)), Part("Im", lambda Z, out: out.copy_(Z.imag))),
     "amplitude_phase": (Part("amplitude", _amplitude), Part("phase", lambda Z, out: torch.angle(Z, out=out))),
@@ -166,14 +173,18 @@ class STFT:
         if kernels.available(X.device, X.dtype) and self.fused:
             pieces = zip(self._pieces(X), self._pieces(X, T), strict=True)
             return torch.cat([self._fused(piece, part, floor) for piece, part in pieces])
-        parts = PARTS[self.parts]
-        for piece, target in zip(self._pieces(X), self._pieces(X, T), strict=True):
-            Z = self._coefficients(piece)
-            for part, slot in zip(parts, target.chunk(len(parts), dim=1), strict=True):
-                part.fill(Z, slot)
-                if part.logarithm:
-                    _log_in_place(slot.add_(floor[:, None, None]))
+        both = list(zip(self._pieces(X), self._pieces(X, T), strict=True))
+        each(lambda piece: self._plain(*piece, floor[:, None, None]), both)
         return None
+
+    def _plain(self, X: Tensor, T: Tensor, floor: Tensor) -> None:
+        """One piece by calls of torch and numpy, on any device."""
+        # The transform leaves frames before frequencies; turned round once, all else goes straight through memory.
+        Z, parts = self._coefficients(X).contiguous(), PARTS[self.parts]
+        for part, slot in zip(parts, T.chunk(len(parts), dim=1), strict=True):
+            part.fill(Z, slot)
+            if part.logarithm:
+                _log_in_place(slot.add_(floor))
 
     def _fused(self, X: Tensor, T: Tensor, floor: Tensor) -> Tensor:
         """One piece on a GPU: a Fourier transform, and one kernel that makes of it what is wanted where it belongs."""
@@ -230,8 +241,14 @@ class STFT:
         if self.floor != "auto":
             self._floors(X.shape[1])
             return self
-        squares = [_mean_squares(self._coefficients(piece)) * len(piece) for piece in self._pieces(X)]
-        return replace(self, floor=tuple(_floor(torch.stack(squares).sum(dim=0) / len(X)).tolist()))
+        pieces = self._pieces(X)
+        squares = torch.empty(len(pieces), X.shape[1], dtype=torch.float64, device=X.device)
+
+        def measure(number: int) -> None:
+            squares[number] = _mean_squares(self._coefficients(pieces[number])) * len(pieces[number])
+
+        each(measure, range(len(pieces)))
+        return replace(self, floor=tuple(_floor(squares.sum(dim=0) / len(X)).tolist()))
 
     def shape(self, channels: int, time: int) -> tuple[int, int, int]:
         """The shape of one window's tensor.
@@ -282,13 +299,8 @@ def _placed(stft: STFT, channels: int, device: torch.device, dtype: torch.dtype)
 
 
 def _log_in_place(T: Tensor) -> None:
-    """The natural logarithm; on processors with vectors by numpy, which takes a third to a fifth of torch's time."""
-    vectors = torch.backends.cpu.get_cpu_capability() if T.device.type == "cpu" and T.dtype == torch.float32 else ""
-    if vectors == "AVX512" and sys.platform == "linux":
-        values = T.numpy(force=True)
-        np.log2(values, out=values)
-        T.mul_(math.log(2))
-    elif vectors in ("AVX2", "AVX512"):
+    """The natural logarithm; on processors with vectors by numpy, which takes a third of torch's time."""
+    if T.device.type == "cpu" and T.dtype == torch.float32 and "AVX" in torch.backends.cpu.get_cpu_capability():
         values = T.numpy(force=True)
         np.log(values, out=values)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from polyadic.augment import Augmentation
+from polyadic.crew import crew
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, choose_device
 from polyadic.sources import Augment, Transform, WindowSource, read_ahead, tensors
@@ -55,13 +57,21 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     def _augmentation(self) -> Augment | None:
         return None
 
+    def _crew(self, device: torch.device) -> AbstractContextManager[None]:
+        """Threads that share every batch on a CPU; functions of the user's are left to torch's own."""
+        ours = self.tensorize is None or isinstance(self.tensorize, STFT)
+        augment = self._augmentation()
+        ours = ours and (augment is None or isinstance(augment, Augmentation))
+        return crew() if ours and device.type == "cpu" else nullcontext()
+
     def _source(self, X: Any, reset: bool = True) -> WindowSource:
         """Batches of X; with `reset` a new model begins, and learns seed, shape and scale at once."""
         samples = self._samples(X, reset)
         device = choose_device(self.device, samples.data)
         if reset:
             self.seed_ = _seed(self.random_state)
-            self.tensorize_ = self._calibrated(samples, device)
+            with self._crew(device):
+                self.tensorize_ = self._calibrated(samples, device)
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))
         return WindowSource(samples, self.tensorize_, self._augmentation(), self.seed_, device, samples.dtype)

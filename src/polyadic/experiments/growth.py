@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 
 from polyadic import ATD, als
 from polyadic.augment import Bandpass, Compose, Jitter
+from polyadic.crew import crew
 from polyadic.experiments.measure import Peak, calls, in_turn
 from polyadic.experiments.stages import fitted, model_of
 from polyadic.presets import preset
@@ -120,7 +121,8 @@ def _seconds(size: Size, device: torch.device, quick: bool) -> dict[str, float]:
     objective = als.Objective(alpha=1e-3, beta=2.0)
     state = als.State([torch.as_tensor(factor, device=device) for factor in model.factors_])
     once = calls({"step": lambda: als.step(views, state, objective, 2, "blend", 1e-3)}, device)
-    step = float(np.median(in_turn([once], repeats)["step"]))
+    with crew():
+        step = float(np.median(in_turn([once], repeats)["step"]))
     sweep = float(np.median(model.history_["seconds"][1:]))
     return {"sweep": sweep, "steps": step * (size.windows // batch)}
 
