@@ -309,11 +309,10 @@ class Rotate3D(Augmentation):
         highest = max(channel for triad in self.triads for channel in triad)
         if highest >= X.shape[1]:
             raise PolyadicError(f"triads name channel {highest}, but X has only {X.shape[1]} channels")
-        channels = _channels(self, X.device)
         count = len(self.triads) if self.independent else 1
         rotation = _rotations(uniform(keys, (count, 3), torch.float64)).to(X.dtype)
         # What turns alike is turned by one product: all x, all y, all z; or the three of each sensor, each on its own.
-        numbers = torch.tensor(channels, device=X.device).reshape(-1, 3)
+        numbers = _channels(self, X.device)
         order = (numbers if self.independent else numbers.T).flatten()
         sensors = X.index_select(1, order).reshape(len(X) * count, 3, len(order) // 3 // count * X.shape[2])
         turned = torch.bmm(rotation.flatten(0, 1), sensors).reshape(len(X), len(order), X.shape[2])
@@ -322,8 +321,8 @@ class Rotate3D(Augmentation):
 
 @lru_cache(maxsize=32)
 def _channels(rotate: Rotate3D, device: torch.device) -> Tensor:
-    """The channels of all triads, where they are needed; a GPU's graph could not fetch them: (3 · triads,)."""
-    return torch.tensor([channel for triad in rotate.triads for channel in triad], device=device)
+    """The channels of all triads, where they are needed; a GPU's graph could not fetch them: (triads, 3)."""
+    return torch.tensor(rotate.triads, device=device)
 
 
 def _rotations(u: Tensor) -> Tensor:
