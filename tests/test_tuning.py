@@ -228,6 +228,10 @@ def test_every_cell_keeps_the_commit_it_was_run_at(tmp_path, monkeypatch):
     more = run(replace(request, tries=2), experiment("tune"), quiet=True)
     assert [row["commit"] for row in more["rows"]] == ["first", "second"]
     assert "commit first and second." in (tmp_path / "tune-synthetic.md").read_text()
+    monkeypatch.setenv("POLYADIC_COMMIT", "third")
+    again = run(replace(request, tries=2, methods=("SALS", "STL")), experiment("tune"), quiet=True)
+    assert {row["commit"] for row in again["rows"] if row["method"] == "SALS"} == {"first", "second"}
+    assert {row["commit"] for row in again["rows"] if row["method"] == "STL"} == {"third"}
 
 
 def test_the_score_of_a_try_is_that_of_all_held_out_people(tmp_path):
