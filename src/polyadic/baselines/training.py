@@ -264,8 +264,7 @@ class DeepBaseline(Baseline):
     Attributes
     ----------
     history_ : `loss`, `held_out` and `seconds`, one number for each epoch
-    n_epochs_, best_epoch_ : epochs trained, and that of the lowest `held_out`, whose weights were kept; from 1 on, or
-        0 if there was none
+    n_epochs_, best_epoch_ : epochs trained, and that of the lowest `held_out`, whose weights were kept; 0 for none
     """
 
     _network: Learner
