@@ -24,7 +24,7 @@ from polyadic.baselines.training import DeepBaseline, Learner, Plateau, Settings
 from polyadic.data.synthetic import synthetic
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples
-from polyadic.sources import WindowSource
+from polyadic.sources import WindowSource, tensors
 from polyadic.spectral import STFT
 
 SMALL: dict[str, Any] = {
@@ -659,6 +659,22 @@ def test_file_keeps_curve_epochs_and_parameters(make: Callable[..., DeepBaseline
     assert np.array_equal(again.transform(X), model.transform(X))
 
 
+def test_no_epochs_leave_the_weights_as_they_were_drawn(make: Callable[..., DeepBaseline], tmp_path: Path) -> None:
+    model = make(max_epochs=0).fit(X, Y)
+    assert (model.n_epochs_, model.best_epoch_) == (0, 0)
+    assert model.history_ == {"loss": [], "held_out": [], "seconds": []}
+    start = dict(make(learning_rate=1e-12, weight_decay=0.0, max_epochs=1).fit(X, Y)._network.named_parameters())
+    for name, value in model._network.named_parameters():
+        assert torch.allclose(value, start[name], atol=1e-6), name
+    assert not model._network.training
+    scaled = model._network.standardize(tensors(model.tensorize_, torch.from_numpy(X)))
+    assert float(scaled.std()) == pytest.approx(1, abs=0.2)
+    model.save(tmp_path / "m.safetensors")
+    same: Any = base.load(tmp_path / "m.safetensors")
+    assert (same.n_epochs_, same.best_epoch_) == (0, 0)
+    assert np.array_equal(same.transform(X), model.transform(X))
+
+
 def test_model_with_a_function_as_its_augmentation_comes_back_without(tmp_path: Path) -> None:
     model = SimCLR(4, **{**SMALL, "augment": lambda batch: 0.9 * batch}).fit(X)
     model.save(tmp_path / "m.safetensors")
@@ -681,7 +697,7 @@ def test_model_with_a_function_as_its_augmentation_comes_back_without(tmp_path: 
         ("weight_decay", -1e-3),
         ("batch_size", 1),
         ("batch_size", None),
-        ("max_epochs", 0),
+        ("max_epochs", -1),
         ("patience", 0),
         ("holdout", 0.0),
         ("holdout", 1.0),

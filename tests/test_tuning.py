@@ -12,7 +12,7 @@ from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.experiments import tuning
-from polyadic.experiments.arms import family, method
+from polyadic.experiments.arms import family, method, views_of
 from polyadic.experiments.bench import Request, context_of, run
 from polyadic.experiments.catalogue import EXPERIMENTS, experiment
 from polyadic.presets import preset
@@ -110,9 +110,30 @@ def test_every_method_of_the_main_comparison_has_the_same_number_of_tries(tmp_pa
         assert count == min(12, sizes[name]), name
     assert {name for name, size in sizes.items() if size < 12} == {"Hand", "MiniRocket"}
     assert counts["ATD"] == counts["SimCLR-32"] == 12
-    still = tuning.arms(replace(many, augment=Jitter(0.1)))
-    assert not [arm for arm in still if "rotation" in arm.labels["settings"]]
-    assert sum(arm.labels["method"] == "ATD" for arm in still) == 12
+
+
+LEARN_FROM_VIEWS = ("SimCLR-32", "BYOL-32", "AE_ss-32", "ATD", "ATD_ss-")
+TURNED = Compose([Jitter(0.1), Bandpass([(1, 5), (2, 6)], 20), Rotate3D([(0, 1, 2)])])
+
+
+@pytest.mark.parametrize(
+    ("augment", "names"),
+    [
+        (TURNED, ["all", "no rotation", "jitter 0.05", "jitter 0.3"]),
+        (Compose(TURNED.steps[:2]), ["all", "jitter 0.05", "jitter 0.3"]),  # as for heart, brain and sleep
+        (Jitter(0.05), ["all", "jitter 0.3"]),
+    ],
+)
+def test_all_that_learn_from_views_try_the_same_ones_equally_often(augment, names, tmp_path):
+    many = replace(context(tmp_path), tries=12, augment=augment)
+    seen = {name: [] for name in tuning.SPACES}
+    for arm in tuning.arms(many):
+        seen[arm.labels["method"]].append(arm.labels["settings"].get("views", "all"))
+    for name, views in seen.items():
+        expected = names * (12 // len(names)) if name in LEARN_FROM_VIEWS else ["all"] * len(views)
+        assert views == expected, name
+    firsts = [arm.labels["settings"] for arm in tuning.arms(many) if arm.labels["method"] == "ATD"][: len(names)]
+    assert firsts == [{}, *({"views": name} for name in names[1:])]
 
 
 def test_the_first_try_is_the_default_and_no_setting_is_tried_twice(tmp_path):
@@ -139,15 +160,78 @@ def test_fewer_tries_are_the_beginning_of_more():
     assert tuning.tries(space, 12)[:5] == tuning.tries(space, 5)
     assert tuning.tries(space, 1) == [{}]
     assert len(tuning.tries({"a": (1, 2), "b": (1, 2)}, 12)) == 4
+    small = tuning.tries({"a": (1, 2), "views": ("all", "no rotation")}, 12)
+    assert small == [{}, {"views": "no rotation"}, {"a": 2}, {"a": 2, "views": "no rotation"}]
 
 
-def test_views_without_rotation_lack_nothing_else(tmp_path):
-    turned = replace(context(tmp_path), augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
-    for name in ("SimCLR-32", "BYOL-32", "AE_ss-32", "ATD"):
-        assert method(name, rotation=False).make(turned, 0).augment == Compose([Jitter(0.1)])
-        assert method(name).make(turned, 0).augment == turned.augment
-    filtered = replace(turned, augment=Compose([Jitter(0.1), Bandpass([(1, 5), (2, 6)], 20), Rotate3D([(0, 1, 2)])]))
-    assert method("ATD", rotation=False, bandpass=False).make(filtered, 0).augment == Compose([Jitter(0.1)])
+@pytest.mark.parametrize(
+    ("name", "views"),
+    [
+        ("all", TURNED),
+        ("no rotation", Compose(TURNED.steps[:2])),
+        ("jitter alone", Compose([Jitter(0.1)])),
+        ("jitter 0.05", Jitter(0.05)),
+        ("jitter 2", Jitter(2.0)),
+    ],
+)
+def test_views_by_name_are_those_of_the_method_and_change_nothing_else(name, views, tmp_path):
+    turned = replace(context(tmp_path), augment=TURNED)
+    for learner in LEARN_FROM_VIEWS:
+        plain, named = (
+            method(learner, **more).make(turned, 0).get_params(deep=False) for more in ({}, {"views": name})
+        )
+        assert named == {**plain, "augment": views}
+        assert plain["augment"] == TURNED
+
+
+@pytest.mark.parametrize("name", ["rotation", "jitter", "jitter x", "jitter -1", "bandpass 2", ""])
+def test_unknown_views_are_refused(name):
+    with pytest.raises(PolyadicError, match=f"^views must be .* but is '{name}'$"):
+        views_of(TURNED, name)
+
+
+def test_settings_of_an_early_file_mean_what_they_did(tmp_path):
+    early = {"ATD": {"rotation": False, "alpha": 0.5}, "SimCLR": {"rotation": True}, "SALS": {}}
+    (tmp_path / "s.json").write_text(json.dumps({"dataset": "har", "settings": early}))
+    found = tuning.read_settings(tmp_path / "s.json", "har")
+    assert found == {"ATD": {"alpha": 0.5, "views": "no rotation"}, "SimCLR": {}, "SALS": {}}
+    turned = replace(context(tmp_path), augment=TURNED, settings=found)
+    assert method("ATD").make(turned, 0).augment == Compose(TURNED.steps[:2])
+    assert method("SimCLR-32").make(turned, 0).augment == TURNED
+
+
+def test_views_are_compared_from_untrained_networks_on(tmp_path):
+    table = experiment("views")
+    turned = replace(context(tmp_path, "views"), augment=TURNED, epochs=3, settings={"SimCLR": {"views": "jitter 9"}})
+    made = {(arm.labels["method"], arm.labels["views"]): arm.make(turned, 0) for arm in table.arms(turned)}
+    for name in ("SimCLR-32", "BYOL-32", "AE_ss-32"):
+        assert made.pop((name, "untrained")).max_epochs == 0
+        for word in ("jitter alone", "jitter 0.05", "jitter 0.3", "no rotation", "all"):
+            model = made.pop((name, word))
+            assert (model.augment, model.max_epochs) == (views_of(TURNED, word), 3)
+    assert not made
+    result = run(Request("views", tmp_path, quick=True, methods=("BYOL-32",)), table, quiet=True)
+    assert {(row["views"], row.get("sweeps", 0)) for row in result["rows"]} >= {("untrained", 0), ("all", 1)}
+    text = table.markdown({**result, "dataset": "har"})
+    assert "|  | untrained | jitter alone | jitter 0.05 | jitter 0.3 | no rotation | all |" in text
+    assert text.count("| BYOL-32, the paper | – | – | – | – | – | 73.71 ± 2.83 |") == 2
+
+
+def test_every_cell_keeps_the_commit_it_was_run_at(tmp_path, monkeypatch):
+    request = Request("tune", tmp_path, quick=True, methods=("SALS",), tries=1)
+    file = tmp_path / "tune-synthetic.json"
+    monkeypatch.setenv("POLYADIC_COMMIT", "first")
+    early = run(request, experiment("tune"), quiet=True)
+    assert [row.pop("commit") for row in early["rows"]] == ["first"]
+    file.write_text(json.dumps(early))  # as files were: one commit for all
+    monkeypatch.setenv("POLYADIC_COMMIT", "second")
+    more = run(replace(request, tries=2), experiment("tune"), quiet=True)
+    assert [row["commit"] for row in more["rows"]] == ["first", "second"]
+    assert "commit first and second." in (tmp_path / "tune-synthetic.md").read_text()
+    monkeypatch.setenv("POLYADIC_COMMIT", "third")
+    again = run(replace(request, tries=2, methods=("SALS", "STL")), experiment("tune"), quiet=True)
+    assert {row["commit"] for row in again["rows"] if row["method"] == "SALS"} == {"first", "second"}
+    assert {row["commit"] for row in again["rows"] if row["method"] == "STL"} == {"third"}
 
 
 def test_the_score_of_a_try_is_that_of_all_held_out_people(tmp_path):
@@ -216,7 +300,7 @@ def test_the_best_by_the_standardised_probe_is_chosen_and_the_comparison_takes_i
 
 
 def test_views_an_experiment_names_are_not_changed_by_settings(tmp_path):
-    tuned = replace(context(tmp_path, "table7"), settings={"ATD": {"rotation": False, "alpha": 0.5}})
+    tuned = replace(context(tmp_path, "table7"), settings={"ATD": {"views": "no rotation", "alpha": 0.5}})
     views = Compose([Rotate3D([(0, 1, 2)])])
     model = method("ATD").make(tuned.with_views(views), 0)
     assert (model.augment, model.alpha) == (views, 0.5)

@@ -140,7 +140,7 @@ class SimCLR(_SelfSupervised):
     learning_rate, weight_decay : of Adam
     batch_size : most windows in a batch, to each of which its view is added
     max_epochs, patience : stop when the loss on held-out windows did not fall by 0.1 % in `patience` epochs, or after
-        `max_epochs`; the weights of the lowest are kept
+        `max_epochs`; the weights of the lowest are kept. With 0 epochs nothing is learned but the scale of the input
     holdout : share of the windows that is held out, window by window
     device : "auto", "cpu", "cuda", …
     random_state : seed of the weights, of the held-out windows, of the order of windows and of the augmentations

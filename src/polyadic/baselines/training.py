@@ -115,7 +115,8 @@ def train(
 
     Returns
     -------
-    `loss`, `held_out` and `seconds` of each epoch; the network is left with the weights of the lowest `held_out`
+    `loss`, `held_out` and `seconds` of each epoch; the network is left with the weights of the lowest `held_out`, or
+    those it came with if there is no epoch
     """
     network.to(source.device)
     codes = None if codes is None else codes.to(source.device)
@@ -152,7 +153,8 @@ def train(
             on_epoch(history)
         if plateau.reached(held_out):
             break
-    network.load_state_dict(best)
+    if best:
+        network.load_state_dict(best)
     return history
 
 
@@ -262,7 +264,7 @@ class DeepBaseline(Baseline):
     Attributes
     ----------
     history_ : `loss`, `held_out` and `seconds`, one number for each epoch
-    n_epochs_, best_epoch_ : epochs trained, and that of the lowest `held_out`, whose weights were kept; from 1 on
+    n_epochs_, best_epoch_ : epochs trained, and that of the lowest `held_out`, whose weights were kept; 0 for none
     """
 
     _network: Learner
@@ -313,7 +315,7 @@ class DeepBaseline(Baseline):
         if not 0 < self.holdout < 1:
             raise PolyadicError(f"holdout must be a share of the windows between 0 and 1, but is {self.holdout!r}")
         check_integer("batch_size", self.batch_size, 2)
-        for name, least in (("max_epochs", 1), ("patience", 1), ("verbose", 0)):
+        for name, least in (("max_epochs", 0), ("patience", 1), ("verbose", 0)):
             check_integer(name, getattr(self, name), least)
 
     def _check_views(self) -> None:
@@ -365,7 +367,8 @@ class DeepBaseline(Baseline):
 
     @property
     def best_epoch_(self) -> int:
-        return 1 + int(np.argmin(self.history_["held_out"]))
+        held_out = self.history_["held_out"]
+        return 1 + int(np.argmin(held_out)) if held_out else 0
 
     @property
     def n_parameters_(self) -> int:
@@ -387,7 +390,7 @@ class DeepBaseline(Baseline):
             self._network = self._network_for([int(size) for size in extra["shape"]]).eval()
         expected = {name: tuple(value.shape) for name, value in self._state().items()}
         came = {name: array.shape for name, array in arrays.items()}
-        if came != expected or not self.history_["loss"]:
+        if came != expected or bool(self.history_["loss"]) != (self.max_epochs > 0):
             raise ValueError(f"the weights {came} are not those of the network, {expected}")
         self._network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, strict=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,9 +17,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from polyadic import ATD, GRSALS, SALS
-from polyadic.augment import Augmentation, Bandpass, Compose, Rotate3D
+from polyadic.augment import Augmentation, Compose, Jitter, Rotate3D
 from polyadic.data import Split, Windows, split
 from polyadic.data.splits import Protocol
+from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES, low_label_rows, probe
 from polyadic.evaluate.augmented import augmented_features, perturbed
 from polyadic.evaluate.metrics import scores
@@ -26,13 +28,12 @@ from polyadic.evaluate.probe import unthreaded
 from polyadic.evaluate.timing import seconds_per_sweep
 from polyadic.spectral import STFT
 
-__all__ = ["Arm", "Context", "Row", "clean_scores", "family", "fitted", "judged", "method"]
+__all__ = ["Arm", "Context", "Row", "clean_scores", "family", "fitted", "judged", "method", "views_of"]
 
 Row = dict[str, Any]
 Kind = Literal["features", "supervised features", "classifier"]
 
 _VIEWS = 4
-_KINDS = {"rotation": Rotate3D, "bandpass": Bandpass}
 _SUPERVISED = ("UMLDA", "STL", "CNN")
 _CP_ALS_WINDOWS = 1_500
 """CP-ALS sees all windows at once in every iteration; on more than these it takes longer than all other methods."""
@@ -52,7 +53,7 @@ class Context:
     epochs : most epochs of the deep baselines
     device : where to compute
     settings : of methods by family, as `tuning` writes them: arguments of the estimator, `window` and `parts` of its
-        frames, and `rotation` and `bandpass`, False for views without them
+        frames, and `views` by a name that `views_of` knows
     tries : settings to try for each method when they are tuned
     fractions : of a split other than the data's own
     """
@@ -74,7 +75,7 @@ class Context:
 
     def with_views(self, augment: Augmentation) -> Context:
         """The same with other views, whatever views the settings would have."""
-        settings = {name: {k: v for k, v in own.items() if k not in _KINDS} for name, own in self.settings.items()}
+        settings = {name: {k: v for k, v in own.items() if k != "views"} for name, own in self.settings.items()}
         return replace(self, augment=augment, settings=settings)
 
     def parts(self, protocol: Protocol, seed: int) -> Split:
@@ -164,11 +165,36 @@ def _resolved(settings: dict[str, Any], context: Context) -> dict[str, Any]:
     frames = {name: arguments.pop(name) for name in ("window", "parts") if name in arguments}
     if frames:
         arguments["tensorize"] = replace(context.tensorize, **frames)
-    unwanted = tuple(kind for name, kind in _KINDS.items() if not arguments.pop(name, True))
-    if unwanted:
-        steps = context.augment.steps if isinstance(context.augment, Compose) else (context.augment,)
-        arguments["augment"] = Compose([step for step in steps if not isinstance(step, unwanted)])
+    if "views" in arguments:
+        arguments["augment"] = views_of(context.augment, arguments.pop("views"))
     return arguments
+
+
+def views_of(augment: Augmentation, name: str) -> Augmentation:
+    """What views are made with, by a name, from the augmentations of a dataset.
+
+    Parameters
+    ----------
+    name : "all"; "no rotation" or "jitter alone" for what is left of them; "jitter 0.3" and the like for a jitter of
+        that degree and nothing else
+
+    Examples
+    --------
+    >>> views_of(Compose([Jitter(0.002), Rotate3D([(0, 1, 2)])]), "jitter alone")
+    Compose(steps=(Jitter(degree=0.002),))
+    >>> views_of(Jitter(0.002), "jitter 0.3")
+    Jitter(degree=0.3)
+    """
+    steps = augment.steps if isinstance(augment, Compose) else (augment,)
+    if name == "all":
+        return augment
+    if name in ("no rotation", "jitter alone"):
+        kept = [s for s in steps if (isinstance(s, Jitter) if name == "jitter alone" else not isinstance(s, Rotate3D))]
+        return augment if len(kept) == len(steps) else Compose(kept)
+    word, _, degree = name.partition(" ")
+    if word == "jitter" and re.fullmatch(r"\d+(\.\d+)?", degree):
+        return Jitter(float(degree))
+    raise PolyadicError(f"views must be all, no rotation, jitter alone or jitter DEGREE, but is {name!r}")
 
 
 def _tensor_method(name: str, arguments: dict[str, Any]) -> ATD | SALS | GRSALS:

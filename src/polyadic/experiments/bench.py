@@ -22,7 +22,7 @@ from polyadic.data.opening import open_windows
 from polyadic.data.splits import PROTOCOLS, Protocol
 from polyadic.errors import PolyadicError
 from polyadic.experiments.arms import Arm, Context, Row, judged
-from polyadic.experiments.provenance import provenance
+from polyadic.experiments.provenance import commit, provenance
 from polyadic.experiments.tuning import read_settings
 from polyadic.files import write_atomically
 from polyadic.inputs import choose_device
@@ -218,7 +218,8 @@ def _rows(request: Request, experiment: Experiment, context: Context, stem: str,
     done = _kept(request.out, stem)
     missing = {key: cell for key, cell in cells.items() if key not in done}
     judge = experiment.judge or judged
-    work = (delayed(_cell)(key, judge, arm, context, seed, request.jobs) for key, (arm, seed) in missing.items())
+    how = {"jobs": request.jobs, "commit": commit()}
+    work = (delayed(_cell)(key, judge, arm, context, seed, how) for key, (arm, seed) in missing.items())
     count = len(cells) - len(missing)
     with (
         stage_bar(request.name, quiet, "cells", count) as show,
@@ -262,22 +263,26 @@ def _kept(out: Path, stem: str) -> dict[str, list[Row]]:
 
 
 def _earlier(path: Path) -> dict[str, list[Row]]:
-    """The cells of a result that is complete: with more seeds or methods only the rest is run."""
+    """The cells of a result that is complete: with more seeds or methods only the rest is run.
+
+    Each keeps the commit it was run at, which early files have only as a whole.
+    """
     found: dict[str, list[Row]] = {}
     try:
-        for row in json.loads(path.read_bytes())["rows"]:
-            found.setdefault(str(row["key"]), []).append(row)
+        result = json.loads(path.read_bytes())
+        for row in result["rows"]:
+            found.setdefault(str(row["key"]), []).append({"commit": result["commit"], **row})
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return found
 
 
 def _cell(
-    key: str, judge: Callable[[Arm, Context, int], list[Row]], arm: Arm, context: Context, seed: int, jobs: int
+    key: str, judge: Callable[[Arm, Context, int], list[Row]], arm: Arm, context: Context, seed: int, how: Row
 ) -> tuple[str, list[Row]]:
     place = choose_device(context.device)
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else str(place)
-    return key, [{**row, "key": key, "device": name, "jobs": jobs} for row in judge(arm, context, seed)]
+    return key, [{**row, "key": key, "device": name, **how} for row in judge(arm, context, seed)]
 
 
 def _key(context: Context, arm: Arm, seed: int) -> str:

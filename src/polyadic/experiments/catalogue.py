@@ -48,14 +48,11 @@ def _timed(context: Context) -> list[Arm]:
 
 
 def _views(context: Context) -> list[Arm]:
-    """Those that learn from pairs of views, by what their views are made of."""
-    kinds: dict[str, dict[str, Any]] = {
-        "jitter alone": {"rotation": False, "bandpass": False},
-        "no rotation": {"rotation": False},
-        "all": {},
-    }
-    names = ("SimCLR-32", "BYOL-32", "AE_ss-32", "ATD")
-    return [method(name, {"views": word}, **without) for word, without in kinds.items() for name in names]
+    """Those that learn from pairs of views, by what their views are made of, and their networks before they learn."""
+    kinds: dict[str, dict[str, Any]] = {"untrained": {"max_epochs": 0}}
+    kinds |= {name: {"views": name} for name in ("jitter alone", "jitter 0.05", "jitter 0.3", "no rotation", "all")}
+    names = ("SimCLR-32", "BYOL-32", "AE_ss-32")
+    return [method(name, {"views": word}, **changes) for word, changes in kinds.items() for name in names]
 
 
 def _first_seed(context: Context) -> Context:
@@ -222,6 +219,10 @@ def _their_ranks(dataset: str, row: Any, value: Any) -> paper.Figure | None:
     return paper.RANKS.get(dataset, {}).get(row, {}).get(value)
 
 
+def _their_views(dataset: str, row: Any, value: Any) -> paper.Figure | None:
+    return paper.MAIN.get(row, {}).get(dataset) if value == "all" else None
+
+
 def _unknown(dataset: str, row: Any, value: Any) -> None:
     return None
 
@@ -290,7 +291,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "views": Experiment(
         "What views are made of, for those that learn from pairs of them",
         ("har",),
-        layout.grid("method", "views", _unknown),
+        layout.grid("method", "views", _their_views),
         arms=_views,
     ),
     "seconds": Experiment(

@@ -96,11 +96,12 @@ def footer(result: Result) -> str:
     # Cells of one result may have been run on several machines.
     places = dict.fromkeys(here if row.get("device", "cpu") == "cpu" else row["device"] for row in result["rows"])
     where = " and ".join(places) or here
+    commits = " and ".join(dict.fromkeys(str(row.get("commit", result["commit"])) for row in result["rows"]))
     jobs = max([result["jobs"], *(row.get("jobs", 1) for row in result["rows"])])
     note = "" if jobs == 1 else f" Up to {jobs} processes at a time: the seconds mean nothing."
     return (
         f"Settings: {result['settings']['which']}. Accuracy in percent, mean ± standard deviation over the seeds. "
-        f"{as_code(result['command'])}, {where}, {result['date']}, commit {result['commit']}.{note}\n"
+        f"{as_code(result['command'])}, {where}, {result['date']}, commit {commits or result['commit']}.{note}\n"
     )
 
 

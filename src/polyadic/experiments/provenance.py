@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["provenance"]
+__all__ = ["commit", "provenance"]
 
 _PACKAGES = ("polyadic", "torch", "numpy", "scipy", "scikit-learn")
 
@@ -24,7 +24,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of the source tree this runs from, with a mark if the tree has changes, or None if it is installed.
 
     A copy without a history can be told by the variable POLYADIC_COMMIT.
@@ -76,7 +76,7 @@ def provenance(device: str) -> dict[str, Any]:
     return {
         "command": " ".join(words),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": _commit(),
+        "commit": commit(),
         "machine": machine,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }

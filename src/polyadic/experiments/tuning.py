@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.augment import Compose, Rotate3D
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES, seconds_per_sweep
-from polyadic.experiments.arms import Arm, Context, Row, clean_scores, family, fitted, method
+from polyadic.experiments.arms import Arm, Context, Row, clean_scores, family, fitted, method, views_of
 from polyadic.experiments.layout import Result, distinct, footer, heading, table
 
 __all__ = ["SPACES", "arms", "chosen", "read_settings", "tried", "tries", "tuning_table", "untested"]
@@ -45,7 +44,7 @@ _ADAM: Space = {
     "batch_size": (128, 256),
     **_FRAMES,
 }
-_VIEWS: Space = {"rotation": (True, False)}
+_VIEWS: Space = {"views": ("all", "no rotation", "jitter 0.05", "jitter 0.3")}
 
 SPACES: dict[str, Space] = {
     "SimCLR-32": {**_ADAM, "temperature": (0.5, 0.2, 0.1), **_VIEWS},
@@ -73,7 +72,8 @@ SPACES: dict[str, Space] = {
 def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[Settings]:
     """Up to `count` different settings of a space: first its defaults, then others drawn at random.
 
-    Fewer are the beginning of more. A space with fewer settings is tried as a whole.
+    Where `views` are among them, they take turns, each of them first with the defaults of the rest: all are tried
+    equally often. Fewer are the beginning of more. A space with fewer settings is tried as a whole.
 
     Parameters
     ----------
@@ -87,12 +87,18 @@ def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[Settings]:
     --------
     >>> tries({"alpha": (1, 2, 3)}, 12)
     [{}, {'alpha': 2}, {'alpha': 3}]
+    >>> tries({"alpha": (1, 2), "views": ("all", "jitter 0.3")}, 3)
+    [{}, {'views': 'jitter 0.3'}, {'alpha': 2}]
     """
     defaults = {name: values[0] for name, values in space.items()}
-    grid = [dict(zip(space, values, strict=True)) for values in product(*space.values())][1:]
-    order = np.random.default_rng(_DRAW).permutation(len(grid))[: max(count - 1, 0)]
-    drawn = [{name: value for name, value in grid[k].items() if value != defaults[name]} for k in order]
-    return [{}, *drawn]
+    rng = np.random.default_rng(_DRAW)
+    turns: list[list[Settings]] = []
+    for view in space.get("views", (None,)):
+        own = {**space, "views": (view,)} if "views" in space else space
+        first, *rest = (dict(zip(own, values, strict=True)) for values in product(*own.values()))
+        turns.append([first, *(rest[k] for k in rng.permutation(len(rest)))])
+    drawn = [settings for turn in zip(*turns, strict=True) for settings in turn][: max(count, 1)]
+    return [{name: value for name, value in one.items() if value != defaults[name]} for one in drawn]
 
 
 def untested(context: Context) -> Context:
@@ -115,16 +121,22 @@ def untested(context: Context) -> Context:
 
 def arms(context: Context) -> list[Arm]:
     """The same number of tries of every method, or all settings of its space if there are fewer."""
-    steps = context.augment.steps if isinstance(context.augment, Compose) else (context.augment,)
-    turned = any(isinstance(step, Rotate3D) for step in steps)
     found = []
     for name, space in SPACES.items():
-        usable = {key: values for key, values in space.items() if key != "rotation" or turned}
+        usable = {key: _different(context, values) if key == "views" else values for key, values in space.items()}
+        size = math.prod(len(values) for values in usable.values())
         for number, settings in enumerate(tries(usable, context.tries)):
-            size = math.prod(len(values) for values in usable.values())
             labels = {"try": number, "settings": settings, "of": size}
             found.append(method(name, labels, **settings))
     return found
+
+
+def _different(context: Context, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the views that differ: where nothing is rotated, views without rotation are those there are anyway."""
+    found: dict[str, str] = {}
+    for name in names:
+        found.setdefault(repr(views_of(context.augment, name)), name)
+    return tuple(found.values())
 
 
 def tried(arm: Arm, context: Context, seed: int) -> list[Row]:
@@ -176,7 +188,7 @@ def read_settings(path: Path, dataset: str) -> dict[str, Settings]:
     """The settings by family in a file that `polyadic bench tune` wrote for this dataset."""
     try:
         content = json.loads(path.read_bytes())
-        known, settings = content["dataset"], {name: dict(own) for name, own in content["settings"].items()}
+        known, settings = content["dataset"], {name: _today(own) for name, own in content["settings"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise PolyadicError(f"--tuned must be a file by `polyadic bench tune`, but {path.name} is none") from error
     families = {family(name) for name in SPACES}
@@ -188,6 +200,12 @@ def read_settings(path: Path, dataset: str) -> dict[str, Settings]:
     if known != dataset:
         raise PolyadicError(f"--tuned must be tuned for {dataset}, but {path.name} is for {known}")
     return settings
+
+
+def _today(own: Mapping[str, Any]) -> Settings:
+    """Settings of a file: an early one says `rotation` false, where `views` say so now."""
+    settings = dict(own)
+    return settings if settings.pop("rotation", True) else {**settings, "views": "no rotation"}
 
 
 def tuning_table(result: Result) -> str:
