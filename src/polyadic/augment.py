@@ -18,7 +18,7 @@ from scipy import signal
 from torch import Tensor
 
 from polyadic import kernels
-from polyadic.crew import crew, each, shares
+from polyadic.crew import crew
 from polyadic.draws import derive, stream_constant, uniform, window_keys
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_number
@@ -79,14 +79,9 @@ class Augmentation(ABC):
         keys = window_keys(seed, sweep, ids).to(X.device)
         if X.device.type != "cpu":
             return self.apply(X, keys)
-        # Not only for speed: with torch's own threads, their number would show in the last bits.
+        # In one thread: those of torch would show in the last bits, and small calls stand in each other's way.
         with crew():
-            parts = shares(len(X), X.shape[1] * X.shape[2])
-            if len(parts) == 1:
-                return self.apply(X, keys)
-            result = torch.empty_like(X)
-            each(lambda rows: result[rows].copy_(self.apply(X[rows], keys[rows])), parts)
-            return result
+            return self.apply(X, keys)
 
 
 def _choice(keys: Tensor, channels: int, count: int) -> Tensor:

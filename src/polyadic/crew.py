@@ -16,12 +16,13 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["crew", "each", "shares"]
+__all__ = ["beside", "crew", "each", "shares"]
 
 _LEAST = 2**14
 """Numbers with which a thread has enough to do to be worth waking."""
 
 _Piece = TypeVar("_Piece")
+_Outcome = TypeVar("_Outcome")
 
 
 class _Current(threading.local):
@@ -62,6 +63,24 @@ def crew() -> Iterator[None]:
         _CURRENT.helpers, _CURRENT.size = None, 1
         # Only now that the helpers are gone: the last number set anywhere is that of threads still to come.
         torch.set_num_threads(threads)
+
+
+def beside(work: Callable[[], _Outcome]) -> Callable[[], _Outcome]:
+    """Begin some work in a thread of the crew, and return what waits for its outcome; without a crew, do it at once.
+
+    For work of many small calls, which would stand in each other's way if several threads made them.
+
+    Examples
+    --------
+    >>> with crew():
+    ...     outcome = beside(lambda: 2 + 2)
+    ...     outcome()
+    4
+    """
+    if _CURRENT.helpers is not None:
+        return _CURRENT.helpers.submit(work).result
+    outcome = work()
+    return lambda: outcome
 
 
 def each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None:

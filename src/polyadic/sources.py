@@ -19,6 +19,7 @@ from torch import Tensor
 
 from polyadic.algebra import squared_norms
 from polyadic.augment import Augmentation
+from polyadic.crew import beside
 from polyadic.draws import integer_seed, permutation
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Raw, Samples
@@ -71,18 +72,28 @@ class WindowSource:
         room: Tensor | None = None
         for ids, batch, waited in read_ahead(self.samples, parts):
             self.waited += waited
-            X = self._both(self.samples.checked(batch, ids, self.device, self.dtype), ids, sweep)
+            X = self.samples.checked(batch, ids, self.device, self.dtype)
             if isinstance(self.tensorize, STFT) and X.ndim == 3 and self.tensorize.floor != "auto":
-                shape = self.tensorize.shape(X.shape[1], X.shape[2])
-                if room is None or len(room) < len(X):
-                    room = X.new_empty(len(X), *shape)
-                T = room[: len(X)]
-                self.tensorize.into(X, T)
+                count = self.n_views * len(X)
+                if room is None or len(room) < count:
+                    room = X.new_empty(count, *self.tensorize.shape(X.shape[1], X.shape[2]))
+                T = room[:count]
+                self._fill(X, ids, sweep, T)
             else:
-                T = tensors(self.tensorize, X)
+                T = tensors(self.tensorize, self._both(X, ids, sweep))
             yield ids, T
             if self.on_batch is not None:
                 self.on_batch(len(ids), batch.digits.nbytes)
+
+    def _fill(self, X: Tensor, ids: Tensor, sweep: int, T: Tensor) -> None:
+        """The windows and their augmentations as tensors; the latter are made while the former are transformed."""
+        assert isinstance(self.tensorize, STFT)
+        if self.augment is None:
+            self.tensorize.into(X, T)
+            return
+        augmented = beside(lambda: self.augmented(X, ids, sweep))
+        self.tensorize.into(X, T[: len(X)])
+        self.tensorize.into(augmented(), T[len(X) :])
 
     def views(self, ids: Tensor, sweep: int) -> Tensor:
         """Windows `ids` and, where there is an augmentation, their augmented views: (n_views · b, I, J, …)."""

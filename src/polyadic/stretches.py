@@ -21,8 +21,8 @@ from polyadic.spectral import STFT
 
 __all__ = ["Stretch", "Stretches"]
 
-_STRETCH_BYTES = 2**30
-_FEWEST = 8
+_STRETCH_BYTES = 2**31
+_FEWEST = 4
 _RESIDENT_SHARE = 0.6
 _LOAD_BYTES = 2**28
 
@@ -203,13 +203,9 @@ def _capturable(augment: Augment | None) -> bool:
 
 
 def _grouped(parts: Sequence[Tensor], count: int) -> list[Sequence[Tensor]]:
-    """Up to `count` parts of equal size together; a last part that is shorter stands alone.
-
-    The first group is a quarter of the others: nothing can be done until it is there.
-    """
+    """Up to `count` parts of equal size together; a last part that is shorter stands alone."""
     whole = len(parts) - (len(parts) > 1 and len(parts[-1]) != len(parts[0]))
-    first = min(max(count // 4, 1), whole)
-    groups = [parts[:first], *(parts[begin : min(begin + count, whole)] for begin in range(first, whole, count))]
+    groups = [parts[first : min(first + count, whole)] for first in range(0, whole, count)]
     return groups if whole == len(parts) else [*groups, parts[whole:]]
 
 
