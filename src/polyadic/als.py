@@ -31,6 +31,7 @@ from polyadic.algebra import (
     squared_errors,
 )
 from polyadic.alignment import Add
+from polyadic.crew import beside
 from polyadic.errors import PolyadicError
 
 __all__ = [
@@ -492,10 +493,10 @@ def step(
     count = len(T) // n_views if count is None else count
     G, M = _gram(state.factors), project(T, state.factors)
     X = solve_coefficients(M, G, objective, n_views, None, adjacency, watch, count, team.sum)
-    # What the processes found travels while what the terms follow from is worked out.
+    # What the terms follow from is worked out while the statistics are collected, and if need be sent.
+    terms = beside(lambda: torch.cat([_fit_terms(T, X, M, G, n_views), _row_sums(X, objective, n_views, adjacency)]))
     arriving = team.send(Statistics.of(X, T))
-    sums = _row_sums(X, objective, n_views, adjacency)
-    statistics, sums = arriving(torch.cat([_fit_terms(T, X, M, G, n_views), sums]))
+    statistics, sums = arriving(terms())
     energy = statistics.S.diagonal()
     state.energy = energy if state.energy is None else state.energy + energy
     if solver == "memory":
