@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ import torch
 
 # Everything here is small: threads would only get in each other's way, and badly so on a busy machine.
 torch.set_num_threads(1)
+
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell's job in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=["cpu", "cuda"])

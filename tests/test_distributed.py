@@ -69,7 +69,7 @@ def test_any_number_of_processes_ends_with_the_bases_of_one_and_uses_every_windo
     for exchange, kind, dtype in product(("block", "modes"), teams.KINDS, TOLERANCE):
         prefix, expected = f"{exchange}; {kind}; {dtype}; ", alone(kind, dtype)
         mine = [part_of(part, prefix) for part in found]
-        assert_close(mine[0], expected, 0.0 if processes == 1 else TOLERANCE[dtype])
+        assert_close(mine[0], expected, TOLERANCE[dtype])
         for other in mine[1:]:
             assert all(np.array_equal(other[name], mine[0][name]) for name in expected)
         sweeps, windows = np.concatenate([part["seen"] for part in mine], axis=1)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["beside", "crew", "each", "shares"]
+__all__ = ["beside", "crew", "each", "shares", "together"]
 
 _LEAST = 2**14
 """Numbers with which a thread has enough to do to be worth waking."""
@@ -24,11 +24,15 @@ _LEAST = 2**14
 _Piece = TypeVar("_Piece")
 _Outcome = TypeVar("_Outcome")
 
+# concurrent.futures would do, but takes several times as long to hand over a piece, and a step hands over four.
+_Answer = SimpleQueue[tuple[Any, BaseException | None]]
+_Tasks = SimpleQueue[Callable[[], None] | None]
+
 
 class _Current(threading.local):
-    """The crew of this thread: its helpers, and how many they are with the thread itself."""
+    """The crew of this thread: where its helpers take their work from, and how many they are with the thread itself."""
 
-    helpers: ThreadPoolExecutor | None = None
+    tasks: _Tasks | None = None
     size: int = 1
 
 
@@ -51,24 +55,49 @@ def crew() -> Iterator[None]:
     [0, 1, 4]
     """
     threads = torch.get_num_threads()
-    if threads == 1 or _CURRENT.helpers is not None:
+    if threads == 1 or _CURRENT.tasks is not None:
         yield
         return
+    tasks: _Tasks = SimpleQueue()
+    helpers = [threading.Thread(target=_help, args=(tasks, threads), name="polyadic-crew") for _ in range(threads - 1)]
+    for helper in helpers:
+        helper.start()
     try:
-        with ThreadPoolExecutor(threads - 1, "polyadic-crew", torch.set_num_threads, (1,)) as helpers:
-            torch.set_num_threads(1)
-            _CURRENT.helpers, _CURRENT.size = helpers, threads
-            yield
+        torch.set_num_threads(1)
+        _CURRENT.tasks, _CURRENT.size = tasks, threads
+        yield
     finally:
-        _CURRENT.helpers, _CURRENT.size = None, 1
+        _CURRENT.tasks, _CURRENT.size = None, 1
+        for _ in helpers:
+            tasks.put(None)
+        for helper in helpers:
+            helper.join()
         # Only now that the helpers are gone: the last number set anywhere is that of threads still to come.
         torch.set_num_threads(threads)
 
 
+def _help(tasks: _Tasks, size: int) -> None:
+    """What a helper does until it is told that there is no more; it may ask other helpers in turn."""
+    torch.set_num_threads(1)
+    if size > 2:
+        _CURRENT.tasks, _CURRENT.size = tasks, size - 1
+    while (task := tasks.get()) is not None:
+        task()
+
+
+def together() -> bool:
+    """Whether this thread has a crew.
+
+    Examples
+    --------
+    >>> together()
+    False
+    """
+    return _CURRENT.tasks is not None
+
+
 def beside(work: Callable[[], _Outcome]) -> Callable[[], _Outcome]:
     """Begin some work in a thread of the crew, and return what waits for its outcome; without a crew, do it at once.
-
-    For work of many small calls, which would stand in each other's way if several threads made them.
 
     Examples
     --------
@@ -77,10 +106,26 @@ def beside(work: Callable[[], _Outcome]) -> Callable[[], _Outcome]:
     ...     outcome()
     4
     """
-    if _CURRENT.helpers is not None:
-        return _CURRENT.helpers.submit(work).result
-    outcome = work()
-    return lambda: outcome
+    if _CURRENT.tasks is None:
+        outcome = work()
+        return lambda: outcome
+    answer: _Answer = SimpleQueue()
+    _CURRENT.tasks.put(lambda: _answered(work, answer))
+
+    def wait() -> _Outcome:
+        value, error = answer.get()
+        if error is not None:
+            raise error
+        return value  # type: ignore[no-any-return]
+
+    return wait
+
+
+def _answered(work: Callable[[], object], answer: _Answer) -> None:
+    try:
+        answer.put((work(), None))
+    except BaseException as error:
+        answer.put((None, error))
 
 
 def each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None:
@@ -88,21 +133,38 @@ def each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None:
 
     Pieces must not depend on each other. Without a crew they are done in turn.
     """
-    # A list's iterator gives every piece to one thread only.
+    # A list's iterator gives every piece to one thread only, and a list every place to one helper, or back to us.
     waiting = iter(list(pieces))
+    places = [None] * (0 if _CURRENT.tasks is None else min(_CURRENT.size, len(pieces)) - 1)
+    answer: _Answer = SimpleQueue()
 
     def share() -> None:
         for piece in waiting:
             work(piece)
 
-    helpers = _CURRENT.helpers
-    others = [] if helpers is None else [helpers.submit(share) for _ in range(min(_CURRENT.size, len(pieces)) - 1)]
+    def join() -> None:
+        if _taken(places):
+            _answered(share, answer)
+
+    coming = len(places)
+    for _ in range(coming):
+        assert _CURRENT.tasks is not None
+        _CURRENT.tasks.put(join)
+    _answered(share, answer)
+    # Who has not begun by now is busy with something else, and is not waited for.
+    while _taken(places):
+        coming -= 1
+    errors = [error for _, error in (answer.get() for _ in range(coming + 1)) if error is not None]
+    if errors:
+        raise errors[0]
+
+
+def _taken(places: list[None]) -> bool:
     try:
-        share()
-    finally:
-        wait(others)
-    for other in others:
-        other.result()
+        places.pop()
+    except IndexError:
+        return False
+    return True
 
 
 def shares(count: int, size: int, fewest: int = 1) -> list[slice]:

@@ -148,7 +148,7 @@ class Processes(Team):
 
     def share(self, ids: Tensor) -> Tensor:
         """Equal shares, to one window; in order, so that each process reads its own part of a store again and again."""
-        # One process shares with no one: in the order as it is, its sums are to the bit those without a team.
+        # One process shares with no one.
         return ids if self.size == 1 else torch.sort(ids).values.tensor_split(self.size)[self.rank]
 
     def sum(self, tensor: Tensor) -> Tensor:

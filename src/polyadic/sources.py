@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from polyadic.algebra import squared_norms
 from polyadic.augment import Augmentation
-from polyadic.crew import beside
+from polyadic.crew import beside, together
 from polyadic.draws import integer_seed, permutation
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Raw, Samples
@@ -66,34 +67,40 @@ class WindowSource:
         """The windows and views of each part in turn; what lies on a disk is read while the last part is worked on.
 
         `waited` counts the seconds in which nothing could be done but wait for the disk; `on_batch` is called after
-        each part with its windows and their bytes. Tensors of the next part may lie where those of this one do: fresh
+        each part with its windows and their bytes. Tensors of a later part may lie where those of this one do: fresh
         memory for every part would cost as much as the step that is made with it.
         """
-        room: Tensor | None = None
-        for ids, batch, waited in read_ahead(self.samples, parts):
+        # With a crew one thread makes the tensors of the next part while another makes a step with these.
+        ahead = 1 if together() else 0
+        rooms: list[Tensor | None] = [None] * (1 + ahead)
+        coming: list[tuple[Tensor, int, Callable[[], Tensor]]] = []
+        for number, (ids, batch, waited) in enumerate(read_ahead(self.samples, parts)):
             self.waited += waited
-            X = self.samples.checked(batch, ids, self.device, self.dtype)
-            if isinstance(self.tensorize, STFT) and X.ndim == 3 and self.tensorize.floor != "auto":
-                count = self.n_views * len(X)
-                if room is None or len(room) < count:
-                    room = X.new_empty(count, *self.tensorize.shape(X.shape[1], X.shape[2]))
-                T = room[:count]
-                self._fill(X, ids, sweep, T)
-            else:
-                T = tensors(self.tensorize, self._both(X, ids, sweep))
-            yield ids, T
-            if self.on_batch is not None:
-                self.on_batch(len(ids), batch.digits.nbytes)
+            work = partial(self._made, ids, batch, sweep, rooms, number % len(rooms))
+            coming.append((ids, batch.digits.nbytes, beside(work)))
+            if len(coming) > ahead:
+                yield from self._handed(*coming.pop(0))
+        for last in coming:
+            yield from self._handed(*last)
 
-    def _fill(self, X: Tensor, ids: Tensor, sweep: int, T: Tensor) -> None:
-        """The windows and their augmentations as tensors; the latter are made while the former are transformed."""
-        assert isinstance(self.tensorize, STFT)
-        if self.augment is None:
-            self.tensorize.into(X, T)
-            return
-        augmented = beside(lambda: self.augmented(X, ids, sweep))
-        self.tensorize.into(X, T[: len(X)])
-        self.tensorize.into(augmented(), T[len(X) :])
+    def _handed(self, ids: Tensor, size: int, tensors: Callable[[], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        yield ids, tensors()
+        if self.on_batch is not None:
+            self.on_batch(len(ids), size)
+
+    def _made(self, ids: Tensor, batch: Raw, sweep: int, rooms: list[Tensor | None], number: int) -> Tensor:
+        """The views of windows as tensors, where there may be room for them from an earlier part."""
+        X = self.samples.checked(batch, ids, self.device, self.dtype)
+        if not (isinstance(self.tensorize, STFT) and X.ndim == 3 and self.tensorize.floor != "auto"):
+            return tensors(self.tensorize, self._both(X, ids, sweep))
+        count, room = self.n_views * len(X), rooms[number]
+        if room is None or len(room) < count:
+            room = rooms[number] = X.new_empty(count, *self.tensorize.shape(X.shape[1], X.shape[2]))
+        augmented = None if self.augment is None else beside(lambda: self.augmented(X, ids, sweep))
+        self.tensorize.into(X, room[: len(X)])
+        if augmented is not None:
+            self.tensorize.into(augmented(), room[len(X) : count])
+        return room[:count]
 
     def views(self, ids: Tensor, sweep: int) -> Tensor:
         """Windows `ids` and, where there is an augmentation, their augmented views: (n_views · b, I, J, …)."""
