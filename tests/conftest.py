@@ -33,3 +33,19 @@ def data_folder() -> Path:
     if not folder:
         pytest.skip("POLYADIC_DATA is not set: tests on real recordings are left out")
     return Path(folder)
+
+
+_LONG = {
+    "test_distributed",
+    "test_stopping",
+    "test_kernels",
+    "test_reliability",
+    "test_report_browser",
+    "test_side_by_side",
+    "test_checkpoints",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes come first, so that no process is left with one of them at the end."""
+    items.sort(key=lambda item: item.path.stem not in _LONG)

@@ -195,8 +195,7 @@ STEPS = [(2, 2.0, 5, 7), (2, 50.0, 4, 20), (1, 0.0, 17, 4), (2, 0.0, 3, 1), (2, 
 
 
 @pytest.mark.parametrize(("dtype", "order"), [(torch.float32, (0, 1, 2)), (torch.float16, (0, 2, 1))])
-@pytest.mark.parametrize("largest", [steps.LARGEST_PRODUCT, 0])
-@pytest.mark.parametrize("solver", ["blend", "memory"])
+@pytest.mark.parametrize(("largest", "solver"), [(steps.LARGEST_PRODUCT, "blend"), (0, "memory")])
 @pytest.mark.parametrize(("views", "beta", "rank", "batch"), STEPS)
 def test_steps_are_those_of_als(views, beta, rank, batch, solver, largest, dtype, order, monkeypatch):
     monkeypatch.setattr(steps, "LARGEST_PRODUCT", largest)
