@@ -110,14 +110,22 @@ def beside(work: Callable[[], _Outcome]) -> Callable[[], _Outcome]:
         outcome = work()
         return lambda: outcome
     answer: _Answer = SimpleQueue()
-    _CURRENT.tasks.put(lambda: _answered(work, answer))
+    place: list[None] = [None]
+
+    def begin() -> None:
+        if _taken(place):
+            _answered(work, answer)
 
     def wait() -> _Outcome:
+        # Helpers that all waited for what none of them has begun would wait for ever.
+        if _taken(place):
+            return work()
         value, error = answer.get()
         if error is not None:
             raise error
         return value  # type: ignore[no-any-return]
 
+    _CURRENT.tasks.put(begin)
     return wait
 
 
