@@ -12,7 +12,7 @@ import torch
 from polyadic import ATD, spectral
 from polyadic.algebra import collect, project, squared_norms
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
-from polyadic.crew import crew, each, shares
+from polyadic.crew import beside, crew, each, shares
 from polyadic.presets import preset
 from polyadic.spectral import PARTS, STFT
 
@@ -31,6 +31,16 @@ def of_a_new_thread() -> int:
     one.start()
     one.join()
     return found[0]
+
+
+def test_work_beside_work_is_never_waited_for_in_vain(threads: int) -> None:
+    with crew():
+        # More than there are helpers, and each waits for more: those that wait have to do it themselves.
+        outcomes = [beside(lambda: 1 + beside(lambda: beside(lambda: 1)() + 1)()) for _ in range(2 * threads)]
+        assert [outcome() for outcome in outcomes] == [3] * (2 * threads)
+        failing = beside(lambda: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            failing()
 
 
 def test_a_crew_has_torchs_threads_and_gives_them_back(threads: int) -> None:
