@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import index
 
 import numpy as np
@@ -253,9 +253,9 @@ def _block_matrices(bandpass: Bandpass) -> Tensor:
     return matrices
 
 
-@lru_cache(maxsize=32)
+@cache
 def _sections(bandpass: Bandpass, device: torch.device) -> Tensor:
-    """b₀, b₁, b₂, a₁, a₂ of both filters: (2, 5) float32."""
+    """b₀, b₁, b₂, a₁, a₂ of both filters: (2, 5) float32; kept for good, as a GPU's graph may read them at any time."""
     return torch.tensor([[*b, *a[1:]] for b, a in _designed(bandpass)], dtype=torch.float32, device=device)
 
 
@@ -314,9 +314,9 @@ class Rotate3D(Augmentation):
         return X.clone().index_copy_(1, order, turned)
 
 
-@lru_cache(maxsize=32)
+@cache
 def _channels(rotate: Rotate3D, device: torch.device) -> Tensor:
-    """The channels of all triads, where they are needed; a GPU's graph could not fetch them: (triads, 3)."""
+    """The channels of all triads: (triads, 3); kept for good, as a GPU's graph may read them at any time."""
     return torch.tensor(rotate.triads, device=device)
 
 
@@ -333,7 +333,7 @@ def _rotations(u: Tensor) -> Tensor:
     return (products @ _quadratic(u.device)).reshape(*u.shape[:-1], 3, 3)
 
 
-@lru_cache(maxsize=8)
+@cache
 def _quadratic(device: torch.device) -> Tensor:
     """From the products of (x, z, y, w) to the entries of a rotation matrix: (16, 9) float64."""
     x, z, y, w = range(4)

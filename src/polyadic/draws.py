@@ -129,8 +129,11 @@ def uniform(keys: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float
     >>> bool((uniform(keys, (2, 4))[1] == uniform(keys[1:2], (2, 4))[0]).all())
     True
     """
-    bits = _scramble(keys[:, None] ^ _counters(math.prod(shape), keys.device)[None, :])
-    if keys.device.type == "cpu":
+    count, on_cpu = math.prod(shape), keys.device.type == "cpu"
+    # Memory that a cache may give up must not be part of a GPU's graph.
+    counters = _known_counters(count) if on_cpu else _counters(count, keys.device)
+    bits = _scramble(keys[:, None] ^ counters[None, :])
+    if on_cpu:
         words = bits.numpy().view(np.uint32)
         words >>= 8
     else:
@@ -138,10 +141,14 @@ def uniform(keys: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float
     return bits.to(dtype).mul_(2.0**-24).reshape(len(keys), *shape)
 
 
-@lru_cache(maxsize=32)
 def _counters(count: int, device: torch.device) -> Tensor:
     """What tells the numbers of one window apart: (count,) int32."""
     return _scramble(torch.arange(1, count + 1, dtype=torch.int32, device=device))
+
+
+@lru_cache(maxsize=32)
+def _known_counters(count: int) -> Tensor:
+    return _counters(count, torch.device("cpu"))
 
 
 def permutation(count: int, seed: int, sweep: int) -> Tensor:

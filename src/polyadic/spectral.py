@@ -169,7 +169,7 @@ class STFT:
 
     def _fill(self, X: Tensor, T: Tensor) -> Tensor | None:
         """Fill T, piece by piece; the fused kernel knows the squared norms when it is done."""
-        floor = _placed(self, X.shape[1], X.device, X.dtype)
+        floor = floors_at(self, X.shape[1], X.device, X.dtype)
         if kernels.available(X.device, X.dtype) and self.fused:
             pieces = zip(self._pieces(X), self._pieces(X, T), strict=True)
             return torch.cat([self._fused(piece, part, floor) for piece, part in pieces])
@@ -293,8 +293,8 @@ class STFT:
 
 
 @lru_cache(maxsize=64)
-def _placed(stft: STFT, channels: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The floors where they are needed; a GPU's graph could not fetch them."""
+def floors_at(stft: STFT, channels: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The floor of each channel on a device: (channels,). A GPU's graph could not fetch it, and must hold on to it."""
     return stft._floors(channels).to(device, dtype)
 
 

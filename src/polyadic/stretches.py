@@ -17,7 +17,7 @@ from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.draws import window_keys
 from polyadic.inputs import Raw, Samples
 from polyadic.sources import Augment, WindowSource, read_ahead, tensors_into
-from polyadic.spectral import STFT
+from polyadic.spectral import STFT, floors_at
 
 __all__ = ["Stretch", "Stretches"]
 
@@ -90,6 +90,9 @@ class Stretches:
         self._resident = _resident(source.samples, source.device)
         first = source.samples.read(slice(0, 1)).digits
         self._sample, self._window_bytes = first.shape[1:], first.nbytes
+        if isinstance(tensorize, STFT):
+            # The graphs read it as long as they live, which a cache knows nothing of.
+            self._floors = floors_at(tensorize, self._sample[0], source.device, source.dtype)
 
     def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[Stretch]:
         """The stretches of one sweep; `energy` then holds the squared norm of each view of all its tensors."""

@@ -57,9 +57,9 @@ def as_text(name: str) -> str:
     Examples
     --------
     >>> print(as_text("<b>*a*.npz"))
-    \\<b\\>\\*a\\*\\.npz
+    \\<b\\>\\*a\\*.npz
     """
-    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(name.split()))
+    return re.sub(r"([]\\`*_<>[|~&$@])", r"\\\1", " ".join(name.split()))
 
 
 def as_code(text: str) -> str:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 import torch
 
-__all__ = ["available", "power_of_two", "row_step"]
+__all__ = ["available", "power_of_two", "spacing"]
 
 
 @lru_cache(maxsize=1)
@@ -48,12 +48,12 @@ def power_of_two(count: int, least: int = 1) -> int:
     return max(least, 1 << max(count - 1, 0).bit_length())
 
 
-def row_step(length: int) -> int:
+def spacing(length: int) -> int:
     """How far apart our kernels lay the channels of long windows, so that frames can begin at the same places in all.
 
     Examples
     --------
-    >>> row_step(128), row_step(3000)
+    >>> spacing(128), spacing(3000)
     (128, 3072)
     """
     return length if length < 512 else -(-length // 128) * 128

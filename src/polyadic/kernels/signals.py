@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from polyadic.kernels import power_of_two, row_step
+from polyadic.kernels import power_of_two, spacing
 
 __all__ = ["PART_CODES", "biquads", "gather", "jitter", "parts"]
 
@@ -68,8 +68,8 @@ def _rows(X: Tensor) -> tuple[Tensor, int]:
 
 
 def _empty(X: Tensor) -> Tensor:
-    """Memory for a batch of the same shape, its channels laid out by `row_step`."""
-    return X.new_empty(*X.shape[:2], row_step(X.shape[2]))[..., : X.shape[2]]
+    """Memory for a batch of the same shape, its channels `spacing` apart."""
+    return X.new_empty(*X.shape[:2], spacing(X.shape[2]))[..., : X.shape[2]]
 
 
 @triton.jit
