@@ -58,16 +58,21 @@ class Shape:
     rank: int
     dtype: torch.dtype = torch.float64
     seed: int = 0
+    reversed: bool = False
 
     def draw(self, device: torch.device) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """T (N, I, …), X (N, R) and the factors."""
+        """T (N, I, …), its modes in memory in their order or the other way round, X (N, R) and the factors."""
         generator = torch.Generator().manual_seed(self.seed)
 
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, dtype=torch.float64).to(device, self.dtype)
 
         factors = [normal(size, self.rank) for size in self.sizes]
-        return normal(self.samples, *self.sizes), normal(self.samples, self.rank), factors
+        T = normal(self.samples, *self.sizes)
+        if self.reversed:
+            back = [0, *range(T.ndim - 1, 0, -1)]
+            T = T.permute(back).contiguous().permute(back)
+        return T, normal(self.samples, self.rank), factors
 
 
 # Sizes end at 4 and ranks at 6: every problem may have a rank above, among or below its dimensions.
@@ -78,12 +83,13 @@ shapes = st.builds(
     rank=st.integers(1, 6),
     dtype=st.sampled_from(DTYPES),
     seed=st.integers(0, 2**31),
+    reversed=st.booleans(),
 )
 
 LOW_RANK = Shape(3, (2, 4, 3), 1, torch.float32)
 HIGH_RANK = Shape(2, (3, 2), 7, torch.float32)
 ORDER_TWO = Shape(4, (3,), 2, torch.float32)
-ORDER_FIVE = Shape(2, (2, 3, 1, 4), 5)
+ORDER_FIVE = Shape(2, (2, 3, 1, 4), 5, reversed=True)
 ONLY_ONES = Shape(1, (1, 1, 1, 1), 3)
 
 
@@ -226,15 +232,19 @@ def test_what_collect_returns_holds_the_mttkrp_of_every_basis(tensorly, device, 
 
 
 @dtypes
-def test_kernels_take_strided_tensors_and_change_no_input(device, dtype):
+@pytest.mark.parametrize("order", [(0, 1, 3, 2), (0, 3, 2, 1), (0, 3, 1, 2), (3, 1, 2, 0)])
+def test_kernels_take_strided_tensors_and_change_no_input(device, dtype, order):
     T, X, factors = Shape(4, (3, 2, 5), 3, dtype).draw(device)
-    strided = T.permute(0, 3, 2, 1).contiguous().permute(0, 3, 2, 1)
+    strided = T.permute(order).contiguous().permute(tuple(np.argsort(order)))
     assert not strided.is_contiguous()
     G = gram(factors)
     given = [tensor.clone() for tensor in (strided, X, G, *factors)]
     M = project(strided, factors)
     torch.testing.assert_close(M, project(T, factors))
-    torch.testing.assert_close(collect(X, strided), collect(X, T))
+    Y, plain = collect(X, strided), collect(X, T)
+    torch.testing.assert_close(Y, plain)
+    torch.testing.assert_close(contract_first(Y, factors[0]), contract_first(plain, factors[0]))
+    torch.testing.assert_close(contract_last(Y, factors[2]), contract_last(plain, factors[2]))
     torch.testing.assert_close(squared_error(strided, X, M, G), squared_error(T, X, M, G))
     ridge_solve(G, M, 0.1)
     reconstruct(X, factors)

@@ -561,7 +561,8 @@ def test_a_function_of_ones_own_equals_the_same_stft() -> None:
         CUBE
     )
     own = ATD(tensorize=fixed, augment=fainter, beta=0.01, **SETTINGS).fit(CUBE)
-    np.testing.assert_array_equal(model.transform(CUBE), own.transform(CUBE))
+    # Not to the bit: the numbers of ours lie in memory in another order.
+    np.testing.assert_allclose(model.transform(CUBE), own.transform(CUBE), rtol=1e-9)
 
 
 def in_place(batch: Tensor) -> Tensor:

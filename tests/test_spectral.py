@@ -360,3 +360,13 @@ def test_input_of_other_dimensions_is_refused(shape: tuple[int, ...]) -> None:
 def test_input_that_is_not_floating_point_is_refused(dtype: torch.dtype) -> None:
     with pytest.raises(PolyadicError, match=r"^X must be floating point .*type torch"):
         STFT(n_fft=8, hop=2)(torch.ones(2, 3, 20).to(dtype))
+
+
+@pytest.mark.parametrize("parts", list(PARTS))
+@pytest.mark.parametrize("window", ["rectangular", "hann"])
+def test_a_tensor_may_lie_in_memory_as_the_transform_leaves_it(parts: str, window: str) -> None:
+    X, stft = torch.randn(3, 2, 50), STFT(n_fft=12, hop=7, window=window, parts=parts, floor=0.1)  # type: ignore[arg-type]
+    expected = stft(X)
+    found = torch.full_like(expected.transpose(2, 3).contiguous(), torch.nan).transpose(2, 3)
+    stft.into(X, found)
+    torch.testing.assert_close(found, expected)

@@ -103,11 +103,13 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
     >>> project(torch.ones(1, 2, 3), [torch.ones(2, 1), torch.ones(3, 1)])
     tensor([[6.]])
     """
+    samples, modes = _stored(T)
+    factors = [factors[mode] for mode in modes]
     if T.device.type != "cpu" or T.dtype != torch.float32 or T.numel() < _LARGE:
-        return T.flatten(1) @ khatri_rao(factors)
+        return samples @ khatri_rao(factors)
     # Each sample correlated with each component as with a kernel of its own length: on a CPU torch's convolutions are
     # up to twice as fast as its products with so narrow a matrix.
-    signals, kernels = T.flatten(1)[:, None], components(factors).flatten(1)[:, None]
+    signals, kernels = samples[:, None], components(factors).flatten(1)[:, None]
     M = T.new_empty(len(T), len(kernels), 1)
     each(
         lambda rows: M[rows].copy_(torch.nn.functional.conv1d(signals[rows], kernels)),
@@ -157,16 +159,29 @@ def collect(X: Tensor, T: Tensor) -> Tensor:
     >>> collect(torch.tensor([[1.0], [2.0]]), torch.ones(2, 3))
     tensor([[3., 3., 3.]])
     """
-    samples = T.flatten(1)
+    samples, modes = _stored(T)
+    shape = [T.shape[1 + mode] for mode in modes]
+    back = [0, *(1 + modes.index(mode) for mode in range(len(modes)))]
     if T.is_cuda:
         # There TᵀX is the faster way to write this product, and its memory, components last, suits the contractions.
-        return (samples.T @ X).reshape(*T.shape[1:], X.shape[1]).movedim(-1, 0)
+        return (samples.T @ X).reshape(*shape, X.shape[1]).movedim(-1, 0).permute(back)
     Y = T.new_empty(X.shape[1], samples.shape[1])
     # Some columns at a time, those of all samples stay in a processor's cache.
     width = _COLUMNS if T.numel() >= _LARGE else samples.shape[1]
     parts = list(zip(torch.split(samples, width, dim=1), torch.split(Y, width, dim=1), strict=True))
     each(lambda part: torch.mm(X.T, part[0], out=part[1]), parts)
-    return Y.reshape(X.shape[1], *T.shape[1:])
+    return Y.reshape(X.shape[1], *shape).permute(back)
+
+
+def _stored(T: Tensor) -> tuple[Tensor, list[int]]:
+    """Samples with their numbers as they lie in memory, which need not be the order of their modes, and that order.
+
+    Returns
+    -------
+    (N, I·J·…), and the numbers of the feature modes
+    """
+    modes = sorted(range(T.ndim - 1), key=lambda mode: -T.stride(1 + mode))
+    return T.permute(0, *(1 + mode for mode in modes)).flatten(1), modes
 
 
 def contract_first(Y: Tensor, factor: Tensor) -> Tensor:
@@ -189,8 +204,7 @@ def contract_first(Y: Tensor, factor: Tensor) -> Tensor:
     if Y.is_cuda:
         column = factor.reshape(factor.shape[0], *[1] * (Y.ndim - 2), factor.shape[1])
         return (Y.movedim(0, -1) * column).sum(dim=0).movedim(-1, 0)
-    slices = Y.reshape(*Y.shape[:2], -1)
-    return torch.bmm(factor.T.contiguous()[:, None], slices).reshape(len(Y), *Y.shape[2:])
+    return _contracted(Y, 0, factor)
 
 
 def contract_last(Y: Tensor, factor: Tensor) -> Tensor:
@@ -212,8 +226,22 @@ def contract_last(Y: Tensor, factor: Tensor) -> Tensor:
     """
     if Y.is_cuda:
         return (Y.movedim(0, -1) * factor).sum(dim=-2).movedim(-1, 0)
-    slices = Y.reshape(len(Y), -1, Y.shape[-1])
-    return torch.bmm(factor.T.contiguous()[:, None], slices.mT).reshape(Y.shape[:-1])
+    return _contracted(Y, Y.ndim - 2, factor)
+
+
+def _contracted(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
+    """One feature mode contracted with each component's column, by products of matrices as they lie in memory."""
+    numbers, modes = _stored(Y)
+    place = modes.index(mode)
+    rest = [other for other in modes if other != mode]
+    before = math.prod(Y.shape[1 + other] for other in modes[:place])
+    slices, columns = numbers.reshape(len(Y), before, len(factor), -1), factor.T.contiguous()
+    if slices.shape[3] == 1:
+        product = torch.bmm(columns[:, None], slices[..., 0].mT)
+    else:
+        product = torch.matmul(columns[:, None, None], slices)
+    left = product.reshape(len(Y), *(Y.shape[1 + other] for other in rest))
+    return left.permute(0, *(1 + rest.index(other) for other in sorted(rest)))
 
 
 def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
@@ -348,7 +376,7 @@ def squared_norms(T: Tensor) -> Tensor:
     >>> squared_norms(torch.ones(2, 3, 3))
     tensor([9., 9.], dtype=torch.float64)
     """
-    samples = T.flatten(1)
+    samples, _ = _stored(T)
     norms = T.new_empty(len(T))
     each(lambda rows: torch.linalg.vector_norm(samples[rows], dim=1, out=norms[rows]), shares(*samples.shape))
     return norms.double().square()

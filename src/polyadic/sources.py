@@ -95,7 +95,9 @@ class WindowSource:
             return tensors(self.tensorize, self._both(X, ids, sweep))
         count, room = self.n_views * len(X), rooms[number]
         if room is None or len(room) < count:
-            room = rooms[number] = X.new_empty(count, *self.tensorize.shape(X.shape[1], X.shape[2]))
+            channels, frequencies, frames = self.tensorize.shape(X.shape[1], X.shape[2])
+            # In the order in which the transform leaves its numbers; the products of a step take them in any.
+            room = rooms[number] = X.new_empty(count, channels, frames, frequencies).transpose(2, 3)
         augmented = None if self.augment is None else beside(lambda: self.augmented(X, ids, sweep))
         self.tensorize.into(X, room[: len(X)])
         if augmented is not None:

@@ -142,6 +142,8 @@ class STFT:
     def into(self, X: Tensor, T: Tensor) -> Tensor | None:
         """Fill T, shaped as what a call returns; where it costs nothing, return the squared norm of each tensor.
 
+        T may lie in memory with frames before frequencies, as transforms leave them, which is faster.
+
         Returns
         -------
         (N,) float64, or None
@@ -179,30 +181,40 @@ class STFT:
 
     def _plain(self, X: Tensor, T: Tensor, floor: Tensor) -> None:
         """One piece by calls of torch and numpy, on any device."""
-        # The transform leaves frames before frequencies; turned round once, all else goes straight through memory.
-        Z, parts = self._coefficients(X).contiguous(), PARTS[self.parts]
+        # The transform leaves frames before frequencies; turned round once if need be, all else goes straight through
+        # memory.
+        Z, parts = self._coefficients(X), PARTS[self.parts]
+        if T.stride(2) < T.stride(3):
+            Z, T = Z.transpose(2, 3), T.transpose(2, 3)
+        else:
+            Z = Z.contiguous()
         for part, slot in zip(parts, T.chunk(len(parts), dim=1), strict=True):
             part.fill(Z, slot)
             if part.logarithm:
                 _log_in_place(slot.add_(floor))
 
     def _fused(self, X: Tensor, T: Tensor, floor: Tensor) -> Tensor:
-        """One piece on a GPU: a Fourier transform, and one kernel that makes of it what is wanted where it belongs."""
-        from polyadic.kernels.signals import parts
+        """One piece on a GPU: by one kernel, or by a Fourier transform and a kernel that makes of it what is wanted."""
+        from polyadic.kernels import fourier, signals
 
-        length = X.shape[2]
-        if self.window != "rectangular":
+        X, step = signals.rows(X)
+        weights = None if self.window == "rectangular" else self._weights(X)
+        # An odd frame has as many frequencies as the even one before it.
+        squares = None if self.n_fft % 2 else fourier.stft(X, weights, self.hop, T, floor, self.parts)
+        if squares is not None:
+            return squares
+        if weights is not None:
             Z = self._coefficients(X).transpose(2, 3).contiguous().flatten(0, 2)
-            return parts(Z, T, floor, self.parts, T.shape[3])
+            return signals.parts(Z, T, floor, self.parts, T.shape[3])
         # Rows that begin at multiples of the hop let all frames be read where they are, at one step from each other;
         # those that reach over the end of a row are ignored.
-        step = X.stride(1)
-        if X.stride() != (X.shape[1] * step, step, 1) or step % self.hop:
+        length = X.shape[2]
+        if step % self.hop:
             step = self.row_step(length)
             X = torch.nn.functional.pad(X, (0, step - length)).contiguous()
         count = ((X.shape[0] * X.shape[1] - 1) * step + length - self.n_fft) // self.hop + 1
         Z = torch.fft.rfft(X.as_strided((count, self.n_fft), (self.hop, 1)))
-        return parts(Z, T, floor, self.parts, step // self.hop)
+        return signals.parts(Z, T, floor, self.parts, step // self.hop)
 
     def row_step(self, length: int) -> int:
         """How far apart channels of this length should lie in memory to be transformed where they are.
@@ -263,11 +275,16 @@ class STFT:
         return len(PARTS[self.parts]) * channels, self.n_fft // 2 + 1, (time - self.n_fft) // self.hop + 1
 
     def _coefficients(self, X: Tensor) -> Tensor:
-        """(N, channels, frequencies, frames), complex."""
-        window = _WINDOWS[self.window](self.n_fft, dtype=X.dtype, device=X.device)
-        rows = X.reshape(-1, X.shape[2])
-        Z = torch.stft(rows, self.n_fft, self.hop, window=window, center=False, return_complex=True)
-        return Z.reshape(*X.shape[:2], *Z.shape[1:])
+        """(N, channels, frequencies, frames), complex; frequencies next to each other in memory."""
+        frames = X.unfold(2, self.n_fft, self.hop)
+        if self.window != "rectangular":
+            frames = frames * self._weights(X)
+        Z: Tensor = torch.fft.rfft(frames)
+        return Z.transpose(2, 3)
+
+    def _weights(self, X: Tensor) -> Tensor:
+        """Of the samples of a frame: (n_fft,)."""
+        return _WINDOWS[self.window](self.n_fft, dtype=X.dtype, device=X.device)
 
     def _check(self, X: Tensor) -> None:
         """Refuse what is no batch of windows that are long enough."""

@@ -137,14 +137,27 @@ class Case:
         X = flat @ K
         Y, G = flat.T @ X, torch.eye(self.rank, dtype=torch.float64, device=self.device)
         V, ids = G.to(X.dtype), self.ids.to(self.device) if isinstance(self.samples.data, Tensor) else self.ids.numpy()
+        exact, wide = [factor.double() for factor in self.factors], X.double()
 
         def inverse() -> Tensor:
             return torch.cholesky_inverse(torch.linalg.cholesky(G))
 
+        def align() -> None:
+            """Gram matrices, an inverse, least squares, and for either view a direction and a correction."""
+            inverse(), wide @ G, [factor.T @ factor for factor in exact]
+            for view in X.chunk(2):
+                (view / torch.linalg.vector_norm(view, dim=1, keepdim=True)) @ V
+
+        def solve() -> None:
+            """Both contractions of the statistics, and for each basis an inverse, least squares and its Gram matrix."""
+            Y.sum(dim=0), Y.sum(dim=0)
+            for factor in exact:
+                inverse(), factor @ G, factor.T @ factor
+
         return {
             "bare read": lambda: torch.as_tensor(self.samples.data[ids]).float(),  # type: ignore[index]
-            "bare align": lambda: (inverse(), X @ V, X @ V),
-            "bare solve": lambda: (inverse(), inverse(), inverse(), Y.sum(dim=0), Y.sum(dim=0)),
+            "bare align": align,
+            "bare solve": solve,
             "bare augment": self._bare_filter(views[: self.batch]),
             "bare STFT": lambda: torch.stft(
                 rows, stft.n_fft, stft.hop, window=window, center=False, return_complex=True

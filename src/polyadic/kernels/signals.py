@@ -1,4 +1,7 @@
-"""From raw windows to tensors: noise drawn where it is added, recursive filters, complex numbers to tensors."""
+"""From raw windows to tensors: noise drawn where it is added, recursive filters, complex numbers to tensors.
+
+Kernels are told not to be compiled anew for sizes that only a last, short batch has.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from torch import Tensor
 
 from polyadic.kernels import power_of_two, spacing
 
-__all__ = ["PART_CODES", "biquads", "gather", "jitter", "parts"]
+__all__ = ["PART_CODES", "biquads", "gather", "jitter", "parts", "rows"]
 
 PART_CODES = {"log_re_im": 0, "re_im": 1, "log_amplitude": 2, "amplitude": 3}
 """The values of `STFT.parts` that `parts` knows."""
@@ -18,7 +21,7 @@ _ROWS = 32
 _BLOCK = 2048
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["ids"])
 def _gather(X, ids, out, channels, length, step, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     source = X + (tl.load(ids + row // channels) * channels + row % channels) * length
@@ -59,7 +62,7 @@ def _uniform(key, position):
     return (_scrambled(key ^ counter) >> 8).to(tl.float32) * 5.9604644775390625e-08
 
 
-def _rows(X: Tensor) -> tuple[Tensor, int]:
+def rows(X: Tensor) -> tuple[Tensor, int]:
     """A batch whose channels lie at equal distances from each other, and that distance."""
     step = X.stride(1)
     if X.stride() != (X.shape[1] * step, step, 1):
@@ -129,7 +132,7 @@ def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int,
     -------
     (b, channels, time)
     """
-    X, step = _rows(X)
+    X, step = rows(X)
     batch, channels, length = X.shape
     out = _empty(X)
     block = min(power_of_two(length), 1024)
@@ -179,7 +182,7 @@ def _coefficient(filters, number, passed, otherwise):
     return tl.where(passed, tl.load(filters + number), otherwise)[:, None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _biquads(X, kind, out, filters, rows, length, step, out_step, ROWS: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     chosen = tl.load(kind + row, mask=row < rows, other=0)
@@ -237,11 +240,11 @@ def biquads(X: Tensor, kind: Tensor, filters: Tensor) -> Tensor:
     -------
     (b, channels, time)
     """
-    X, step = _rows(X)
+    X, step = rows(X)
     out = _empty(X)
-    rows, length = X.shape[0] * X.shape[1], X.shape[2]
-    _biquads[(triton.cdiv(rows, _ROWS),)](
-        X, kind, out, filters, rows, length, step, out.stride(1), ROWS=_ROWS, num_warps=1
+    count, length = X.shape[0] * X.shape[1], X.shape[2]
+    _biquads[(triton.cdiv(count, _ROWS),)](
+        X, kind, out, filters, count, length, step, out.stride(1), ROWS=_ROWS, num_warps=1
     )
     return out
 

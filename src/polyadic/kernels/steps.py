@@ -162,7 +162,7 @@ def _aligned(ls, V, v2, beta, ROUNDS: tl.constexpr):
     return X
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def _coefficients(
     M, ls, V, X, peak, totals, weights, batch,
     RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, VIEWS: tl.constexpr, ALIGN: tl.constexpr,
@@ -236,7 +236,7 @@ def coefficients(
     return X, peak
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def _tally(
     X, product, memory, totals, energy, weights, batch,
     RANK: tl.constexpr, SIZE: tl.constexpr, VIEWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -337,7 +337,7 @@ def halves(factors: list[Tensor], peaks: Tensor) -> Tensor:
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "row_blocks"])
 def _project(
     T, K, out, rows, width, per, row_blocks,
     RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
@@ -394,7 +394,7 @@ def project(T: Tensor, K: Tensor) -> Tensor:
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits", "rows"])
 def _least_squares(
     partial, peaks, V, M, out, splits, rows,
     RANK: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr, SCALED: tl.constexpr,
@@ -442,7 +442,7 @@ def least_squares(partial: Tensor, V: Tensor, peaks: Tensor | None) -> tuple[Ten
     return M, out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _collect(
     T, X, Y, peak, kept, rows, width,
     RANK: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,

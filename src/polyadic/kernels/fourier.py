@@ -1,0 +1,106 @@
+"""The short-time Fourier transform with its logarithms in one pass, in CUDA: what an FFT does between its threads,
+Triton has no words for. torch's CUDA builds bring the compiler (NVRTC), which takes a moment for each kind of frame.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyadic.kernels.signals import PART_CODES
+
+__all__ = ["definitions", "source", "stft"]
+
+_THREADS = 256
+_POINTS = [2**power for power in range(5, 12)]
+
+
+def source() -> str:
+    """The kernel, in CUDA."""
+    return files("polyadic.kernels").joinpath("fourier.cu").read_text()
+
+
+def definitions(
+    points: int, frames: int, what: str, half: bool, turned: bool, windowed: bool
+) -> tuple[tuple[str, int], ...]:
+    """What the kernel must be told when it is compiled.
+
+    Parameters
+    ----------
+    points : samples in a frame
+    frames : of a channel
+    what : a key of `PART_CODES`
+    half : for tensors of float16, else of float32
+    turned : for frames next to each other, else frequencies
+    windowed : whether samples are weighted
+
+    Examples
+    --------
+    >>> dict(definitions(256, 75, "log_re_im", half=True, turned=False, windowed=False))["FRAMES"]
+    26
+    """
+    # Frames of 512 samples go through three passes in any case, and then the shorter ones need fewer registers.
+    values = 8 if points in (32, 64, 512) else 16
+    most = max(2 * _THREADS * values // points, 2)
+    blocks = -(-frames // most)
+    each = -(-frames // blocks)
+    return (
+        ("POINTS", points),
+        ("VALUES", values),
+        ("FRAMES", each + each % 2),
+        ("CODE", PART_CODES[what]),
+        ("HALF", int(half)),
+        ("TURNED", int(turned)),
+        ("WINDOWED", int(windowed)),
+    )
+
+
+@cache
+def _compiled(device: torch.device, defined: tuple[tuple[str, int], ...]) -> Any:
+    """The kernel for a device, or None where torch cannot compile it."""
+    lines = "".join(f"#define {name} {value}\n" for name, value in defined)
+    try:
+        with torch.cuda.device(device):
+            return torch.cuda._compile_kernel(lines + source(), "stft")
+    except Exception as error:
+        # Whatever this machine lacks, there is another way; but it should be known that this one is closed.
+        warnings.warn(f"the fused Fourier transform cannot be compiled: {error}", RuntimeWarning, stacklevel=2)
+        return None
+
+
+def stft(X: Tensor, window: Tensor | None, hop: int, T: Tensor, floor: Tensor, what: str) -> Tensor | None:
+    """Fill tensors with what is wanted of the Fourier coefficients of frames.
+
+    Parameters
+    ----------
+    X : (N, channels, time) float32, its channels at equal distances from each other
+    window : (n_fft,) float32 weights of a frame's samples, or None
+    hop : samples from one frame to the next
+    T : (N, parts · channels, frequencies, frames) float32 or float16, to be filled; contiguous, or with frequencies
+        next to each other
+    floor : (channels,) float32
+    what : a key of `PART_CODES`
+
+    Returns
+    -------
+    (N,) float64, the squared norm of each window's tensor; None if frames of this length need another way
+    """
+    (windows, channels), (frequencies, frames) = X.shape[:2], T.shape[2:]
+    points = 2 * (frequencies - 1)
+    defined = definitions(points, frames, what, T.dtype == torch.float16, T.is_contiguous(), window is not None)
+    kernel = _compiled(X.device, defined) if X.is_cuda and points in _POINTS else None
+    if kernel is None:
+        return None
+    sizes = dict(defined)
+    blocks = -(-frames // sizes["FRAMES"])
+    threads = sizes["FRAMES"] // 2 * (points // sizes["VALUES"])
+    squares = torch.empty(windows, channels * blocks, dtype=torch.float32, device=X.device)
+    given = [X, X if window is None else window, floor, T, squares, channels, frames, hop, X.stride(1)]
+    with torch.cuda.device(X.device):
+        kernel((windows * channels * blocks, 1, 1), (threads, 1, 1), given)
+    return squares.sum(dim=1).double()

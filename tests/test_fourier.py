@@ -1,0 +1,112 @@
+"""The Fourier transform in CUDA, compiled for the processor: every thread of a block is a thread here, and waits for
+the others where it would on a GPU. `test_kernels.py` has the same kernel on a GPU where there is one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+
+from polyadic.spectral import STFT
+
+pytest.importorskip("triton", reason="Triton is not installed")
+from polyadic.kernels.fourier import definitions, source
+
+COMPILER = shutil.which("g++")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no g++")
+
+BEFORE = """
+#include <barrier>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <vector>
+#define __device__
+#define __global__
+#define __shared__ static
+#define __forceinline__ inline
+#define __launch_bounds__(threads)
+struct Index { int x; };
+static Index blockIdx;
+static thread_local Index threadIdx;
+static std::barrier<> *barrier;
+static void __syncthreads() { barrier->arrive_and_wait(); }
+static void sincospif(float x, float *sine, float *cosine) { *sine = sin(M_PI * x); *cosine = cos(M_PI * x); }
+#define __log2f log2f
+static unsigned short rounded(float x) { _Float16 half = x; unsigned short bits; memcpy(&bits, &half, 2); return bits; }
+static float widened(unsigned short bits) { _Float16 half; memcpy(&half, &bits, 2); return half; }
+"""
+AFTER = """
+extern "C" void run(int blocks, int threads, const float *X, const float *window, const float *floor, Number *T,
+                    float *squares, int channels, int frames, int hop, int step) {
+    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
+        std::barrier<> here(threads);
+        barrier = &here;
+        std::vector<std::thread> all;
+        for (int number = 0; number < threads; number++)
+            all.emplace_back([=] {
+                threadIdx.x = number;
+                stft(X, window, floor, T, squares, channels, frames, hop, step);
+            });
+        for (std::thread &one : all) one.join();
+    }
+}
+"""
+
+CASES = [
+    # n_fft, hop, length, parts, window, half, turned
+    (64, 2, 128, "log_re_im", "rectangular", True, False),
+    (256, 64, 2000, "log_re_im", "rectangular", True, False),
+    (512, 128, 1300, "log_re_im", "hann", False, True),
+    (32, 7, 100, "re_im", "rectangular", False, True),
+    (128, 50, 428, "log_amplitude", "hamming", True, True),
+    (1024, 300, 2000, "amplitude", "rectangular", False, False),
+    (2048, 1, 2048, "re_im", "hann", False, False),
+    (256, 3000, 5000, "re_im", "rectangular", False, True),
+]
+
+
+@pytest.mark.parametrize(("n_fft", "hop", "length", "parts", "window", "half", "turned"), CASES)
+def test_the_kernel_fills_the_tensor_of_the_plain_transform(
+    n_fft, hop, length, parts, window, half, turned, tmp_path
+) -> None:
+    torch.manual_seed(n_fft)
+    # Rows that begin further apart than they are long, and a signal far from zero, as recordings are.
+    room = torch.randn(2, 3, length + 5).cumsum(dim=2) + 3
+    X, step = room[..., :length], length + 5
+    transform = STFT(n_fft=n_fft, hop=hop, window=window, parts=parts, floor=(0.1, 0.3, 2.0))
+    expected = transform(X.double())
+    frequencies, frames = expected.shape[2:]
+    defined = definitions(n_fft, frames, parts, half, turned, window != "rectangular")
+    sizes = dict(defined)
+    library = _library(defined, tmp_path)
+    blocks = -(-frames // sizes["FRAMES"])
+    shape = expected.shape if turned else (*expected.shape[:2], frames, frequencies)
+    T = np.full(shape, np.nan, dtype=np.float16 if half else np.float32)
+    squares = np.full(2 * 3 * blocks, np.nan, dtype=np.float32)
+    weights = transform._weights(X).numpy()
+    floor = np.array([0.1, 0.3, 2.0], np.float32)
+    arrays = [room.numpy(), weights, floor, T, squares]
+    threads = sizes["FRAMES"] // 2 * (n_fft // sizes["VALUES"])
+    pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in arrays]
+    library.run(len(squares), threads, *pointers, 3, frames, hop, step)
+    found = torch.from_numpy(T).double()
+    found = found if turned else found.transpose(2, 3)
+    tolerance = 5e-4 if half else 1e-5 if transform.logarithms else 2e-6
+    assert float((found - expected).norm() / expected.norm()) < tolerance
+    energy = torch.from_numpy(squares).double().reshape(2, -1).sum(dim=1)
+    torch.testing.assert_close(energy, found.square().flatten(1).sum(dim=1), rtol=1e-5, atol=0)
+
+
+def _library(defined: tuple[tuple[str, int], ...], folder) -> ctypes.CDLL:
+    lines = "".join(f"#define {name} {value}\n" for name, value in defined)
+    (folder / "kernel.cpp").write_text(BEFORE + lines + source() + AFTER)
+    built = folder / "kernel.so"
+    flags = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread"]
+    subprocess.run([str(COMPILER), *flags, "-o", str(built), str(folder / "kernel.cpp")], check=True)
+    return ctypes.CDLL(str(built))
