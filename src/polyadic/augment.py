@@ -140,7 +140,9 @@ class Jitter(Augmentation):
         shortest = min(_SHORTEST_NOISE, length)
         sizes = shortest + _choice(derive(keys, 2), channels, length - shortest + 1)
         points = uniform(derive(keys, 3), (channels, length), dtype).mul_(2).sub_(1)
-        steps = torch.arange(length, dtype=torch.float64, device=keys.device) / max(length - 1, 1)
+        # By a tensor: a GPU divides by a number as it multiplies by its inverse, and would miss the last point.
+        last = torch.full((), max(length - 1, 1), dtype=torch.float64, device=keys.device)
+        steps = torch.arange(length, dtype=torch.float64, device=keys.device) / last
         position = steps * (sizes - 1)[..., None]
         left = position.long()
         fraction = position.sub_(left).to(dtype)
