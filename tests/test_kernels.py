@@ -15,6 +15,7 @@ from polyadic import ATD, alignment, als, captured, draws, kernels
 from polyadic.algebra import contract_first, contract_last, gram, khatri_rao, project, ridge_inverse
 from polyadic.augment import _JITTER_STREAMS, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.kernels import signals, steps
+from polyadic.matching import match
 from polyadic.spectral import STFT
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -279,8 +280,10 @@ def test_a_captured_fit_is_the_plain_one(stretch, place, solver, monkeypatch):
     if place == "int16":
         X = (X * 1000).to(torch.int16)
     fast, plain = both(monkeypatch, X.to(DEVICE) if place == "device" else X.numpy(), solver=solver)
+    # Halves keep so many digits of a logarithm, whose size depends on the unit; bases solved anew at each step show it.
+    tolerance = 1e-2 if (solver, place) == ("memory", "int16") else 1e-3
     for found, expected in zip(fast.factors_, plain.factors_, strict=True):
-        assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
+        assert close(torch.as_tensor(found), torch.as_tensor(expected), tolerance)
     for name, values in fast.history_.items():
         if name != "seconds":
             assert values == pytest.approx(plain.history_[name], rel=3e-3, abs=1e-6), name
@@ -291,8 +294,9 @@ def test_a_captured_fit_is_the_plain_one(stretch, place, solver, monkeypatch):
 def test_captured_fits_of_any_rank_are_the_plain_ones(rank, monkeypatch):
     X = torch.randn(70, 3, 64).cumsum(dim=2)
     fast, plain = both(monkeypatch, X.numpy(), rank=rank, alpha=1.0, max_sweeps=2)
-    for found, expected in zip(fast.factors_, plain.factors_, strict=True):
-        assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-2)
+    # Among many components some are equally strong, and their order is left to chance.
+    for found, expected in zip(fast.factors_, match(fast, plain).aligned, strict=True):
+        assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
 
 
 @on_gpu

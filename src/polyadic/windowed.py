@@ -71,7 +71,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         if reset:
             self.seed_ = _seed(self.random_state)
             with self._crew(device):
-                self.tensorize_ = self._calibrated(samples, device)
+                self.tensorize_ = self._calibrated(samples)
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))
         return WindowSource(samples, self.tensorize_, self._augmentation(), self.seed_, device, samples.dtype)
@@ -86,12 +86,12 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
         return samples
 
-    def _calibrated(self, samples: Samples, device: torch.device) -> Transform | None:
-        """`tensorize`, its log floor fixed by the scale of the data where it asks for that."""
+    def _calibrated(self, samples: Samples) -> Transform | None:
+        """`tensorize`, its log floor fixed by the scale of the data where it asks for that; on every device alike."""
         if not isinstance(self.tensorize, STFT):
             return self.tensorize
         ids = torch.linspace(0, len(samples) - 1, min(len(samples), _CALIBRATION_WINDOWS), dtype=torch.float64).long()
-        return self.tensorize.fitted(samples.take(ids, device, samples.dtype))
+        return self.tensorize.fitted(samples.take(ids, torch.device("cpu"), samples.dtype))
 
     def _tensors(self, samples: Samples, size: int | None = None, ids: Tensor | None = None) -> Iterator[Tensor]:
         """Samples in order as tensors (b, I, J, …), batch by batch, with no more than some MiB at a time.

@@ -76,7 +76,7 @@ class MiniRocket(Baseline):
         self.device = device
         self.random_state = random_state
 
-    def _calibrated(self, samples: Samples, device: torch.device) -> Transform | None:
+    def _calibrated(self, samples: Samples) -> Transform | None:
         return None
 
     def _learn(self, X: Any, y: Any) -> None:

@@ -189,7 +189,7 @@ class HandFeatures(Baseline):
         self.device = device
         self.random_state = random_state
 
-    def _calibrated(self, samples: Samples, device: torch.device) -> Transform | None:
+    def _calibrated(self, samples: Samples) -> Transform | None:
         return None
 
     def _learn(self, X: Any, y: Any) -> None:

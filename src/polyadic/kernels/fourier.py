@@ -4,6 +4,7 @@ Triton has no words for. torch's CUDA builds bring the compiler (NVRTC), which t
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 from functools import cache
 from importlib.resources import files
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.cuda import _utils
 
 from polyadic.kernels.signals import PART_CODES
 
@@ -62,15 +64,36 @@ def definitions(
 
 @cache
 def _compiled(device: torch.device, defined: tuple[tuple[str, int], ...]) -> Any:
-    """The kernel for a device, or None where torch cannot compile it."""
+    """The kernel for a device, or None where it cannot be compiled."""
     lines = "".join(f"#define {name} {value}\n" for name, value in defined)
     try:
         with torch.cuda.device(device):
-            return torch.cuda._compile_kernel(lines + source(), "stft")
+            return _utils._cuda_load_module(_binary(device, lines + source()), ["stft"])["stft"]  # type: ignore[index]
     except Exception as error:
         # Whatever this machine lacks, there is another way; but it should be known that this one is closed.
         warnings.warn(f"the fused Fourier transform cannot be compiled: {error}", RuntimeWarning, stacklevel=2)
         return None
+
+
+def _binary(device: torch.device, text: str) -> bytes:
+    """The kernel as this device's machine code. `torch.cuda._compile_kernel` does the same and imports setuptools."""
+    compiler, program, size = _utils._get_gpu_rtc_library(), ctypes.c_void_p(), ctypes.c_size_t()
+    major, minor = torch.cuda.get_device_capability(device)
+    option = ctypes.c_char_p(f"--gpu-architecture=sm_{major}{minor}".encode())
+    _done(compiler.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"fourier.cu", 0, None, None))
+    try:
+        _done(compiler.nvrtcCompileProgram(program, 1, ctypes.byref(option)))
+        _done(compiler.nvrtcGetCUBINSize(program, ctypes.byref(size)))
+        binary = ctypes.create_string_buffer(size.value)
+        _done(compiler.nvrtcGetCUBIN(program, binary))
+    finally:
+        compiler.nvrtcDestroyProgram(ctypes.byref(program))
+    return binary.raw
+
+
+def _done(code: int) -> None:
+    if code != 0:
+        raise RuntimeError(f"NVRTC says {code}")
 
 
 def stft(X: Tensor, window: Tensor | None, hop: int, T: Tensor, floor: Tensor, what: str) -> Tensor | None:
