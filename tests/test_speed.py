@@ -47,7 +47,7 @@ def test_the_stages_of_a_batch_are_those_of_a_step(monkeypatch):
     case = stages.Case("har", CPU, batch=6)
     moved = []
     real = als.update_bases
-    monkeypatch.setattr(als, "update_bases", lambda *words: moved.append(real(*words)) or moved[-1])
+    monkeypatch.setattr(als, "update_bases", lambda *words, **named: moved.append(real(*words, **named)) or moved[-1])
     assert list(case.stages()) == list(stages.STAGES)
     state = als.State(list(case.factors))
     als.step(case.tensorize(case.views()), state, case.objective, n_views=2, learning_rate=0.05)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -160,17 +161,16 @@ def collect(X: Tensor, T: Tensor) -> Tensor:
     tensor([[3., 3., 3.]])
     """
     samples, modes = _stored(T)
-    shape = [T.shape[1 + mode] for mode in modes]
-    back = [0, *(1 + modes.index(mode) for mode in range(len(modes)))]
+    shape, back = [T.shape[1 + mode] for mode in modes], [modes.index(mode) for mode in range(len(modes))]
     if T.is_cuda:
         # There TᵀX is the faster way to write this product, and its memory, components last, suits the contractions.
-        return (samples.T @ X).reshape(*shape, X.shape[1]).movedim(-1, 0).permute(back)
+        return _ordered((samples.T @ X).reshape(*shape, X.shape[1]).movedim(-1, 0), back)
     Y = T.new_empty(X.shape[1], samples.shape[1])
     # Some columns at a time, those of all samples stay in a processor's cache.
     width = _COLUMNS if T.numel() >= _LARGE else samples.shape[1]
     parts = list(zip(torch.split(samples, width, dim=1), torch.split(Y, width, dim=1), strict=True))
     each(lambda part: torch.mm(X.T, part[0], out=part[1]), parts)
-    return Y.reshape(X.shape[1], *shape).permute(back)
+    return _ordered(Y.reshape(X.shape[1], *shape), back)
 
 
 def _stored(T: Tensor) -> tuple[Tensor, list[int]]:
@@ -180,8 +180,14 @@ def _stored(T: Tensor) -> tuple[Tensor, list[int]]:
     -------
     (N, I·J·…), and the numbers of the feature modes
     """
-    modes = sorted(range(T.ndim - 1), key=lambda mode: -T.stride(1 + mode))
-    return T.permute(0, *(1 + mode for mode in modes)).flatten(1), modes
+    strides = T.stride()
+    modes = sorted(range(T.ndim - 1), key=lambda mode: -strides[1 + mode])
+    return _ordered(T, modes).flatten(1), modes
+
+
+def _ordered(T: Tensor, modes: Sequence[int]) -> Tensor:
+    """The feature modes in this order."""
+    return T if modes == sorted(modes) else T.permute(0, *(1 + mode for mode in modes))
 
 
 def contract_first(Y: Tensor, factor: Tensor) -> Tensor:
@@ -241,7 +247,7 @@ def _contracted(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
     else:
         product = torch.matmul(columns[:, None, None], slices)
     left = product.reshape(len(Y), *(Y.shape[1 + other] for other in rest))
-    return left.permute(0, *(1 + rest.index(other) for other in sorted(rest)))
+    return _ordered(left, [rest.index(other) for other in sorted(rest)])
 
 
 def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
@@ -312,9 +318,12 @@ def _cholesky_inverse(matrix: Tensor, tolerance: float, largest: float) -> Tenso
 
 def _ridged(G: Tensor, alpha: float) -> Tensor:
     """G + αI."""
-    ridged = G.clone()
-    ridged.diagonal().add_(alpha)
-    return ridged
+    return torch.add(G, _identity(len(G), G.device), alpha=alpha)
+
+
+@lru_cache(maxsize=64)
+def _identity(rank: int, device: torch.device) -> Tensor:
+    return torch.eye(rank, dtype=torch.float64, device=device)
 
 
 def ridge_solve(G: Tensor, M: Tensor, alpha: float) -> Tensor:

@@ -81,7 +81,9 @@ def pair_matrix(count: int, gamma: float) -> Tensor:
     return matrix.fill_diagonal_(positive_pair)
 
 
-def pull(X: Tensor, gamma: float, count: int | None = None, add: Add | None = None) -> Tensor:
+def pull(
+    X: Tensor, gamma: float, count: int | None = None, add: Add | None = None, direction: Tensor | None = None
+) -> Tensor:
     """G(γ)·D(X)·X without G(γ), in O(N·R): the paper's v₂ for every row of the other view.
 
     Parameters
@@ -89,6 +91,7 @@ def pull(X: Tensor, gamma: float, count: int | None = None, add: Add | None = No
     X : (N, R), the view that is held fixed
     gamma : weight of the random pairs, ≥ 0
     count, add : where X is only this process's rows, the number of all rows, and what adds a tensor up over processes
+    direction : `normalise(X)`, where it is known
 
     Returns
     -------
@@ -100,7 +103,7 @@ def pull(X: Tensor, gamma: float, count: int | None = None, add: Add | None = No
     tensor([[-0.5000,  1.0000],
             [ 1.0000, -0.5000]])
     """
-    U = normalise(X)
+    U = normalise(X) if direction is None else direction
     total = U.sum(dim=0) if add is None else add(U.sum(dim=0))
     random_pair, positive_pair = _weights(X.shape[0] if count is None else count, gamma)
     return torch.add(random_pair * total, U, alpha=positive_pair - random_pair)
@@ -192,10 +195,12 @@ def row_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float)
     return _guarded_update(X_ls, V, X_init, v2, beta)[0]
 
 
-def _guarded_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+def _guarded_update(
+    X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float, direction: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The improved guess (N, R), and which rows (N,) had a meaningful correction."""
     norm = torch.linalg.vector_norm(X_init, dim=1, keepdim=True)
-    direction = normalise(X_init)
+    direction = normalise(X_init) if direction is None else direction
     tangent = torch.addcmul(v2, torch.linalg.vecdot(v2, direction)[:, None], direction, value=-1)
     correction = (tangent * (beta / 2 / norm)) @ V
     # NaN compares false: a row of norm 0 is never meaningful.
@@ -204,13 +209,22 @@ def _guarded_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: f
     return torch.where(meaningful, X_ls - correction, X_ls), meaningful[:, 0]
 
 
-def align(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float, rounds: int = 1) -> Tensor:
+def align(
+    X_ls: Tensor,
+    V: Tensor,
+    X_init: Tensor,
+    v2: Tensor,
+    beta: float,
+    rounds: int = 1,
+    direction: Tensor | None = None,
+) -> Tensor:
     """`rounds` of the fixed-point rule from the guess X_init.
 
     Parameters
     ----------
     X_ls, X_init, v2 : (N, R)
     V : (R, R)
+    direction : `normalise(X_init)`, where it is known
 
     Returns
     -------
@@ -222,8 +236,8 @@ def align(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float, roun
     >>> align(x, torch.eye(2), x, v2=torch.zeros(1, 2), beta=2.0, rounds=3)
     tensor([[1., 0.]])
     """
-    X = X_init
-    for _ in range(rounds):
+    X = _guarded_update(X_ls, V, X_init, v2, beta, direction)[0]
+    for _ in range(rounds - 1):
         X = row_update(X_ls, V, X, v2, beta)
     return X
 

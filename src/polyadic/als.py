@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import pairwise
 from typing import Protocol, TypeVar
 
@@ -48,6 +49,7 @@ __all__ = [
     "arrange",
     "fit",
     "fixed_point",
+    "grams_of",
     "initial_factors",
     "settled",
     "solve_coefficients",
@@ -265,9 +267,21 @@ def initial_factors(
     return [(f / torch.linalg.vector_norm(f, dim=0)).to(device, dtype) for f in factors]
 
 
-def _gram(factors: Sequence[Tensor]) -> Tensor:
-    """`gram` in float64: components of real data come close to collinear, and float32 would call that singular."""
-    return gram([factor.double() for factor in factors])
+def grams_of(factors: Sequence[Tensor]) -> list[Tensor]:
+    """Of each factor (R, R), in float64: components of real data come close to collinear, and float32 would call that
+    singular. Their Hadamard product is `gram` of all.
+
+    Examples
+    --------
+    >>> grams_of([torch.ones(2, 1), torch.ones(3, 1)])
+    [tensor([[2.]], dtype=torch.float64), tensor([[3.]], dtype=torch.float64)]
+    """
+    return [gram([factor.double()]) for factor in factors]
+
+
+def _product(matrices: Sequence[Tensor]) -> Tensor:
+    """Entry by entry."""
+    return reduce(torch.mul, matrices)
 
 
 def solve_coefficients(
@@ -327,13 +341,14 @@ def fixed_point(
         return least_squares
     gamma = objective.gamma_for(count)
     ls, ls_augmented = least_squares.chunk(2)
-    init, init_augmented = (least_squares if start is None else start).chunk(2)
-    v2 = alignment.pull(init_augmented, gamma, count, add)
+    guess = least_squares if start is None else start
+    (init, init_augmented), (direction, augmented) = guess.chunk(2), alignment.normalise(guess).chunk(2)
+    v2 = alignment.pull(init_augmented, gamma, count, add, augmented)
     if watch and len(ls):
         warn_if_diverging(alignment.convergence(ls, V, v2, objective.beta), objective.beta)
-    X = alignment.align(ls, V, init, v2, objective.beta, objective.rounds)
+    X = alignment.align(ls, V, init, v2, objective.beta, objective.rounds, direction)
     v2 = alignment.pull(X, gamma, count, add)
-    X_augmented = alignment.align(ls_augmented, V, init_augmented, v2, objective.beta, objective.rounds)
+    X_augmented = alignment.align(ls_augmented, V, init_augmented, v2, objective.beta, objective.rounds, augmented)
     return torch.cat([X, X_augmented])
 
 
@@ -425,6 +440,7 @@ def update_bases(
     alpha: float,
     learning_rate: float = 1.0,
     add: Add | None = None,
+    grams: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
     """Each basis in turn by ridge least squares, using those already updated; then F ← (1 − η)F + ηF*.
 
@@ -436,6 +452,7 @@ def update_bases(
     statistics : of the coefficients held fixed
     learning_rate : η, 1 for the plain least-squares update
     add : adds a tensor up over the processes, where each has only its part of `statistics.Y`
+    grams : `grams_of` the factors, where they are known
 
     Returns
     -------
@@ -445,19 +462,17 @@ def update_bases(
     for factor in reversed(factors[1:]):
         tails.append(contract_last(tails[-1], factor))
     tails.reverse()
-    updated = list(factors)
-    grams = [_gram([factor]) for factor in factors]
+    updated, known = list(factors), grams_of(factors) if grams is None else list(grams)
     for mode, tail in enumerate(tails):
         mttkrp = tail
         for earlier in updated[:mode]:
             mttkrp = contract_first(mttkrp, earlier)
         mttkrp = mttkrp if add is None else add(mttkrp)
-        G = statistics.S
-        for other, matrix in enumerate(grams):
-            G = G if other == mode else G * matrix
+        G = _product([statistics.S, *known[:mode], *known[mode + 1 :]])
         target = ridge_solve(G, mttkrp.T, alpha)
         updated[mode] = torch.lerp(updated[mode], target, learning_rate)
-        grams[mode] = _gram([updated[mode]])
+        if mode + 1 < len(tails):
+            known[mode] = grams_of([updated[mode]])[0]
     return updated
 
 
@@ -491,7 +506,8 @@ def step(
     if objective.graph is not None:
         adjacency = objective.graph(torch.arange(len(T) // n_views) if ids is None else ids)
     count = len(T) // n_views if count is None else count
-    G, M = _gram(state.factors), project(T, state.factors)
+    grams, M = grams_of(state.factors), project(T, state.factors)
+    G = _product(grams)
     X = solve_coefficients(M, G, objective, n_views, None, adjacency, watch, count, team.sum)
     # What the terms follow from is worked out while the statistics are collected, and if need be sent.
     terms = beside(lambda: torch.cat([_fit_terms(T, X, M, G, n_views), _row_sums(X, objective, n_views, adjacency)]))
@@ -503,7 +519,7 @@ def step(
         state.memory = statistics = statistics.added_to(state.memory, 1 - learning_rate)
         learning_rate = 1.0
     add = team.modes(statistics.Y)
-    state.factors = update_bases(state.factors, statistics, objective.alpha, learning_rate, add)
+    state.factors = update_bases(state.factors, statistics, objective.alpha, learning_rate, add, grams)
     return torch.cat([sums[:2], _penalties(sums[2:], objective, n_views, count)])
 
 
@@ -571,7 +587,7 @@ def _full_batch_sweep(chunks: _Chunks, state: State, objective: Objective) -> Te
     Where coefficients depend on each other (alignment, graph) the data is read twice: for the projections of all
     windows, and, once their coefficients are known, for the statistics.
     """
-    G, n_views, count = _gram(state.factors), chunks.source.n_views, chunks.source.n_windows
+    G, n_views, count = _product(grams_of(state.factors)), chunks.source.n_views, chunks.source.n_windows
     team = chunks.team
     sums = torch.zeros(4 + n_views * len(G), dtype=torch.float64, device=G.device)
     statistics: Statistics | None = None

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from polyadic import ATD, als
-from polyadic.algebra import gram, khatri_rao, project
+from polyadic.algebra import khatri_rao, project
 from polyadic.augment import Bandpass, Compose
 from polyadic.crew import crew
 from polyadic.draws import permutation
@@ -88,6 +89,9 @@ class Case:
         self.rank = int(self.settings.parameters["rank"])  # type: ignore[call-overload]
         self.objective = als.Objective(alpha=1e-3, beta=2.0)
         self.factors = als.initial_factors(self.dims, self.rank, 0, torch.float32, self.device)
+        # As in a fit: always the same memory, in the order in which a transform leaves its numbers.
+        channels, frequencies, frames = self.dims
+        self.room = torch.empty(2 * self.batch, channels, frames, frequencies, device=self.device).transpose(2, 3)
 
     def _raw(self) -> Tensor:
         return self.samples.take(self.ids, self.device, torch.float32)
@@ -104,15 +108,17 @@ class Case:
         laps.mark("read")
         view = self.settings.augment(raw, self.ids)
         laps.mark("augment")
-        T = tensors(self.tensorize, torch.cat([raw, view]))
+        T = self.room
+        self.tensorize.into(torch.cat([raw, view]), T)
         laps.mark("STFT")
         M = project(T, self.factors)
         laps.mark("project")
-        X = als.solve_coefficients(M, gram([f.double() for f in self.factors]), self.objective, 2)
+        grams = als.grams_of(self.factors)
+        X = als.solve_coefficients(M, reduce(torch.mul, grams), self.objective, 2)
         laps.mark("align")
         statistics = als.Statistics.of(X, T)
         laps.mark("collect")
-        als.update_bases(self.factors, statistics, self.objective.alpha, 0.05)
+        als.update_bases(self.factors, statistics, self.objective.alpha, 0.05, grams=grams)
         laps.mark("solve")
         return laps.seconds()
 
@@ -135,9 +141,10 @@ class Case:
         T = tensors(self.tensorize, views)
         flat, K, positive = T.flatten(1), khatri_rao(self.factors), T.abs().add_(1e-3)
         X = flat @ K
-        Y, G = flat.T @ X, torch.eye(self.rank, dtype=torch.float64, device=self.device)
+        Y, G = X.T @ flat, torch.eye(self.rank, dtype=torch.float64, device=self.device)
         V, ids = G.to(X.dtype), self.ids.to(self.device) if isinstance(self.samples.data, Tensor) else self.ids.numpy()
         exact, wide = [factor.double() for factor in self.factors], X.double()
+        ends = [torch.ones(self.rank, 1, self.dims[mode], device=self.device) for mode in (0, -1)]
 
         def inverse() -> Tensor:
             return torch.cholesky_inverse(torch.linalg.cholesky(G))
@@ -146,11 +153,15 @@ class Case:
             """Gram matrices, an inverse, least squares, and for either view a direction and a correction."""
             inverse(), wide @ G, [factor.T @ factor for factor in exact]
             for view in X.chunk(2):
-                (view / torch.linalg.vector_norm(view, dim=1, keepdim=True)) @ V
+                direction = view / torch.linalg.vector_norm(view, dim=1, keepdim=True)
+                along = torch.linalg.vecdot(view, direction)[:, None]
+                torch.addcmul(view, along, direction, value=-1) @ V
 
         def solve() -> None:
             """Both contractions of the statistics, and for each basis an inverse, least squares and its Gram matrix."""
-            Y.sum(dim=0), Y.sum(dim=0)
+            for end, shape in zip(ends, ((self.dims[0], -1), (-1, self.dims[-1])), strict=True):
+                slices = Y.reshape(self.rank, *shape)
+                torch.bmm(end, slices if shape[0] > 0 else slices.mT)
             for factor in exact:
                 inverse(), factor @ G, factor.T @ factor
 
