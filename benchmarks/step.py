@@ -22,7 +22,7 @@ import torch
 from tensorly.tenalg import unfolding_dot_khatri_rao
 
 from polyadic import als
-from polyadic.algebra import collect, contract_first, contract_last, project
+from polyadic.algebra import collect, contract, project
 from polyadic.crew import crew
 from polyadic.experiments.provenance import provenance
 
@@ -40,12 +40,12 @@ def our_mttkrps(T: torch.Tensor, X: torch.Tensor, factors: list[torch.Tensor]) -
     """The MTTKRP of every mode at the same factors."""
     A, B, C = factors
     Y = collect(X, T)
-    left = contract_last(Y, C)
+    left = contract(Y, 2, C)
     return [
         project(T, factors),
-        contract_last(left, B).T,
-        contract_first(left, A).T,
-        contract_first(contract_first(Y, A), B).T,
+        contract(left, 1, B).T,
+        contract(left, 0, A).T,
+        contract(contract(Y, 0, A), 0, B).T,
     ]
 
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from polyadic.algebra import (
     collect,
     components,
-    contract_first,
-    contract_last,
+    contract,
     gram,
     khatri_rao,
     project,
@@ -184,28 +183,15 @@ def test_reconstruct_equals_explicit_loops(device, shape):
 
 
 @over_shapes
-def test_contract_last_equals_explicit_loops(device, shape):
+def test_contract_equals_explicit_loops(device, shape):
     T, X, factors = shape.draw(device)
     Y = collect(X, T)
-    slow = np.zeros(Y.shape[:-1])
-    for *index, k in np.ndindex(*Y.shape):
-        slow[tuple(index)] += array(Y)[(*index, k)] * array(factors[-1])[k, index[0]]
-    assert_agrees(contract_last(Y, factors[-1]), slow, like=Y)
-
-
-@steady
-@example(LOW_RANK)
-@example(HIGH_RANK)
-@example(ORDER_FIVE)
-@example(ONLY_ONES)
-@given(shape=shapes.filter(lambda shape: len(shape.sizes) > 1))
-def test_contract_first_equals_explicit_loops(device, shape):
-    T, X, factors = shape.draw(device)
-    Y = collect(X, T)
-    slow = np.zeros((Y.shape[0], *Y.shape[2:]))
-    for r, i, *index in np.ndindex(*Y.shape):
-        slow[(r, *index)] += array(Y)[(r, i, *index)] * array(factors[0])[i, r]
-    assert_agrees(contract_first(Y, factors[0]), slow, like=Y)
+    for mode, factor in enumerate(factors):
+        slow = np.zeros((len(Y), *T.shape[1 : 1 + mode], *T.shape[2 + mode :]))
+        for r, *index in np.ndindex(*Y.shape):
+            rest = (*index[:mode], *index[mode + 1 :])
+            slow[(r, *rest)] += array(Y)[(r, *index)] * array(factor)[index[mode], r]
+        assert_agrees(contract(Y, mode, factor), slow, like=Y)
 
 
 @over_shapes
@@ -222,9 +208,9 @@ def test_what_collect_returns_holds_the_mttkrp_of_every_basis(tensorly, device, 
     for mode in range(len(factors)):
         mttkrp = collect(X, T)
         for later in reversed(factors[mode + 1 :]):
-            mttkrp = contract_last(mttkrp, later)
+            mttkrp = contract(mttkrp, mttkrp.ndim - 2, later)
         for earlier in factors[:mode]:
-            mttkrp = contract_first(mttkrp, earlier)
+            mttkrp = contract(mttkrp, 0, earlier)
         expected = tensorly.cp_tensor.unfolding_dot_khatri_rao(
             array(T), (None, [array(f) for f in (X, *factors)]), mode + 1
         )
@@ -243,8 +229,8 @@ def test_kernels_take_strided_tensors_and_change_no_input(device, dtype, order):
     torch.testing.assert_close(M, project(T, factors))
     Y, plain = collect(X, strided), collect(X, T)
     torch.testing.assert_close(Y, plain)
-    torch.testing.assert_close(contract_first(Y, factors[0]), contract_first(plain, factors[0]))
-    torch.testing.assert_close(contract_last(Y, factors[2]), contract_last(plain, factors[2]))
+    for mode, factor in enumerate(factors):
+        torch.testing.assert_close(contract(Y, mode, factor), contract(plain, mode, factor))
     torch.testing.assert_close(squared_error(strided, X, M, G), squared_error(T, X, M, G))
     ridge_solve(G, M, 0.1)
     reconstruct(X, factors)
@@ -435,3 +421,13 @@ def test_samples_correlated_with_components_are_the_plain_product(shape, monkeyp
     monkeypatch.setattr("polyadic.algebra._LARGE", 0)
     assert torch.allclose(project(T, factors).double(), expected, atol=1e-5)
     assert torch.equal(components(factors).flatten(1).T, khatri_rao(factors))
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (4, 3, 6), (3, 2, 4, 5)])
+def test_much_is_contracted_as_little_is(shape, monkeypatch):
+    torch.manual_seed(0)
+    Y, factors = torch.randn(shape), [torch.randn(size, shape[0]) for size in shape[1:]]
+    expected = [contract(Y, mode, factor) for mode, factor in enumerate(factors)]
+    monkeypatch.setattr("polyadic.algebra._LARGE", 0)
+    for mode, factor in enumerate(factors):
+        torch.testing.assert_close(contract(Y, mode, factor), expected[mode])

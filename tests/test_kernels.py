@@ -12,7 +12,7 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from polyadic import ATD, alignment, als, captured, draws, kernels
-from polyadic.algebra import contract_first, contract_last, gram, khatri_rao, project, ridge_inverse
+from polyadic.algebra import contract, gram, khatri_rao, project, ridge_inverse
 from polyadic.augment import _JITTER_STREAMS, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.kernels import signals, steps
 from polyadic.matching import match
@@ -131,12 +131,12 @@ def test_contract_sums_over_a_mode(rank, sizes):
     A, B, C = (torch.randn(size, rank, device=DEVICE) for size in sizes)
     whole = Y.reshape(first_size, J, K, rank).movedim(-1, 0)
     last = steps.contract(Y, C, first_size * J, K * rank, rank, torch.float32)
-    assert close(last.reshape(first_size, J, rank).movedim(-1, 0), contract_last(whole, C), 1e-5)
+    assert close(last.reshape(first_size, J, rank).movedim(-1, 0), contract(whole, 2, C), 1e-5)
     first = steps.contract(Y, A, J * K, rank, J * K * rank, torch.float64)
     assert first.dtype == torch.float64
-    assert close(first.reshape(J, K, rank).movedim(-1, 0), contract_first(whole, A), 1e-5)
+    assert close(first.reshape(J, K, rank).movedim(-1, 0), contract(whole, 0, A), 1e-5)
     middle = steps.contract(last, B, first_size, J * rank, rank, torch.float32)
-    assert close(middle.T, contract_last(contract_last(whole, C), B), 1e-5)
+    assert close(middle.T, contract(contract(whole, 2, C), 1, B), 1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,8 +22,7 @@ from polyadic.errors import PolyadicError
 __all__ = [
     "collect",
     "components",
-    "contract_first",
-    "contract_last",
+    "contract",
     "gram",
     "khatri_rao",
     "project",
@@ -190,62 +190,38 @@ def _ordered(T: Tensor, modes: Sequence[int]) -> Tensor:
     return T if modes == sorted(modes) else T.permute(0, *(1 + mode for mode in modes))
 
 
-def contract_first(Y: Tensor, factor: Tensor) -> Tensor:
-    """Contract the first feature mode of every component with that component's column.
+def contract(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
+    """Contract one feature mode of every component with that component's column.
 
     Parameters
     ----------
     Y : (R, I, J, …)
-    factor : (I, R)
+    mode : which of them, from 0 on; the first and the last in memory are the fastest
+    factor : (I, R) for mode 0, (J, R) for mode 1, …
 
     Returns
     -------
-    (R, J, …)
+    (R, …), without that mode
 
     Examples
     --------
-    >>> contract_first(torch.ones(1, 2, 3), torch.tensor([[1.0], [4.0]]))
+    >>> contract(torch.ones(1, 2, 3), 0, torch.tensor([[1.0], [4.0]]))
     tensor([[5., 5., 5.]])
     """
     if Y.is_cuda:
-        column = factor.reshape(factor.shape[0], *[1] * (Y.ndim - 2), factor.shape[1])
-        return (Y.movedim(0, -1) * column).sum(dim=0).movedim(-1, 0)
-    return _contracted(Y, 0, factor)
-
-
-def contract_last(Y: Tensor, factor: Tensor) -> Tensor:
-    """Contract the last feature mode of every component with that component's column.
-
-    Parameters
-    ----------
-    Y : (R, I, …, K)
-    factor : (K, R)
-
-    Returns
-    -------
-    (R, I, …)
-
-    Examples
-    --------
-    >>> contract_last(torch.ones(1, 2, 3), torch.tensor([[1.0], [1.0], [2.0]]))
-    tensor([[4., 4.]])
-    """
-    if Y.is_cuda:
-        return (Y.movedim(0, -1) * factor).sum(dim=-2).movedim(-1, 0)
-    return _contracted(Y, Y.ndim - 2, factor)
-
-
-def _contracted(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
-    """One feature mode contracted with each component's column, by products of matrices as they lie in memory."""
+        column = factor.reshape(len(factor), *[1] * (Y.ndim - 2 - mode), factor.shape[1])
+        return (Y.movedim(0, -1) * column).sum(dim=mode).movedim(-1, 0)
     numbers, modes = _stored(Y)
-    place = modes.index(mode)
-    rest = [other for other in modes if other != mode]
+    place, rest = modes.index(mode), [other for other in modes if other != mode]
     before = math.prod(Y.shape[1 + other] for other in modes[:place])
     slices, columns = numbers.reshape(len(Y), before, len(factor), -1), factor.T.contiguous()
-    if slices.shape[3] == 1:
-        product = torch.bmm(columns[:, None], slices[..., 0].mT)
-    else:
+    if slices.shape[3] > 1:
         product = torch.matmul(columns[:, None, None], slices)
+    elif Y.device.type == "cpu" and Y.numel() >= _LARGE:
+        # Of much that lies in rows, numpy takes half of torch's time.
+        product = torch.from_numpy(np.einsum("rms,rs->rm", slices[..., 0].numpy(), columns.numpy()))
+    else:
+        product = torch.bmm(columns[:, None], slices[..., 0].mT)
     left = product.reshape(len(Y), *(Y.shape[1 + other] for other in rest))
     return _ordered(left, [rest.index(other) for other in sorted(rest)])
 

@@ -23,8 +23,7 @@ from torch import Tensor
 from polyadic import alignment, draws
 from polyadic.algebra import (
     collect,
-    contract_first,
-    contract_last,
+    contract,
     gram,
     project,
     ridge_inverse,
@@ -444,7 +443,8 @@ def update_bases(
 ) -> list[Tensor]:
     """Each basis in turn by ridge least squares, using those already updated; then F ← (1 − η)F + ηF*.
 
-    All MTTKRPs come from `statistics.Y`, by contracting its last modes once and its first modes as they are updated.
+    All MTTKRPs come from `statistics.Y`: that of the first basis by contracting all other modes, that of the next one
+    likewise, once the first mode is contracted with its new basis.
 
     Parameters
     ----------
@@ -458,22 +458,26 @@ def update_bases(
     -------
     new matrices of the same shapes
     """
-    tails = [statistics.Y]
-    for factor in reversed(factors[1:]):
-        tails.append(contract_last(tails[-1], factor))
-    tails.reverse()
-    updated, known = list(factors), grams_of(factors) if grams is None else list(grams)
-    for mode, tail in enumerate(tails):
-        mttkrp = tail
-        for earlier in updated[:mode]:
-            mttkrp = contract_first(mttkrp, earlier)
+    Y, updated = statistics.Y, list(factors)
+    known = grams_of(factors) if grams is None else list(grams)
+    for mode, factor in enumerate(factors):
+        mttkrp = _mttkrp(Y, factors[mode:])
         mttkrp = mttkrp if add is None else add(mttkrp)
         G = _product([statistics.S, *known[:mode], *known[mode + 1 :]])
         target = ridge_solve(G, mttkrp.T, alpha)
-        updated[mode] = torch.lerp(updated[mode], target, learning_rate)
-        if mode + 1 < len(tails):
-            known[mode] = grams_of([updated[mode]])[0]
+        updated[mode] = torch.lerp(factor, target, learning_rate)
+        if Y.ndim > 2:
+            Y, known[mode] = contract(Y, 0, updated[mode]), grams_of([updated[mode]])[0]
     return updated
+
+
+def _mttkrp(Y: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """All modes but the first contracted, those that lie last in memory before others: (R, I)."""
+    left = list(factors)
+    while Y.ndim > 2:
+        mode = min(range(1, len(left)), key=lambda other: Y.stride(1 + other))
+        Y = contract(Y, mode, left.pop(mode))
+    return Y
 
 
 def step(

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from polyadic.algebra import collect, contract_first, contract_last, khatri_rao, project
+from polyadic.algebra import collect, contract, khatri_rao, project
 from polyadic.baselines.base import Baseline, labels_of, repeatable, restored_factors
 from polyadic.inputs import check_integer, check_number
 from polyadic.sources import Transform, check_modes
@@ -273,9 +273,9 @@ def _rank_one(Y: Tensor) -> list[Tensor]:
         for mode in range(len(factors)):
             rest = Y
             for factor in reversed(factors[mode + 1 :]):
-                rest = contract_last(rest, factor)
+                rest = contract(rest, rest.ndim - 2, factor)
             for factor in factors[:mode]:
-                rest = contract_first(rest, factor)
+                rest = contract(rest, 0, factor)
             norm = rest.norm(dim=1)
             factors[mode] = torch.where(norm > 0, rest.T / norm.clamp_min(torch.finfo(Y.dtype).tiny), factors[mode])
     return factors
