@@ -12,6 +12,8 @@ import torch
 # Everything here is small: threads would only get in each other's way, and badly so on a busy machine.
 torch.set_num_threads(1)
 
+# Triton looks at it when it is imported for the first time, by whichever test that is.
+os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell's job in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.

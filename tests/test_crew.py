@@ -184,3 +184,19 @@ def test_a_fit_has_the_same_bits_with_any_number_of_threads(threads: int) -> Non
     together = outcome()
     torch.set_num_threads(1)
     assert outcome() == together
+
+
+def test_floors_are_the_same_for_any_threads_and_augmentation(threads: int) -> None:
+    # They stand in checkpoints, and a fit may go on on another device, with other threads.
+    X = np.random.default_rng(0).normal(size=(1024, 9, 128)).astype(np.float32)
+
+    def floor(augment: object) -> object:
+        model = ATD(rank=1, tensorize=STFT(64, 2), augment=augment, device="cpu")
+        model._source(X)
+        return model.tensorize_.floor
+
+    mine, own = floor(Jitter(0.1)), floor(lambda batch: batch)
+    torch.set_num_threads(1)
+    alone = floor(Jitter(0.1))
+    torch.set_num_threads(threads)
+    assert mine == own == alone

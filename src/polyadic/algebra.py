@@ -1,8 +1,8 @@
 """Multilinear algebra on torch tensors, for any number of feature modes.
 
-A batch `T : (N, I, J, K, …)` is only ever viewed as `(N, I·J·K·…)`, never permuted. Two plain matrix products over it,
-`project` and `collect`, carry the whole alternating least squares of the paper (section 3.3 and appendix C): every
-basis follows from what `collect` returns.
+A batch `T : (N, I, J, K, …)` is only ever viewed as `(N, I·J·K·…)`, in whatever order its modes lie in memory. Two
+plain matrix products over it, `project` and `collect`, carry the whole alternating least squares of the paper (section
+3.3 and appendix C): every basis follows from what `collect` returns.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def contract(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
     if slices.shape[3] > 1:
         product = torch.matmul(columns[:, None, None], slices)
     elif Y.device.type == "cpu" and Y.numel() >= _LARGE:
-        # Of much that lies in rows, numpy takes half of torch's time.
+        # Of long rows, whose length is no multiple of anything, numpy takes half of torch's time.
         product = torch.from_numpy(np.einsum("rms,rs->rm", slices[..., 0].numpy(), columns.numpy()))
     else:
         product = torch.bmm(columns[:, None], slices[..., 0].mT)

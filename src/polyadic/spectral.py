@@ -172,7 +172,8 @@ class STFT:
     def _fill(self, X: Tensor, T: Tensor) -> Tensor | None:
         """Fill T, piece by piece; the fused kernel knows the squared norms when it is done."""
         floor = floors_at(self, X.shape[1], X.device, X.dtype)
-        if kernels.available(X.device, X.dtype) and self.fused:
+        suits = T.dtype in (torch.float32, torch.float16) and (T.is_contiguous() or T.transpose(2, 3).is_contiguous())
+        if kernels.available(X.device, X.dtype) and self.fused and suits:
             pieces = zip(self._pieces(X), self._pieces(X, T), strict=True)
             return torch.cat([self._fused(piece, part, floor) for piece, part in pieces])
         both = list(zip(self._pieces(X), self._pieces(X, T), strict=True))

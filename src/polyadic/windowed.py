@@ -70,7 +70,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         device = choose_device(self.device, samples.data)
         if reset:
             self.seed_ = _seed(self.random_state)
-            with self._crew(device):
+            # By the same threads for every device and augmentation, or the floors would differ in their last digits.
+            with crew():
                 self.tensorize_ = self._calibrated(samples)
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))

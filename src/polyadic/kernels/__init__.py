@@ -1,4 +1,4 @@
-"""Fused kernels for a GPU, in Triton, which torch's CUDA builds bring along.
+"""Fused kernels for a GPU, in Triton and CUDA, for which torch's CUDA builds bring all that is needed.
 
 Nothing here computes anything that plain torch code elsewhere does not compute as well: `augment.Jitter`,
 `spectral.STFT` and `als.step` are the plain versions to read first, and what runs wherever `available` says no.
