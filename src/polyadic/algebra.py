@@ -213,15 +213,19 @@ def contract(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
         return (Y.movedim(0, -1) * column).sum(dim=mode).movedim(-1, 0)
     numbers, modes = _stored(Y)
     place, rest = modes.index(mode), [other for other in modes if other != mode]
-    before = math.prod(Y.shape[1 + other] for other in modes[:place])
-    slices, columns = numbers.reshape(len(Y), before, len(factor), -1), factor.T.contiguous()
-    if slices.shape[3] > 1:
-        product = torch.matmul(columns[:, None, None], slices)
-    elif Y.device.type == "cpu" and Y.numel() >= _LARGE:
-        # Of long rows, whose length is no multiple of anything, numpy takes half of torch's time.
-        product = torch.from_numpy(np.einsum("rms,rs->rm", slices[..., 0].numpy(), columns.numpy()))
+    columns = factor.T.contiguous()[:, None]
+    if place == len(rest):
+        rows = numbers.reshape(len(Y), -1, len(factor))
+        if Y.device.type == "cpu" and Y.numel() >= _LARGE:
+            # Of long rows, whose length is no multiple of anything, numpy takes half of torch's time.
+            product = torch.from_numpy(np.einsum("rms,rxs->rm", rows.numpy(), columns.numpy()))
+        else:
+            product = torch.bmm(columns, rows.mT)
+    elif place == 0:
+        product = torch.bmm(columns, numbers.reshape(len(Y), len(factor), -1))
     else:
-        product = torch.bmm(columns[:, None], slices[..., 0].mT)
+        before = math.prod(Y.shape[1 + other] for other in modes[:place])
+        product = torch.matmul(columns[:, None], numbers.reshape(len(Y), before, len(factor), -1))
     left = product.reshape(len(Y), *(Y.shape[1 + other] for other in rest))
     return _ordered(left, [rest.index(other) for other in sorted(rest)])
 
