@@ -60,6 +60,20 @@ def test_biquads_are_the_recursive_filter(shape, monkeypatch):
     assert close(found.cpu(), bandpass._blocked(X, kind), 1e-5)
 
 
+@pytest.mark.parametrize("n_fft", [8, 32])
+def test_a_single_channel_may_come_with_any_stride(n_fft, monkeypatch):
+    # As from numpy's X[:, None], where it is 0.
+    X = torch.randn(4, 50, device=DEVICE).as_strided((4, 1, 50), (50, 0, 1))
+    kind, bandpass = torch.zeros(4, 1, dtype=torch.int64, device=DEVICE), Bandpass([(1, 20), (5, 24)], fs=50)
+    assert torch.equal(bandpass._fused(X, kind), bandpass._fused(X.reshape(4, 50).clone()[:, None], kind))
+    stft = STFT(n_fft=n_fft, hop=4, floor=0.1)
+    monkeypatch.setenv("POLYADIC_PLAIN", "1")
+    expected = stft(X)
+    found = torch.full_like(expected, math.nan)
+    stft._fused(X, found, torch.tensor([0.1], device=DEVICE))
+    assert close(found, expected, 1e-5)
+
+
 @pytest.mark.parametrize(("turned", "dtype"), [(False, torch.float32), (True, torch.float16)])
 @pytest.mark.parametrize("window", ["rectangular", "hann"])
 @pytest.mark.parametrize("parts", list(signals.PART_CODES))

@@ -198,7 +198,6 @@ class STFT:
         """One piece on a GPU: by one kernel, or by a Fourier transform and a kernel that makes of it what is wanted."""
         from polyadic.kernels import fourier, signals
 
-        X, step = signals.rows(X)
         weights = None if self.window == "rectangular" else self._weights(X)
         # An odd frame has as many frequencies as the even one before it.
         squares = None if self.n_fft % 2 else fourier.stft(X, weights, self.hop, T, floor, self.parts)
@@ -209,7 +208,7 @@ class STFT:
             return signals.parts(Z, T, floor, self.parts, T.shape[3])
         # Rows that begin at multiples of the hop let all frames be read where they are, at one step from each other;
         # those that reach over the end of a row are ignored.
-        length = X.shape[2]
+        (X, step), length = signals.rows(X), X.shape[2]
         if step % self.hop:
             step = self.row_step(length)
             X = torch.nn.functional.pad(X, (0, step - length)).contiguous()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.cuda import _utils
 
-from polyadic.kernels.signals import PART_CODES
+from polyadic.kernels.signals import PART_CODES, rows
 
 __all__ = ["definitions", "source", "stft"]
 
@@ -100,7 +100,7 @@ def stft(X: Tensor, window: Tensor | None, hop: int, T: Tensor, floor: Tensor, w
 
     Parameters
     ----------
-    X : (N, channels, time) float32, its channels at equal distances from each other
+    X : (N, channels, time) float32
     window : (n_fft,) float32 weights of a frame's samples, or None
     hop : samples from one frame to the next
     T : (N, parts · channels, frequencies, frames) float32 or float16, to be filled; contiguous, or with frequencies
@@ -125,7 +125,8 @@ def stft(X: Tensor, window: Tensor | None, hop: int, T: Tensor, floor: Tensor, w
     threads = sizes["FRAMES"] // 2 * (points // sizes["VALUES"])
     # Filled, for that is work which torch itself starts, and a thread that has not yet used the GPU begins by it.
     squares = torch.zeros(windows, channels * blocks, dtype=torch.float32, device=X.device)
-    given = [X, X if window is None else window, floor, T, squares, channels, frames, hop, X.stride(1)]
+    X, step = rows(X)
+    given = [X, X if window is None else window, floor, T, squares, channels, frames, hop, step]
     with torch.cuda.device(X.device):
         kernel((windows * channels * blocks, 1, 1), (threads, 1, 1), given)
     return squares.sum(dim=1).double()

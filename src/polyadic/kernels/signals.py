@@ -66,8 +66,9 @@ def rows(X: Tensor) -> tuple[Tensor, int]:
     """A batch whose channels lie at equal distances from each other, and that distance."""
     step = X.stride(1)
     if X.stride() != (X.shape[1] * step, step, 1):
-        X = X.contiguous()
-    return X, X.stride(1)
+        # The stride of a single channel may be anything, also of a batch that is contiguous.
+        return X.contiguous(), X.shape[2]
+    return X, step
 
 
 def _empty(X: Tensor) -> Tensor:
