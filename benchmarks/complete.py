@@ -2,7 +2,8 @@
 
 For each seed of a race that was run before (`polyadic bench race`) the default candidate is fitted again on the same
 people, for as many sweeps as it took there to 99 % of its own converged accuracy; features, scaling and the logistic
-regression follow. The first fit of a process also compiles the kernels of a GPU, unless Triton kept them from earlier.
+regression follow. The first fit of a process also sets up the GPU and loads its kernels, or compiles them where Triton
+has not kept them from earlier.
 
     python benchmarks/complete.py har.npz docs/results/speed/race-har-cuda.json docs/results/speed/complete-cuda.json
 """
@@ -24,7 +25,6 @@ from polyadic.evaluate import probe_accuracy
 from polyadic.experiments import race
 from polyadic.experiments.provenance import provenance
 from polyadic.files import write_atomically
-from polyadic.inputs import choose_device
 
 CANDIDATE = "blend 0.05"
 
@@ -43,8 +43,7 @@ def main() -> None:
     asked = parser.parse_args()
     before = json.loads(asked.race.read_text())
     windows, tensorize, augment = race._opened(asked.store, before["dataset"])
-    device = choose_device(before["device"])
-    rows = []
+    device, rows = before["device"], []
     warnings.simplefilter("ignore", ConvergenceWarning)
     for row in (row for row in before["rows"] if row["candidate"] == CANDIDATE):
         parts = split(windows, "subject", fractions=race._PEOPLE, seed=row["seed"])
@@ -66,7 +65,7 @@ def main() -> None:
             }
         )  # fmt: skip
         print(rows[-1], flush=True)
-    result = {"candidate": CANDIDATE, **provenance(str(device)), "rows": rows}
+    result = {"candidate": CANDIDATE, **provenance(device), "rows": rows}
     write_atomically(asked.out, (json.dumps(result, indent=1) + "\n").encode())
 
 

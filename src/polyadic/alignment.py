@@ -14,7 +14,6 @@ from torch import Tensor
 __all__ = [
     "align",
     "bound_constants",
-    "changes",
     "class_similarity",
     "contraction_factor",
     "convergence",
@@ -262,14 +261,6 @@ def convergence(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 
     >>> convergence(x, torch.eye(2), torch.tensor([[0.0, 0.1]]), beta=2.0, rounds=2)[0]
     0.10000000149011612
     """
-    return [float(change) for change in changes(X_ls, V, v2, beta, rounds).tolist()]
-
-
-def changes(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 8) -> Tensor:
-    """What `convergence` tells, still on its device: (rounds,).
-
-    Parameters are those of `convergence`.
-    """
     differences = []
     X = X_ls
     limits = torch.finfo(X.dtype)
@@ -281,7 +272,7 @@ def changes(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 8) -
         refused = ~meaningful & (size > limits.eps * size.amax())
         differences.append(torch.where(refused, 1 / limits.eps, change).mean())
         X = improved
-    return torch.stack(differences)
+    return [float(change) for change in torch.stack(differences).tolist()]
 
 
 def contraction_factor(iterates: Sequence[Tensor], v2: Tensor, V: Tensor, beta: float) -> Tensor:

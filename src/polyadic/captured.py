@@ -7,7 +7,7 @@ and leaves a sweep in which a matrix turned out singular to the plain one, which
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -129,15 +129,26 @@ class Steps:
             self._weights[batch] = torch.tensor(values, dtype=torch.float64, device=self.device)
         return self._weights[batch]
 
-    def watched(self, T: Tensor) -> Tensor:
-        """How rows of a batch would change in rounds of the fixed-point rule: (rounds,), see `alignment.changes`."""
+    def watched(self, T: Tensor) -> Callable[[], list[float]]:
+        """What tells how rows of this batch change in rounds of the fixed-point rule, see `alignment.convergence`.
+
+        The host finds it out when it is asked, with its own means, and the device has gone on meanwhile.
+        """
         from polyadic.kernels.steps import inverse, least_squares
 
-        V, _ = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
-        _, both = least_squares(self._projected(self._flat(T)), V, self._scale(T))
-        ls, augmented = both.chunk(2)
-        v2 = alignment.pull(augmented, self.objective.gamma_for(len(ls)))
-        return alignment.changes(ls, V.float(), v2, self.objective.beta)
+        exact, _ = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
+        _, both = least_squares(self._projected(self._flat(T)), exact, self._scale(T))
+        V, rows = (matrix.float().to("cpu", non_blocking=True) for matrix in (exact, both))
+        arrived = torch.cuda.current_stream(self.device).record_event() if both.is_cuda else None
+
+        def changes() -> list[float]:
+            if arrived is not None:
+                arrived.synchronize()
+            ls, augmented = rows.chunk(2)
+            v2 = alignment.pull(augmented, self.objective.gamma_for(len(ls)))
+            return alignment.convergence(ls, V, v2, self.objective.beta)
+
+        return changes
 
     def step(self, T: Tensor) -> None:
         """`als.step` on one batch (views · b, I, J, K), all of it in place; the energy of T is not in the totals."""
@@ -252,6 +263,7 @@ class Sweeps:
         """
         if state.factors[0].shape[1] > _LARGEST_RANK:
             return None
+        kernels.prepare().join()
         self._stream.wait_stream(torch.cuda.current_stream(self.source.device))
         with torch.cuda.stream(self._stream):
             totals = self._sweep(state, sweep)
@@ -266,7 +278,7 @@ class Sweeps:
         steps.load(state)
         order = self.source.order(self.settings.seed, sweep)
         parts = torch.split(order, self.settings.batch_size or len(order))
-        changes: Tensor | None = None
+        changes: Callable[[], list[float]] | None = None
         for number, stretch in enumerate(self._stretches(parts, sweep)):
             if number == 0 and self.objective.beta > 0:
                 changes = steps.watched(stretch.batches()[0])
@@ -275,7 +287,7 @@ class Sweeps:
                 self._graphs[key] = self._captured(stretch.batches())
             self._graphs[key].replay()
         if changes is not None:
-            als.warn_if_diverging(changes.tolist(), self.objective.beta)
+            als.warn_if_diverging(changes(), self.objective.beta)
         if int(steps.flag):
             return None
         steps.unload(state)

@@ -232,8 +232,12 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         return source, self._objective(len(source.samples)), settings
 
     def _initial_factors(self, source: WindowSource) -> list[Tensor]:
-        first = tensors(self.tensorize_, source.samples.take(slice(0, 1), source.device, source.dtype))
-        return als.initial_factors(first.shape[1:], self.rank, self.seed_, source.dtype, source.device)
+        shape = source.samples.shape[1:]
+        if isinstance(self.tensorize_, STFT) and len(shape) == 2:
+            shape = self.tensorize_.shape(*shape)
+        elif self.tensorize_ is not None:
+            shape = tensors(self.tensorize_, source.samples.take(slice(0, 1), source.device, source.dtype)).shape[1:]
+        return als.initial_factors(shape, self.rank, self.seed_, source.dtype, source.device)
 
     def _keep(self, state: als.State) -> None:
         if not all(bool(torch.isfinite(factor).all()) for factor in state.factors):

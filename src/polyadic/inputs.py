@@ -11,6 +11,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from polyadic import kernels
 from polyadic.errors import PolyadicError
 
 __all__ = ["Raw", "Readable", "Samples", "check_integer", "check_number", "choose_device"]
@@ -173,6 +174,7 @@ def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
         try:
             chosen = torch.device(device)
             if chosen.type != "cpu":
+                _expect(chosen)
                 torch.zeros(1, device=chosen).item()
         except (RuntimeError, TypeError, ValueError, OverflowError, AssertionError) as error:
             reason = str(error).partition("\n")[0]
@@ -181,8 +183,15 @@ def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
             ) from error
         return chosen
     if isinstance(X, Tensor) and X.device.type != "cpu":
-        return X.device
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return _expect(X.device)
+    return _expect(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _expect(device: torch.device) -> torch.device:
+    """Have the kernels of a device made ready while other things are seen to."""
+    if kernels.available(device, torch.float32):
+        kernels.prepare()
+    return device
 
 
 def check_integer(name: str, value: Any, least: int, none: bool = False) -> None:

@@ -7,12 +7,14 @@ Nothing here computes anything that plain torch code elsewhere does not compute 
 from __future__ import annotations
 
 import os
-from functools import lru_cache
+from contextlib import suppress
+from functools import cache, lru_cache
 from importlib.util import find_spec
+from threading import Thread
 
 import torch
 
-__all__ = ["available", "power_of_two", "spacing"]
+__all__ = ["available", "power_of_two", "prepare", "spacing"]
 
 
 @lru_cache(maxsize=1)
@@ -35,6 +37,30 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
         and torch.version.hip is None
         and _installed()
     )
+
+
+@cache
+def prepare() -> Thread:
+    """Begin to load the compiler of the kernels, in a thread: half a second in which others have things to do as well.
+
+    Returns
+    -------
+    the thread, always the same
+    """
+    thread = Thread(target=_load, name="polyadic-kernels", daemon=True)
+    thread.start()
+    return thread
+
+
+def _load() -> None:
+    # Whatever goes wrong here goes wrong again, and is told, where the kernels are needed.
+    with suppress(Exception):
+        from triton.runtime.cache import triton_key
+
+        from polyadic.kernels import signals, steps  # noqa: F401
+
+        # A hash of all of Triton, which it wants to know before it looks for a kernel that it compiled earlier.
+        triton_key()
 
 
 def power_of_two(count: int, least: int = 1) -> int:
