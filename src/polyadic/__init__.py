@@ -5,6 +5,7 @@ from polyadic import ATD, SALS, GRSALS, load, match, suggest_rank
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from polyadic.version import __version__
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from polyadic.ranks import suggest_rank
 
 __all__ = ["ATD", "GRSALS", "SALS", "__version__", "load", "match", "suggest_rank"]
+
+# torch asks for it when it first needs memory: large arrays in pages of 2 MiB where the system has them, as numpy's are.
+# Every batch of a fit has some, and they take less time to be had. Whoever sets it to 0 before, keeps that.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 _MODULES = {"match": "matching", "suggest_rank": "ranks"}
 

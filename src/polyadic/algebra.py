@@ -180,9 +180,14 @@ def _stored(T: Tensor) -> tuple[Tensor, list[int]]:
     -------
     (N, I·J·…), and the numbers of the feature modes
     """
-    strides = T.stride()
-    modes = sorted(range(T.ndim - 1), key=lambda mode: -strides[1 + mode])
+    modes = _memory_order(T)
     return _ordered(T, modes).flatten(1), modes
+
+
+def _memory_order(T: Tensor) -> list[int]:
+    """The numbers of the feature modes, from that whose entries lie farthest apart to that of neighbours in memory."""
+    strides = T.stride()
+    return sorted(range(T.ndim - 1), key=lambda mode: -strides[1 + mode])
 
 
 def _ordered(T: Tensor, modes: Sequence[int]) -> Tensor:
@@ -211,21 +216,21 @@ def contract(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
     if Y.is_cuda:
         column = factor.reshape(len(factor), *[1] * (Y.ndim - 2 - mode), factor.shape[1])
         return (Y.movedim(0, -1) * column).sum(dim=mode).movedim(-1, 0)
-    numbers, modes = _stored(Y)
+    modes = _memory_order(Y)
     place, rest = modes.index(mode), [other for other in modes if other != mode]
-    columns = factor.T.contiguous()[:, None]
+    numbers, size, columns = _ordered(Y, modes), len(factor), factor.T.contiguous()[:, None]
     if place == len(rest):
-        rows = numbers.reshape(len(Y), -1, len(factor))
+        rows = numbers.reshape(len(Y), -1, size)
         if Y.device.type == "cpu" and Y.numel() >= _LARGE:
             # Of long rows, whose length is no multiple of anything, numpy takes half of torch's time.
             product = torch.from_numpy(np.einsum("rms,rxs->rm", rows.numpy(), columns.numpy()))
         else:
             product = torch.bmm(columns, rows.mT)
     elif place == 0:
-        product = torch.bmm(columns, numbers.reshape(len(Y), len(factor), -1))
+        product = torch.bmm(columns, numbers.reshape(len(Y), size, -1))
     else:
         before = math.prod(Y.shape[1 + other] for other in modes[:place])
-        product = torch.matmul(columns[:, None], numbers.reshape(len(Y), before, len(factor), -1))
+        product = torch.matmul(columns[:, None], numbers.reshape(len(Y), before, size, -1))
     left = product.reshape(len(Y), *(Y.shape[1 + other] for other in rest))
     return _ordered(left, [rest.index(other) for other in sorted(rest)])
 
@@ -286,14 +291,16 @@ def _cholesky_inverse(matrix: Tensor, tolerance: float, largest: float) -> Tenso
     Aᵢᵢ(A⁻¹)ᵢᵢ says how nearly column i follows from the others, at any scale of the columns; in a singular matrix
     rounding leaves one of them near 1/(R·eps) or more. The size of the pivots does not tell: it depends on their order.
     """
-    lower, info = torch.linalg.cholesky_ex(matrix)
-    if int(info) != 0:
+    try:
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+    except torch.linalg.LinAlgError:
         return None
-    inverse = torch.cholesky_inverse(lower)
     diagonal = inverse.diagonal()
     # NaN compares false.
-    regular = float((matrix.diagonal() * diagonal).amax()) < 1 / tolerance and float(diagonal.amax()) <= largest
-    return inverse if regular else None
+    regular = float((matrix.diagonal() * diagonal).amax()) < 1 / tolerance
+    # Infinity is found out by now, so that nothing can exceed what the inverse itself can hold.
+    narrow = largest < torch.finfo(inverse.dtype).max
+    return inverse if regular and (not narrow or float(diagonal.amax()) <= largest) else None
 
 
 def _ridged(G: Tensor, alpha: float) -> Tensor:

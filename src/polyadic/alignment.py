@@ -197,15 +197,16 @@ def row_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float)
 def _guarded_update(
     X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float, direction: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The improved guess (N, R), and which rows (N,) had a meaningful correction."""
+    """The improved guess (N, R), and which rows (N, 1) had a meaningful correction."""
     norm = torch.linalg.vector_norm(X_init, dim=1, keepdim=True)
     direction = normalise(X_init) if direction is None else direction
-    tangent = torch.addcmul(v2, torch.linalg.vecdot(v2, direction)[:, None], direction, value=-1)
-    correction = (tangent * (beta / 2 / norm)) @ V
+    along = (v2 * direction).sum(dim=1, keepdim=True)
+    tangent = torch.addcmul(v2, along, direction, value=-1)
+    correction = (tangent / norm) @ (V * (beta / 2))
     # NaN compares false: a row of norm 0 is never meaningful.
     limit = norm / torch.finfo(X_init.dtype).eps
     meaningful = torch.linalg.vector_norm(correction, dim=1, keepdim=True) < limit
-    return torch.where(meaningful, X_ls - correction, X_ls), meaningful[:, 0]
+    return torch.where(meaningful, X_ls - correction, X_ls), meaningful
 
 
 def align(
@@ -269,7 +270,7 @@ def convergence(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 
         size = torch.linalg.vector_norm(X, dim=1)
         change = torch.linalg.vector_norm(improved - X, dim=1) / size.clamp_min(limits.tiny)
         # A row that stays put because its correction was too large has not converged, unless it is all but zero.
-        refused = ~meaningful & (size > limits.eps * size.amax())
+        refused = ~meaningful[:, 0] & (size > limits.eps * size.amax())
         differences.append(torch.where(refused, 1 / limits.eps, change).mean())
         X = improved
     return [float(change) for change in torch.stack(differences).tolist()]

@@ -27,7 +27,7 @@ __all__ = ["Augmentation", "Bandpass", "Compose", "Jitter", "OneOf", "Rotate3D"]
 
 _SHORTEST_NOISE = 100
 _LONGEST_FUSED = 2**15
-_CACHED = 2**17
+_CACHED = 2**18
 """Samples at a time, so that what becomes of them on the way stays in the caches."""
 _BLOCK, _STATE = 64, 4
 _ALIKE = 16
@@ -117,16 +117,18 @@ class Jitter(Augmentation):
         if kernels.available(X.device, X.dtype) and 1 < length <= _LONGEST_FUSED:
             return self._fused(X, keys)
         rows = max(1, _CACHED // (channels * length))
-        pieces = zip(torch.split(X, rows), torch.split(keys, rows), strict=True)
-        return torch.cat([self._plain(*piece) for piece in pieces])
+        result = torch.empty_like(X)
+        for piece in zip(*(torch.split(given, rows) for given in (X, keys, result)), strict=True):
+            self._plain(*piece)
+        return result
 
-    def _plain(self, X: Tensor, keys: Tensor) -> Tensor:
+    def _plain(self, X: Tensor, keys: Tensor, result: Tensor) -> None:
         channels, length = X.shape[1:]
         kind = _choice(derive(keys, 0), channels, 3)[..., None]
         fast = uniform(derive(keys, 1), (channels, length), X.dtype).mul_(2).sub_(1)
         slow = self._slow(keys, channels, length, X.dtype)
         size = (X.amax(dim=2, keepdim=True) - X.amin(dim=2, keepdim=True)).mul_(self.degree / 2)
-        return torch.addcmul(X, fast, size * (kind != 1)).addcmul_(slow, size * (kind != 0))
+        torch.addcmul(X, fast, size * (kind != 1), out=result).addcmul_(slow, size * (kind != 0))
 
     def _fused(self, X: Tensor, keys: Tensor) -> Tensor:
         """The same on a GPU, in one pass."""

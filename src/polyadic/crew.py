@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -54,6 +55,7 @@ def crew() -> Iterator[None]:
     >>> squares
     [0, 1, 4]
     """
+    _keep_memory()
     threads = torch.get_num_threads()
     if threads == 1 or _CURRENT.tasks is not None:
         yield
@@ -74,6 +76,15 @@ def crew() -> Iterator[None]:
             helper.join()
         # Only now that the helpers are gone: the last number set anywhere is that of threads still to come.
         torch.set_num_threads(threads)
+
+
+@cache
+def _keep_memory() -> None:
+    """Free a block of almost 32 MiB, once: from then on the C library of Linux keeps what is freed, up to that size.
+
+    Every batch needs the same memory again, and the system takes as long to clear a fresh page as a filter to fill it.
+    """
+    torch.empty(2**25 - 2**14, dtype=torch.uint8)
 
 
 def _help(tasks: _Tasks, size: int) -> None:

@@ -123,11 +123,15 @@ class Case:
         return laps.seconds()
 
     def in_crew(self) -> dict[str, float]:
-        """The same as in a fit: on a CPU by threads of our own, once torch's, which spin for a while, are at rest."""
+        """The same as in a fit: after another batch, and on a CPU by threads of our own.
+
+        Torch's threads, which spin for a while after a call, are at rest by then.
+        """
         if self.device.type != "cpu":
             return self.stages()
         with crew():
             time.sleep(_REST)
+            self.stages()
             return self.stages()
 
     def bare_works(self) -> dict[str, Callable[[], object]]:
