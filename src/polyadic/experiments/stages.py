@@ -137,7 +137,8 @@ class Case:
     def bare_works(self) -> dict[str, Callable[[], object]]:
         """The calls of torch and scipy that a stage cannot do without, on arrays of the same sizes.
 
-        Small stages are bound by what a call costs at all, not by arithmetic or memory; this shows it.
+        Small stages are bound by what a call costs at all, not by arithmetic or memory; this shows it. They are in the
+        order of the stages, for a call costs more after one that has filled the caches with something else.
         """
         views = self.views()
         rows, stft = views.reshape(-1, views.shape[2]), self.tensorize
@@ -171,15 +172,15 @@ class Case:
 
         return {
             "bare read": lambda: torch.as_tensor(self.samples.data[ids]).float(),  # type: ignore[index]
-            "bare align": align,
-            "bare solve": solve,
             "bare augment": self._bare_filter(views[: self.batch]),
             "bare STFT": lambda: torch.stft(
                 rows, stft.n_fft, stft.hop, window=window, center=False, return_complex=True
             ),
             "bare log": lambda: torch.log(positive),
             "bare project": lambda: flat @ K,
+            "bare align": align,
             "bare collect": lambda: flat.T @ X,
+            "bare solve": solve,
         }
 
     def _bare_filter(self, raw: Tensor) -> Callable[[], object]:
