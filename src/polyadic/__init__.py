@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ATD", "GRSALS", "SALS", "__version__", "load", "match", "suggest_rank"]
 
-# torch asks for it when it first needs memory: large arrays in pages of 2 MiB where the system has them, as numpy's are.
+# torch asks for it when it first needs memory: large arrays in pages of 2 MiB where the system has them, as numpy has.
 # Every batch of a fit has some, and they take less time to be had. Whoever sets it to 0 before, keeps that.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 

@@ -293,7 +293,7 @@ def _cholesky_inverse(matrix: Tensor, tolerance: float, largest: float) -> Tenso
     """
     try:
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(matrix))
-    except torch.linalg.LinAlgError:
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         return None
     diagonal = inverse.diagonal()
     # NaN compares false.
