@@ -60,6 +60,20 @@ def test_biquads_are_the_recursive_filter(shape, monkeypatch):
     assert close(found.cpu(), bandpass._blocked(X, kind), 1e-5)
 
 
+@pytest.mark.parametrize("independent", [False, True])
+@pytest.mark.parametrize("triads", [[(0, 1, 2)], [(4, 0, 2), (3, 1, 6)], [(0, 1, 2), (3, 4, 5)]])
+@pytest.mark.parametrize("length", [1, 128, 1500])
+def test_rotations_turn_the_same_way(independent, triads, length):
+    channels = 1 + max(channel for triad in triads for channel in triad)
+    X = torch.randn(5, channels, length, device=DEVICE)
+    keys = draws.window_keys(1, 2, torch.arange(5)).to(DEVICE)
+    rotate = Rotate3D(triads, independent)
+    found = rotate._fused(X, keys)
+    assert close(found, rotate._plain(X, keys), 1e-6)
+    assert close(found.square().sum(dim=1), X.square().sum(dim=1), 1e-6)
+    assert not torch.equal(found, X)
+
+
 @pytest.mark.parametrize("n_fft", [8, 32])
 def test_a_single_channel_may_come_with_any_stride(n_fft, monkeypatch):
     # As from numpy's X[:, None], where it is 0.

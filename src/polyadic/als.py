@@ -717,21 +717,24 @@ def arrange(state: State) -> None:
 
     The product of the bases stays as it was up to order and sign, so coefficients keep their size.
     """
-    norms = torch.stack([torch.linalg.vector_norm(factor.double(), dim=0) for factor in state.factors])
-    weights = norms.prod(dim=0)
-    energy = torch.ones_like(weights) if state.energy is None else state.energy.double()
-    order = torch.argsort(energy * weights.square(), descending=True, stable=True)
+    device = state.factors[0].device
+    # The host is done with it before a GPU has loaded the kernels that this would take.
+    factors, energy = [factor.cpu() for factor in state.factors], None if state.energy is None else state.energy.cpu()
+    norms = torch.stack([torch.linalg.vector_norm(factor.double(), dim=0) for factor in factors])
+    weights = norms.prod(dim=0).square()
+    order = torch.argsort(weights if energy is None else energy * weights, descending=True, stable=True)
     common = norms.log().mean(dim=0).exp()
     scales = torch.where(norms > 0, common / norms, torch.zeros_like(norms))
     flips = torch.ones_like(weights)
-    for mode, factor in enumerate(state.factors):
+    for mode, factor in enumerate(factors):
         largest = factor.gather(0, factor.abs().argmax(dim=0, keepdim=True))[0]
         sign = torch.where(largest < 0, -1.0, 1.0).to(factor.dtype)
         flips = flips * sign
-        state.factors[mode] = (factor * (scales[mode].to(factor.dtype) * sign))[:, order].contiguous()
+        state.factors[mode] = (factor * (scales[mode].to(factor.dtype) * sign))[:, order].contiguous().to(device)
     state.coefficients = None
-    state.energy = None if state.energy is None else state.energy[order]
+    state.energy = None if energy is None else energy[order].to(device)
     if state.memory is not None:
-        Y, S, signs = state.memory.Y[order], state.memory.S[order][:, order], flips[order]
+        order, signs = order.to(device), flips[order].to(device)
+        Y, S = state.memory.Y[order], state.memory.S[order][:, order]
         Y = Y * signs.to(Y.dtype).reshape(-1, *[1] * (Y.ndim - 1))
         state.memory = Statistics(Y, S * signs[:, None] * signs)

@@ -308,6 +308,15 @@ class Rotate3D(Augmentation):
         highest = max(channel for triad in self.triads for channel in triad)
         if highest >= X.shape[1]:
             raise PolyadicError(f"triads name channel {highest}, but X has only {X.shape[1]} channels")
+        return self._fused(X, keys) if kernels.available(X.device, X.dtype) else self._plain(X, keys)
+
+    def _fused(self, X: Tensor, keys: Tensor) -> Tensor:
+        """The same on a GPU, in one pass."""
+        from polyadic.kernels.signals import rotate
+
+        return rotate(X, keys, _channels(self, X.device), self.independent)
+
+    def _plain(self, X: Tensor, keys: Tensor) -> Tensor:
         count = len(self.triads) if self.independent else 1
         rotation = _rotations(uniform(keys, (count, 3), torch.float64)).to(X.dtype)
         # What turns alike is turned by one product: all x, all y, all z; or the three of each sensor, each on its own.

@@ -263,7 +263,6 @@ class Sweeps:
         """
         if state.factors[0].shape[1] > _LARGEST_RANK:
             return None
-        kernels.prepare().join()
         self._stream.wait_stream(torch.cuda.current_stream(self.source.device))
         with torch.cuda.stream(self._stream):
             totals = self._sweep(state, sweep)
@@ -276,6 +275,7 @@ class Sweeps:
             self._steps = Steps(self.objective, self.settings, views, state, self._stretches.order)
         steps = self._steps
         steps.load(state)
+        kernels.prepare().join()
         order = self.source.order(self.settings.seed, sweep)
         parts = torch.split(order, self.settings.batch_size or len(order))
         changes: Callable[[], list[float]] | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import resource
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -152,6 +154,12 @@ def own_memory() -> int:
     return 1024 * sum(int(kilobytes) for kilobytes in found)
 
 
+def _give_back() -> None:
+    """Have the C library, where it can, return memory that was freed to the system, so that it is not taken for used."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 class Peak(threading.Thread):
     """The most memory a block of code takes: of the process, looked at every few milliseconds, or of a GPU.
 
@@ -171,6 +179,8 @@ class Peak(threading.Thread):
         super().__init__(daemon=True)
         self.device = device
         self.done = threading.Event()
+        if device.type != "cuda":
+            _give_back()
         self.highest = self.first = self._now()
 
     def _now(self) -> int:

@@ -55,10 +55,12 @@ def prepare() -> Thread:
 def _load() -> None:
     # Whatever goes wrong here goes wrong again, and is told, where the kernels are needed.
     with suppress(Exception):
+        from triton.runtime import driver
         from triton.runtime.cache import triton_key
 
         from polyadic.kernels import signals, steps  # noqa: F401
 
+        _ = driver.active.utils
         # A hash of all of Triton, which it wants to know before it looks for a kernel that it compiled earlier.
         triton_key()
 

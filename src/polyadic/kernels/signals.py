@@ -1,4 +1,4 @@
-"""From raw windows to tensors: noise drawn where it is added, recursive filters, complex numbers to tensors.
+"""From raw windows to tensors: noise drawn where it is added, filters, rotations, complex numbers to tensors.
 
 Kernels are told not to be compiled anew for sizes that only a last, short batch has.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from polyadic.kernels import power_of_two, spacing
 
-__all__ = ["PART_CODES", "biquads", "gather", "jitter", "parts", "rows"]
+__all__ = ["PART_CODES", "biquads", "gather", "jitter", "parts", "rotate", "rows"]
 
 PART_CODES = {"log_re_im": 0, "re_im": 1, "log_amplitude": 2, "amplitude": 3}
 """The values of `STFT.parts` that `parts` knows."""
@@ -247,6 +247,75 @@ def biquads(X: Tensor, kind: Tensor, filters: Tensor) -> Tensor:
     _biquads[(triton.cdiv(count, _ROWS),)](
         X, kind, out, filters, count, length, step, out.stride(1), ROWS=_ROWS, num_warps=1
     )
+    return out
+
+
+@triton.jit
+def _rotation(key, position):
+    """`augment._rotations` of the three numbers from a position on, row by row."""
+    u = _uniform(key, position).to(tl.float64)
+    first = _uniform(key, position + 1).to(tl.float64) * 6.283185307179586
+    second = _uniform(key, position + 2).to(tl.float64) * 6.283185307179586
+    x = tl.sqrt(1 - u) * tl.sin(first)
+    y = tl.sqrt(1 - u) * tl.cos(first)
+    z = tl.sqrt(u) * tl.sin(second)
+    w = tl.sqrt(u) * tl.cos(second)
+    return (
+        (x * x + w * w - y * y - z * z).to(tl.float32), (2 * (x * y - w * z)).to(tl.float32),
+        (2 * (x * z + w * y)).to(tl.float32), (2 * (x * y + w * z)).to(tl.float32),
+        (y * y + w * w - x * x - z * z).to(tl.float32), (2 * (y * z - w * x)).to(tl.float32),
+        (2 * (x * z - w * y)).to(tl.float32), (2 * (y * z + w * x)).to(tl.float32),
+        (z * z + w * w - x * x - y * y).to(tl.float32),
+    )  # fmt: skip
+
+
+@triton.jit
+def _rotate(
+    X, keys, out, triads, count, channels, length, step, out_step, INDEPENDENT: tl.constexpr, BLOCK: tl.constexpr
+):
+    number = tl.program_id(0)
+    window = (number // count).to(tl.int64)
+    triad = number % count
+    key = tl.load(keys + window).to(tl.uint32, bitcast=True)
+    a, b, c, d, e, f, g, h, i = _rotation(key, 3 * triad if INDEPENDENT else 0 * triad)
+    x = window * channels + tl.load(triads + 3 * triad)
+    y = window * channels + tl.load(triads + 3 * triad + 1)
+    z = window * channels + tl.load(triads + 3 * triad + 2)
+    for begin in range(0, length, BLOCK):
+        time = begin + tl.arange(0, BLOCK)
+        inside = time < length
+        p = tl.load(X + x * step + time, mask=inside, other=0.0)
+        q = tl.load(X + y * step + time, mask=inside, other=0.0)
+        r = tl.load(X + z * step + time, mask=inside, other=0.0)
+        tl.store(out + x * out_step + time, a * p + b * q + c * r, mask=inside)
+        tl.store(out + y * out_step + time, d * p + e * q + f * r, mask=inside)
+        tl.store(out + z * out_step + time, g * p + h * q + i * r, mask=inside)
+
+
+def rotate(X: Tensor, keys: Tensor, triads: Tensor, independent: bool) -> Tensor:
+    """`augment.Rotate3D.apply` in one pass.
+
+    Parameters
+    ----------
+    X : (b, channels, time) float32
+    keys : (b,) int32
+    triads : (sensors, 3) int64, the channels of each sensor
+    independent : whether each sensor has a rotation of its own
+
+    Returns
+    -------
+    (b, channels, time)
+    """
+    X, step = rows(X)
+    batch, channels, length = X.shape
+    out = _empty(X)
+    if triads.numel() < channels:
+        out.copy_(X)
+    block = min(power_of_two(length), 1024)
+    _rotate[(batch * len(triads),)](
+        X, keys, out, triads, len(triads), channels, length, step, out.stride(1), INDEPENDENT=independent, BLOCK=block,
+        num_warps=min(max(block // 256, 1), 4),
+    )  # fmt: skip
     return out
 
 
