@@ -155,7 +155,7 @@ def own_memory() -> int:
 
 
 def _give_back() -> None:
-    """Have the C library, where it can, return memory that was freed to the system, so that it is not taken for used."""
+    """Have the C library, where it can, return freed memory to the system, so that it is not taken for used."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
