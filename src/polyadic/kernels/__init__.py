@@ -55,14 +55,18 @@ def prepare() -> Thread:
 def _load() -> None:
     # Whatever goes wrong here goes wrong again, and is told, where the kernels are needed.
     with suppress(Exception):
-        from triton.runtime import driver
-        from triton.runtime.cache import triton_key
+        from triton.runtime import cache, driver
+
+        # A hash of all of Triton, which it wants to know before it looks for a kernel that it compiled earlier.
+        hashing = Thread(target=cache.triton_key, daemon=True)
+        hashing.start()
+        # What it would load when it launches its first kernel.
+        from triton.experimental.gluon.nvidia import hopper  # noqa: F401
 
         from polyadic.kernels import signals, steps  # noqa: F401
 
         _ = driver.active.utils
-        # A hash of all of Triton, which it wants to know before it looks for a kernel that it compiled earlier.
-        triton_key()
+        hashing.join()
 
 
 def power_of_two(count: int, least: int = 1) -> int:
