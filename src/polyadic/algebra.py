@@ -37,7 +37,6 @@ __all__ = [
 
 
 _LARGE = 2**20
-_SMALL = 256
 _COLUMNS = 2**10
 _FEWEST = 16
 """Samples from which on a convolution treats each alike, to the bit, however many they are."""
@@ -258,13 +257,12 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
     tensor([[0.5000]])
     """
     rank = G.shape[0]
-    # A GPU would have to be asked whether it went well, and has not computed a small inverse before the host has.
-    exact = _ridged(G.double().to("cpu" if rank <= _SMALL else G.device), alpha)
+    exact = _ridged(G.double(), alpha)
     limits = torch.finfo(G.dtype)
     tolerance = 4 * rank * limits.eps
     inverse = _cholesky_inverse(exact, tolerance, limits.max)
     if inverse is not None:
-        return inverse.to(G)
+        return inverse.to(G.dtype)
     if not bool(torch.isfinite(exact).all()):
         raise PolyadicError(
             f"G must be finite, but holds NaN or infinity (shape {tuple(G.shape)}, {G.dtype}): "
@@ -284,7 +282,7 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
         RuntimeWarning,
         stacklevel=2,
     )
-    return inverse.to(G)
+    return inverse.to(G.dtype)
 
 
 def _cholesky_inverse(matrix: Tensor, tolerance: float, largest: float) -> Tensor | None:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from polyadic import als, captured, persist, probes
-from polyadic.algebra import gram, project, reconstruct, squared_error
+from polyadic.algebra import gram, project, reconstruct, ridge_inverse, squared_error
 from polyadic.checkpoints import Checkpoints, check_alike, data_fingerprint, describe
 from polyadic.distributed import write_rows
 from polyadic.errors import ModelFileError, PolyadicError
@@ -356,13 +356,14 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
     def _batches(self, samples: Samples, ids: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         """Tensors T, features Z, projections M of some samples in order, with the Gram matrix G."""
         device = choose_device(self.device, samples.data)
-        factors = self._factors(device, samples.dtype)
-        G = gram([factor.double() for factor in factors])
-        closed_form = als.Objective(alpha=float(self.alpha))
+        factors, closed_form = self._factors(device, samples.dtype), als.Objective(alpha=float(self.alpha))
+        # The host has a small inverse before a GPU has loaded what it takes there.
+        exact = gram([factor.double() for factor in self._factors(torch.device("cpu"), samples.dtype)])
+        G, inverse = exact.to(device), ridge_inverse(exact, closed_form.alpha).to(device)
         for T in self._tensors(samples, int(np.prod([len(factor) for factor in factors])), ids):
             check_modes(T, factors)
             M = project(T, factors)
-            Z = als.solve_coefficients(M, G, closed_form)
+            Z = als.fixed_point(M, inverse, closed_form, 1)
             if not bool(torch.isfinite(Z).all()):
                 raise PolyadicError(
                     "the features are not finite: the numbers in X or in the bases are too large; scale X or give it "
