@@ -48,6 +48,24 @@ def test_work_beside_work_is_never_waited_for_in_vain() -> None:
     assert done.stdout == "[3, 3, 3, 3, 3, 3]\n"
 
 
+def test_who_waits_for_work_helps_with_it() -> None:
+    before, begun, both = torch.get_num_threads(), threading.Event(), threading.Barrier(2, timeout=20)
+
+    def work() -> int:
+        begun.set()
+        each(lambda _: both.wait(), range(2))  # which takes two threads: the helper, and the one that waits for it
+        return 5
+
+    torch.set_num_threads(2)
+    try:
+        with crew():
+            outcome = beside(work)
+            assert begun.wait(20)
+            assert outcome() == 5
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_what_goes_wrong_beside_is_heard_of(threads: int) -> None:
     with crew():
         failing = beside(lambda: 1 // 0)

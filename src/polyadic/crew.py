@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import pairwise
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import torch
 
 __all__ = ["beside", "crew", "each", "shares", "together"]
 
+_PATIENCE = 0.01
+"""Seconds after which who waits for a piece of work looks for another: short waits are not worth the disturbance."""
 _LEAST = 2**14
 """Numbers with which a thread has enough to do to be worth waking."""
 
@@ -88,10 +90,9 @@ def _keep_memory() -> None:
 
 
 def _help(tasks: _Tasks, size: int) -> None:
-    """What a helper does until it is told that there is no more; it may ask other helpers in turn."""
+    """What a helper does until it is told that there is no more; it may ask others in turn, also one that waits."""
     torch.set_num_threads(1)
-    if size > 2:
-        _CURRENT.tasks, _CURRENT.size = tasks, size - 1
+    _CURRENT.tasks, _CURRENT.size = tasks, max(size - 1, 2)
     while (task := tasks.get()) is not None:
         task()
 
@@ -120,7 +121,7 @@ def beside(work: Callable[[], _Outcome]) -> Callable[[], _Outcome]:
     if _CURRENT.tasks is None:
         outcome = work()
         return lambda: outcome
-    answer: _Answer = SimpleQueue()
+    tasks, answer = _CURRENT.tasks, SimpleQueue()  # type: tuple[_Tasks, _Answer]
     place: list[None] = [None]
 
     def begin() -> None:
@@ -131,13 +132,29 @@ def beside(work: Callable[[], _Outcome]) -> Callable[[], _Outcome]:
         # Helpers that all waited for what none of them has begun would wait for ever.
         if _taken(place):
             return work()
-        value, error = answer.get()
+        value, error = _awaited(answer, tasks)
         if error is not None:
             raise error
         return value  # type: ignore[no-any-return]
 
     _CURRENT.tasks.put(begin)
     return wait
+
+
+def _awaited(answer: _Answer, tasks: _Tasks) -> tuple[Any, BaseException | None]:
+    """An answer that is on its way; who has waited for it for a while does what others would have to do."""
+    patience = _PATIENCE
+    while True:
+        with suppress(Empty):
+            return answer.get(timeout=patience)
+        patience = _PATIENCE
+        with suppress(Empty):
+            task = tasks.get_nowait()
+            if task is None:
+                tasks.put(None)  # that one was for a helper
+            else:
+                task()
+                patience = 0.0
 
 
 def _answered(work: Callable[[], object], answer: _Answer) -> None:

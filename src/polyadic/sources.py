@@ -98,10 +98,10 @@ class WindowSource:
             channels, frequencies, frames = self.tensorize.shape(X.shape[1], X.shape[2])
             # In the order in which the transform leaves its numbers; the products of a step take them in any.
             room = rooms[number] = X.new_empty(count, channels, frames, frequencies).transpose(2, 3)
-        augmented = None if self.augment is None else beside(lambda: self.augmented(X, ids, sweep))
+        augmented = None if self.augment is None else self.augmented(X, ids, sweep)
         self.tensorize.into(X, room[: len(X)])
         if augmented is not None:
-            self.tensorize.into(augmented(), room[len(X) : count])
+            self.tensorize.into(augmented, room[len(X) : count])
         return room[:count]
 
     def views(self, ids: Tensor, sweep: int) -> Tensor:
