@@ -266,6 +266,13 @@ def test_the_rule_is_watched_as_by_the_plain_code():
     assert max(expected) > 1e-3
 
 
+def test_what_kernels_need_is_loaded_once_and_aside():
+    loading = kernels.prepare()
+    loading.join(60)
+    assert not loading.is_alive()
+    assert kernels.prepare() is loading
+
+
 def test_kernels_are_for_a_gpu_and_can_be_refused(monkeypatch):
     monkeypatch.delenv("POLYADIC_PLAIN", raising=False)
     assert not kernels.available(torch.device("cpu"), torch.float32)
