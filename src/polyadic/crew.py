@@ -121,7 +121,8 @@ def beside(work: Callable[[], _Outcome]) -> Callable[[], _Outcome]:
     if _CURRENT.tasks is None:
         outcome = work()
         return lambda: outcome
-    tasks, answer = _CURRENT.tasks, SimpleQueue()  # type: tuple[_Tasks, _Answer]
+    tasks = _CURRENT.tasks
+    answer: _Answer = SimpleQueue()
     place: list[None] = [None]
 
     def begin() -> None:
@@ -137,7 +138,7 @@ def beside(work: Callable[[], _Outcome]) -> Callable[[], _Outcome]:
             raise error
         return value  # type: ignore[no-any-return]
 
-    _CURRENT.tasks.put(begin)
+    tasks.put(begin)
     return wait
 
 
