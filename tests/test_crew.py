@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -64,6 +65,15 @@ def test_who_waits_for_work_helps_with_it() -> None:
             assert outcome() == 5
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, "1"), ("0", "0")])
+def test_large_pages_are_asked_for_unless_somebody_said_otherwise(given: str | None, kept: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    environment |= {} if given is None else {"THP_MEM_ALLOC_ENABLE": given}
+    program = "import os, polyadic; print(os.environ['THP_MEM_ALLOC_ENABLE'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == kept
 
 
 def test_what_goes_wrong_beside_is_heard_of(threads: int) -> None:

@@ -76,6 +76,12 @@ def _empty(X: Tensor) -> Tensor:
     return X.new_empty(*X.shape[:2], spacing(X.shape[2]))[..., : X.shape[2]]
 
 
+def _portion(length: int) -> dict[str, int]:
+    """How many samples of a channel a program takes at a time, and by how many warps."""
+    block = min(power_of_two(length), 1024)
+    return {"BLOCK": block, "num_warps": min(max(block // 256, 1), 4)}
+
+
 @triton.jit
 def _range(x, length, BLOCK: tl.constexpr):
     """The lowest and the highest of `length` samples."""
@@ -136,10 +142,8 @@ def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int,
     X, step = rows(X)
     batch, channels, length = X.shape
     out = _empty(X)
-    block = min(power_of_two(length), 1024)
-    warps = min(max(block // 256, 1), 4)
     _jitter[(batch * channels,)](
-        X, keys, out, degree, *streams, channels, length, step, out.stride(1), shortest, BLOCK=block, num_warps=warps
+        X, keys, out, degree, *streams, channels, length, step, out.stride(1), shortest, **_portion(length)
     )
     return out
 
@@ -311,10 +315,9 @@ def rotate(X: Tensor, keys: Tensor, triads: Tensor, independent: bool) -> Tensor
     out = _empty(X)
     if triads.numel() < channels:
         out.copy_(X)
-    block = min(power_of_two(length), 1024)
     _rotate[(batch * len(triads),)](
-        X, keys, out, triads, len(triads), channels, length, step, out.stride(1), INDEPENDENT=independent, BLOCK=block,
-        num_warps=min(max(block // 256, 1), 4),
+        X, keys, out, triads, len(triads), channels, length, step, out.stride(1), INDEPENDENT=independent,
+        **_portion(length),
     )  # fmt: skip
     return out
 
