@@ -354,3 +354,15 @@ def test_memory_is_the_weighted_sum_of_all_statistics_and_the_bases_are_solved_f
         X = np.concatenate([np.sqrt(w) * X for w, (X, _) in zip(weights, seen, strict=True)])
         T = np.concatenate([np.sqrt(w) * T for w, (_, T) in zip(weights, seen, strict=True)])
         assert_same(state.factors, literal_bases(T, X, before, 0.2))
+
+
+@pytest.mark.parametrize(("energy", "order"), [(None, [2, 0, 1]), ([1.0, 9.0, 0.1], [1, 0, 2])])
+def test_components_are_arranged_by_the_energy_they_carry(energy, order):
+    # The third is the longest, but its coefficients are small.
+    factors = [torch.tensor([[1.0, 1.0, 2.0], [0.0, 1.0, 0.0]]), torch.tensor([[2.0, 1.0, 2.0]])]
+    carried = None if energy is None else torch.tensor(energy, dtype=torch.float64)
+    state = State(list(factors), energy=carried)
+    als.arrange(state)
+    each = torch.eye(3)
+    assert torch.allclose(reconstruct(each, state.factors), reconstruct(each[order], factors))
+    assert carried is None or torch.equal(state.energy, carried[order])
