@@ -22,9 +22,9 @@ from sklearn.exceptions import ConvergenceWarning
 from polyadic import ATD
 from polyadic.data import split
 from polyadic.evaluate import probe_accuracy
-from polyadic.experiments import race
-from polyadic.experiments.provenance import provenance
+from polyadic.experiments.speed import race
 from polyadic.files import write_atomically
+from polyadic.provenance import provenance
 
 CANDIDATE = "blend 0.05"
 

@@ -20,8 +20,8 @@ from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 
 from polyadic import ATD, GRSALS, SALS, spectral
 from polyadic.evaluate import PROBES, probe_accuracy
-from polyadic.experiments.provenance import provenance
 from polyadic.presets import preset
+from polyadic.provenance import provenance
 from polyadic.spectral import STFT
 
 BASE = {"method": "ATD", "solver": "blend", "learning_rate": 0.05, "window": "hann", "floor": 1e-2}

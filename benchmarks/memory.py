@@ -23,10 +23,10 @@ import torch
 
 from polyadic import ATD
 from polyadic.data import WindowStore
-from polyadic.experiments.measure import Peak
-from polyadic.experiments.provenance import provenance
+from polyadic.experiments.speed.measure import Peak
 from polyadic.files import write_atomically
 from polyadic.presets import preset
+from polyadic.provenance import provenance
 
 
 def measure(store: Path, hop: int, flip: bool) -> dict:

@@ -20,11 +20,11 @@ import numpy as np
 import onnxruntime  # noqa: F401  before anything is timed
 import torch
 
-from polyadic import ATD
+from polyadic import ATD, export
 from polyadic.evaluate import probe as unfitted
-from polyadic.experiments.provenance import provenance
-from polyadic.onnx import Features
+from polyadic.export import Features
 from polyadic.presets import preset
+from polyadic.provenance import provenance
 
 PRESETS = ("sleep_edf", "har", "ptb_xl", "mgh", "ptb_xl_100hz")
 N_WINDOWS, N_CLASSES = 64, 5
@@ -50,8 +50,8 @@ def measured(name: str, folder: Path) -> dict:
     expected = model.transform(X)
     probe = unfitted("standardised").fit(expected, np.arange(N_WINDOWS) % N_CLASSES)
     files = {"features": folder / "features.onnx", "probabilities": folder / "probabilities.onnx"}
-    model.export_onnx(files["features"])
-    model.export_onnx(files["probabilities"], probe=probe)
+    export.onnx(model, files["features"])
+    export.onnx(model, files["probabilities"], probe=probe)
     begun = time.perf_counter()
     features = Features(files["features"])
     opening = 1e3 * (time.perf_counter() - begun)

@@ -9,7 +9,7 @@ measured.md and model.md; the second, in no time, what follows from the model al
 Strong: the same windows in the same batches by one process and by two. Weak: two processes with twice the windows in
 batches twice as large. Each process has one thread. Both ways to exchange sums are measured, and messages by themselves
 at many sizes, from which the size follows beyond which the sums of each mode are faster than the block
-(`polyadic.distributed._BLOCK_BYTES`).
+(`polyadic.engine.processes._BLOCK_BYTES`).
 
 The model: a step takes its part of the batch at the speed of one process, a fixed time, and a latency and a share of
 the bandwidth for each message; reading goes on beside it. cpu.json checks it against the runs here: a sweep by two
@@ -34,9 +34,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from polyadic import ATD, distributed
+from polyadic import ATD
 from polyadic.augment import Jitter
-from polyadic.experiments.provenance import provenance
+from polyadic.engine import processes
+from polyadic.provenance import provenance
 from polyadic.spectral import STFT
 
 RANK = 32
@@ -98,9 +99,9 @@ def work(out: Path, part: int, rounds: int) -> None:
     """All runs that this number of processes is for, with one of so many parts of the windows."""
     torch.set_num_threads(1)
     found: dict[str, Any] = {"runs": []}
-    team = distributed.join()
+    team = processes.join()
     for exchange in ("block", "modes") if team.size > 1 else ("none",):
-        team = distributed.join(exchange) if team.size > 1 else team
+        team = processes.join(exchange) if team.size > 1 else team
         for name, shape in SHAPES.items():
             batch, count = shape["batch"], max(2 * shape["batch"], shape["windows"] // part)
             kinds = {"strong": (batch, count), "weak": (team.size * batch, team.size * count)}
@@ -168,7 +169,7 @@ def better(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for shape, kind in dict.fromkeys((row["shape"], row["kind"]) for row in rows):
         sweeps = {row["exchange"]: row["sweep"] for row in rows if (row["shape"], row["kind"]) == (shape, kind)}
         size = 4 * RANK * math.prod(modes_of(shape))
-        taken = "block" if size <= distributed._BLOCK_BYTES else "modes"
+        taken = "block" if size <= processes._BLOCK_BYTES else "modes"
         faster = min(sweeps, key=sweeps.__getitem__)
         lost = sweeps[taken] / sweeps[faster] - 1
         found.append(

@@ -23,8 +23,8 @@ from tensorly.tenalg import unfolding_dot_khatri_rao
 
 from polyadic import als
 from polyadic.algebra import collect, contract, project
-from polyadic.crew import crew
-from polyadic.experiments.provenance import provenance
+from polyadic.provenance import provenance
+from polyadic.threads import thread_pool
 
 SHAPES = {"HAR": (128, 18, 33, 33), "Sleep-EDF": (128, 14, 129, 86)}
 RANK = 32
@@ -96,8 +96,8 @@ def race(name: str, batch: int, dims: list[int]) -> dict:
         raise SystemExit(f"results differ by {difference:.1e}, more than 1e-5")
     # A shared machine is faster at one moment than at another: several rounds, and the ratios of each.
     works = (
-        (lambda: ours(T, factors), crew),
-        (lambda: our_mttkrps(T, X, factors), crew),
+        (lambda: ours(T, factors), thread_pool),
+        (lambda: our_mttkrps(T, X, factors), thread_pool),
         (on_numpy, nullcontext),
         (on_torch, nullcontext),
     )

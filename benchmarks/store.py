@@ -22,9 +22,9 @@ import numpy as np
 
 from polyadic import ATD
 from polyadic.data import Header, Recording, StoreWriter, WindowStore
-from polyadic.experiments.provenance import provenance
 from polyadic.files import write_atomically
 from polyadic.presets import preset
+from polyadic.provenance import provenance
 
 CHANNELS, LENGTH, BATCH, NIGHT = 7, 3000, 128, 1200
 

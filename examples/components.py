@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from polyadic import SALS, match, plot
 from polyadic.data import Windows
-from polyadic.scalp import position
+from polyadic.electrodes import position
 from polyadic.spectral import STFT
 
 # %%

@@ -1,7 +1,7 @@
 """Features on a small device, with onnxruntime and numpy alone: no torch, no scikit-learn.
 
-Write the graph where the model was trained, with `model.export_onnx("model.onnx")` or `polyadic export`, copy it to the
-device, and install there
+Write the graph where the model was trained, with `polyadic.export.onnx(model, "model.onnx")` or `polyadic export`,
+copy it to the device, and install there
 
     pip install numpy onnxruntime && pip install --no-deps polyadic
 
@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from polyadic.onnx import Features
+from polyadic.export import Features
 
 
 def main(model: str, windows: str | None = None) -> None:

@@ -18,7 +18,7 @@ import trees
 from mutations import Target, damage_bytes, damage_json
 from safetensors.numpy import save as to_bytes
 
-from polyadic import ATD, SALS, checkpoints, persist
+from polyadic import ATD, SALS, persist
 from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.cli.settings import model_of, read_settings
@@ -31,6 +31,7 @@ from polyadic.data.readers.tables import read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.recordings import Recording
 from polyadic.data.store import Header, sealed
+from polyadic.engine import checkpoints
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import WindowClassifier
 from polyadic.files import digest

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from polyadic.experiments.provenance import provenance
 from polyadic.files import write_atomically
+from polyadic.provenance import provenance
 
 HERE = Path(__file__).parent
 BENCHMARK = HERE.parent / "benchmarks" / "memory.py"

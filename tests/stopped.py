@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from polyadic import ATD, SALS, checkpoints
+from polyadic import ATD, SALS
 from polyadic.augment import Jitter
+from polyadic.engine import checkpoints
 from polyadic.spectral import STFT
 
 WINDOWS = np.random.default_rng(0).normal(size=(90, 3, 96)).astype(np.float32)

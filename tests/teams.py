@@ -18,11 +18,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from polyadic import ATD, GRSALS, SALS, als, checkpoints, distributed, sources
+from polyadic import ATD, GRSALS, SALS, als
 from polyadic.augment import Jitter
 from polyadic.data import WindowStore, synthetic
+from polyadic.engine import batches, checkpoints, processes
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.judging import judge_splits
+from polyadic.evaluate.scoring import judge_splits
 from polyadic.spectral import STFT
 
 Model = ATD | GRSALS | SALS
@@ -54,13 +55,13 @@ def outcome(model: Model) -> dict[str, np.ndarray]:
 
 def asked(fit: Callable[[], Any]) -> list[np.ndarray]:
     """The windows that a fit asks its source for, batch after batch."""
-    batches, seen = sources.WindowSource.batches, []
+    original, seen = batches.WindowSource.batches, []
 
     def recorded(self: Any, parts: Sequence[torch.Tensor], sweep: int) -> Any:
         seen.extend(np.stack([np.full(len(part), sweep), part.numpy()]) for part in parts)
-        return batches(self, parts, sweep)
+        return original(self, parts, sweep)
 
-    sources.WindowSource.batches = recorded  # type: ignore[method-assign]
+    batches.WindowSource.batches = recorded  # type: ignore[method-assign]
     fit()
     return seen
 
@@ -74,7 +75,7 @@ def fits(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
         parts = outcome(model) | {"seen": np.concatenate(seen, axis=1)}
         found |= {f"{shuffle}; {name}": array for name, array in parts.items()}
     for exchange in ("block", "modes"):
-        together = distributed.join(exchange)
+        together = processes.join(exchange)
         for kind, made in KINDS.items():
             for dtype, X in WINDOWS.items():
                 model = made()
@@ -107,7 +108,7 @@ def messages(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
     for name in counted:
         setattr(dist, name, listening(name))
     for exchange in ("block", "modes"):
-        together = distributed.join(exchange)
+        together = processes.join(exchange)
         for kind, made in KINDS.items():
             steps: list[list[list[int]]] = []
             made().fit(WINDOWS["float32"], team=together)
@@ -202,7 +203,7 @@ def main() -> None:
     if given.pop("group", "") == "own":
         dist.init_process_group("gloo")
         atexit.register(dist.destroy_process_group)  # who makes a group ends it; otherwise its threads may be cut off
-    team = distributed.join(given.pop("exchange", "auto"))  # type: ignore[arg-type]
+    team = processes.join(given.pop("exchange", "auto"))  # type: ignore[arg-type]
     found = globals()[task](team, Path(folder), **given)
     np.savez(Path(folder) / f"{task}.{team.rank}.npz", **found)
 

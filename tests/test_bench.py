@@ -16,10 +16,10 @@ import pytest
 
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
-from polyadic.experiments import paper
-from polyadic.experiments.bench import Request, context_of, run
-from polyadic.experiments.catalogue import EXPERIMENTS, experiment
-from polyadic.experiments.layout import mean, paired_table, table
+from polyadic.experiments.paper import reference
+from polyadic.experiments.paper.catalogue import EXPERIMENTS, experiment
+from polyadic.experiments.paper.runner import Request, context_of, run
+from polyadic.experiments.paper.tables import mean, paired_table, table
 
 pytest.importorskip("matplotlib")
 
@@ -42,7 +42,7 @@ def test_every_table_and_figure_of_the_paper_runs_in_small(name, tmp_path, capsy
 def test_the_main_comparison_has_every_method_under_both_protocols_with_no_empty_cell(tmp_path):
     result = run(Request("table2", tmp_path, quick=True), experiment("table2"), quiet=True)
     names = {row["method"] for row in result["rows"]}
-    assert set(paper.MAIN) | {"CNN", "UMLDA", "STL", "PCA-32", "Hand", "MiniRocket", "CP-ALS"} == names
+    assert set(reference.MAIN) | {"CNN", "UMLDA", "STL", "PCA-32", "Hand", "MiniRocket", "CP-ALS"} == names
     for row in result["rows"]:
         for score in ("accuracy", "balanced_accuracy", "macro_f1", "kappa"):
             assert np.isfinite(row["standardised"][score])
@@ -55,7 +55,7 @@ def test_finished_cells_are_not_run_again_and_more_seeds_add_only_theirs(tmp_pat
     signals = synthetic(96, n_channels=3, length=64)
     np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=50)
     calls = []
-    import polyadic.experiments.bench as bench
+    import polyadic.experiments.paper.runner as bench
 
     real = bench.judged
     monkeypatch.setattr(bench, "judged", lambda arm, context, seed: calls.append(seed) or real(arm, context, seed))
@@ -166,12 +166,12 @@ def test_atd_is_paired_with_its_rivals_seed_by_seed_and_count_by_count():
 
 
 def test_the_papers_figures_are_those_of_its_tables():
-    assert paper.MAIN["ATD"]["har"] == (93.35, 0.357)
-    assert paper.MAIN["SimCLR-128"]["sleep_edf"] == (85.19, 0.358)
-    assert paper.PARAMETERS["BYOL-32"]["mgh"] == 214_736
-    assert paper.SECONDS["ATD"]["ptb_xl"] == 12.599
-    assert paper.RANKS["sleep_edf"]["GR-SALS"][128] == (84.90, 0.781)
-    assert sum(paper.DISTRIBUTION["har"]) == pytest.approx(100)
+    assert reference.MAIN["ATD"]["har"] == (93.35, 0.357)
+    assert reference.MAIN["SimCLR-128"]["sleep_edf"] == (85.19, 0.358)
+    assert reference.PARAMETERS["BYOL-32"]["mgh"] == 214_736
+    assert reference.SECONDS["ATD"]["ptb_xl"] == 12.599
+    assert reference.RANKS["sleep_edf"]["GR-SALS"][128] == (84.90, 0.781)
+    assert sum(reference.DISTRIBUTION["har"]) == pytest.approx(100)
 
 
 @pytest.mark.parametrize("protocol", ["subject", "paper"])

@@ -21,9 +21,10 @@ import stopped
 import torch
 from scipy import sparse
 
-from polyadic import ATD, GRSALS, SALS, als, checkpoints, load
+from polyadic import ATD, GRSALS, SALS, als, load
 from polyadic.augment import Augmentation, Compose, Jitter
 from polyadic.data import WindowStore, synthetic
+from polyadic.engine import checkpoints
 from polyadic.errors import CheckpointError, PolyadicError
 from polyadic.spectral import STFT
 

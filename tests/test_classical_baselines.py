@@ -16,14 +16,14 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
 
-from polyadic import windowed
 from polyadic.baselines import CPALS, STL, UMLDA, HandFeatures, MiniRocket, PCAFeatures, base, load
-from polyadic.baselines.contract import BaselineContract
 from polyadic.baselines.stl import _Problem, _rank_one
 from polyadic.data.synthetic import synthetic
+from polyadic.engine import estimator
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate.probe import probe_accuracy
 from polyadic.spectral import STFT
+from polyadic.testing import BaselineContract
 
 FRAMES = STFT(n_fft=16, hop=8)
 SLOW = STFT(n_fft=32, hop=16, parts="log_amplitude")
@@ -86,7 +86,7 @@ class Disk:
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """No tensors are kept, and batches are of some windows only."""
     monkeypatch.setattr(base, "_KEPT_BYTES", 0)
-    monkeypatch.setattr(windowed, "_BATCH_BYTES", 4000)
+    monkeypatch.setattr(estimator, "_BATCH_BYTES", 4000)
 
 
 def classes_of_tensors(

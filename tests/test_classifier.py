@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from polyadic import SALS, load, probes
+from polyadic import SALS, linear_probe, load
 from polyadic.data import Windows, synthetic
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import WindowClassifier, labels_of
@@ -110,7 +110,7 @@ def test_a_file_without_a_probe_is_refused_with_advice(features, path):
 )
 def test_what_a_model_file_cannot_hold_is_said(probe):
     with pytest.raises(PolyadicError, match="a model file holds"):
-        probes.pack(probe)
+        linear_probe.pack(probe)
 
 
 def change(path: Path, edit: Any) -> None:

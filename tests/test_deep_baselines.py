@@ -18,14 +18,14 @@ from polyadic.baselines import base, training
 from polyadic.baselines.autoencoder import AutoEncoder, Decoder
 from polyadic.baselines.backbone import Backbone, Standardize, grids, widths
 from polyadic.baselines.cnn import ReferenceCNN
-from polyadic.baselines.contract import BaselineContract
 from polyadic.baselines.contrastive import BYOL, SimCLR, byol_loss, nce_loss
 from polyadic.baselines.training import DeepBaseline, Learner, Plateau, Settings, batches_of, hold_out, train
 from polyadic.data.synthetic import synthetic
+from polyadic.engine.batches import WindowSource, tensors
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples
-from polyadic.sources import WindowSource, tensors
 from polyadic.spectral import STFT
+from polyadic.testing import BaselineContract
 
 SMALL: dict[str, Any] = {
     "tensorize": STFT(n_fft=16, hop=8),

@@ -16,9 +16,10 @@ import pytest
 import teams
 import torch
 
-from polyadic import SALS, als, distributed, load
+from polyadic import SALS, als, load
 from polyadic.data import StoreWriter, Windows, WindowStore, synthetic
 from polyadic.data.store import Header
+from polyadic.engine import processes
 from polyadic.errors import PolyadicError
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package here")
@@ -101,7 +102,7 @@ def test_a_step_sends_two_sums_of_rows_and_the_statistics_and_nothing_else(tmp_p
 
 
 def test_shares_are_even_and_together_everything():
-    class Three(distributed.Processes):
+    class Three(processes.Processes):
         def __init__(self, rank: int) -> None:
             self.rank, self.size = rank, 3
 
@@ -113,7 +114,7 @@ def test_shares_are_even_and_together_everything():
 
 
 def test_small_blocks_travel_as_they_are_and_large_ones_by_modes_unless_one_insists():
-    class Two(distributed.Processes):
+    class Two(processes.Processes):
         def __init__(self, exchange: str) -> None:
             self.rank, self.size, self._exchange = 0, 2, exchange
 
@@ -124,12 +125,12 @@ def test_small_blocks_travel_as_they_are_and_large_ones_by_modes_unless_one_insi
 
 
 def test_one_process_is_a_team_of_its_own(monkeypatch):
-    assert distributed.join() is als.ALONE
+    assert processes.join() is als.ALONE
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("RANK", "0")
-    assert distributed.join() is als.ALONE
+    assert processes.join() is als.ALONE
     with pytest.raises(PolyadicError, match="exchange must be"):
-        distributed.join("all")
+        processes.join("all")
 
 
 REFUSALS = {
@@ -221,9 +222,9 @@ def test_an_evaluation_by_two_processes_is_that_of_one_and_leaves_nothing_behind
 
 def test_fits_of_four_processes_go_on_with_two_and_end_with_one(tmp_path):
     kinds = ["ATD", "ATD, memory", "ATD, full batch"]
-    for processes, exchange in ((4, "block"), (2, "modes")):
+    for count, exchange in ((4, "block"), (2, "modes")):
         words = ("resumed", tmp_path, f"kinds={';'.join(kinds)}", "stop=1", f"exchange={exchange}")
-        torchrun(SCRIPT, *words, processes=processes)
+        torchrun(SCRIPT, *words, processes=count)
     found = teams.resumed(als.ALONE, tmp_path, ";".join(kinds))
     for kind in kinds:
         mine = part_of(found, f"{kind}; ")

@@ -7,7 +7,7 @@ import pytest
 
 from polyadic import ATD, SALS
 from polyadic.data import split
-from polyadic.data.opening import open_windows
+from polyadic.data.loading import open_windows
 from polyadic.evaluate import probe_accuracy
 from polyadic.presets import preset
 from polyadic.spectral import STFT

@@ -17,7 +17,7 @@ from polyadic import ATD, SALS, load
 from polyadic.augment import Jitter
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
-from polyadic.interop import Unflatten, from_mne, from_tensorly, to_tensorly, to_xarray, topomap
+from polyadic.export.interop import Unflatten, from_mne, from_tensorly, to_tensorly, to_xarray, topomap
 from polyadic.spectral import PARTS, STFT
 
 FS = 50.0
@@ -35,7 +35,8 @@ def framed(X=None, **settings):
 
 def test_the_module_imports_none_of_the_other_tools():
     code = (
-        "import sys, polyadic.interop; sys.exit(bool({'mne', 'xarray', 'tensorly', 'matplotlib'} & set(sys.modules)))"
+        "import sys, polyadic.export.interop; "
+        "sys.exit(bool({'mne', 'xarray', 'tensorly', 'matplotlib'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

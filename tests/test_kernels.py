@@ -9,11 +9,12 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from polyadic import ATD, alignment, als, captured, draws, kernels
+from polyadic import ATD, alignment, als, draws, kernels
 from polyadic.algebra import contract, gram, khatri_rao, project, ridge_inverse
 from polyadic.augment import _JITTER_STREAMS, Bandpass, Compose, Jitter, Rotate3D
+from polyadic.engine import cuda_graphs
+from polyadic.explain.matching import match
 from polyadic.kernels import signals, steps
-from polyadic.matching import match
 from polyadic.spectral import STFT
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -230,7 +231,7 @@ def test_steps_are_those_of_als(views, beta, rank, batch, solver, largest, dtype
     settings = als.Settings(solver, 0.3, batch, 5, 1e-3, 3, 0)
     plain = als.State(als.initial_factors((3, 6, 4), rank, 0, torch.float32, DEVICE))
     state = als.State([factor.clone() for factor in plain.factors])
-    fused = captured.Steps(objective, settings, views, state, order)
+    fused = cuda_graphs.Steps(objective, settings, views, state, order)
     totals = torch.zeros(5, dtype=torch.float64, device=DEVICE)
     for stage in range(2):
         plain.energy = None
@@ -255,7 +256,7 @@ def test_steps_are_those_of_als(views, beta, rank, batch, solver, largest, dtype
 def test_the_rule_is_watched_as_by_the_plain_code():
     objective = als.Objective(alpha=1e-3, beta=50.0)
     state = als.State(als.initial_factors((3, 6, 4), 5, 0, torch.float32, DEVICE))
-    fused = captured.Steps(objective, als.Settings("blend", 0.3, 7, 5, 1e-3, 3, 0), 2, state)
+    fused = cuda_graphs.Steps(objective, als.Settings("blend", 0.3, 7, 5, 1e-3, 3, 0), 2, state)
     fused.load(state)
     T = torch.randn(14, 3, 6, 4, device=DEVICE)
     G = gram([factor.double() for factor in state.factors])
@@ -304,12 +305,12 @@ def both(monkeypatch, X, **other):
 @pytest.mark.parametrize("place", ["host", "device", "streamed", "int16"])
 @pytest.mark.parametrize("solver", ["blend", "memory"])
 def test_a_captured_fit_is_the_plain_one(stretch, place, solver, monkeypatch):
-    from polyadic import stretches
+    from polyadic.engine import device_batches
 
-    monkeypatch.setattr(stretches, "_STRETCH_BYTES", stretch)
+    monkeypatch.setattr(device_batches, "_STRETCH_BYTES", stretch)
     X = torch.randn(203, 3, 64).cumsum(dim=2)
     if place == "streamed":
-        monkeypatch.setattr(stretches, "_RESIDENT_SHARE", 0.0)
+        monkeypatch.setattr(device_batches, "_RESIDENT_SHARE", 0.0)
     if place == "int16":
         X = (X * 1000).to(torch.int16)
     fast, plain = both(monkeypatch, X.to(DEVICE) if place == "device" else X.numpy(), solver=solver)

@@ -15,10 +15,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from polyadic import ATD, GRSALS, SALS
+from polyadic import ATD, GRSALS, SALS, export
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
-from polyadic.onnx import Features
+from polyadic.export import Features
 from polyadic.presets import preset
 from polyadic.spectral import PARTS, STFT
 
@@ -53,7 +53,7 @@ def test_features_are_those_of_transform(name, parts, tmp_path):
         settings["beta"] = 0.0  # at a scale of microvolts the alignment of amplitudes would not converge
     stft = replace(paper.tensorize, parts=parts)
     model = ATD(tensorize=stft, augment=paper.augment, **settings).fit(X)
-    model.export_onnx(tmp_path / "model.onnx")
+    export.onnx(model, tmp_path / "model.onnx")
     found = Features(tmp_path / "model.onnx")(X)
     assert largest_difference(found, model.transform(X)) < 1e-4
     # The graph itself is more exact than that: float32 sums are what `transform` loses digits by.
@@ -67,7 +67,7 @@ def test_any_window_length_and_hop(window, n_fft, hop, tmp_path):
         pytest.skip("such a window is zero everywhere but at one sample")
     X = signals((2, 64))
     model = SALS(rank=3, tensorize=STFT(n_fft, hop, window), max_sweeps=2).fit(X)
-    model.export_onnx(tmp_path / "model.onnx")
+    export.onnx(model, tmp_path / "model.onnx")
     found = Features(tmp_path / "model.onnx")(X)
     assert largest_difference(found, model.transform(X.astype(np.float64))) < 2e-5
 
@@ -76,7 +76,7 @@ def test_any_window_length_and_hop(window, n_fft, hop, tmp_path):
 def test_floors_of_one_or_every_channel(floor, tmp_path):
     X = signals((2, 64)) * np.float32(1e5)
     model = SALS(rank=3, tensorize=STFT(16, 8, floor=floor), max_sweeps=2).fit(X)
-    model.export_onnx(tmp_path / "model.onnx")
+    export.onnx(model, tmp_path / "model.onnx")
     assert largest_difference(Features(tmp_path / "model.onnx")(X), model.transform(X)) < 1e-4
 
 
@@ -86,7 +86,7 @@ def test_silence_in_a_channel_and_axis_aligned_phases(parts, tmp_path):
     X[:, 1] = 0
     X[:12, 2] = -1e-5  # its mean has phase π
     model = SALS(rank=3, tensorize=STFT(1, 1, "rectangular", parts), max_sweeps=2).fit(X)
-    model.export_onnx(tmp_path / "model.onnx")
+    export.onnx(model, tmp_path / "model.onnx")
     assert largest_difference(Features(tmp_path / "model.onnx")(X), model.transform(X)) < 1e-4
 
 
@@ -98,7 +98,7 @@ def test_phases_in_all_quadrants_are_those_of_atan2(tmp_path):
     model = SALS(rank=1, tensorize=STFT(4, 4, "rectangular", "amplitude_phase"), max_sweeps=1).fit(X)
     model.factors_ = [np.array([[0.0], [1.0]]), np.array([[0.0], [1.0], [0.0]]), np.ones((1, 1))]
     model.alpha = 0.0
-    model.export_onnx(tmp_path / "model.onnx")
+    export.onnx(model, tmp_path / "model.onnx")
     found = Features(tmp_path / "model.onnx")(X)[:, 0]
     spectrum = np.fft.rfft(X[:, 0].astype(np.float64))[:, 1]
     assert np.allclose(np.abs(found), np.abs(np.angle(spectrum)), atol=1e-6)
@@ -110,7 +110,7 @@ def test_phases_in_all_quadrants_are_those_of_atan2(tmp_path):
 def test_tensors_of_any_number_of_modes(kind, shape, tmp_path):
     X = np.random.default_rng(0).normal(size=(30, *shape)).astype(np.float32)
     model = kind(rank=3, max_sweeps=2, **({"beta": 0.0} if kind is ATD else {})).fit(X)
-    model.export_onnx(tmp_path / "model.onnx")
+    export.onnx(model, tmp_path / "model.onnx")
     run = Features(tmp_path / "model.onnx")
     assert run.shape == shape
     assert largest_difference(run(X), model.transform(X)) < 1e-5
@@ -121,7 +121,7 @@ def test_collinear_components_lose_nothing(tmp_path):
     model = SALS(rank=2, max_sweeps=2, alpha=1e-6).fit(X)
     a, b = model.factors_
     model.factors_ = [np.stack([a[:, 0], a[:, 0] + 1e-2 * a[:, 1]], axis=1), np.stack([b[:, 0], b[:, 0]], axis=1)]
-    model.export_onnx(tmp_path / "model.onnx")
+    export.onnx(model, tmp_path / "model.onnx")
     exact = model.transform(X.astype(np.float64))
     assert largest_difference(Features(tmp_path / "model.onnx")(X), exact) < 1e-5
 
@@ -140,7 +140,7 @@ def test_probabilities_are_those_of_the_probe(labelled, classes, scaler, tmp_pat
     y = np.array(["rest", "walk", "run", "fall"])[np.arange(len(Z)) % classes]
     probe = LogisticRegression(max_iter=1000)
     probe = (probe if scaler is None else make_pipeline(StandardScaler(**scaler), probe)).fit(Z.astype(np.float64), y)
-    model.export_onnx(tmp_path / "model.onnx", probe=probe)
+    export.onnx(model, tmp_path / "model.onnx", probe=probe)
     run = Features(tmp_path / "model.onnx")
     found = run.probabilities(windows.X)
     assert run.classes == tuple(probe.classes_)
@@ -152,7 +152,7 @@ def test_a_probe_that_the_model_carries_is_written(labelled, tmp_path):
     windows, model, Z = labelled
     try:
         model.probe_ = LogisticRegression(max_iter=1000).fit(Z.astype(np.float64), windows.label)
-        model.export_onnx(tmp_path / "model.onnx")
+        export.onnx(model, tmp_path / "model.onnx")
         run = Features(tmp_path / "model.onnx")
         assert run.classes == tuple(model.probe_.classes_.tolist())
         assert np.allclose(run.probabilities(windows.X), model.probe_.predict_proba(Z), atol=1e-4)
@@ -162,7 +162,7 @@ def test_a_probe_that_the_model_carries_is_written(labelled, tmp_path):
 
 def test_batches_of_any_size_and_single_windows(labelled, tmp_path):
     windows, model, Z = labelled
-    model.export_onnx(tmp_path / "model.onnx")
+    export.onnx(model, tmp_path / "model.onnx")
     run = Features(tmp_path / "model.onnx")
     for count in (1, 3, 120):
         assert np.allclose(run(windows.X[:count]), Z[:count], rtol=1e-3, atol=1e-4 * np.abs(Z).max())
@@ -176,7 +176,7 @@ def test_the_file_is_a_checked_model_with_what_is_known_beside_it(labelled, tmp_
 
     windows, model, _ = labelled
     names = [f"C{number}" for number in range(windows.shape[1])]
-    model.export_onnx(tmp_path / "model.onnx", fs=64, channels=names)
+    export.onnx(model, tmp_path / "model.onnx", fs=64, channels=names)
     proto = onnx.load(tmp_path / "model.onnx")
     onnx.checker.check_model(proto, full_check=True)
     assert not {"STFT", "DFT"} & {node.op_type for node in proto.graph.node}
@@ -201,7 +201,7 @@ def test_a_failed_export_leaves_the_old_file(labelled, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="disk full"):
-        model.export_onnx(path)
+        export.onnx(model, path)
     assert path.read_bytes() == b"before"
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]
 
@@ -217,24 +217,24 @@ def test_a_failed_export_leaves_the_old_file(labelled, tmp_path, monkeypatch):
 )
 def test_what_cannot_be_written_is_refused(labelled, options, said, tmp_path):
     with pytest.raises(PolyadicError, match=said):
-        labelled[1].export_onnx(tmp_path / "model.onnx", **options)
+        export.onnx(labelled[1], tmp_path / "model.onnx", **options)
     assert not list(tmp_path.iterdir())
 
 
 def test_functions_of_the_users_cannot_be_written(tmp_path):
     model = SALS(rank=2, tensorize=lambda batch: batch * 2, max_sweeps=1).fit(np.ones((5, 3, 4)))
     with pytest.raises(PolyadicError, match="tensorize must be an STFT or None"):
-        model.export_onnx(tmp_path / "model.onnx")
+        export.onnx(model, tmp_path / "model.onnx")
 
 
 def test_what_cannot_be_run_is_refused(labelled, tmp_path):
     windows, model, _ = labelled
     (tmp_path / "other.onnx").write_bytes(b"no graph")
-    with pytest.raises(PolyadicError, match="must be an ONNX file written by export_onnx"):
+    with pytest.raises(PolyadicError, match=r"must be an ONNX file written by polyadic\.export\.onnx"):
         Features(tmp_path / "other.onnx")
     with pytest.raises(FileNotFoundError):
         Features(tmp_path / "missing.onnx")
-    model.export_onnx(tmp_path / "model.onnx")
+    export.onnx(model, tmp_path / "model.onnx")
     run = Features(tmp_path / "model.onnx")
     with pytest.raises(PolyadicError, match="X must have shape"):
         run(windows.X[:, :, 1:])
@@ -246,10 +246,10 @@ def test_what_cannot_be_run_is_refused(labelled, tmp_path):
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_without_the_packages_the_extra_is_named(labelled, package, tmp_path, monkeypatch):
-    labelled[1].export_onnx(tmp_path / "model.onnx")
+    export.onnx(labelled[1], tmp_path / "model.onnx")
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(PolyadicError, match=rf"{package} is needed .* pip install 'polyadic\[onnx\]'"):
-        labelled[1].export_onnx(tmp_path / "other.onnx") if package == "onnx" else Features(tmp_path / "model.onnx")
+        export.onnx(labelled[1], tmp_path / "other.onnx") if package == "onnx" else Features(tmp_path / "model.onnx")
     assert not (tmp_path / "other.onnx").exists()
 
 
@@ -271,10 +271,10 @@ def alone(code, *words):
 
 def test_the_runner_needs_onnxruntime_and_numpy_alone(labelled, tmp_path):
     windows, model, Z = labelled
-    model.export_onnx(tmp_path / "model.onnx")
+    export.onnx(model, tmp_path / "model.onnx")
     np.save(tmp_path / "windows.npy", windows.X)
     alone(
-        "import numpy as np\nfrom polyadic.onnx import Features\n"
+        "import numpy as np\nfrom polyadic.export import Features\n"
         "np.save(sys.argv[3], Features(sys.argv[1])(np.load(sys.argv[2])))\n",
         *(tmp_path / name for name in ("model.onnx", "windows.npy", "features.npy")),
     )
@@ -282,14 +282,17 @@ def test_the_runner_needs_onnxruntime_and_numpy_alone(labelled, tmp_path):
 
 
 def test_importing_the_module_does_not_import_torch():
-    code = "import sys, polyadic.onnx; sys.exit(bool({'torch', 'onnx', 'onnxruntime', 'sklearn'} & set(sys.modules)))"
+    code = (
+        "import sys, polyadic.export; polyadic.export.Features; "
+        "sys.exit(bool({'torch', 'onnx', 'onnxruntime', 'sklearn'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_example_runs_on_a_device(labelled, tmp_path):
     windows, model, Z = labelled
     probe = LogisticRegression(max_iter=1000).fit(Z.astype(np.float64), windows.label)
-    model.export_onnx(tmp_path / "model.onnx", probe=probe)
+    export.onnx(model, tmp_path / "model.onnx", probe=probe)
     np.save(tmp_path / "windows.npy", windows.X[:3])
     code = f"import runpy; sys.argv[0] = {str(EXAMPLE)!r}; runpy.run_path(sys.argv[0], run_name='__main__')"
     said = alone(code, tmp_path / "model.onnx", tmp_path / "windows.npy")

@@ -13,12 +13,13 @@ import pytest
 from polyadic import ATD, SALS, plot
 from polyadic.augment import Jitter
 from polyadic.data import Windows, synthetic
+from polyadic.electrodes import position, positions
 from polyadic.errors import PolyadicError
-from polyadic.modes import modes
+from polyadic.explain.scalp import interpolated
 from polyadic.plot.canvas import short
-from polyadic.scalp import interpolated, position, positions
-from polyadic.sketch import model_html, picture
 from polyadic.spectral import PARTS, STFT
+from polyadic.tensorize import modes
+from polyadic.thumbnails import model_html, picture
 
 CHANNELS = ["Fz", "C3", "C4", "Pz", "Oz", "EMG"]
 

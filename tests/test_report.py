@@ -25,8 +25,8 @@ from polyadic.errors import PolyadicError
 from polyadic.evaluate import probe_accuracy
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
 from polyadic.report.contents import headline, look, methods_of
-from polyadic.report.judged import interval, judge
 from polyadic.report.page import render
+from polyadic.report.scores import interval, judge
 from polyadic.spectral import STFT
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,11 @@ from typer.testing import CliRunner
 from polyadic import load
 from polyadic.cli import app
 from polyadic.data import Windows, synthetic
-from polyadic.data.opening import open_windows
+from polyadic.data.loading import open_windows
 from polyadic.errors import PolyadicError
+from polyadic.estimators import paper_methods
 from polyadic.evaluate import PROBES, probe_accuracy
 from polyadic.experiments.compare import compare, parted, summarise
-from polyadic.experiments.configure import methods
 from polyadic.presets import preset
 
 METHODS = ["ATD", "ATD_ss-", "GR-SALS", "SALS"]
@@ -182,12 +183,18 @@ def test_a_file_with_a_split_of_its_own_keeps_it(tmp_path):
     assert sorted(windows.label[8:]) == list(range(6))
 
 
+def _small_methods():
+    settings = preset("har")
+    small = replace(settings, augment=settings.augment.steps[0], parameters={"rank": 2, "max_sweeps": 1})
+    return paper_methods(small)
+
+
 def test_one_fit_serves_both_protocols_where_the_data_has_an_unlabelled_part():
     signals = synthetic(200)
     part = np.where(signals.subject.astype(int) < 15, "train", "test")
     windows = Windows(signals.X, signals.fs, subject=signals.subject, label=signals.label, part=part)
     fitted = []
-    p = methods(preset("har").tensorize, preset("har").augment.steps[0], {"rank": 2, "max_sweeps": 1})
+    p = _small_methods()
     rows = compare(
         windows, {"SALS": p["SALS"]}, ["paper", "subject"], [0, 1], on_fit=lambda *call: fitted.append(call[:2])
     )
@@ -224,7 +231,7 @@ def test_jobs_do_not_change_the_figures(tmp_path, arrays):
 
 def test_the_four_methods_differ_as_the_paper_says():
     settings = preset("har")
-    estimators = methods(settings.tensorize, settings.augment, settings.parameters)
+    estimators = paper_methods(settings)
     assert list(estimators) == METHODS
     assert (estimators["ATD"].beta, estimators["ATD_ss-"].beta) == (2.0, 0.0)
     assert estimators["ATD_ss-"].augment is settings.augment
@@ -259,6 +266,6 @@ def test_only_the_standardised_probe_is_blind_to_scale():
 def test_training_labels_of_one_class_are_refused():
     signals = synthetic(100)
     windows = Windows(signals.X, subject=signals.subject, label=np.zeros(100, int))
-    estimators = methods(preset("har").tensorize, preset("har").augment.steps[0], {"rank": 2, "max_sweeps": 1})
+    estimators = _small_methods()
     with pytest.raises(PolyadicError, match="at least two classes"):
         compare(windows, {"SALS": estimators["SALS"]}, ["subject"], [0])

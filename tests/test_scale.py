@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from polyadic import distributed
+from polyadic.engine import processes
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "docs" / "results" / "scale"
@@ -50,7 +50,7 @@ def test_the_block_is_too_large_where_three_messages_take_as_long():
 
 def test_shapes_are_measured_on_both_sides_of_the_choice():
     sizes = {name: 4 * scale.RANK * scale.math.prod(scale.modes_of(name)) for name in scale.SHAPES}
-    assert min(sizes.values()) < distributed._BLOCK_BYTES < max(sizes.values())
+    assert min(sizes.values()) < processes._BLOCK_BYTES < max(sizes.values())
     rows = [run("strong", 128, 1024, 3.0, "block"), run("strong", 128, 1024, 2.0, "modes")]
     (found,) = scale.better(rows)
     assert (found["faster"], found["taken"], found["lost"]) == ("modes", "modes", 0.0)

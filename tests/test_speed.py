@@ -16,7 +16,7 @@ from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
-from polyadic.experiments import growth, measure, race, speed, stages
+from polyadic.experiments.speed import measure, race, runner, scaling, stages
 from polyadic.spectral import STFT
 
 pytest.importorskip("matplotlib")
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 
 def test_everything_about_speed_runs_in_small_and_is_written(tmp_path):
-    (result,) = speed.run(tmp_path, "cpu", quick=True, quiet=True)
+    (result,) = runner.run(tmp_path, "cpu", quick=True, quiet=True)
     saved = json.loads((tmp_path / "speed-cpu.json").read_text())
     assert saved == json.loads(json.dumps(result))
     assert {"commit", "machine", "versions", "load", "growth", "memory", "textbook", "tensorly"} <= saved.keys()
@@ -96,12 +96,12 @@ def test_the_peak_sees_memory_that_is_gone_again():
 
 
 def test_exponents_are_slopes_of_logarithms():
-    assert growth.exponent([1, 10, 100], [5, 5, 5]) == pytest.approx(0)
-    assert growth.exponent([2, 4, 8, 16], [6, 12, 24, 48]) == pytest.approx(1)
+    assert scaling.exponent([1, 10, 100], [5, 5, 5]) == pytest.approx(0)
+    assert scaling.exponent([2, 4, 8, 16], [6, 12, 24, 48]) == pytest.approx(1)
 
 
 def test_the_sizes_of_growth_differ_in_one_dimension_only():
-    for name, sizes in growth._LINES.items():
+    for name, sizes in scaling._LINES.items():
         assert len(sizes) >= 3
         for other, numbers in zip(
             sizes[0].scaled(), zip(*(s.scaled().values() for s in sizes), strict=True), strict=True
@@ -113,7 +113,7 @@ def test_the_sizes_of_growth_differ_in_one_dimension_only():
 
 
 def test_memory_of_a_fit_is_measured_in_a_process_of_its_own(tmp_path):
-    found = growth._of_file(tmp_path / "windows.npy", 200, quick=False)
+    found = scaling._of_file(tmp_path / "windows.npy", 200, quick=False)
     assert found["windows"] == 200
     assert found["file_bytes"] > 200 * 9 * 128 * 4
     assert found["own_bytes"] > 2**20
@@ -121,7 +121,7 @@ def test_memory_of_a_fit_is_measured_in_a_process_of_its_own(tmp_path):
 
 def test_an_unknown_dataset_is_refused(tmp_path):
     with pytest.raises(PolyadicError, match="--dataset must be one of sleep_edf"):
-        speed.run(tmp_path, "cpu", dataset="cats")
+        runner.run(tmp_path, "cpu", dataset="cats")
 
 
 # ------------------------------------------------------------------ the race

@@ -26,10 +26,10 @@ from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore
 from polyadic.data import store as store_module
 from polyadic.data.store import INDEX, npy_header, sealed
 from polyadic.draws import block_permutation
+from polyadic.engine.batches import WindowSource, read_ahead
 from polyadic.errors import DataError, PolyadicError
 from polyadic.files import digest
 from polyadic.inputs import Samples
-from polyadic.sources import WindowSource, read_ahead
 
 LENGTH = 6
 HEADER = Header(
@@ -1213,7 +1213,7 @@ def test_features_that_fail_in_the_middle_leave_nothing_behind(
     made: WindowStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = SALS(rank=3, max_sweeps=1, device="cpu").fit(made)
-    monkeypatch.setattr("polyadic.windowed._BATCH_BYTES", 10 * 3 * 16 * 4)
+    monkeypatch.setattr("polyadic.engine.estimator._BATCH_BYTES", 10 * 3 * 16 * 4)
     X = made.read(rows(made))
     X[57, 0, 0] = np.nan
     np.save(tmp_path / "x.npy", X)

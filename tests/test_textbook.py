@@ -12,7 +12,7 @@ from scipy import signal
 from polyadic import als
 from polyadic.augment import Bandpass, Compose, Jitter, OneOf, Rotate3D
 from polyadic.errors import PolyadicError
-from polyadic.experiments import textbook
+from polyadic.experiments.speed import textbook
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 

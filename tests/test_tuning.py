@@ -11,10 +11,10 @@ import pytest
 from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.experiments import tuning
-from polyadic.experiments.arms import family, method, views_of
-from polyadic.experiments.bench import Request, context_of, run
-from polyadic.experiments.catalogue import EXPERIMENTS, experiment
+from polyadic.experiments.paper import tuning
+from polyadic.experiments.paper.catalogue import EXPERIMENTS, experiment
+from polyadic.experiments.paper.methods import family, method, views_of
+from polyadic.experiments.paper.runner import Request, context_of, run
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 
@@ -68,7 +68,7 @@ def test_a_tuning_never_reads_a_window_of_a_tested_person(tmp_path, monkeypatch)
         **{f"subject_{part}": windows.subject[side].astype(int) for part, side in sides(windows)},
         fs=64,
     )
-    import polyadic.experiments.bench as bench
+    import polyadic.experiments.paper.runner as bench
 
     monkeypatch.setattr(bench, "preset", small_preset)
     names = ("SimCLR-32", "CNN", "ATD", "UMLDA", "Hand")

@@ -12,8 +12,8 @@ from polyadic.version import __version__
 
 if TYPE_CHECKING:
     from polyadic.estimators import ATD, GRSALS, SALS, load
-    from polyadic.matching import match
-    from polyadic.ranks import suggest_rank
+    from polyadic.explain.matching import match
+    from polyadic.explain.rank import suggest_rank
 
 __all__ = ["ATD", "GRSALS", "SALS", "__version__", "load", "match", "suggest_rank"]
 
@@ -21,7 +21,7 @@ __all__ = ["ATD", "GRSALS", "SALS", "__version__", "load", "match", "suggest_ran
 # Every batch of a fit has some, and they take less time to be had. Whoever sets it to 0 before, keeps that.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
-_MODULES = {"match": "matching", "suggest_rank": "ranks"}
+_MODULES = {"match": "explain.matching", "suggest_rank": "explain.rank"}
 
 
 def __getattr__(name: str) -> Any:

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyadic.crew import each, shares
 from polyadic.errors import PolyadicError
+from polyadic.threads import for_each, row_slices
 
 __all__ = [
     "collect",
@@ -112,9 +112,9 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
     # up to twice as fast as its products with so narrow a matrix.
     signals, kernels = samples[:, None], components(factors).flatten(1)[:, None]
     M = T.new_empty(len(T), len(kernels), 1)
-    each(
+    for_each(
         lambda rows: M[rows].copy_(torch.nn.functional.conv1d(signals[rows], kernels)),
-        shares(len(T), signals.shape[2], _FEWEST),
+        row_slices(len(T), signals.shape[2], _FEWEST),
     )
     return M[..., 0]
 
@@ -169,7 +169,7 @@ def collect(X: Tensor, T: Tensor) -> Tensor:
     # Some columns at a time, those of all samples stay in a processor's cache.
     width = _COLUMNS if T.numel() >= _LARGE else samples.shape[1]
     parts = list(zip(torch.split(samples, width, dim=1), torch.split(Y, width, dim=1), strict=True))
-    each(lambda part: torch.mm(X.T, part[0], out=part[1]), parts)
+    for_each(lambda part: torch.mm(X.T, part[0], out=part[1]), parts)
     return _ordered(Y.reshape(X.shape[1], *shape), back)
 
 
@@ -374,7 +374,7 @@ def squared_norms(T: Tensor) -> Tensor:
     """
     samples, _ = _stored(T)
     norms = T.new_empty(len(T))
-    each(lambda rows: torch.linalg.vector_norm(samples[rows], dim=1, out=norms[rows]), shares(*samples.shape))
+    for_each(lambda rows: torch.linalg.vector_norm(samples[rows], dim=1, out=norms[rows]), row_slices(*samples.shape))
     return norms.double().square()
 
 

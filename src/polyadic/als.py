@@ -31,8 +31,8 @@ from polyadic.algebra import (
     squared_errors,
 )
 from polyadic.alignment import Add
-from polyadic.crew import beside
 from polyadic.errors import PolyadicError
+from polyadic.threads import start
 
 __all__ = [
     "ALONE",
@@ -203,7 +203,7 @@ OnStep = Callable[[Progress, State], None]
 class Team:
     """The processes that make one fit together, each with its share of every batch: here, one process alone.
 
-    `polyadic.distributed` has one of several processes. What is said below to be the same is so in all of them.
+    `polyadic.engine.processes` has one of several processes. What is said below to be the same is so in all of them.
     """
 
     rank, size = 0, 1
@@ -514,7 +514,7 @@ def step(
     G = _product(grams)
     X = solve_coefficients(M, G, objective, n_views, None, adjacency, watch, count, team.sum)
     # What the terms follow from is worked out while the statistics are collected, and if need be sent.
-    terms = beside(lambda: torch.cat([_fit_terms(T, X, M, G, n_views), _row_sums(X, objective, n_views, adjacency)]))
+    terms = start(lambda: torch.cat([_fit_terms(T, X, M, G, n_views), _row_sums(X, objective, n_views, adjacency)]))
     arriving = team.send(Statistics.of(X, T))
     statistics, sums = arriving(terms())
     energy = statistics.S.diagonal()

@@ -18,10 +18,10 @@ from scipy import signal
 from torch import Tensor
 
 from polyadic import kernels
-from polyadic.crew import crew
 from polyadic.draws import derive, stream_constant, uniform, window_keys
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_number
+from polyadic.threads import thread_pool
 
 __all__ = ["Augmentation", "Bandpass", "Compose", "Jitter", "OneOf", "Rotate3D"]
 
@@ -80,7 +80,7 @@ class Augmentation(ABC):
         if X.device.type != "cpu":
             return self.apply(X, keys)
         # In one thread: those of torch would show in the last bits, and small calls stand in each other's way.
-        with crew():
+        with thread_pool():
             return self.apply(X, keys)
 
 

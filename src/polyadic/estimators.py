@@ -17,19 +17,21 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from polyadic import als, captured, persist, probes
+from polyadic import als, linear_probe, persist
 from polyadic.algebra import gram, project, reconstruct, ridge_inverse, squared_error
-from polyadic.checkpoints import Checkpoints, check_alike, data_fingerprint, describe
-from polyadic.distributed import write_rows
+from polyadic.engine import cuda_graphs
+from polyadic.engine.batches import Augment, Graph, Transform, WindowSource, check_modes, tensors
+from polyadic.engine.checkpoints import Checkpoints, check_alike, data_fingerprint, describe
+from polyadic.engine.estimator import WindowEstimator, all_or_nothing
+from polyadic.engine.processes import write_rows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.inputs import Readable, Samples, check_integer, check_number, choose_device
+from polyadic.presets import Preset
 from polyadic.progress import SweepProgress, sweep_bar
-from polyadic.sources import Augment, Graph, Transform, WindowSource, check_modes, tensors
 from polyadic.spectral import STFT
 from polyadic.version import __version__
-from polyadic.windowed import WindowEstimator, all_or_nothing
 
-__all__ = ["ATD", "GRSALS", "SALS", "load"]
+__all__ = ["ATD", "GRSALS", "SALS", "load", "paper_methods"]
 
 _FREE = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
 """Parameters that may change when a fit is resumed; what became of `random_state` is in the seed."""
@@ -109,8 +111,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         resume : go on from the last checkpoint in that folder, if there is one; on a CPU the outcome is, to the bit,
             that of a fit that was never stopped. `max_sweeps`, `tol`, `patience`, `device` and `verbose` may differ
         checkpoint_every : seconds from one checkpoint to the next
-        team : the processes that fit together, from `polyadic.distributed.join`; each gives the same X and ends with
-            the same model
+        team : the processes that fit together, from `polyadic.engine.join`; each gives the same X and ends with the
+            same model
 
         Returns
         -------
@@ -126,7 +128,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
             self._n_seen = source.n_windows
             fast = None
             if team.size == 1:
-                fast = captured.sweeps(source, objective, settings, tuple(len(factor) for factor in state.factors))
+                fast = cuda_graphs.sweeps(source, objective, settings, tuple(len(factor) for factor in state.factors))
             with self._watched(state, source.n_windows, team, after_sweep) as on_sweep, kept or nullcontext():
                 source.on_batch = None if on_sweep is None else on_sweep.windows
                 with self._crew(source.device):
@@ -293,7 +295,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `fit` takes
         out : a `.npy` file to write the features to batch by batch; it is there whole or not at all
         on_rows : called with the number of samples done after each batch
-        team : the processes that transform together, from `polyadic.distributed.join`, each its share; it needs `out`,
+        team : the processes that transform together, from `polyadic.engine.join`, each its share; it needs `out`,
             on a disk that all of them see
 
         Returns
@@ -342,7 +344,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         ----------
         X : as for `transform`
         y : ignored
-        team : the processes that do it together, from `polyadic.distributed.join`, each its share
+        team : the processes that do it together, from `polyadic.engine.join`, each its share
         """
         check_is_fitted(self)
         error = norm = 0.0
@@ -392,7 +394,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         """What a notebook shows: scikit-learn's diagram before the fit, pictures of the components after it."""
         if not hasattr(self, "factors_"):
             return str(super()._html_repr())
-        from polyadic.sketch import model_html
+        from polyadic.thumbnails import model_html
 
         return model_html(self)
 
@@ -413,7 +415,7 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         if self._memory is not None:
             arrays |= {"memory.Y": self._memory.Y.numpy(), "memory.S": self._memory.S.numpy()}
         trained = getattr(self, "probe_", None)
-        of_probe, described = ({}, None) if trained is None else probes.pack(trained)
+        of_probe, described = ({}, None) if trained is None else linear_probe.pack(trained)
         parameters = {name: persist.encode(value) for name, value in self.get_params(deep=False).items()}
         parameters["device"] = str(self.device)
         header = {
@@ -432,20 +434,6 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
             "history": self.history_,
         }
         persist.write(path, arrays | of_probe, header)
-
-    def export_onnx(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Write the model as one ONNX graph from raw windows to features, and to probabilities with a probe.
-
-        `polyadic.onnx.Features` runs it without torch.
-
-        Parameters
-        ----------
-        path : the file, by custom ending in .onnx
-        options : `probe`, `fs` and `channels`, see `polyadic.onnx.export`
-        """
-        from polyadic.onnx import export
-
-        export(self, path, **options)
 
     def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
         """Take over what `save` wrote, after checking that it fits together."""
@@ -479,8 +467,8 @@ class _CPFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstim
         self.seed_, self._n_seen = int(header["seed"]), int(header["n_seen"])
         self.split_ = str(header.get("split", ""))
         self._restore_signals(header)
-        if header.get("probe") is not None or any(name.startswith(probes.PREFIX) for name in arrays):
-            self.probe_ = probes.unpack(arrays, header.get("probe"), self.rank)
+        if header.get("probe") is not None or any(name.startswith(linear_probe.PREFIX) for name in arrays):
+            self.probe_ = linear_probe.unpack(arrays, header.get("probe"), self.rank)
         self.n_features_in_, self._n_features_out = self._sample_shape[0], self.rank
         columns = header["feature_names"]
         if not isinstance(columns, list) or len(columns) not in (0, self.n_features_in_):
@@ -727,6 +715,32 @@ class GRSALS(_CPFeatures):
                 f"graph must be 'complete' or an (N, N) array of weights, but is {self.graph!r} "
                 "(model files hold no graph: set it again before fitting a loaded model)"
             )
+
+
+def paper_methods(settings: Preset, **parameters: Any) -> dict[str, ATD | SALS | GRSALS]:
+    """The four tensor methods with the same settings, unfitted, by their names in the paper.
+
+    Parameters
+    ----------
+    settings : tensorizer, augmentation and parameters
+    parameters : arguments of `ATD` that replace those of the settings, unless None; SALS and GR-SALS
+        take those they know
+
+    Examples
+    --------
+    >>> from polyadic.presets import preset
+    >>> list(paper_methods(preset("har"), rank=8))
+    ['ATD', 'ATD_ss-', 'GR-SALS', 'SALS']
+    """
+    given = {name: value for name, value in parameters.items() if value is not None}
+    full = {**settings.parameters, **given, "tensorize": settings.tensorize}
+    shared = {name: value for name, value in full.items() if name not in ("beta", "gamma", "rounds")}
+    return {
+        "ATD": ATD(**full, augment=settings.augment),
+        "ATD_ss-": ATD(**{**full, "beta": 0.0}, augment=settings.augment),
+        "GR-SALS": GRSALS(**shared),
+        "SALS": SALS(**shared),
+    }
 
 
 _ESTIMATORS: dict[str, type[_CPFeatures]] = {kind.__name__: kind for kind in (ATD, SALS, GRSALS)}

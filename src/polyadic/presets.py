@@ -1,4 +1,4 @@
-"""The paper's settings for its four datasets, as data (appendices D.2 to D.5).
+"""The paper's settings for its four datasets (appendices D.2 to D.5), and settings that suit any windows.
 
 "ptb_xl_100hz" is ours, for the records at 100 Hz. The paper names no largest number of sweeps; 50 is ours. Its text
 says amplitude and phase, its figures were made with log|Re| and log|Im|: the presets take the latter.
@@ -7,15 +7,16 @@ says amplitude and phase, its figures were made with log|Re| and log|Im|: the pr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_number
 from polyadic.spectral import STFT
 
-__all__ = ["Preset", "preset"]
+__all__ = ["Preset", "preset", "settings_for"]
 
 _Band = tuple[float, float]
 
@@ -61,15 +62,15 @@ class Preset:
 
     Parameters
     ----------
-    name : the dataset
-    fs : sampling rate in Hz
+    name : the dataset, or ""
+    fs : sampling rate in Hz, None if it is not known
     shape : (channels, time) of a raw window
     tensorize, augment : for the arguments of the same names of `ATD`
     parameters : the other keyword arguments of `ATD`
     """
 
     name: str
-    fs: float
+    fs: float | None
     shape: tuple[int, int]
     tensorize: STFT
     augment: Augmentation
@@ -143,3 +144,71 @@ def _quality(name: str, data: _Dataset, quality: str | None) -> tuple[float, tup
         data.degree if quality == "B" else _POOR_DEGREE,
         data.bands if quality == "A" else data.poor_bands,
     )
+
+
+_BUILT_IN_FRAMES = STFT(n_fft=64, hop=16, window="hann", parts="amplitude")
+_BUILT_IN_BANDS = ((2.0, 24.0), (4.0, 20.0))
+_BUILT_IN = MappingProxyType({"rank": 8, "max_sweeps": 15})
+_LONGEST_FRAME = 256
+
+
+def settings_for(
+    windows: Any,
+    *,
+    preset: str | None = None,
+    defaults: bool = False,
+    n_fft: int | None = None,
+    hop: int | None = None,
+) -> Preset:
+    """Settings that suit some windows: those of a preset, or frames and augmentations by length and sampling rate.
+
+    Parameters
+    ----------
+    windows : `Windows`, what the model will be fitted to
+    preset : name of the paper's settings for a dataset
+    defaults : with a preset, take only its frames and augmentations, and the library's settings for the rest
+    n_fft, hop : frames other than those
+
+    Examples
+    --------
+    >>> from polyadic.data import Windows
+    >>> import numpy as np
+    >>> settings_for(Windows(np.zeros((5, 2, 512), np.float32), fs=100.0)).tensorize.n_fft
+    128
+    """
+    if defaults and preset is None:
+        raise PolyadicError("--defaults goes with --preset; without a preset the library's settings are used anyway")
+    chosen = _settings(windows, preset, defaults)
+    if n_fft is None and hop is None:
+        return chosen
+    frames = chosen.tensorize
+    return replace(chosen, tensorize=replace(frames, n_fft=n_fft or frames.n_fft, hop=hop or frames.hop))
+
+
+def _settings(windows: Any, name: str | None, defaults: bool) -> Preset:
+    if name is not None:
+        paper = preset(name, windows.fs)
+        if not defaults:
+            return paper
+        frames = STFT(paper.tensorize.n_fft, paper.tensorize.hop)
+        return replace(paper, tensorize=frames, parameters=MappingProxyType({}))
+    if len(windows.shape) != 3:
+        raise PolyadicError(f"X must have three dimensions (windows, channels, time), but has shape {windows.shape}")
+    shape, fs = (windows.shape[1], windows.shape[2]), windows.fs
+    if windows.dataset == "synthetic":
+        views = Compose([Jitter(0.05), Bandpass(_BUILT_IN_BANDS, fs or 64.0)])
+        return Preset("synthetic", fs, shape, _BUILT_IN_FRAMES, views, _BUILT_IN)
+    return Preset("", fs, shape, _frames(shape[1]), _views(fs), MappingProxyType({}))
+
+
+def _frames(length: int) -> STFT:
+    """Frames of a quarter of the window or 256 samples, a power of two, that overlap by three quarters."""
+    n_fft = max(2, min(_LONGEST_FRAME, 1 << max(length // 4, 2).bit_length() - 1))
+    return STFT(n_fft=n_fft, hop=max(1, n_fft // 4))
+
+
+def _views(fs: float | None) -> Augmentation:
+    """Jitter and, where the sampling rate is known, a filter for the lower or the upper half of the spectrum."""
+    if fs is None:
+        return Jitter(0.05)
+    return Compose([Jitter(0.05), Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)])

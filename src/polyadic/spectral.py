@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from polyadic import kernels
-from polyadic.crew import each
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer
+from polyadic.threads import for_each
 
 __all__ = ["PARTS", "STFT", "Part"]
 
@@ -177,7 +177,7 @@ class STFT:
             pieces = zip(self._pieces(X), self._pieces(X, T), strict=True)
             return torch.cat([self._fused(piece, part, floor) for piece, part in pieces])
         both = list(zip(self._pieces(X), self._pieces(X, T), strict=True))
-        each(lambda piece: self._plain(*piece, floor[:, None, None]), both)
+        for_each(lambda piece: self._plain(*piece, floor[:, None, None]), both)
         return None
 
     def _plain(self, X: Tensor, T: Tensor, floor: Tensor) -> None:
@@ -259,7 +259,7 @@ class STFT:
         def measure(number: int) -> None:
             squares[number] = _mean_squares(self._coefficients(pieces[number])) * len(pieces[number])
 
-        each(measure, range(len(pieces)))
+        for_each(measure, range(len(pieces)))
         return replace(self, floor=tuple(_floor(squares.sum(dim=0) / len(X)).tolist()))
 
     def shape(self, channels: int, time: int) -> tuple[int, int, int]:

@@ -14,12 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from polyadic import persist
+from polyadic.engine.batches import Augment, Transform, tensors
+from polyadic.engine.estimator import WindowEstimator, all_or_nothing
 from polyadic.errors import ModelFileError
 from polyadic.inputs import Samples, choose_device
-from polyadic.sources import Augment, Transform, tensors
 from polyadic.spectral import STFT
 from polyadic.version import __version__
-from polyadic.windowed import WindowEstimator, all_or_nothing
 
 __all__ = ["Baseline", "load"]
 

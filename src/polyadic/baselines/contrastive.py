@@ -16,9 +16,9 @@ from torch.nn.functional import cross_entropy, normalize
 
 from polyadic.baselines.backbone import Encoder
 from polyadic.baselines.training import DeepBaseline, Learner
+from polyadic.engine.batches import Augment, Transform
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer, check_number
-from polyadic.sources import Augment, Transform
 
 __all__ = ["BYOL", "SimCLR", "byol_loss", "nce_loss"]
 

@@ -18,9 +18,9 @@ from torch.nn.functional import conv1d
 
 from polyadic.baselines.base import Baseline
 from polyadic.draws import integer_seed
+from polyadic.engine.batches import Transform, WindowSource
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, check_integer
-from polyadic.sources import Transform, WindowSource
 
 __all__ = ["MiniRocket"]
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from polyadic import als
 from polyadic.algebra import gram, project
 from polyadic.baselines.base import Baseline, repeatable, restored_factors
+from polyadic.engine.batches import Transform, check_modes
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, check_integer, check_number
-from polyadic.sources import Transform, check_modes
 from polyadic.spectral import STFT
 
 __all__ = ["CPALS", "HandFeatures", "PCAFeatures"]

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from polyadic.algebra import collect, contract, khatri_rao, project
 from polyadic.baselines.base import Baseline, labels_of, repeatable, restored_factors
+from polyadic.engine.batches import Transform, check_modes
 from polyadic.inputs import check_integer, check_number
-from polyadic.sources import Transform, check_modes
 
 __all__ = ["STL"]
 

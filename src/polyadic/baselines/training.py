@@ -21,10 +21,10 @@ from polyadic.augment import Augmentation
 from polyadic.baselines.backbone import Standardize
 from polyadic.baselines.base import Baseline
 from polyadic.draws import integer_seed, uniform, window_keys
+from polyadic.engine.batches import Augment, Transform, WindowSource, tensors
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer, check_number
 from polyadic.progress import epoch_bar
-from polyadic.sources import Augment, Transform, WindowSource, tensors
 from polyadic.spectral import STFT
 
 __all__ = ["DeepBaseline", "Learner", "Settings", "batches_of", "hold_out", "train"]

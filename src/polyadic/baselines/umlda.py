@@ -18,9 +18,9 @@ from torch import Tensor
 
 from polyadic.algebra import khatri_rao, project
 from polyadic.baselines.base import Baseline, labels_of, repeatable, restored_factors
+from polyadic.engine.batches import Transform, check_modes
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer, check_number
-from polyadic.sources import Transform, check_modes
 
 __all__ = ["UMLDA"]
 

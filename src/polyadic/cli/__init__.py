@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from polyadic.cli import models, stores
+from polyadic.cli import prepare
 from polyadic.cli.bench import BENCH_EXAMPLES, bench
 from polyadic.cli.evaluate import EVALUATE_EXAMPLES, evaluate
 from polyadic.cli.export import EXPORT_EXAMPLES, export
+from polyadic.cli.fit import FIT_EXAMPLES, fit
 from polyadic.cli.info import INFO_EXAMPLES, info
+from polyadic.cli.interrupts import terminate_like_ctrl_c
 from polyadic.cli.manual import Manual
-from polyadic.cli.options import DeviceOption, JsonOption, QuietOption, SettingsOption
 from polyadic.cli.predict import PREDICT_EXAMPLES, predict
 from polyadic.cli.rank import RANK_EXAMPLES, rank
 from polyadic.cli.report import REPORT_EXAMPLES, report
+from polyadic.cli.run import RUN_EXAMPLES, run
 from polyadic.cli.settings import SettingsError
-from polyadic.cli.stopping import terminate_like_ctrl_c
+from polyadic.cli.transform import TRANSFORM_EXAMPLES, transform
 from polyadic.errors import PolyadicError
 from polyadic.version import __version__
 
@@ -83,20 +84,6 @@ app = typer.Typer(
     epilog=_EPILOG,
 )
 
-_EXAMPLES = """
-[bold]Examples[/bold]
-
-Built-in signals, and such as augmentations cannot help with:
-  polyadic run
-  polyadic run --nuisance 0
-
-Your own windows, sampled at 100 Hz:
-  polyadic run --data windows.npz --fs 100
-
-The paper's settings, its protocol and by person:
-  polyadic run --data har.npz --preset har --protocol both
-"""
-
 
 def _show_version(value: bool) -> None:
     if value:
@@ -114,92 +101,11 @@ def _root(
     pass
 
 
-@app.command(epilog=_EXAMPLES, rich_help_panel=_START)
-def run(
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DATA",
-            help="A window store made by [bold]polyadic prepare[/bold], or a .npz file with X (windows, channels, "
-            "time), optional y and subject; or X_train (unlabelled) with X_test, y_test, subject_test. Built-in "
-            "signals if not given.",
-            exists=True,
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
-    ] = None,
-    defaults: Annotated[
-        bool,
-        typer.Option(
-            "--defaults",
-            help="With --preset: its frame length, hop and augmentations, all else the library's own settings.",
-        ),
-    ] = False,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="subject: people of the training and the test windows are apart (default where people are known); "
-            "paper: windows drawn at random, which flatters every method; or both.",
-        ),
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 5,
-    rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components.")] = None,
-    sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most passes over the data.")] = None,
-    fs: Annotated[
-        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate in Hz, if the file does not say.")
-    ] = None,
-    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
-    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
-    nuisance: Annotated[
-        float,
-        typer.Option(min=0.0, metavar="X", help="Built-in signals: strength of the components no class cares about."),
-    ] = 0.8,
-    device: DeviceOption = "auto",
-    jobs: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="Processes at a time. With more than one, seconds a sweep say nothing."),
-    ] = 1,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for the models, results.json and results.md.")
-    ] = Path("polyadic-run"),
-    settings: SettingsOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Compare ATD, ATD_ss-, GR-SALS and SALS on the same windows.
-
-    Each is fitted on the unlabelled part; a logistic regression is trained and tested on the labelled part.
-
-    Shows accuracy over the seeds, parameters and seconds a sweep; writes one model of each method and the results.
-    """
-    from polyadic.experiments import main_job
-
-    job = main_job.Job(
-        data=data,
-        preset=preset,
-        defaults=defaults,
-        protocol=protocol,
-        seeds=seeds,
-        rank=rank,
-        sweeps=sweeps,
-        fs=fs,
-        n_fft=n_fft,
-        hop=hop,
-        nuisance=nuisance,
-        device=device,
-        jobs=jobs,
-        out=out,
-    )
-    main_job.run(job, as_json=json, quiet=quiet)
-
-
-app.add_typer(stores.app, name="prepare", rich_help_panel=_MODEL)
-app.command(epilog=stores.VERIFY_EXAMPLES, rich_help_panel=_MODEL)(stores.verify)
-app.command(epilog=models.FIT_EXAMPLES, rich_help_panel=_MODEL)(models.fit)
-app.command(epilog=models.TRANSFORM_EXAMPLES, rich_help_panel=_USE)(models.transform)
+app.command(epilog=RUN_EXAMPLES, rich_help_panel=_START)(run)
+app.add_typer(prepare.app, name="prepare", rich_help_panel=_MODEL)
+app.command(epilog=prepare.VERIFY_EXAMPLES, rich_help_panel=_MODEL)(prepare.verify)
+app.command(epilog=FIT_EXAMPLES, rich_help_panel=_MODEL)(fit)
+app.command(epilog=TRANSFORM_EXAMPLES, rich_help_panel=_USE)(transform)
 app.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_USE)(predict)
 app.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_USE)(evaluate)
 app.command(epilog=EXPORT_EXAMPLES, rich_help_panel=_USE)(export)

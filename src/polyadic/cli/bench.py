@@ -85,17 +85,17 @@ def bench(
     one, on the GPU. [bold]race[/bold] shows how soon several solvers reach their accuracy on a store's training people.
     """
     if name == "speed":
-        from polyadic.experiments import speed
+        from polyadic.experiments.speed import runner
 
-        speed.run(out, device, dataset, quick=quick, quiet=quiet, as_json=json)
+        runner.run(out, device, dataset, quick=quick, quiet=quiet, as_json=json)
         return
     if name == "race":
-        from polyadic.experiments import race
+        from polyadic.experiments.speed import race
 
         race.run(out, store, dataset or "har", seeds, device, quick=quick, quiet=quiet, as_json=json)
         return
-    from polyadic.experiments.bench import Request, run
-    from polyadic.experiments.catalogue import experiment
+    from polyadic.experiments.paper.catalogue import experiment
+    from polyadic.experiments.paper.runner import Request, run
 
     request = Request(
         name=name,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyadic.cli.opening import opened_for
 from polyadic.cli.options import (
     DataArgument,
     DeviceOption,
@@ -20,6 +19,7 @@ from polyadic.cli.options import (
     shows_progress,
     window_bar,
 )
+from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
@@ -79,9 +79,10 @@ def evaluate(
     Logistic regressions are trained on the training part of a split of DATA and tested on its test part: accuracy,
     balanced accuracy, macro F1, Cohen's kappa and the accuracy of the worst subject.
     """
-    from polyadic import distributed, load
+    from polyadic import load
+    from polyadic.engine import processes
 
-    team = distributed.join()
+    team = processes.join()
     loaded = load(model).set_params(device=device)
     if own_probe and (protocol is not None or seeds is not None):
         raise PolyadicError("--own-probe needs no split: leave out --protocol and --seeds")

@@ -42,11 +42,11 @@ def export(
 ) -> None:
     """Write a model as one ONNX graph from raw windows to features, and to probabilities if it has a probe."""
     from polyadic import load
-    from polyadic.onnx import Features
+    from polyadic.export import Features, onnx
 
     check_folder(out)
     names = [name.strip() for name in channels.split(",")] if channels else []
-    load(model).export_onnx(out, fs=fs, channels=names)
+    onnx(load(model), out, fs=fs, channels=names)
     # What is read back is what a device will see.
     written = Features(out)
     outcome = {

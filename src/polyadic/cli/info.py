@@ -177,7 +177,7 @@ def _folder(path: Path) -> Facts:
 
 
 def _store(store: Any) -> Facts:
-    from polyadic.cli.stores import summary
+    from polyadic.cli.prepare import summary
 
     facts = summary(store)
     files = (file for shard in store.shards for file in (shard.data, shard.index, shard.description))

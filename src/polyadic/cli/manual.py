@@ -6,7 +6,7 @@ from typing import Any
 
 import typer.core
 
-from polyadic.cli.stopping import stopped_by_a_sentence
+from polyadic.cli.interrupts import stopped_by_a_sentence
 
 __all__ = ["Manual", "flowing"]
 

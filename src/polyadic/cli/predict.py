@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyadic.cli.opening import opened_for
 from polyadic.cli.options import (
     DataArgument,
     DeviceOption,
@@ -23,6 +22,7 @@ from polyadic.cli.options import (
     window_bar,
 )
 from polyadic.cli.tables import write_table
+from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:

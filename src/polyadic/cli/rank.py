@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from polyadic.cli.opening import Cut, check_cutting, opened
 from polyadic.cli.options import (
     SECONDS,
     ChannelOption,
@@ -23,6 +22,7 @@ from polyadic.cli.options import (
     as_json,
     check_folder,
 )
+from polyadic.cli.windows import Cut, check_cutting, opened
 from polyadic.errors import PolyadicError
 
 __all__ = ["RANK_EXAMPLES", "rank"]
@@ -75,11 +75,11 @@ def rank(
 
     Decomposes some of the windows at several ranks. Does a larger one fit better than noise would, do restarts agree?
     """
-    from polyadic.experiments.configure import configured
-    from polyadic.experiments.provenance import provenance
+    from polyadic.explain.rank import suggest_rank
     from polyadic.files import open_atomically
+    from polyadic.presets import settings_for
     from polyadic.progress import stage_bar
-    from polyadic.ranks import suggest_rank
+    from polyadic.provenance import provenance
 
     if out is not None:
         check_folder(out)
@@ -102,7 +102,7 @@ def rank(
         found = suggest_rank(
             taken,
             wanted,
-            tensorize=configured(taken, preset=preset, n_fft=n_fft, hop=hop)["SALS"].tensorize,
+            tensorize=settings_for(taken, preset=preset, n_fft=n_fft, hop=hop).tensorize,
             n_windows=windows,
             restarts=restarts,
             random_state=seed,

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from polyadic.cli.opening import opened_for
 from polyadic.cli.options import (
     DeviceOption,
     JsonOption,
@@ -22,6 +21,7 @@ from polyadic.cli.options import (
     check_folder,
     shows_progress,
 )
+from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
 
 __all__ = ["REPORT_EXAMPLES", "report"]
@@ -77,10 +77,10 @@ def report(
     """
     from polyadic import load
     from polyadic import report as reports
-    from polyadic.experiments.provenance import provenance
     from polyadic.files import digest
     from polyadic.inputs import choose_device
     from polyadic.progress import stage_bar
+    from polyadic.provenance import provenance
 
     check_folder(out)
     loaded = load(model).set_params(device=device)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from polyadic.evaluate.augmented import AugmentedProbe, augmented_features, perturbed
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
-from polyadic.evaluate.judging import judge_probe, judge_splits, own_split, summary
 from polyadic.evaluate.metrics import scores
 from polyadic.evaluate.probe import PROBES, low_label_rows, probe, probe_accuracy
+from polyadic.evaluate.scoring import judge_probe, judge_splits, own_split, summary
 from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
 from polyadic.evaluate.timing import seconds_per_sweep
 

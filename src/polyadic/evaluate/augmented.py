@@ -25,11 +25,11 @@ from torch import Tensor
 
 from polyadic.augment import Augmentation
 from polyadic.draws import integer_seed
+from polyadic.engine.batches import Augment, WindowSource, read_ahead
+from polyadic.engine.estimator import WindowEstimator, all_or_nothing
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import probe, unthreaded
 from polyadic.inputs import Readable, Samples, check_integer
-from polyadic.sources import Augment, WindowSource, read_ahead
-from polyadic.windowed import WindowEstimator, all_or_nothing
 
 __all__ = ["AugmentedProbe", "augmented_features", "perturbed"]
 

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from polyadic.electrodes import positions, site
 from polyadic.errors import PolyadicError
+from polyadic.explain.scalp import interpolated
 from polyadic.inputs import check_integer
-from polyadic.modes import Mode, modes
 from polyadic.plot.canvas import PALETTE, blank, compact, graph_objects, short
-from polyadic.scalp import interpolated, positions, site
+from polyadic.tensorize import Mode, modes
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

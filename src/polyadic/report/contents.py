@@ -15,8 +15,8 @@ from polyadic.data.splits import Protocol
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.modes import Mode, modes
-from polyadic.report.judged import Judged, judge, thinned
+from polyadic.report.scores import Judged, judge, thinned
+from polyadic.tensorize import Mode, modes
 
 __all__ = ["Component", "Looked", "Method", "Result", "Sample", "headline", "look", "methods_of"]
 

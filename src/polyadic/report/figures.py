@@ -14,7 +14,7 @@ from polyadic import plot
 from polyadic.plot.canvas import short
 from polyadic.plot.samples import thinned_lines
 from polyadic.report.contents import Looked, Method, Sample
-from polyadic.report.judged import thinned
+from polyadic.report.scores import thinned
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

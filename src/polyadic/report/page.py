@@ -12,14 +12,14 @@ from importlib import metadata, resources
 from typing import Any
 
 from polyadic.data.splits import Protocol
+from polyadic.electrodes import positions
 from polyadic.files import write_atomically
 from polyadic.persist import encode
 from polyadic.plot.canvas import graph_objects
 from polyadic.report.citation import bibtex
 from polyadic.report.contents import Looked, headline, look, methods_of
 from polyadic.report.figures import figures, thumbnails
-from polyadic.scalp import positions
-from polyadic.sketch import picture
+from polyadic.thumbnails import picture
 from polyadic.version import __version__
 
 __all__ = ["packed", "render", "write"]

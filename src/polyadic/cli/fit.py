@@ -1,0 +1,270 @@
+"""`polyadic fit`: a model from recordings or windows."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyadic.cli.interrupts import going_on
+from polyadic.cli.options import (
+    RECORDINGS,
+    SECONDS,
+    ChannelOption,
+    DataArgument,
+    DeviceOption,
+    FsOption,
+    JsonOption,
+    OnError,
+    OnErrorOption,
+    Protocol,
+    QuietOption,
+    ResampleOption,
+    SecondsOption,
+    SettingsOption,
+    as_json,
+    check_folder,
+    window_bar,
+)
+from polyadic.cli.windows import Cut, are_recordings, check_cutting, opened
+from polyadic.errors import PolyadicError
+
+if TYPE_CHECKING:
+    from polyadic.data import Windows
+
+__all__ = ["FIT_EXAMPLES", "fit"]
+
+FIT_EXAMPLES = """
+[bold]Examples[/bold]
+
+EDF files of your own in windows of 30 s, in one command:
+  polyadic fit recordings --seconds 30 -o model.safetensors
+
+With a probe, trained on the windows whose annotations are classes:
+  polyadic fit recordings --seconds 30 --class W --class R --probe
+
+A store, with the paper's settings for Sleep-EDF:
+  polyadic fit sleep.store --preset sleep_edf -o model.safetensors
+
+The unlabelled part of a split by person, the probe on its training part:
+  polyadic fit sleep.store --protocol subject --probe
+
+A fit that was stopped goes on where it was:
+  polyadic fit sleep.store -o model.safetensors --resume
+
+Four processes that share every batch:
+  torchrun --nproc-per-node 4 -m polyadic fit sleep.store
+"""
+
+
+class Method(StrEnum):
+    """The tensor methods, by their names in the paper."""
+
+    ATD = "ATD"
+    ATD_SS = "ATD_ss-"
+    GRSALS = "GR-SALS"
+    SALS = "SALS"
+
+
+class Solver(StrEnum):
+    """How a batch moves the bases."""
+
+    BLEND = "blend"
+    MEMORY = "memory"
+
+
+class Shuffle(StrEnum):
+    """In which order windows on a disk are visited."""
+
+    FULL = "full"
+    BLOCK = "block"
+
+
+def fit(
+    data: DataArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", metavar="FILE")] = Path(
+        "model.safetensors"
+    ),
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe", help="Also train a classifier on the windows with labels, and keep it in the model file."
+        ),
+    ] = False,
+    method: Annotated[
+        Method, typer.Option(metavar="NAME", help="ATD, ATD_ss-, GR-SALS or SALS.", case_sensitive=False)
+    ] = Method.ATD,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.", metavar="NAME"),
+    ] = None,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="With --preset: its frames and augmentations, all else the library's.")
+    ] = False,
+    protocol: Annotated[
+        Protocol | None,
+        typer.Option(help="Fit the unlabelled part of a split by this protocol; all windows if not given."),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components.")] = None,
+    sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most passes over the data.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Windows in a batch.")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, metavar="X", help="Share of a batch in the bases.")
+    ] = None,
+    solver: Annotated[Solver | None, typer.Option(help="Blend bases, or remember statistics.")] = None,
+    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
+    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
+    shuffle: Annotated[
+        Shuffle, typer.Option(help="Visit windows in any order, or shard by shard for slow disks.")
+    ] = Shuffle.FULL,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Of the start, the order, the augmentations and the split.")
+    ] = 0,
+    device: DeviceOption = "auto",
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A folder for checkpoints that stays; if not given, one beside the model file, with .checkpoint after "
+            "its name, that goes when the model is there.",
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")] = False,
+    checkpoint_every: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="From one checkpoint to the next.")
+    ] = 60.0,
+    seconds: SecondsOption = None,
+    channel: ChannelOption = None,
+    class_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--class", help="An annotation that is a class; once for each.", metavar="TEXT", rich_help_panel=RECORDINGS
+        ),
+    ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            help="Regular expression whose group finds the subject in a path; the file's folder if not given.",
+            metavar="REGEX",
+            rich_help_panel=RECORDINGS,
+        ),
+    ] = None,
+    fs: FsOption = None,
+    resample: ResampleOption = None,
+    on_error: OnErrorOption = OnError.RAISE,
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Learn bases from recordings or windows and write a model file.
+
+    Stopped by Ctrl-C, SIGTERM or worse, the same command goes on with --resume. Memory does not grow with the data.
+    Recordings are cut into windows in a temporary folder first; for data that is
+    used more than once, [bold]polyadic prepare[/bold] keeps the windows.
+    """
+    from polyadic.engine import processes
+    from polyadic.estimators import paper_methods
+    from polyadic.presets import settings_for
+
+    team = processes.join()
+    check_folder(out)
+    given = {
+        "--seconds": seconds,
+        "--channel": channel,
+        "--class": class_,
+        "--subject": subject,
+        "--resample": resample,
+    }
+    check_cutting(data, {**given, "--fs": fs if data.is_dir() else None})
+    cut = Cut(
+        seconds=SECONDS if seconds is None else seconds,
+        channels=channel or None,
+        fs=fs,
+        resample=None if resample is None else resample.value,
+        classes=tuple(class_ or ()),
+        subject=subject,
+        on_error=on_error.value,
+    )
+    hidden = quiet or json
+    with opened(data, cut, shuffle=shuffle.value, hidden=hidden) as windows:
+        unlabelled, labelled = _parts(windows, protocol, seed)
+        if probe:
+            _check_labels(labelled, data)
+        chosen = settings_for(unlabelled, preset=preset, defaults=defaults, n_fft=n_fft, hop=hop)
+        given = {
+            "rank": rank,
+            "max_sweeps": sweeps,
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            "solver": None if solver is None else solver.value,
+            "device": device,
+            "random_state": seed,
+            "verbose": int(not hidden),
+        }
+        estimator = paper_methods(chosen, **given)[method.value]
+        folder = checkpoint or out.with_name(f"{out.name}.checkpoint")
+        with going_on(folder, kept=checkpoint is not None, team=team):
+            model = estimator.fit(
+                unlabelled, checkpoint=folder, resume=resume, checkpoint_every=checkpoint_every, team=team
+            )
+            if probe:
+                model.probe_ = _trained(model, labelled, hidden or team.rank > 0)
+            team.once(lambda: model.save(out))
+    if team.rank > 0:
+        return
+    _tell_fit(model, method, unlabelled, labelled if probe else None, out, json)
+
+
+def _parts(windows: Windows, protocol: Protocol | None, seed: int) -> tuple[Windows, Windows]:
+    """What to learn from, and what may train the probe."""
+    from polyadic.data import split
+
+    if protocol is None:
+        return windows, windows
+    unlabelled, train, _ = split(windows, protocol.value, seed=seed)
+    return unlabelled, train
+
+
+def _check_labels(windows: Windows, data: Path) -> None:
+    """Say before the fit, not after it, that there is nothing to train a probe on."""
+    found = len(set(windows.label[windows.label >= 0].tolist()))
+    if found < 2:
+        hint = ": say which annotations are classes by --class" if are_recordings(data) else ""
+        raise PolyadicError(f"--probe needs windows of two classes or more, but {data.name} has {found}{hint}")
+
+
+def _trained(model: Any, windows: Windows, hidden: bool) -> Any:
+    from polyadic.evaluate import WindowClassifier
+
+    known = windows[windows.label >= 0]
+    with window_bar("probe", known.shape, hidden) as on_rows:
+        return WindowClassifier(model).fit(known, on_rows=on_rows).probe_
+
+
+def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | None, out: Path, json: bool) -> None:
+    seconds = sum(model.history_["seconds"])
+    trained = 0 if labelled is None else int((labelled.label >= 0).sum())
+    outcome = {
+        "model": out.name,
+        "method": method.value,
+        "windows": len(windows),
+        "parameters": model.n_parameters_,
+        "sweeps": model.n_sweeps_,
+        "seconds": seconds,
+        "waited": model.waited_,
+        "loss": model.history_["loss"][-1],
+        "split": model.split_,
+        "classes": model.probe_.classes_.tolist() if trained else [],
+        "labelled": trained,
+    }
+    if json:
+        as_json(outcome)
+        return
+    typer.echo(
+        f"{out.name}: {method.value} of {len(windows):,} windows, {model.n_parameters_:,} parameters, "
+        f"{model.n_sweeps_} sweeps in {seconds:.1f} s ({model.waited_:.1f} s of it waiting for the disk)"
+    )
+    if trained:
+        typer.echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} windows with labels")

@@ -1,0 +1,346 @@
+"""`polyadic prepare` and `polyadic verify`: recordings into window stores, and whether a store is still whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyadic.cli.manual import Manual
+from polyadic.cli.options import JsonOption, OnError, QuietOption, Resample, SettingsOption, as_json
+from polyadic.errors import PolyadicError
+
+if TYPE_CHECKING:
+    from polyadic.data import WindowStore
+
+__all__ = ["VERIFY_EXAMPLES", "app", "summary", "verify"]
+
+_EXAMPLE = "[bold]Example[/bold]\n\n  "
+
+VERIFY_EXAMPLES = f"{_EXAMPLE}polyadic verify sleep.store\n"
+
+app = typer.Typer(
+    cls=Manual,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Cut recordings into a store of windows.\n\n"
+    "Models are fitted to a store in memory that does not grow with it. A store that was interrupted goes on where it "
+    "stopped when the same command is given again.",
+    epilog="""
+[bold]Examples[/bold]
+
+  polyadic prepare folder recordings my.store --seconds 30
+  polyadic prepare sleep-edf sleep-edfx sleep.store --download
+  polyadic prepare arrays windows.npz my.store --fs 100
+""",
+)
+
+
+_Store = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the store to write.")]
+_Root = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with the recordings as they are published.")]
+_OnError = Annotated[
+    OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it, note it in the store and go on.")
+]
+_Append = Annotated[bool, typer.Option("--append", help="Add recordings that are new to a complete store.")]
+_Download = Annotated[
+    bool, typer.Option("--download", help="Fetch what is missing into the folder first; fetched files are kept.")
+]
+_Mirror = Annotated[
+    str | None, typer.Option(metavar="URL", help="With --download: another address that has the same files.")
+]
+
+
+@app.command(
+    "sleep-edf",
+    epilog="""
+[bold]Examples[/bold]
+
+  polyadic prepare sleep-edf sleep-edfx sleep.store --on-error skip
+  polyadic prepare sleep-edf sleep-edfx sleep.store --download
+""",
+)
+def sleep_edf(
+    root: _Root,
+    store: _Store,
+    trim: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Minutes of wake to keep before and after sleep; all of it if not given."),
+    ] = None,
+    download: _Download = False,
+    mirror: _Mirror = None,
+    on_error: _OnError = OnError.RAISE,
+    append: _Append = False,
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Sleep-EDF Expanded: 30 s windows of seven signals at 100 Hz, five sleep stages."""
+    from polyadic.data import datasets
+
+    _fetch("sleep_edf", root, download, quiet or json, mirror)
+    _write(datasets.sleep_edf, root, store, quiet, json, trim=trim, on_error=on_error.value, append=append)
+
+
+@app.command("ptb-xl", epilog=f"{_EXAMPLE}polyadic prepare ptb-xl ptb-xl-1.0.3 ecg.store\n")
+def ptb_xl(
+    root: _Root,
+    store: _Store,
+    download: _Download = False,
+    mirror: _Mirror = None,
+    on_error: _OnError = OnError.RAISE,
+    append: _Append = False,
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """PTB-XL: 10 s windows of twelve leads at 500 Hz, sex."""
+    from polyadic.data import datasets
+
+    _fetch("ptb_xl", root, download, quiet or json, mirror)
+    _write(datasets.ptb_xl, root, store, quiet, json, on_error=on_error.value, append=append)
+
+
+@app.command("mgh", epilog=f"{_EXAMPLE}polyadic prepare mgh challenge-2018/training mgh.store\n")
+def mgh(
+    root: _Root,
+    store: _Store,
+    download: Annotated[bool, typer.Option("--download", help="Not public: says whom to ask.")] = False,
+    on_error: _OnError = OnError.RAISE,
+    append: _Append = False,
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """MGH sleep, in the layout of the PhysioNet/CinC Challenge 2018: 30 s windows of six EEG channels at 200 Hz."""
+    from polyadic.data import datasets
+
+    _fetch("mgh", root, download, quiet or json)
+    _write(datasets.mgh, root, store, quiet, json, on_error=on_error.value, append=append)
+
+
+@app.command("har", epilog=f"{_EXAMPLE}polyadic prepare har 'UCI HAR Dataset' har.store\n")
+def har(
+    root: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder 'UCI HAR Dataset', a folder above it, or the zip file.")
+    ],
+    store: _Store,
+    download: _Download = False,
+    mirror: _Mirror = None,
+    append: _Append = False,
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """UCI HAR: windows of 128 samples of nine channels at 50 Hz, six activities."""
+    from polyadic.data import datasets
+
+    root = _fetch("har", root, download, quiet or json, mirror)
+    _write(datasets.har, root, store, quiet, json, append=append)
+
+
+@app.command(
+    "folder",
+    epilog="""
+[bold]Examples[/bold]
+
+All EDF files below a folder in windows of 30 s, with the stages noted in them:
+  polyadic prepare folder recordings my.store --seconds 30 \\
+    --class "Sleep stage W" --class "Sleep stage R"
+
+Two channels, and subjects by the first four letters of the file names:
+  polyadic prepare folder recordings my.store --seconds 2 \\
+    --channel C3 --channel C4 --subject '(....)[^/]*$'
+""",
+)
+def folder(
+    root: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder with EDF, BDF, WFDB or CSV files, also below it.")
+    ],
+    store: _Store,
+    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Length of a window in seconds.")],
+    channel: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A channel to take; once for each, in order. All if not given."),
+    ] = None,
+    fs: Annotated[
+        float | None, typer.Option(min=0.0, metavar="HZ", help="Rate in Hz to bring all channels to.")
+    ] = None,
+    resample: Annotated[
+        Resample | None, typer.Option(help="How: repeat samples of slow channels, or filter. None: mixed rates fail.")
+    ] = None,
+    class_: Annotated[
+        list[str] | None, typer.Option("--class", metavar="TEXT", help="An annotation that is a class; once for each.")
+    ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Regular expression whose group finds the subject in a path; the file's folder if not given.",
+        ),
+    ] = None,
+    on_error: _OnError = OnError.RAISE,
+    append: _Append = False,
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Recordings of your own: EDF, BDF, WFDB and CSV files in a folder and below it."""
+    from polyadic.data import datasets
+
+    _write(
+        datasets.folder,
+        root,
+        store,
+        quiet,
+        json,
+        seconds=seconds,
+        channels=channel or None,
+        fs=fs,
+        resample=None if resample is None else resample.value,
+        classes=tuple(class_ or ()),
+        subject=subject,
+        on_error=on_error.value,
+        append=append,
+    )
+
+
+@app.command("arrays", epilog=f"{_EXAMPLE}polyadic prepare arrays windows.npz my.store --fs 100\n")
+def arrays(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A .npz or .npy file with X (windows, channels, time).", exists=True)
+    ],
+    store: _Store,
+    fs: Annotated[
+        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate in Hz, if the file does not say.")
+    ] = None,
+    append: _Append = False,
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Windows that are cut already, from a file of arrays."""
+    from polyadic.data.loading import open_windows
+    from polyadic.data.prepare import write_windows
+
+    _write(write_windows, open_windows(file, fs=fs), store, quiet, json, append=append)
+
+
+def verify(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the store.", exists=True, file_okay=False)],
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Read a whole store and compare it with its checksums."""
+    from polyadic.data import WindowStore
+    from polyadic.progress import file_bar
+
+    opened = WindowStore(store)
+    with file_bar("verifying", quiet or json) as update:
+        read = 0
+
+        def on_shard(number: int, size: int) -> None:
+            nonlocal read
+            read += size
+            update(opened.shards[number - 1].name, number, len(opened.shards), 0, read)
+
+        opened.verify(on_shard)
+    if json:
+        as_json(
+            {"store": store.name, "windows": len(opened), "shards": len(opened.shards), "checksum": opened.checksum}
+        )
+        return
+    shards = _count(len(opened.shards), "shard")
+    typer.echo(f"{store.name}: {len(opened):,} windows in {shards}, all as they were written")
+
+
+def _fetch(name: str, root: Path, wanted: bool, quiet: bool, mirror: str | None = None) -> Path:
+    """Download a dataset into its folder, after saying what it is."""
+    if not wanted:
+        return root
+    from polyadic.data.download import download, sources
+    from polyadic.progress import file_bar
+
+    for source in sources():
+        if source.name == name:
+            typer.echo(f"{source.title}, about {source.bytes / 1e9:.1f} GB, licence: {source.licence}", err=True)
+            typer.echo(f"Please cite {source.citation}", err=True)
+    with file_bar("fetching", quiet) as update:
+        sizes: dict[str, int] = {}
+
+        def on_bytes(file: str, number: int, total: int, size: int) -> None:
+            sizes[file] = size
+            update(file.rpartition("/")[2], number, total, 0, sum(sizes.values()))
+
+        return download(name, root, base=mirror, progress=on_bytes)
+
+
+def _write(make: Callable[..., WindowStore], source: Any, store: Path, quiet: bool, json: bool, **options: Any) -> None:
+    """Write a store with a progress bar, and say what is in it."""
+    from polyadic.progress import file_bar
+
+    try:
+        with file_bar("preparing", quiet or json) as update:
+            written = make(source, store, progress=update, **options)
+    except KeyboardInterrupt as stop:
+        stop.args = (f"give the same command again to go on with {store.name}",)
+        raise
+    except PolyadicError as error:
+        if "on_error" in options and options["on_error"] == "raise" and type(error).__name__ == "DataError":
+            raise type(error)(f"{error}\n(--on-error skip leaves such recordings out)") from error
+        raise
+    if json:
+        as_json(summary(written))
+        return
+    for line in _lines(written):
+        typer.echo(line)
+
+
+def summary(store: WindowStore) -> dict[str, Any]:
+    """What is in a store, as JSON can hold it."""
+    import numpy as np
+
+    counts = np.bincount(store.index.label[store.index.label >= 0], minlength=len(store.classes))
+    return {
+        "store": store.path.name,
+        "windows": len(store),
+        "channels": list(store.channels),
+        "length": store.header.length,
+        "fs": store.fs,
+        "dtype": store.header.dtype,
+        "recordings": len(store.recordings),
+        "subjects": len(set(store.index.subjects.tolist())),
+        "classes": {name: int(count) for name, count in zip(store.classes, counts, strict=True)},
+        "incomplete": sum(int(recording.get("incomplete", 0)) for recording in store.recordings),
+        "skipped": store.skipped,
+        "quality": store.quality(),
+        "checksum": store.checksum,
+    }
+
+
+def _lines(store: WindowStore) -> list[str]:
+    facts = summary(store)
+    lines = [
+        f"{facts['store']}: {facts['windows']:,} windows of {len(store.channels)} channels × "
+        f"{store.header.length} samples at {store.fs:g} Hz ({store.header.dtype}), "
+        f"{_count(facts['recordings'], 'recording')} of {_count(facts['subjects'], 'subject')}"
+    ]
+    if store.classes:
+        total = max(sum(facts["classes"].values()), 1)
+        shares = (f"{name} {100 * count / total:.1f} %" for name, count in facts["classes"].items())
+        lines.append(f"classes: {', '.join(shares)}")
+    if facts["incomplete"]:
+        lines.append(f"left out: {facts['incomplete']:,} windows with missing values")
+    for kind, channels in facts["quality"].items():
+        named = ", ".join(f"{channel} ({count})" for channel, count in channels.items())
+        lines.append(f"{kind} samples in (recordings): {named}")
+    if store.skipped:
+        lines.append(f"skipped {_count(len(store.skipped), 'recording')}:")
+        lines += [f"  {entry['name']}: {entry['reason']}" for entry in store.skipped]
+    return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -1,0 +1,107 @@
+"""`polyadic run`: the four tensor methods compared on built-in signals or on your own windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polyadic.cli.options import DeviceOption, JsonOption, QuietOption, SettingsOption
+
+__all__ = ["RUN_EXAMPLES", "run"]
+
+RUN_EXAMPLES = """
+[bold]Examples[/bold]
+
+Built-in signals, and such as augmentations cannot help with:
+  polyadic run
+  polyadic run --nuisance 0
+
+Your own windows, sampled at 100 Hz:
+  polyadic run --data windows.npz --fs 100
+
+The paper's settings, its protocol and by person:
+  polyadic run --data har.npz --preset har --protocol both
+"""
+
+
+def run(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA",
+            help="A window store made by [bold]polyadic prepare[/bold], or a .npz file with X (windows, channels, "
+            "time), optional y and subject; or X_train (unlabelled) with X_test, y_test, subject_test. Built-in "
+            "signals if not given.",
+            exists=True,
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
+    ] = None,
+    defaults: Annotated[
+        bool,
+        typer.Option(
+            "--defaults",
+            help="With --preset: its frame length, hop and augmentations, all else the library's own settings.",
+        ),
+    ] = False,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="subject: people of the training and the test windows are apart (default where people are known); "
+            "paper: windows drawn at random, which flatters every method; or both.",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 5,
+    rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components.")] = None,
+    sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most passes over the data.")] = None,
+    fs: Annotated[
+        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate in Hz, if the file does not say.")
+    ] = None,
+    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
+    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
+    nuisance: Annotated[
+        float,
+        typer.Option(min=0.0, metavar="X", help="Built-in signals: strength of the components no class cares about."),
+    ] = 0.8,
+    device: DeviceOption = "auto",
+    jobs: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Processes at a time. With more than one, seconds a sweep say nothing."),
+    ] = 1,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for the models, results.json and results.md.")
+    ] = Path("polyadic-run"),
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare ATD, ATD_ss-, GR-SALS and SALS on the same windows.
+
+    Each is fitted on the unlabelled part; a logistic regression is trained and tested on the labelled part.
+
+    Shows accuracy over the seeds, parameters and seconds a sweep; writes one model of each method and the results.
+    """
+    from polyadic.experiments.run import Job, compare_methods
+
+    job = Job(
+        data=data,
+        preset=preset,
+        defaults=defaults,
+        protocol=protocol,
+        seeds=seeds,
+        rank=rank,
+        sweeps=sweeps,
+        fs=fs,
+        n_fft=n_fft,
+        hop=hop,
+        nuisance=nuisance,
+        device=device,
+        jobs=jobs,
+        out=out,
+    )
+    compare_methods(job, as_json=json, quiet=quiet)

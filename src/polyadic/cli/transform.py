@@ -1,0 +1,99 @@
+"""`polyadic transform`: features of recordings or windows by a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyadic.cli.options import (
+    DataArgument,
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    QuietOption,
+    ResampleOption,
+    SettingsOption,
+    as_json,
+    check_folder,
+    shows_progress,
+    window_bar,
+)
+from polyadic.cli.tables import write_table
+from polyadic.cli.windows import opened_for
+from polyadic.errors import PolyadicError
+
+if TYPE_CHECKING:
+    from polyadic.data import Windows
+
+__all__ = ["TRANSFORM_EXAMPLES", "transform"]
+
+TRANSFORM_EXAMPLES = """
+[bold]Examples[/bold]
+
+  polyadic transform model.safetensors sleep.store -o features.npy
+  polyadic transform model.safetensors recordings -o features.csv
+"""
+
+
+def transform(
+    model: ModelArgument,
+    data: DataArgument,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            help="A .npy file for the features, or a .csv file with who and when beside them.",
+            metavar="FILE",
+        ),
+    ] = Path("features.npy"),
+    device: DeviceOption = "auto",
+    resample: ResampleOption = None,
+    settings: SettingsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write the features of all windows, batch by batch."""
+    from polyadic import load
+    from polyadic.engine import processes
+
+    team = processes.join()
+    check_folder(out)
+    if out.suffix not in (".npy", ".csv"):
+        raise PolyadicError(f"--out must end in .npy or .csv, but is {out.name}")
+    if out.suffix == ".csv" and team.size > 1:
+        raise PolyadicError(f"several processes write a .npy file, but --out is {out.name}")
+    loaded = load(model).set_params(device=device)
+    hidden = not shows_progress(quiet, json) or team.rank > 0
+    how = None if resample is None else resample.value
+    with opened_for(loaded, data, resample=how, hidden=hidden) as windows:
+        count = len(windows)
+        with window_bar("transforming", windows.shape, hidden) as on_rows:
+            if out.suffix == ".npy":
+                # The others are about as far.
+                loaded.transform(
+                    windows, out=out, on_rows=lambda done: on_rows(min(done * team.size, count)), team=team
+                )
+            else:
+                _write_features(loaded, windows, out, on_rows)
+    if team.rank > 0:
+        return
+    if json:
+        as_json({"features": out.name, "windows": count, "rank": loaded.rank})
+        return
+    typer.echo(f"{out.name}: {count:,} windows, {loaded.rank} features each")
+
+
+def _write_features(model: Any, windows: Windows, out: Path, on_rows: Callable[[int], None]) -> None:
+    """A line for each window: subject, recording, start in seconds, class, features."""
+
+    def columns(part: Windows) -> list[list[str]]:
+        labels = ["" if label < 0 else windows.classes[label] for label in part.label.tolist()]
+        values = [[f"{value:.6g}" for value in Z] for Z in model.transform(part)]
+        return [[label, *row] for label, row in zip(labels, values, strict=True)]
+
+    heads = ["label", *(f"z{number}" for number in range(model.rank))]
+    write_table(out, windows, heads, columns, fs=windows.fs or model.fs_, on_rows=on_rows)

@@ -1,0 +1,7 @@
+"""How a fit runs: loop, batches, checkpoints, processes, CUDA graphs."""
+
+from __future__ import annotations
+
+from polyadic.engine.processes import join
+
+__all__ = ["join"]

@@ -1,0 +1,323 @@
+"""Sweeps of Algorithm 2 on a GPU, captured as CUDA graphs: the steps of `als.step` without a word to the host.
+
+The plain version is `als.step`; this one computes the same in fewer launches, keeps the bases in float64 between them,
+and leaves a sweep in which a matrix turned out singular to the plain one, which knows what to do about it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from polyadic import alignment, als, kernels
+from polyadic.algebra import khatri_rao
+from polyadic.engine.batches import WindowSource
+from polyadic.engine.device_batches import Stretches
+
+__all__ = ["Steps", "Sweeps", "sweeps"]
+
+_LARGEST_RANK = 128
+
+
+def sweeps(
+    source: WindowSource, objective: als.Objective, settings: als.Settings, shape: tuple[int, ...]
+) -> Sweeps | None:
+    """Captured sweeps of this fit, or None where the plain ones have to do.
+
+    Parameters
+    ----------
+    shape : (I, J, …) of one window's tensor
+    """
+    suits = (
+        kernels.available(source.device, source.dtype)
+        and settings.batch_size is not None
+        and len(shape) == 3
+        and objective.graph_weight == 0
+    )
+    return Sweeps(source, objective, settings, shape) if suits else None
+
+
+class Steps:
+    """The state of a fit in fixed places on the device, and the steps that change it.
+
+    Parameters
+    ----------
+    state : factors of shapes (I, R), (J, R), (K, R), and the memory of earlier batches
+    order : the modes as they lie in memory, the last one's entries next to each other: (0, 1, 2) or (0, 2, 1)
+    """
+
+    def __init__(
+        self,
+        objective: als.Objective,
+        settings: als.Settings,
+        views: int,
+        state: als.State,
+        order: tuple[int, int, int] = (0, 1, 2),
+    ) -> None:
+        self.order = order
+        self.objective, self.settings, self.views = objective, settings, views
+        first = state.factors[0]
+        self.device, self.rank = first.device, first.shape[1]
+        self.sizes = [len(factor) for factor in state.factors]
+        exact = torch.zeros(0, dtype=torch.float64, device=self.device)
+        self.bases = [exact.new_empty(size, self.rank) for size in self.sizes]
+        self.peaks = torch.empty(3, self.rank, device=self.device)
+        self.narrow = [torch.empty(size, self.rank, device=self.device) for size in self.sizes]
+        self.grams = exact.new_empty(3, self.rank, self.rank)
+        self.Y = torch.zeros(math.prod(self.sizes), self.rank, device=self.device)
+        self.S = exact.new_zeros(self.rank, self.rank)
+        self.totals = exact.new_zeros(len(als.TERMS))
+        self.energy = exact.new_zeros(self.rank)
+        self.flag = torch.zeros(1, dtype=torch.int32, device=self.device)
+        self.remembers = settings.solver == "memory"
+        self.forgotten = 1 - settings.learning_rate if self.remembers else 0.0
+        self.eta = exact.new_tensor(1.0 if self.remembers else settings.learning_rate)
+        self.ridge = exact.new_tensor([objective.alpha, self.forgotten])
+        tolerance = 4 * self.rank * torch.finfo(torch.float64).eps
+        self.limits = exact.new_tensor([1 / tolerance, torch.finfo(torch.float64).max])
+        self._weights: dict[int, Tensor] = {}
+        self._beside = None
+        if self.device.type == "cuda":
+            self._beside = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """What is done in here may run beside what comes after it, until `_rejoin`."""
+        if self._beside is None:
+            yield
+            return
+        self._beside.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._beside):
+            yield
+
+    def _rejoin(self) -> None:
+        if self._beside is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._beside)
+
+    def load(self, state: als.State) -> None:
+        """Take over a state."""
+        for mode, factor in enumerate(state.factors):
+            self.bases[mode].copy_(factor)
+            self.narrow[mode].copy_(factor)
+            self.peaks[mode] = self.narrow[mode].abs().amax(dim=0)
+            torch.mm(self.bases[mode].T, self.bases[mode], out=self.grams[mode])
+        for number in (self.Y, self.S, self.totals, self.energy, self.flag):
+            number.zero_()
+        if state.memory is not None:
+            self.Y.copy_(state.memory.Y.permute(*(1 + mode for mode in self.order), 0).reshape(-1, self.rank))
+            self.S.copy_(state.memory.S)
+
+    def unload(self, state: als.State) -> None:
+        """Give the state back."""
+        state.factors = [factor.clone() for factor in self.narrow]
+        state.energy = self.energy.clone()
+        if self.remembers:
+            Y = self.Y.clone().reshape(*(self.sizes[mode] for mode in self.order), self.rank)
+            # The order is its own inverse.
+            state.memory = als.Statistics(Y.permute(3, *self.order).contiguous(), self.S.clone())
+
+    def weights(self, batch: int) -> Tensor:
+        """β and the weights of pairs in a batch of this size: (3,)."""
+        if batch not in self._weights:
+            random, positive = alignment._weights(batch, self.objective.gamma_for(batch))
+            values = [self.objective.beta, random, positive - random]
+            self._weights[batch] = torch.tensor(values, dtype=torch.float64, device=self.device)
+        return self._weights[batch]
+
+    def watched(self, T: Tensor) -> Callable[[], list[float]]:
+        """What tells how rows of this batch change in rounds of the fixed-point rule, see `alignment.convergence`.
+
+        The host finds it out when it is asked, with its own means, and the device has gone on meanwhile.
+        """
+        from polyadic.kernels.steps import inverse, least_squares
+
+        exact, _ = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
+        _, both = least_squares(self._projected(self._flat(T)), exact, self._scale(T))
+        V, rows = (matrix.float().to("cpu", non_blocking=True) for matrix in (exact, both))
+        arrived = torch.cuda.current_stream(self.device).record_event() if both.is_cuda else None
+
+        def changes() -> list[float]:
+            if arrived is not None:
+                arrived.synchronize()
+            ls, augmented = rows.chunk(2)
+            v2 = alignment.pull(augmented, self.objective.gamma_for(len(ls)))
+            return alignment.convergence(ls, V, v2, self.objective.beta)
+
+        return changes
+
+    def step(self, T: Tensor) -> None:
+        """`als.step` on one batch (views · b, I, J, K), all of it in place; the energy of T is not in the totals."""
+        from polyadic.kernels.steps import collect, inverse, least_squares, tally
+
+        flat = self._flat(T)
+        with self._aside():
+            V, product = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
+        partial = self._projected(flat)
+        self._rejoin()
+        M, ls = least_squares(partial, V, self._scale(T))
+        X, peak = self._coefficients(M, ls, V, len(T) // self.views)
+        tally(X, self.views, product, self.S, self.totals, self.energy, self.ridge)
+        with self._aside():
+            first = self._inverse(0)
+        if T.dtype == torch.float16:
+            collect(flat, X, peak, self.Y, self.ridge[1] if self.remembers else None)
+        else:
+            torch.addmm(self.Y, flat.T, X, beta=self.forgotten, out=self.Y)
+        self._update(first)
+
+    def _flat(self, T: Tensor) -> Tensor:
+        """The numbers of each window as they lie in memory: (views · b, I · J · K)."""
+        return T.permute(0, *(1 + mode for mode in self.order)).flatten(1)
+
+    def _projected(self, flat: Tensor) -> Tensor:
+        from polyadic.kernels.steps import halves, project
+
+        bases = [self.narrow[mode] for mode in self.order]
+        return project(flat, halves(bases, self.peaks) if flat.dtype == torch.float16 else khatri_rao(bases))
+
+    def _scale(self, T: Tensor) -> Tensor | None:
+        return self.peaks if T.dtype == torch.float16 else None
+
+    def _coefficients(self, M: Tensor, ls: Tensor, V: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        from polyadic.kernels.steps import LARGEST_PRODUCT, coefficients
+
+        align = self.objective.beta > 0 and self.views == 2
+        if kernels.power_of_two(batch, 16) * kernels.power_of_two(self.rank, 16) ** 2 <= LARGEST_PRODUCT:
+            return coefficients(M, ls, V, self.weights(batch), self.totals, self.views, align, self.objective.rounds)
+        X = als.fixed_point(M.float(), V, self.objective, self.views)
+        exact = X.double()
+        self.totals[: self.views] -= 2 * (exact * M).reshape(self.views, -1).sum(dim=1)
+        if align:
+            first, second = exact.chunk(2)
+            self.totals[3] += self.objective.beta * alignment.loss(first, second, self.objective.gamma_for(batch))
+        return X, X.abs().amax(dim=0)
+
+    def _update(self, first: Tensor) -> None:
+        """`als.update_bases`: A from Y with the others contracted, B and C from Y with the new A contracted.
+
+        Parameters
+        ----------
+        first : the ridge inverse for A, which needs nothing of Y
+        """
+        from polyadic.kernels.steps import contract
+
+        R, (rows, outer, inner) = self.rank, (self.sizes[mode] for mode in self.order)
+        middle, last = self.order[1:]
+        without_last = contract(self.Y, self.narrow[last], rows * outer, inner * R, R, torch.float32)
+        mttkrp = contract(without_last, self.narrow[middle], rows, outer * R, R, torch.float64)
+        self._rejoin()
+        self._solve(0, mttkrp, first)
+        with self._aside():
+            second = self._inverse(1)
+        left = contract(self.Y, self.narrow[0], outer * inner, R, outer * inner * R, torch.float32)
+        # What is left has an entry for each of the two modes: (outer, inner, R).
+        ways = {middle: (outer, inner * R, R), last: (inner, R, inner * R)}
+        mttkrp = contract(left, self.narrow[2], *ways[1], torch.float64)
+        self._rejoin()
+        self._solve(1, mttkrp, second)
+        with self._aside():
+            third = self._inverse(2)
+        mttkrp = contract(left, self.narrow[1], *ways[2], torch.float64)
+        self._rejoin()
+        self._solve(2, mttkrp, third)
+
+    def _inverse(self, mode: int) -> Tensor:
+        from polyadic.kernels.steps import inverse
+
+        return inverse(self.grams, mode, self.ridge, self.limits, self.flag, self.S)[0]
+
+    def _solve(self, mode: int, mttkrp: Tensor, V: Tensor) -> None:
+        from polyadic.kernels.steps import solve
+
+        solve(mttkrp, V, self.bases[mode], self.narrow[mode], self.grams[mode], self.peaks[mode], self.eta)
+
+
+@dataclass
+class Sweeps:
+    """Sweeps of one fit; call it in place of `als`' own mini-batch sweep."""
+
+    source: WindowSource
+    objective: als.Objective
+    settings: als.Settings
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        assert self.settings.batch_size is not None
+        self._stretches = Stretches(self.source, self.settings.batch_size, self.shape)
+        self._steps: Steps | None = None
+        # Steps are many small kernels in a row: they go first wherever the large ones of the next stretch run as well.
+        self._stream = torch.cuda.Stream(self.source.device, priority=-1)  # type: ignore[no-untyped-call]
+        self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
+
+    def __call__(self, state: als.State, sweep: int) -> Tensor | None:
+        """One sweep; changes `state` and returns its `als.TERMS`, or None with `state` untouched if that did not work.
+
+        Returns
+        -------
+        (5,) float64
+        """
+        if state.factors[0].shape[1] > _LARGEST_RANK:
+            return None
+        self._stream.wait_stream(torch.cuda.current_stream(self.source.device))
+        with torch.cuda.stream(self._stream):
+            totals = self._sweep(state, sweep)
+        torch.cuda.current_stream(self.source.device).wait_stream(self._stream)
+        return totals
+
+    def _sweep(self, state: als.State, sweep: int) -> Tensor | None:
+        views = self.source.n_views
+        if self._steps is None:
+            self._steps = Steps(self.objective, self.settings, views, state, self._stretches.order)
+        steps = self._steps
+        steps.load(state)
+        kernels.prepare().join()
+        order = self.source.order(self.settings.seed, sweep)
+        parts = torch.split(order, self.settings.batch_size or len(order))
+        changes: Callable[[], list[float]] | None = None
+        for number, stretch in enumerate(self._stretches(parts, sweep)):
+            if number == 0 and self.objective.beta > 0:
+                changes = steps.watched(stretch.batches()[0])
+            key = (stretch.slot, stretch.count, stretch.size)
+            if key not in self._graphs:
+                self._graphs[key] = self._captured(stretch.batches())
+            self._graphs[key].replay()
+        if changes is not None:
+            als.warn_if_diverging(changes(), self.objective.beta)
+        if int(steps.flag):
+            return None
+        steps.unload(state)
+        totals = steps.totals.clone()
+        totals[:views] += self._stretches.energy
+        totals[:2].clamp_(min=0.0)
+        return totals
+
+    def _captured(self, batches: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
+        """The steps of these batches as a graph; they are tried first, which compiles what they need, and undone."""
+        steps = self._steps
+        assert steps is not None
+        kept = [
+            *steps.bases,
+            *steps.narrow,
+            steps.peaks,
+            steps.grams,
+            steps.Y,
+            steps.S,
+            steps.totals,
+            steps.energy,
+            steps.flag,
+        ]
+        before = [number.clone() for number in kept]
+        steps.step(batches[0])
+        torch.cuda.synchronize(self.source.device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self._stream):
+            for T in batches:
+                steps.step(T)
+        for number, old in zip(kept, before, strict=True):
+            number.copy_(old)
+        return graph

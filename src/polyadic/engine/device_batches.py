@@ -1,0 +1,240 @@
+"""The data of a fit on a GPU: raw windows that stay there, and stretches of many batches made into tensors at once.
+
+What a window becomes does not depend on the bases, so augmentation and STFT run for many batches together, on a stream
+of their own, while the steps of the stretch before are still under way. Two stretches take turns in the same memory,
+which lets the steps be captured once and replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
+from polyadic.draws import window_keys
+from polyadic.engine.batches import Augment, WindowSource, read_ahead, tensors_into
+from polyadic.inputs import Raw, Samples
+from polyadic.spectral import STFT, floors_at
+
+__all__ = ["Stretch", "Stretches"]
+
+_STRETCH_BYTES = 2**31
+_FEWEST = 4
+_RESIDENT_SHARE = 0.6
+_LOAD_BYTES = 2**28
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """`count` batches of `size` windows, their views one after the other in memory that is used again.
+
+    T : (count · views · size, I, J, …)
+    """
+
+    count: int
+    size: int
+    slot: int
+    T: Tensor
+
+    def batches(self) -> Sequence[Tensor]:
+        """The stacked views of each batch: (views · b, I, J, …)."""
+        return self.T.chunk(self.count)
+
+
+@dataclass
+class Stretches:
+    """Stretches of a source.
+
+    Parameters
+    ----------
+    source : on a GPU
+    batch_size : windows in a batch
+    shape : (I, J, …) of one window's tensor
+    """
+
+    source: WindowSource
+    batch_size: int
+    shape: tuple[int, ...]
+    energy: Tensor = field(init=False)
+    _slots: list[Tensor] = field(init=False)
+    _windows: Tensor | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        source, tensorize = self.source, self.source.tensorize
+        self._fused = isinstance(tensorize, STFT) and tensorize.fused
+        # The relative error of a half, 0.02 %, is far below what a logarithm of noisy data is good for.
+        half = isinstance(tensorize, STFT) and tensorize.fused and tensorize.logarithms
+        dtype = torch.float16 if half else source.dtype
+        # A Fourier transform leaves the frequencies of a frame next to each other, and there they stay.
+        self.order = (0, 2, 1) if self._fused else (0, 1, 2)
+        window = source.n_views * dtype.itemsize * int(torch.Size(self.shape).numel())
+        free = torch.cuda.mem_get_info(source.device)[0]
+        budget = min(_STRETCH_BYTES, free // 16)
+        self._count = max(1, budget // (window * self.batch_size))
+        batches = max(source.n_windows // self.batch_size, 1)
+        # Some stretches at least, so that the next can be made while the steps of one run.
+        self._count = min(self._count, -(-batches // _FEWEST))
+        rows = source.n_views * min(self._count * self.batch_size, source.n_windows)
+        slots = 1 if source.n_windows <= self.batch_size else 2
+        shape = [self.shape[mode] for mode in self.order] if self._fused else self.shape
+        self._slots = [torch.empty(rows, *shape, dtype=dtype, device=source.device) for _ in range(slots)]
+        self._keys = torch.empty(rows // source.n_views, dtype=torch.int32, device=source.device)
+        self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
+        # One after the other, the graphs can use the same memory.
+        self._pool = torch.cuda.graph_pool_handle()
+        self.energy = torch.zeros(source.n_views, dtype=torch.float64, device=source.device)
+        self._stream = torch.cuda.Stream(source.device)  # type: ignore[no-untyped-call]
+        self._resident = _resident(source.samples, source.device)
+        first = source.samples.read(slice(0, 1)).digits
+        self._sample, self._window_bytes = first.shape[1:], first.nbytes
+        if isinstance(tensorize, STFT):
+            # The graphs read it as long as they live, which a cache knows nothing of.
+            self._floors = floors_at(tensorize, self._sample[0], source.device, source.dtype)
+
+    def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[Stretch]:
+        """The stretches of one sweep; `energy` then holds the squared norm of each view of all its tensors."""
+        groups = _grouped(parts, self._count)
+        main = torch.cuda.current_stream(self.source.device)
+        done: list[torch.cuda.Event | None] = [None] * len(self._slots)
+        self._stream.wait_stream(main)
+        with torch.cuda.stream(self._stream):
+            self.energy.zero_()
+        wholes = [torch.cat(list(group)) for group in groups]
+        for number, (ids, raw) in enumerate(self._read(wholes)):
+            slot = number % len(self._slots)
+            with torch.cuda.stream(self._stream):
+                before = done[slot]
+                if before is not None:
+                    self._stream.wait_event(before)
+                count, size = len(groups[number]), len(groups[number][0])
+                T = self._fill(slot, count, size, ids, raw, sweep)
+            main.wait_stream(self._stream)
+            yield Stretch(count, size, slot, T)
+            done[slot] = main.record_event()
+            if self.source.on_batch is not None:
+                self.source.on_batch(len(ids), len(ids) * self._window_bytes)
+
+    def _read(self, parts: list[Tensor]) -> Iterator[tuple[Tensor, Raw | None]]:
+        """The numbers of each part's windows, and the windows themselves where they do not stay on the GPU."""
+        if self._resident is not None:
+            # All numbers at once and from pinned memory: a copy that the host waits for would also wait for all before.
+            with torch.cuda.stream(self._stream):
+                order = torch.cat(parts).pin_memory().to(self.source.device, non_blocking=True)
+            yield from ((rows, None) for rows in torch.split(order, [len(ids) for ids in parts]))
+            return
+        for ids, raw, waited in read_ahead(self.source.samples, parts, always=True):
+            self.source.waited += waited
+            yield ids, raw
+
+    def _fill(self, slot: int, count: int, size: int, ids: Tensor, raw: Raw | None, sweep: int) -> Tensor:
+        """Windows and their augmentations as tensors in the slot, batch after batch; adds up their squared norms."""
+        source = self.source
+        T = self._slots[slot][: count * source.n_views * size]
+        T = T.transpose(2, 3) if self._fused else T
+        X = self._placed(ids, raw)
+        if self._fused and _capturable(source.augment):
+            keys = window_keys(source.seed, sweep, ids + source.first_id)
+            self._keys[: len(keys)].copy_(keys, non_blocking=True)
+            self._graph((slot, count, size), X, T).replay()
+        else:
+            self._transform(X, None if source.augment is None else source.augmented(X, ids, sweep), T, count)
+        return T
+
+    def _placed(self, ids: Tensor, raw: Raw | None) -> Tensor:
+        """The values of windows, always in the same place, laid out as the STFT likes it."""
+        from polyadic.kernels.signals import gather
+
+        source, tensorize = self.source, self.source.tensorize
+        if self._windows is None:
+            shape = self._sample
+            step = tensorize.row_step(shape[-1]) if isinstance(tensorize, STFT) else shape[-1]
+            count = len(self._slots[0]) // source.n_views
+            room = torch.zeros(count, *shape[:-1], step, dtype=source.dtype, device=source.device)
+            self._windows = room[..., : shape[-1]]
+        values = self._windows[: len(ids)]
+        if raw is not None:
+            pinned = Raw(*(None if part is None else part.pin_memory() for part in raw))  # type: ignore[arg-type]
+            return values.copy_(source.samples.checked(pinned, ids, source.device, source.dtype))
+        assert self._resident is not None
+        digits, scale, offset = self._resident
+        if self._fused:
+            gather(digits, ids, values)
+        else:
+            values.copy_(digits[ids])
+        if scale is not None and offset is not None:
+            torch.addcmul(offset[ids], values, scale[ids], out=values)
+        return values
+
+    def _transform(self, X: Tensor, augmented: Tensor | None, T: Tensor, count: int) -> None:
+        """Tensors of windows and their augmentations, and their squared norms."""
+        each = [view.chunk(count) for view in (X, augmented) if view is not None]
+        parts = [part for batch in zip(*each, strict=True) for part in batch]
+        squares = [
+            tensors_into(self.source.tensorize, part, target)
+            for part, target in zip(parts, T.chunk(len(parts)), strict=True)
+        ]
+        self.energy += torch.stack(squares).reshape(count, len(each), -1).sum(dim=(0, 2))
+
+    def _graph(self, key: tuple[int, int, int], X: Tensor, T: Tensor) -> torch.cuda.CUDAGraph:
+        """Augmentation and transform of these windows as a graph: its many launches cost nothing."""
+
+        def work() -> None:
+            augment = self.source.augment
+            assert augment is None or isinstance(augment, Augmentation)
+            self._transform(X, None if augment is None else augment.apply(X, self._keys[: len(X)]), T, key[1])
+
+        if key not in self._graphs:
+            before = self.energy.clone()
+            work()
+            torch.cuda.synchronize(self.source.device)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                work()
+            self.energy.copy_(before)
+            self._graphs[key] = graph
+        return self._graphs[key]
+
+
+def _capturable(augment: Augment | None) -> bool:
+    """Whether an augmentation never waits for the device."""
+    if isinstance(augment, Compose):
+        return all(_capturable(step) for step in augment.steps)
+    return augment is None or type(augment) in (Jitter, Bandpass, Rotate3D)
+
+
+def _grouped(parts: Sequence[Tensor], count: int) -> list[Sequence[Tensor]]:
+    """Up to `count` parts of equal size together; a last part that is shorter stands alone."""
+    whole = len(parts) - (len(parts) > 1 and len(parts[-1]) != len(parts[0]))
+    groups = [parts[first : min(first + count, whole)] for first in range(0, whole, count)]
+    return groups if whole == len(parts) else [*groups, parts[whole:]]
+
+
+def _resident(samples: Samples, device: torch.device) -> Raw | None:
+    """All samples on the GPU as they are stored, checked to be finite; None where they would fill it."""
+    first = samples.read(slice(0, 1))
+    data = samples.data if isinstance(samples.data, Tensor) and samples.data.device == device else None
+    if data is None and first.digits.nbytes * len(samples) > _RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]:
+        return None
+    rows = max(1, _LOAD_BYTES // first.digits.nbytes)
+    parts = torch.split(torch.arange(len(samples)), rows)
+    if data is not None:
+        for ids in parts if data.is_floating_point() else ():
+            samples.take(slice(int(ids[0]), int(ids[-1]) + 1), device, samples.dtype)
+        return Raw(data.contiguous())
+    digits = torch.empty(len(samples), *first.digits.shape[1:], dtype=first.digits.dtype, device=device)
+    scales, offsets = [], []
+    for ids, raw, _ in read_ahead(samples, parts, always=True):
+        moved = Raw(*(None if part is None else part.to(device) for part in raw))  # type: ignore[arg-type]
+        samples.checked(moved, ids, device, samples.dtype)
+        digits[ids[0] : ids[-1] + 1] = moved.digits
+        scales.append(moved.scale)
+        offsets.append(moved.offset)
+    return Raw(digits, _joined(scales, samples.dtype), _joined(offsets, samples.dtype))
+
+
+def _joined(parts: list[Tensor | None], dtype: torch.dtype) -> Tensor | None:
+    there = [part.to(dtype) for part in parts if part is not None]
+    return torch.cat(there) if there else None

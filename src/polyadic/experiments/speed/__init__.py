@@ -1,0 +1,1 @@
+"""All timing: stages, scaling, comparisons, races."""

@@ -1,0 +1,284 @@
+"""`polyadic bench race`: accuracy against the seconds of a fit, for several ways to solve the same problem.
+
+Only the publisher's training people take part: for every seed a third of them are set aside with their labels, and a
+probe is trained on half of those people and tested on the other half, both ways round. A fit shows its bases after
+every sweep; what they are worth is found out afterwards, so that the clock sees the fit and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.markdown import Markdown
+from sklearn.exceptions import ConvergenceWarning
+
+from polyadic import ATD, als
+from polyadic.algebra import gram, project
+from polyadic.augment import Augmentation, Bandpass, Compose, Jitter
+from polyadic.data import Windows, split, synthetic
+from polyadic.data.loading import open_windows
+from polyadic.engine import batches
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import probe_accuracy
+from polyadic.experiments.paper.figures import canvas, save
+from polyadic.experiments.paper.tables import mean, table
+from polyadic.experiments.speed.runner import write
+from polyadic.experiments.speed.tables import machine_line
+from polyadic.inputs import choose_device
+from polyadic.presets import preset
+from polyadic.progress import stage_bar
+from polyadic.provenance import provenance
+from polyadic.spectral import STFT
+
+__all__ = ["CANDIDATES", "REFERENCE", "run", "summary"]
+
+REFERENCE = "blend 0.002 (paper)"
+"""The way of the paper, against which the others run."""
+
+CANDIDATES: dict[str, tuple[dict[str, Any], int]] = {
+    REFERENCE: ({"solver": "blend", "learning_rate": 2e-3}, 50),
+    "blend 0.05": ({"solver": "blend", "learning_rate": 0.05}, 20),
+    "blend 0.2": ({"solver": "blend", "learning_rate": 0.2}, 20),
+    "memory 0.02": ({"solver": "memory", "learning_rate": 0.02}, 20),
+    "memory 0.05": ({"solver": "memory", "learning_rate": 0.05}, 20),
+    "memory 0.1": ({"solver": "memory", "learning_rate": 0.1}, 20),
+    "memory 0.2": ({"solver": "memory", "learning_rate": 0.2}, 20),
+    "memory 0.2, batch 512": ({"solver": "memory", "learning_rate": 0.2, "batch_size": 512}, 20),
+}
+"""Arguments of ATD and the number of sweeps, by name."""
+
+_SHARE = 0.99
+_LAST = 3
+_TOL, _PATIENCE = 1e-3, 3
+_PEOPLE = (4, 1, 1)
+
+Row = dict[str, Any]
+Result = dict[str, Any]
+
+
+def run(
+    out: Path,
+    store: Path | None,
+    dataset: str = "har",
+    seeds: int = 5,
+    device: str = "auto",
+    quick: bool = False,
+    quiet: bool = False,
+    as_json: bool = False,
+) -> Result:
+    """Run all candidates for all seeds, in turn, and write `race-DATASET-DEVICE.json`, `.md` and `.png`.
+
+    Parameters
+    ----------
+    store : windows with labels and subjects; where the publisher has parted them, his training part is all that is used
+    dataset : whose frames and augmentations to take
+    """
+    windows, tensorize, augment = _synthetic() if quick else _opened(store, dataset)
+    place = choose_device(device)
+    result: Result = {
+        "experiment": "race",
+        "title": "Accuracy against seconds",
+        "dataset": "synthetic" if quick else dataset,
+        "device": place.type,
+        "quick": quick,
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "candidates": {name: {**values, "sweeps": sweeps} for name, (values, sweeps) in CANDIDATES.items()},
+        "reference": REFERENCE,
+        "seeds": list(range(1 if quick else seeds)),
+        **provenance(str(place)),
+        "rows": [],
+    }
+    stem = f"race-{result['dataset']}-{place.type}"
+    with stage_bar(f"race on {place.type}", quiet or as_json, "fits") as show:
+        for seed in result["seeds"]:
+            for row in _seed(windows, tensorize, augment, seed, place, quick):
+                result["rows"].append(row)
+                show(len(result["rows"]), len(result["seeds"]) * len(CANDIDATES), f"seed {seed}")
+            result["summary"] = summary(result["rows"])
+            write(result, out, stem, markdown, plot)
+    if as_json:
+        Console().print_json(json.dumps(result))
+    else:
+        Console().print(Markdown(markdown(result)))
+        Console().print(f"{stem}.json, {stem}.md and {stem}.png are in {out}/", highlight=False)
+    return result
+
+
+def _opened(store: Path | None, dataset: str) -> tuple[Windows, STFT, Augmentation]:
+    if store is None:
+        raise PolyadicError("--store must name a window store or a .npz file with labels; --quick needs none")
+    windows = open_windows(store)
+    if {"train", "test"} <= set(windows.part.tolist()):
+        windows = windows.select(part="train")
+    if not (windows.label >= 0).any():
+        raise PolyadicError(f"{store.name} has no labels, without which there is no accuracy")
+    settings = preset(dataset, windows.fs)
+    return windows, STFT(settings.tensorize.n_fft, settings.tensorize.hop), settings.augment
+
+
+def _synthetic() -> tuple[Windows, STFT, Augmentation]:
+    augment = Compose([Jitter(0.05), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)])
+    return synthetic(120, n_channels=3, length=64, n_classes=3), STFT(n_fft=16, hop=8), augment
+
+
+def _seed(
+    windows: Windows, tensorize: STFT, augment: Augmentation, seed: int, device: torch.device, quick: bool
+) -> Iterator[Row]:
+    """The rows of all candidates for one seed, on one split."""
+    parts = split(windows, "subject", fractions=_PEOPLE, seed=seed)
+    unlabelled, *labelled = parts
+    X = torch.from_numpy(unlabelled.X).to(device)
+    shared = {"tensorize": tensorize, "augment": augment, "tol": 0.0, "device": device, "random_state": seed}
+    for name, (parameters, sweeps) in CANDIDATES.items():
+        settings = {**shared, **parameters, "rank": 4 if quick else 32}
+        # One sweep that does not count: whatever is compiled or allocated once is there afterwards.
+        _timed(ATD(**settings, max_sweeps=1), X)
+        model, seconds, bases = _timed(ATD(**settings, max_sweeps=3 if quick else sweeps), X)
+        losses = model.history_["loss"]
+        row = {"candidate": name, "seed": seed, "split": parts.hash, "seconds": seconds, "loss": losses}
+        stops = (number for number in range(1, len(losses) + 1) if als.settled(losses[:number], _TOL, _PATIENCE))
+        yield row | {"accuracy": _accuracies(model, bases, labelled), "sweeps_to_stop": next(stops, None)}
+
+
+def _accuracies(model: ATD, bases: list[list[torch.Tensor]], labelled: list[Windows]) -> list[float]:
+    """In percent, for each of the bases: the mean of a probe from the first part to the second, and back."""
+    first, second = (part.label for part in labelled)
+    tensors = [batches.tensors(model.tensorize_, torch.from_numpy(part.X)) for part in labelled]
+    features = [[_features(T, factors, float(model.alpha)) for T in tensors] for factors in bases]
+    return [
+        50 * (probe_accuracy("standardised", Z, first, W, second) + probe_accuracy("standardised", W, second, Z, first))
+        for Z, W in features
+    ]
+
+
+def _timed(model: ATD, X: torch.Tensor) -> tuple[ATD, list[float], list[list[torch.Tensor]]]:
+    """The fitted model, the seconds since the beginning of the fit and the bases after every sweep."""
+    seconds: list[float] = []
+    bases: list[list[torch.Tensor]] = []
+    watching = 0.0
+
+    def watch(now: ATD) -> None:
+        nonlocal watching
+        arrived = time.perf_counter()
+        seconds.append(arrived - begun - watching)
+        bases.append([torch.as_tensor(factor).clone() for factor in now.factors_])
+        watching += time.perf_counter() - arrived
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        begun = time.perf_counter()
+        model.fit(X, after_sweep=watch)
+    return model, seconds, bases
+
+
+def _features(T: torch.Tensor, factors: list[torch.Tensor], alpha: float) -> NDArray[Any]:
+    """What `ATD.transform` gives for tensors."""
+    bases = [factor.to(T) for factor in factors]
+    G = gram([factor.double() for factor in bases])
+    return als.solve_coefficients(project(T, bases), G, als.Objective(alpha=alpha)).cpu().numpy()
+
+
+# ------------------------------------------------------------------ outcome
+
+
+def reached(row: Row, target: float) -> float | None:
+    """Seconds until the accuracy is at or above the target after two sweeps in a row, or after the last; None if never.
+
+    Examples
+    --------
+    >>> reached({"seconds": [1.0, 2.0, 3.0, 4.0], "accuracy": [90, 80, 91, 92]}, 90)
+    3.0
+    """
+    accuracy = row["accuracy"]
+    for number, seconds in enumerate(row["seconds"]):
+        if min(accuracy[number : number + 2]) >= target:
+            return float(seconds)
+    return None
+
+
+def summary(rows: list[Row]) -> list[Row]:
+    """What came out for each candidate, a number for each seed, None where something was not reached.
+
+    Converged is the mean accuracy of the last three sweeps. There are two targets for each seed, each the same for all
+    candidates: 99 % of the converged accuracy of the paper's way, and 99 % of that of the candidate that is best on
+    average. `sooner` is the paper's seconds over the candidate's. The stop rule is the paper's, 0.1 % in three sweeps.
+    """
+    names = list(dict.fromkeys(row["candidate"] for row in rows))
+    runs = {name: [row for row in rows if row["candidate"] == name] for name in names}
+    converged = {name: [float(np.mean(row["accuracy"][-_LAST:])) for row in runs[name]] for name in names}
+    best = max(names, key=lambda name: float(np.mean(converged[name])))
+    found = []
+    for name in names:
+        entry: Row = {"candidate": name, "best": name == best, "converged": converged[name]}
+        entry["sweep_seconds"] = float(np.median([row["seconds"][-1] / len(row["seconds"]) for row in runs[name]]))
+        for label, whose in (("paper", REFERENCE), ("best", best)):
+            targets = [_SHARE * accuracy for accuracy in converged[whose]]
+            ours, theirs = (
+                [reached(*pair) for pair in zip(runs[one], targets, strict=True)] for one in (name, REFERENCE)
+            )
+            entry[f"seconds_to_{label}"] = ours
+            pairs = zip(theirs, ours, strict=True)
+            entry[f"sooner_to_{label}"] = [None if a is None or b is None else a / b for a, b in pairs]
+        for key in ("seconds", "accuracy"):
+            stops = [(row, row["sweeps_to_stop"]) for row in runs[name]]
+            entry[f"{key}_at_stop"] = [None if sweep is None else row[key][sweep - 1] for row, sweep in stops]
+        found.append(entry)
+    return found
+
+
+def markdown(result: Result) -> str:
+    """A line for each candidate: medians over the seeds, least and most in brackets."""
+    lines = []
+    for entry in result["summary"]:
+        stop = f"{_middle(entry['seconds_at_stop'])} s, {_middle(entry['accuracy_at_stop'])} %"
+        lines.append(
+            [
+                entry["candidate"] + (" (best)" if entry["best"] else ""),
+                f"{entry['sweep_seconds']:.3g}",
+                mean(entry["converged"]),
+                _middle(entry["seconds_to_paper"]),
+                _middle(entry["sooner_to_paper"]),
+                _middle(entry["seconds_to_best"]),
+                _middle(entry["sooner_to_best"]),
+                stop,
+            ]
+        )
+    heads = ["", "s a sweep", "converged, %", "s to 99 % of the paper's", "times sooner", "s to 99 % of the best's"]
+    heads += ["times sooner", "at the stop rule"]
+    seeds = len(result["seeds"])
+    text = f"**Accuracy against seconds of the fit, {result['dataset']}, {seeds} seed{'s' * (seeds != 1)}**\n\n"
+    return text + table(heads, lines) + "\n" + machine_line(result)
+
+
+def _middle(values: list[float | None]) -> str:
+    """Median, least and most of what was reached, and how often it was if not always."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    share = "" if len(known) == len(values) else f", {len(known)} of {len(values)} seeds"
+    return f"{np.median(known):.3g} ({min(known):.3g} to {max(known):.3g}{share})"
+
+
+def plot(result: Result, path: Path) -> None:
+    """Accuracy against seconds: a thin line for each seed, a thick one for their median after each sweep."""
+    drawing, axes = canvas(1, width=7.5, height=4.6)
+    axis = axes[0, 0]
+    for number, name in enumerate(result["candidates"]):
+        rows = [row for row in result["rows"] if row["candidate"] == name]
+        for row in rows:
+            axis.plot(row["seconds"], row["accuracy"], color=f"C{number}", linewidth=0.5, alpha=0.35)
+        seconds, accuracy = (np.median([row[key] for row in rows], axis=0) for key in ("seconds", "accuracy"))
+        axis.plot(seconds, accuracy, color=f"C{number}", marker="o", markersize=3, linewidth=1.6, label=name)
+    axis.set(xscale="log", xlabel="seconds of the fit", ylabel="accuracy of the probe in %")
+    axis.legend(fontsize=8, loc="lower right")
+    save(drawing, path)

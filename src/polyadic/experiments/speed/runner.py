@@ -1,0 +1,105 @@
+"""`polyadic bench speed`: what each stage costs, how near it is to what the machine can do, and how cost grows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markdown import Markdown
+
+from polyadic.errors import PolyadicError
+from polyadic.experiments.paper import reference
+from polyadic.experiments.speed import comparisons, scaling, stages, tables
+from polyadic.files import write_atomically
+from polyadic.inputs import choose_device
+from polyadic.progress import stage_bar
+from polyadic.provenance import provenance
+
+__all__ = ["run", "write"]
+
+Result = dict[str, Any]
+
+
+def run(
+    out: Path,
+    device: str = "auto",
+    dataset: str | None = None,
+    quick: bool = False,
+    quiet: bool = False,
+    as_json: bool = False,
+) -> list[Result]:
+    """Measure, and write `speed-cpu.json`, `.md` and `.png`; the same for `cuda` where there is one.
+
+    Parameters
+    ----------
+    out : folder for the files
+    device : "auto" for the CPU and, where there is one, the GPU; or one of them
+    dataset : only this one's shape, and nothing but stages and sweeps
+    quick : small sizes, to see that all runs; the figures mean nothing
+
+    Returns
+    -------
+    one result for each device
+    """
+    if dataset is not None and dataset not in reference.DATASETS:
+        raise PolyadicError(f"--dataset must be one of {', '.join(reference.DATASETS)}, but is {dataset!r}")
+    cuda = device == "auto" and torch.cuda.is_available()
+    places = [torch.device("cpu"), *[torch.device("cuda")] * cuda] if device == "auto" else [choose_device(device)]
+    results = [_measured(place, out, dataset, quick, quiet or as_json) for place in places]
+    console = Console()
+    for result in results:
+        if as_json:
+            console.print_json(json.dumps(result))
+        else:
+            console.print(Markdown(tables.markdown(result)))
+            stem = f"speed-{result['device']}"
+            console.print(f"{stem}.json, {stem}.md and {stem}.png are in {out}/", highlight=False)
+    return results
+
+
+def _measured(device: torch.device, out: Path, dataset: str | None, quick: bool, quiet: bool) -> Result:
+    result: Result = {
+        "experiment": "speed",
+        "title": "Speed",
+        "device": device.type,
+        "quick": quick,
+        # How busy the machine was before: figures of a busy one say little.
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        **provenance(str(device)),
+        "rows": [],
+    }
+    names = ("har",) if quick else (dataset,) if dataset is not None else tuple(reference.DATASETS)
+    parts: dict[str, Callable[[], Any]] = {name: partial(stages.measure, name, device, quick) for name in names}
+    if dataset is None:
+        parts["growth"] = partial(scaling.seconds, device, quick)
+    if dataset is None and device.type == "cpu":
+        parts["memory"] = partial(scaling.memory, quick)
+        parts["textbook"] = partial(comparisons.against_textbook, quick)
+        parts["tensorly"] = partial(comparisons.against_tensorly, quick)
+    with stage_bar(f"speed of {device.type}", quiet, "parts") as show:
+        for count, (name, part) in enumerate(parts.items()):
+            show(count, len(parts), name)
+            found = part()
+            if name in reference.DATASETS:
+                result["rows"].append(found)
+            else:
+                result[name] = found
+            # After every part: what is cut short keeps what it had.
+            write(result, out, f"speed-{device.type}", tables.markdown, tables.bars)
+    return result
+
+
+def write(
+    result: Result, out: Path, stem: str, markdown: Callable[[Result], str], plot: Callable[[Result, Path], None]
+) -> None:
+    """A result as JSON, as Markdown and as a picture."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / f"{stem}.json", (json.dumps(result, indent=1) + "\n").encode())
+    write_atomically(out / f"{stem}.md", markdown(result).encode())
+    plot(result, out / f"{stem}.png")

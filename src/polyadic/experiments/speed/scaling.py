@@ -1,0 +1,168 @@
+"""How the cost of a fit grows: with the windows, with each dimension of the tensor, with the rank; and its memory.
+
+    python -m polyadic.experiments.speed.scaling WINDOWS.npy
+
+is the process in which the memory of one fit from a file is measured: it prints bytes and windows as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from polyadic import ATD, als
+from polyadic.augment import Bandpass, Compose, Jitter
+from polyadic.engine.batches import tensors
+from polyadic.experiments.speed.measure import Peak, calls, in_turn
+from polyadic.experiments.speed.stages import fitted, model_of
+from polyadic.presets import preset
+from polyadic.spectral import STFT
+from polyadic.threads import thread_pool
+
+__all__ = ["exponent", "memory", "seconds"]
+
+_REPEATS = 5
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Size:
+    """A problem: tensors of (2 · channels) × (n_fft / 2 + 1) × frames."""
+
+    windows: int = 512
+    channels: int = 6
+    n_fft: int = 64
+    frames: int = 32
+    rank: int = 32
+
+    @property
+    def hop(self) -> int:
+        return 4
+
+    @property
+    def length(self) -> int:
+        return self.n_fft + (self.frames - 1) * self.hop
+
+    def scaled(self) -> dict[str, int]:
+        """The numbers in which cost should be linear, by name."""
+        return {
+            "windows": self.windows,
+            "I (channels)": 2 * self.channels,
+            "J (frequencies)": self.n_fft // 2 + 1,
+            "K (frames)": self.frames,
+            "rank": self.rank,
+        }
+
+
+_BASE = Size()
+_LINES: dict[str, list[Size]] = {
+    "windows": [replace(_BASE, windows=count) for count in (256, 512, 1024, 2048)],
+    "I (channels)": [replace(_BASE, channels=count) for count in (3, 6, 12, 24)],
+    "J (frequencies)": [replace(_BASE, n_fft=size) for size in (32, 64, 128, 256)],
+    "K (frames)": [replace(_BASE, frames=count) for count in (16, 32, 64, 128)],
+    "rank": [replace(_BASE, rank=rank) for rank in (16, 32, 64, 128)],
+}
+_MEMORY_WINDOWS = (4_000, 16_000, 64_000)
+
+
+def exponent(sizes: ArrayLike, values: ArrayLike) -> float:
+    """The slope of a straight line through the logarithms: 1 for what grows in proportion.
+
+    Examples
+    --------
+    >>> round(exponent([1, 2, 4], [3, 12, 48]), 6)
+    2.0
+    """
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+def seconds(device: torch.device, quick: bool) -> list[Row]:
+    """Seconds of a sweep through `ATD.fit`, and of its steps alone, over the sizes of each kind; exponents of both."""
+    rows = []
+    for name, sizes in _LINES.items():
+        # A GPU is not busy with less than this.
+        scale = 1 / 64 if quick else 16 if device.type == "cuda" else 1
+        chosen = [replace(size, windows=int(size.windows * scale)) for size in (sizes[:3] if quick else sizes)]
+        found = [_seconds(size, device, quick) for size in chosen]
+        numbers = [size.scaled()[name] for size in chosen]
+        row: Row = {"what": name, "sizes": numbers}
+        for kind in ("sweep", "steps"):
+            values = [one[kind] for one in found]
+            row |= {f"{kind}_seconds": values, f"{kind}_exponent": exponent(numbers, values)}
+        rows.append(row)
+    return rows
+
+
+def _seconds(size: Size, device: torch.device, quick: bool) -> dict[str, float]:
+    X = torch.randn(size.windows, size.channels, size.length, generator=torch.Generator().manual_seed(0)).to(device)
+    repeats = 2 if quick else _REPEATS
+    batch = min(size.windows, 1024 if device.type == "cuda" else 128)
+    model = ATD(
+        size.rank,
+        tensorize=STFT(size.n_fft, size.hop),
+        augment=Compose([Jitter(0.05), Bandpass([(1.0, 20.0), (5.0, 24.0)], 50.0)]),
+        batch_size=batch,
+        max_sweeps=1 + repeats,
+        tol=0.0,
+        device=device,
+    )
+    fitted(model, X)
+    views = tensors(model.tensorize_, torch.cat([X[:batch], X[:batch]]))
+    objective = als.Objective(alpha=1e-3, beta=2.0)
+    state = als.State([torch.as_tensor(factor, device=device) for factor in model.factors_])
+    once = calls({"step": lambda: als.step(views, state, objective, 2, "blend", 1e-3)}, device)
+    with thread_pool():
+        step = float(np.median(in_turn([once], repeats)["step"]))
+    sweep = float(np.median(model.history_["seconds"][1:]))
+    return {"sweep": sweep, "steps": step * (size.windows // batch)}
+
+
+def memory(quick: bool) -> Row:
+    """The most memory that a fit takes for itself from a file of windows, for several lengths of the file.
+
+    Each fit is the work of a process of its own (not in a quick run). HAR windows in a `.npy` file, mapped into memory.
+    """
+    counts = (256, 512) if quick else _MEMORY_WINDOWS
+    with tempfile.TemporaryDirectory() as folder:
+        found = [_of_file(Path(folder) / "windows.npy", count, quick) for count in counts]
+    values = [one["own_bytes"] for one in found]
+    return {
+        "windows": list(counts),
+        "file_bytes": [one["file_bytes"] for one in found],
+        "own_bytes": values,
+        "exponent": exponent(counts, np.maximum(values, 1)),
+    }
+
+
+def _of_file(path: Path, count: int, quick: bool) -> Row:
+    shape = (count, *preset("har").shape)
+    np.save(path, np.random.default_rng(0).standard_normal(shape, np.float32))
+    if quick:
+        return _one_fit(path)
+    words = [sys.executable, "-m", "polyadic.experiments.speed.scaling", str(path)]
+    answer = subprocess.run(words, check=True, capture_output=True, text=True)  # noqa: S603
+    row: Row = json.loads(answer.stdout)
+    return row
+
+
+def _one_fit(path: Path) -> Row:
+    """Own memory of one fit from a file."""
+    X = np.load(path, mmap_mode="r")
+    model = model_of(preset("har"), torch.device("cpu"), max_sweeps=1)
+    with Peak(torch.device("cpu")) as peak:
+        fitted(model, X)
+    return {"windows": len(X), "file_bytes": path.stat().st_size, "own_bytes": peak.own}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_one_fit(Path(sys.argv[1]))) + "\n")

@@ -1,0 +1,353 @@
+"""A batch of ATD stage by stage, against what the machine could do, and whole sweeps through the estimator.
+
+Stages are timed one after the other on one batch, as they follow in a fit, through the functions that a fit calls. A
+fit may fuse or overlap them: its own seconds, measured through `ATD.fit`, stand beside their sum.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import signal
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from polyadic import ATD, als
+from polyadic.algebra import khatri_rao, project
+from polyadic.augment import Bandpass, Compose
+from polyadic.draws import permutation
+from polyadic.engine.batches import tensors
+from polyadic.experiments.paper import reference
+from polyadic.experiments.speed.measure import Laps, Peak, calls, ceiling_works, in_turn, spread
+from polyadic.inputs import Samples
+from polyadic.presets import Preset, preset
+from polyadic.spectral import STFT
+from polyadic.threads import thread_pool
+
+__all__ = ["STAGES", "Case", "measure", "model_of", "random_windows"]
+
+STAGES = ("read", "augment", "STFT", "project", "align", "collect", "solve")
+
+_FLOAT = 4
+_REST = 0.05
+_REPEATS, _SWEEPS = 7, 4
+_SECONDS = {"cpu": 20.0, "cuda": 100.0}
+_WARM_UP = {"cpu": 1, "cuda": 3}
+_FEATURE_WINDOWS = 1_000_000
+
+Row = dict[str, Any]
+
+
+def random_windows(settings: Preset, count: int, device: torch.device) -> Any:
+    """Random windows of a dataset's shape as they would be kept: digits of 16 bits, floats for HAR.
+
+    Returns
+    -------
+    (count, channels, time), a numpy array, or a tensor on a GPU
+    """
+    shape = (count, *settings.shape)
+    if device.type == "cuda":
+        generator = torch.Generator(device).manual_seed(0)
+        if settings.name == "har":
+            return torch.randn(shape, generator=generator, device=device)
+        return torch.randint(-2000, 2000, shape, generator=generator, device=device, dtype=torch.int16)
+    rng = np.random.default_rng(0)
+    if settings.name == "har":
+        return rng.standard_normal(shape, np.float32)
+    return rng.integers(-2000, 2000, shape, np.int16)
+
+
+@dataclass
+class Case:
+    """Windows of one dataset's shape on one device, ready for a step.
+
+    name : of the preset
+    batch : windows in a batch; None for the preset's
+    """
+
+    name: str
+    device: torch.device
+    batch: int | None = None
+    settings: Preset = field(init=False)
+    tensorize: STFT = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.settings = preset(self.name)
+        self.batch = self.batch or int(self.settings.parameters["batch_size"])  # type: ignore[call-overload]
+        self.samples = Samples(random_windows(self.settings, 2 * self.batch, self.device))
+        self.ids = permutation(len(self.samples), 0, 0)[: self.batch]
+        self.tensorize = self.settings.tensorize.fitted(self._raw())
+        self.dims = self.tensorize.shape(*self.settings.shape)
+        self.rank = int(self.settings.parameters["rank"])  # type: ignore[call-overload]
+        self.objective = als.Objective(alpha=1e-3, beta=2.0)
+        self.factors = als.initial_factors(self.dims, self.rank, 0, torch.float32, self.device)
+        # As in a fit: always the same memory, in the order in which a transform leaves its numbers.
+        channels, frequencies, frames = self.dims
+        self.room = torch.empty(2 * self.batch, channels, frames, frequencies, device=self.device).transpose(2, 3)
+
+    def _raw(self) -> Tensor:
+        return self.samples.take(self.ids, self.device, torch.float32)
+
+    def views(self) -> Tensor:
+        """A batch and its augmentation: (2b, channels, time)."""
+        raw = self._raw()
+        return torch.cat([raw, self.settings.augment(raw, self.ids)])
+
+    def stages(self) -> dict[str, float]:
+        """One batch through all stages: the seconds of each."""
+        laps = Laps(self.device)
+        raw = self._raw()
+        laps.mark("read")
+        view = self.settings.augment(raw, self.ids)
+        laps.mark("augment")
+        T = self.room
+        self.tensorize.into(torch.cat([raw, view]), T)
+        laps.mark("STFT")
+        M = project(T, self.factors)
+        laps.mark("project")
+        grams = als.grams_of(self.factors)
+        X = als.solve_coefficients(M, reduce(torch.mul, grams), self.objective, 2)
+        laps.mark("align")
+        statistics = als.Statistics.of(X, T)
+        laps.mark("collect")
+        als.update_bases(self.factors, statistics, self.objective.alpha, 0.05, grams=grams)
+        laps.mark("solve")
+        return laps.seconds()
+
+    def in_crew(self) -> dict[str, float]:
+        """The same as in a fit: after another batch, and on a CPU by threads of our own.
+
+        Torch's threads, which spin for a while after a call, are at rest by then.
+        """
+        if self.device.type != "cpu":
+            return self.stages()
+        with thread_pool():
+            time.sleep(_REST)
+            self.stages()
+            return self.stages()
+
+    def bare_works(self) -> dict[str, Callable[[], object]]:
+        """The calls of torch and scipy that a stage cannot do without, on arrays of the same sizes.
+
+        Small stages are bound by what a call costs at all, not by arithmetic or memory; this shows it. They are in the
+        order of the stages, for a call costs more after one that has filled the caches with something else.
+        """
+        views = self.views()
+        rows, stft = views.reshape(-1, views.shape[2]), self.tensorize
+        window = torch.ones(stft.n_fft, device=self.device)
+        T = tensors(self.tensorize, views)
+        flat, K, positive = T.flatten(1), khatri_rao(self.factors), T.abs().add_(1e-3)
+        X = flat @ K
+        Y, G = X.T @ flat, torch.eye(self.rank, dtype=torch.float64, device=self.device)
+        V, ids = G.to(X.dtype), self.ids.to(self.device) if isinstance(self.samples.data, Tensor) else self.ids.numpy()
+        exact, wide = [factor.double() for factor in self.factors], X.double()
+        ends = [torch.ones(self.rank, 1, self.dims[mode], device=self.device) for mode in (0, -1)]
+
+        def inverse() -> Tensor:
+            return torch.cholesky_inverse(torch.linalg.cholesky(G))
+
+        def align() -> None:
+            """Gram matrices, an inverse, least squares, and for either view a direction and a correction."""
+            inverse(), wide @ G, [factor.T @ factor for factor in exact]
+            for view in X.chunk(2):
+                direction = view / torch.linalg.vector_norm(view, dim=1, keepdim=True)
+                along = torch.linalg.vecdot(view, direction)[:, None]
+                torch.addcmul(view, along, direction, value=-1) @ V
+
+        def solve() -> None:
+            """Both contractions of the statistics, and for each basis an inverse, least squares and its Gram matrix."""
+            for end, shape in zip(ends, ((self.dims[0], -1), (-1, self.dims[-1])), strict=True):
+                slices = Y.reshape(self.rank, *shape)
+                torch.bmm(end, slices if shape[0] > 0 else slices.mT)
+            for factor in exact:
+                inverse(), factor @ G, factor.T @ factor
+
+        return {
+            "bare read": lambda: torch.as_tensor(self.samples.data[ids]).float(),  # type: ignore[index]
+            "bare augment": self._bare_filter(views[: self.batch]),
+            "bare STFT": lambda: torch.stft(
+                rows, stft.n_fft, stft.hop, window=window, center=False, return_complex=True
+            ),
+            "bare log": lambda: torch.log(positive),
+            "bare project": lambda: flat @ K,
+            "bare align": align,
+            "bare collect": lambda: flat.T @ X,
+            "bare solve": solve,
+        }
+
+    def _bare_filter(self, raw: Tensor) -> Callable[[], object]:
+        """A filter on every channel once, and one random number for each sample."""
+        steps = self.settings.augment.steps if isinstance(self.settings.augment, Compose) else ()
+        bandpass = next(one for one in steps if isinstance(one, Bandpass))
+        b, a = (c.astype(np.float32) for c in signal.butter(1, bandpass.bands[0], btype="bandpass", fs=bandpass.fs))
+        size = 2 * raw.shape[2]
+        response = torch.fft.rfft(torch.ones(size, device=self.device))
+
+        def work() -> None:
+            torch.rand(raw.shape, device=raw.device)
+            if raw.is_cuda:
+                torch.fft.irfft(torch.fft.rfft(raw, n=size) * response, n=size)
+            else:
+                signal.lfilter(b, a, raw.numpy())
+
+        return work
+
+    def amounts(self) -> dict[str, tuple[float, float]]:
+        """The least flops and bytes of each stage, and of the whole batch if nothing is moved twice that need not be.
+
+        A real FFT of n points is 2.5 n log₂ n flops; drawing and interpolating noise 4 for each sample, a filter 9 (a
+        third of the channels pass two), a rotation 6; a logarithm 1. Raw windows are read as they are stored, tensors
+        written once and read twice, the statistics written once and read twice.
+        """
+        b, R = int(self.batch or 0), self.rank
+        channels, length = self.settings.shape
+        n_fft, frames, D = self.tensorize.n_fft, self.dims[2], math.prod(self.dims)
+        stored = self.samples.read(self.ids[:1]).digits.element_size()
+        signals, both, Y = b * channels * length, 2 * b * D, R * D
+        fft = 2 * b * channels * frames * 2.5 * n_fft * math.log2(n_fft)
+        per_sample = 4 + 12 + (6 if channels == 9 else 0)
+        found = {
+            "read": (0.0, signals * (stored + _FLOAT)),
+            "augment": (per_sample * signals, 2 * signals * _FLOAT),
+            "STFT": (fft + both, (2 * signals + both) * _FLOAT),
+            "project": (2.0 * both * R, (both + Y) * _FLOAT),
+            "align": (8.0 * b * R * R + R**3, 8 * b * R * _FLOAT),
+            "collect": (2.0 * both * R + 4 * b * R * R, (both + Y) * _FLOAT),
+            "solve": (4.0 * Y, 2 * Y * _FLOAT),
+        }
+        flops = sum(amount for amount, _ in found.values())
+        found["batch"] = (flops, signals * stored + (3 * both + 3 * Y) * _FLOAT)
+        return {name: (float(flops), float(moved)) for name, (flops, moved) in found.items()}
+
+
+def measure(name: str, device: torch.device, quick: bool) -> Row:
+    """Everything about one dataset on one device.
+
+    Returns
+    -------
+    a row of the results: shapes, ceilings, stages, whole sweeps, features, memory
+    """
+    case = Case(name, device, batch=8 if quick else None)
+    times, totals = _times(case, quick)
+    # A ceiling is the best that was seen, a stage what is usual.
+    rates = {one: totals[one] / min(times[one]) for one in totals}
+    ceilings = {f"{one}_{'gbs' if one == 'copy' else 'gflops'}": rate / 1e9 for one, rate in rates.items()}
+    amounts = case.amounts()
+    # The products of a step are of a tall matrix and a narrow one, which no library multiplies as fast as squares.
+    for one in ("project", "collect"):
+        ceilings[f"bare_{one}_gflops"] = amounts[one][0] / min(times[f"bare {one}"]) / 1e9
+    bounds = {one: max(flops / rates["matmul"], moved / rates["copy"]) for one, (flops, moved) in amounts.items()}
+    stages = [_stage(one, times, amounts[one], bounds[one]) for one in STAGES]
+    batches = math.ceil(reference.SIZES[name][0] / int(case.batch or 1))
+    stages = [row | {"sweep_seconds": batches * row["seconds"]["median"]} for row in stages]
+    total = sum(row["seconds"]["median"] for row in stages)
+    channels, length = case.settings.shape
+    row: Row = {
+        "dataset": name,
+        "window": [channels, length],
+        "stored": str(case.samples.data.dtype).removeprefix("torch."),
+        "tensor": list(case.dims),
+        "rank": case.rank,
+        "batch": case.batch,
+        "ceilings": ceilings,
+        "stages": stages,
+        "sum_of_stages_seconds": total,
+    }
+    row["sweep"] = _sweep(case, total, quick)
+    flops, moved = amounts["batch"]
+    seconds = row["sweep"]["batch_seconds"]
+    row["whole_batch"] = {
+        "seconds": seconds,
+        "gflops": flops / seconds / 1e9,
+        "gbs": moved / seconds / 1e9,
+        "bound_seconds": bounds["batch"],
+        "ratio": seconds / bounds["batch"],
+    }
+    return row
+
+
+def _times(case: Case, quick: bool) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Seconds of stages, bare calls and ceilings by name, and the flops or bytes of the ceilings."""
+    works, totals = ceiling_works(case.device, quick)
+    rounds = [case.in_crew, calls(case.bare_works(), case.device), calls(works, case.device)]
+    return in_turn(rounds, 2 if quick else _REPEATS, _WARM_UP[case.device.type]), totals
+
+
+def _stage(name: str, times: dict[str, list[float]], amount: tuple[float, float], bound: float) -> Row:
+    """Seconds of a stage a batch, what it achieved, and how far it is from its bound."""
+    seconds = spread(times[name])
+    row: Row = {
+        "stage": name,
+        "seconds": seconds,
+        "gflops": amount[0] / seconds["median"] / 1e9,
+        "gbs": amount[1] / seconds["median"] / 1e9,
+        "bound_seconds": bound,
+    }
+    parts = ["bare STFT", "bare log"] if name == "STFT" else [f"bare {name}"]
+    bare = sum(float(np.median(times[part])) for part in parts)
+    return row | {"ratio": seconds["median"] / bound, "bare_seconds": bare, "bare_ratio": seconds["median"] / bare}
+
+
+def model_of(settings: Preset, device: torch.device, **changes: Any) -> ATD:
+    """ATD with a preset's settings."""
+    parameters = {**settings.parameters, "tol": 0.0, **changes}
+    return ATD(tensorize=settings.tensorize, augment=settings.augment, device=device, **parameters)
+
+
+def fitted(model: ATD, X: Any) -> ATD:
+    """Fit without a word about convergence: random windows have nothing to converge to."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(X)
+
+
+def _sweep(case: Case, batch_seconds: float, quick: bool) -> Row:
+    """Sweeps through the estimator, of the paper's size where time and memory allow, else of as many batches as do."""
+    settings, device, batch = case.settings, case.device, int(case.batch or 0)
+    theirs = reference.SIZES[case.name][0]
+    window = 2 * math.prod(settings.shape)
+    room = _room(device) // (window * (2 if case.name == "har" else 1))
+    affordable = batch * max(3, int(_SECONDS[device.type] / _SWEEPS / batch_seconds))
+    count = 3 * batch if quick else min(theirs, affordable, room)
+    X = random_windows(settings, count, device)
+    model = model_of(settings, device, max_sweeps=2 if quick else _SWEEPS, batch_size=batch)
+    with Peak(device) as peak:
+        fitted(model, X)
+    seconds = spread(model.history_["seconds"][1:])
+    row: Row = {
+        "windows": count,
+        "seconds": seconds,
+        "batch_seconds": seconds["median"] / math.ceil(count / batch),
+        "paper_windows": theirs,
+        "measured": count == theirs,
+        "sweep_seconds": seconds["median"] * theirs / count,
+        "paper_seconds": reference.SECONDS["ATD"][case.name],
+        "memory_bytes": peak.own,
+        "data_bytes": int(X.nbytes),
+    }
+    if device.type == "cuda":
+        host = random_windows(settings, min(count, 2**31 // window), torch.device("cpu"))
+        streamed = fitted(model_of(settings, device, max_sweeps=3, batch_size=batch), host)
+        row["streamed_sweep_seconds"] = min(streamed.history_["seconds"][1:]) * theirs / len(host)
+        X = None
+        X = random_windows(settings, count if quick else min(_FEATURE_WINDOWS, room), device)
+    row["features"] = _features(model, X, device)
+    return row
+
+
+def _features(model: ATD, X: Any, device: torch.device) -> Row:
+    times = in_turn([calls({"transform": lambda: model.transform(X)}, device)], 3)["transform"]
+    return {"windows": len(X), "seconds": spread(times), "windows_per_second": len(X) / float(np.median(times))}
+
+
+def _room(device: torch.device) -> int:
+    """Bytes that raw windows may take: a third of a GPU's free memory, or 2 GiB."""
+    return torch.cuda.mem_get_info(device)[0] // 3 if device.type == "cuda" else 2**31

@@ -1,0 +1,187 @@
+"""The results of `bench speed` as Markdown and as bars against their bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from polyadic.experiments.paper import reference
+from polyadic.experiments.paper.figures import canvas, save
+from polyadic.experiments.paper.tables import as_code, table
+
+__all__ = ["bars", "machine_line", "markdown"]
+
+Result = dict[str, Any]
+
+
+def markdown(result: Result) -> str:
+    """All tables of a result; parts that are not there yet are left out."""
+    text = []
+    if result["rows"]:
+        text += ["**Sweeps**\n", _sweeps(result)]
+    text += [_stages(row) for row in result["rows"]]
+    if "growth" in result:
+        text += ["**Growth**\n", _growth(result)]
+    if "textbook" in result:
+        text.append(_yardsticks(result))
+    return "\n".join([*text, machine_line(result)])
+
+
+def machine_line(result: Result) -> str:
+    """Machine, command, date, commit, and whether to believe it."""
+    machine = result["machine"]
+    where = f"{machine['processor']}, {machine['threads']} threads"
+    where = f"{machine['gpu']} ({where})" if "gpu" in machine else where
+    load = "" if result.get("load") is None else f" Load average before the run: {result['load']:.1f}."
+    small = " Sizes of a quick run: the figures mean nothing." if result.get("quick") else ""
+    return f"{as_code(result['command'])}, {where}, {result['date']}, commit {result['commit']}.{load}{small}\n"
+
+
+def _number(value: float) -> str:
+    """Three digits that count."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _ms(seconds: float) -> str:
+    return _number(1e3 * seconds)
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**20:,.0f} MiB"
+
+
+def _sweeps(result: Result) -> str:
+    streamed = any("streamed_sweep_seconds" in row["sweep"] for row in result["rows"])
+    lines = []
+    for row in result["rows"]:
+        sweep = row["sweep"]
+        how = "all" if sweep["measured"] else f"{sweep['windows']:,}"
+        line = [
+            reference.DATASETS[row["dataset"]],
+            f"{sweep['paper_windows']:,}",
+            _number(sweep["sweep_seconds"]),
+            how,
+            f"{sweep['paper_seconds']:,.1f}",
+            _ms(row["whole_batch"]["seconds"]),
+            _ms(row["sum_of_stages_seconds"]),
+            _ms(row["whole_batch"]["bound_seconds"]),
+            _number(row["whole_batch"]["ratio"]),
+            _number(row["whole_batch"]["gflops"]),
+            _number(row["whole_batch"]["gbs"]),
+            _size(sweep["memory_bytes"]),
+            f"{sweep['features']['windows_per_second']:,.0f}",
+        ]
+        if streamed:
+            line.insert(4, _number(sweep["streamed_sweep_seconds"]))
+        lines.append(line)
+    heads = ["", "windows", "s a sweep", "timed", "paper, s", "batch, ms", "sum of its stages, ms", "bound, ms"]
+    heads += ["× bound", "GFLOP/s", "GB/s", "memory", "features, windows/s"]
+    if streamed:
+        heads.insert(4, "from host memory, s")
+    return table(heads, lines)
+
+
+def _stages(row: Result) -> str:
+    dims, window = (" × ".join(str(size) for size in row[key]) for key in ("tensor", "window"))
+    rates = row["ceilings"]
+    ceilings = f"matrix product {_number(rates['matmul_gflops'])} GFLOP/s"
+    if "matmul_tf32_gflops" in rates:
+        ceilings += f" ({_number(rates['matmul_tf32_gflops'])} in TF32)"
+    narrow = [_number(rates[f"bare_{one}_gflops"]) for one in ("project", "collect")]
+    ceilings += f", of the narrow matrices in use {' and '.join(narrow)}"
+    lines = [
+        [
+            stage["stage"],
+            _ms(stage["seconds"]["median"]),
+            _number(stage["sweep_seconds"]),
+            _number(stage["gflops"]),
+            _number(stage["gbs"]),
+            _ms(stage["bound_seconds"]),
+            _number(stage["ratio"]),
+            _ms(stage["bare_seconds"]),
+            _number(stage["bare_ratio"]),
+        ]
+        for stage in row["stages"]
+    ]
+    heads = [
+        "stage",
+        "ms a batch",
+        "s a sweep",
+        "GFLOP/s",
+        "GB/s",
+        "bound, ms",
+        "× bound",
+        "bare calls, ms",
+        "× bare calls",
+    ]
+    title = (
+        f"**{reference.DATASETS[row['dataset']]}**: {row['batch']} windows of {window} ({row['stored']}) and their "
+        f"views, as tensors of {dims}, rank {row['rank']}. Ceilings: {ceilings}, "
+        f"copy {_number(rates['copy_gbs'])} GB/s.\n"
+    )
+    return f"{title}\n{table(heads, lines)}"
+
+
+def _growth(result: Result) -> str:
+    lines = [
+        [
+            row["what"],
+            ", ".join(f"{size:,}" for size in row["sizes"]),
+            ", ".join(_ms(value) for value in row["sweep_seconds"]),
+            f"{row['sweep_exponent']:.2f}",
+            ", ".join(_ms(value) for value in row["steps_seconds"]),
+            f"{row['steps_exponent']:.2f}",
+        ]
+        for row in result["growth"]
+    ]
+    heads = ["", "sizes", "sweep, ms", "exponent", "its steps alone, ms", "exponent"]
+    text = table(heads, lines)
+    if "memory" in result:
+        memory = result["memory"]
+        counts, files, own = (
+            ", ".join(show(value) for value in memory[key])
+            for key, show in (("windows", "{:,}".format), ("file_bytes", _size), ("own_bytes", _size))
+        )
+        text += (
+            f"\nMemory of a fit from a file of {counts} windows ({files}): {own}; exponent {memory['exponent']:.2f}.\n"
+        )
+    return text
+
+
+def _yardsticks(result: Result) -> str:
+    one = result["textbook"]
+    text = (
+        f"A sweep of {one['windows']:,} HAR windows, augmented and transformed on the fly: "
+        f"{_range(one['polyadic_seconds'])} s, the textbook method {_range(one['textbook_seconds'])} s "
+        f"({one['threads']} threads, {one['workers']} workers): **{_range(one['ratio'])} times** as long.\n"
+    )
+    two = result.get("tensorly")
+    if two is not None:
+        text += (
+            f"\nA sweep of CP-ALS over {two['windows']:,} tensors at once: `SALS(batch_size=None)` "
+            f"{_range(two['polyadic_seconds'])} s, TensorLy's `parafac` {_range(two['tensorly_seconds'])} s: "
+            f"**{_range(two['ratio'])} times** as long.\n"
+        )
+    return text
+
+
+def _range(values: dict[str, float]) -> str:
+    return f"{_number(values['median'])} ({_number(values['least'])} to {_number(values['most'])})"
+
+
+def bars(result: Result, path: Path) -> None:
+    """For each dataset the stages of a batch on top of each other, beside bare calls and bounds; a line for the fit."""
+    drawing, axes = canvas(len(result["rows"]), width=3.1, height=3.6)
+    for axis, row in zip(axes[0], result["rows"], strict=True):
+        bottoms = [0.0, 0.0, 0.0]
+        for number, stage in enumerate(row["stages"]):
+            heights = [1e3 * stage["seconds"]["median"], 1e3 * stage["bare_seconds"], 1e3 * stage["bound_seconds"]]
+            axis.bar(["stages", "bare calls", "bound"], heights, 0.7, bottoms, color=f"C{number}", label=stage["stage"])
+            bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
+        fit = 1e3 * row["whole_batch"]["seconds"]
+        axis.axhline(fit, color="black", linestyle="--", linewidth=1, label="in a fit")
+        axis.set(title=reference.DATASETS[row["dataset"]], ylabel="ms a batch" if row is result["rows"][0] else None)
+        axis.tick_params(labelsize=8)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    drawing.legend(handles, labels, fontsize=8, loc="outside right center", reverse=True)
+    save(drawing, path)

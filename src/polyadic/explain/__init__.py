@@ -1,0 +1,8 @@
+"""What components mean: which reappear, how many to take, where they lie on the head."""
+
+from __future__ import annotations
+
+from polyadic.explain.matching import Match, match
+from polyadic.explain.rank import RankSuggestion, core_consistency, suggest_rank
+
+__all__ = ["Match", "RankSuggestion", "core_consistency", "match", "suggest_rank"]

@@ -1,0 +1,8 @@
+"""Contract tests for your own augmentations and baselines: inherit one, and its tests are yours."""
+
+from __future__ import annotations
+
+from polyadic.testing.augmentation import AugmentationContract
+from polyadic.testing.baseline import BaselineContract
+
+__all__ = ["AugmentationContract", "BaselineContract"]

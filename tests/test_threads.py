@@ -1,0 +1,230 @@
+"""Threads that share a batch: they come and go with a fit, and what they find is what one thread finds, to the bit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from polyadic import ATD, spectral
+from polyadic.algebra import collect, project, squared_norms
+from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
+from polyadic.presets import preset
+from polyadic.spectral import PARTS, STFT
+from polyadic.threads import for_each, row_slices, start, thread_pool
+
+
+@pytest.fixture(params=[2, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def of_a_new_thread() -> int:
+    found: list[int] = []
+    one = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    one.start()
+    one.join()
+    return found[0]
+
+
+def test_work_beside_work_is_never_waited_for_in_vain() -> None:
+    # In a process of its own, which can be given up: those that wait for each other would do so for ever. There is more
+    # work than there are helpers, and each piece waits for more: those that wait have to do it themselves.
+    program = (
+        "import torch; from polyadic.threads import start, thread_pool; torch.set_num_threads(3)\n"
+        "with thread_pool():\n"
+        "    outcomes = [start(lambda: 1 + start(lambda: start(lambda: 1)() + 1)()) for _ in range(6)]\n"
+        "    print([outcome() for outcome in outcomes])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[3, 3, 3, 3, 3, 3]\n"
+
+
+def test_who_waits_for_work_helps_with_it() -> None:
+    before, begun, both = torch.get_num_threads(), threading.Event(), threading.Barrier(2, timeout=20)
+
+    def work() -> int:
+        begun.set()
+        for_each(lambda _: both.wait(), range(2))  # which takes two threads: the helper, and the one that waits for it
+        return 5
+
+    torch.set_num_threads(2)
+    try:
+        with thread_pool():
+            outcome = start(work)
+            assert begun.wait(20)
+            assert outcome() == 5
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, "1"), ("0", "0")])
+def test_large_pages_are_asked_for_unless_somebody_said_otherwise(given: str | None, kept: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    environment |= {} if given is None else {"THP_MEM_ALLOC_ENABLE": given}
+    program = "import os, polyadic; print(os.environ['THP_MEM_ALLOC_ENABLE'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == kept
+
+
+def test_what_goes_wrong_beside_is_heard_of(threads: int) -> None:
+    with thread_pool():
+        failing = start(lambda: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            failing()
+
+
+def test_a_crew_has_torchs_threads_and_gives_them_back(threads: int) -> None:
+    alive = threading.active_count()
+    together = threading.Barrier(threads, timeout=20)
+    seen: set[int] = set()
+
+    def work(_: int) -> None:
+        together.wait()  # only so many threads at once get past this
+        assert torch.get_num_threads() == 1
+        seen.add(threading.get_ident())
+
+    with thread_pool():
+        for_each(work, range(threads))
+        assert len(seen) == threads
+        assert threading.get_ident() in seen
+        assert torch.get_num_threads() == 1
+        with thread_pool():
+            for_each(work, range(threads))
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == of_a_new_thread() == threads
+    assert threading.active_count() == alive
+    assert row_slices(8, 2**20) == [slice(0, 8)]
+
+
+def test_one_thread_has_no_crew() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    alive, seen = threading.active_count(), []
+    with thread_pool():
+        for_each(lambda _: seen.append((threading.get_ident(), threading.active_count())), range(5))
+    torch.set_num_threads(before)
+    assert seen == [(threading.get_ident(), alive)] * 5
+
+
+def test_every_piece_is_done_once_and_errors_come_through(threads: int) -> None:
+    done: list[int] = []
+    with thread_pool():
+        for_each(done.append, range(1000))
+        assert sorted(done) == list(range(1000))
+
+        def fails(piece: int) -> None:
+            if piece == 500:
+                raise KeyError("piece 500")
+
+        with pytest.raises(KeyError, match="piece 500"):
+            for_each(fails, range(1000))
+        for_each(done.append, range(1000))
+    assert len(done) == 2000
+    with pytest.raises(ZeroDivisionError), thread_pool():
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == threads
+
+
+def test_shares_cover_all_rows_and_little_work_is_not_shared(threads: int) -> None:
+    with thread_pool():
+        for count in (0, 1, 2, 7, 100):
+            rows = [row for part in row_slices(count, 2**20) for row in range(count)[part]]
+            assert rows == list(range(count))
+        assert len(row_slices(100, 2**20)) == threads
+        assert len(row_slices(100, 3)) == 1
+
+
+@pytest.mark.parametrize("shape", [(67, 5, 31), (130, 1200), (40, 3, 17, 33), (1, 4, 5), (3, 2, 5000)])
+def test_products_and_norms_of_a_crew_are_those_of_one_thread(
+    shape: tuple[int, ...], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polyadic.algebra._LARGE", 0)
+    monkeypatch.setattr("polyadic.threads._LEAST", 1)
+    generator = torch.Generator().manual_seed(0)
+    for dtype in (torch.float32, torch.float64):
+        T = torch.randn(shape, generator=generator, dtype=dtype)
+        factors = [torch.randn(size, 6, generator=generator, dtype=dtype) for size in shape[1:]]
+        X = torch.randn(shape[0], 6, generator=generator, dtype=dtype)
+        torch.set_num_threads(1)
+        alone = project(T, factors), collect(X, T), squared_norms(T)
+        torch.set_num_threads(threads)
+        with thread_pool():
+            together = project(T, factors), collect(X, T), squared_norms(T)
+        assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
+
+
+AUGMENTATIONS = [
+    Jitter(0.05),
+    Bandpass([(1, 20), (5, 24)], fs=50),
+    Rotate3D([(0, 1, 2), (3, 4, 5)]),
+    Rotate3D([(0, 1, 2), (3, 4, 5)], independent=True),
+    Compose([Jitter(0.05), OneOf([Rotate3D([(0, 1, 2)]), Bandpass([(1, 20), (5, 24)], fs=50)])]),
+]
+
+
+@pytest.mark.parametrize("augment", AUGMENTATIONS, ids=lambda augment: type(augment).__name__)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_augmentations_by_a_crew_are_those_of_one_thread(
+    augment: Augmentation, dtype: torch.dtype, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polyadic.threads._LEAST", 1)
+    X = torch.randn(23, 6, 150, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    ids = torch.arange(23) * 7
+    torch.set_num_threads(1)
+    alone = augment(X, ids, seed=3, sweep=2)
+    torch.set_num_threads(threads)
+    assert torch.equal(augment(X, ids, seed=3, sweep=2), alone)
+    one = [augment(X[row : row + 1], ids[row : row + 1], seed=3, sweep=2) for row in range(len(X))]
+    assert torch.equal(torch.cat(one), alone)
+
+
+@pytest.mark.parametrize("parts", list(PARTS))
+def test_tensors_by_a_crew_are_those_of_one_thread(parts: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(spectral._PIECE_BYTES, "cpu", 2**14)
+    X = torch.randn(29, 3, 200, generator=torch.Generator().manual_seed(0))
+    stft = STFT(32, 8, parts=parts, floor=0.1)  # type: ignore[arg-type]
+    torch.set_num_threads(1)
+    alone = stft(X)
+    torch.set_num_threads(threads)
+    with thread_pool():
+        assert torch.equal(stft(X), alone)
+
+
+def test_a_fit_has_the_same_bits_with_any_number_of_threads(threads: int) -> None:
+    har = preset("har")
+    X = np.random.default_rng(0).standard_normal((300, *har.shape), np.float32)
+    settings = {**har.parameters, "max_sweeps": 2, "tol": 0.0, "device": "cpu"}
+
+    def outcome() -> list[bytes]:
+        model = ATD(tensorize=har.tensorize, augment=har.augment, **settings).fit(X)
+        return [*(factor.tobytes() for factor in model.factors_), model.transform(X).tobytes()]
+
+    together = outcome()
+    torch.set_num_threads(1)
+    assert outcome() == together
+
+
+def test_floors_are_the_same_for_any_threads_and_augmentation(threads: int) -> None:
+    # They stand in checkpoints, and a fit may go on on another device, with other threads.
+    X = np.random.default_rng(0).normal(size=(1024, 9, 128)).astype(np.float32)
+
+    def floor(augment: object) -> object:
+        model = ATD(rank=1, tensorize=STFT(64, 2), augment=augment, device="cpu")
+        model._source(X)
+        return model.tensorize_.floor
+
+    mine, own = floor(Jitter(0.1)), floor(lambda batch: batch)
+    torch.set_num_threads(1)
+    alone = floor(Jitter(0.1))
+    torch.set_num_threads(threads)
+    assert mine == own == alone
