@@ -112,7 +112,7 @@ def work(out: Path, part: int, rounds: int) -> None:
                 found["runs"].append({**row, "processes": team.size, **fitted(name, size, total, rounds, team)})
     if team.size > 1:
         found["messages"] = timed_messages(team)
-    if team.rank == 0:
+    if team.index == 0:
         out.write_text(json.dumps(found))
 
 

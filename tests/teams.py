@@ -22,9 +22,12 @@ from polyadic import ATD, GRSALS, SALS, als
 from polyadic.augment import Jitter
 from polyadic.data import WindowStore, synthetic
 from polyadic.engine import batches, checkpoints, processes
+from polyadic.engine.loop import FitProgress
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.scoring import judge_splits
 from polyadic.spectral import STFT
+from polyadic.team import Team
+from polyadic.terms import TERMS
 
 Model = ATD | GRSALS | SALS
 FIXED = {"tensorize": STFT(32, 8), "max_sweeps": 4, "tol": 0.0, "device": "cpu"}
@@ -47,7 +50,7 @@ WINDOWS = {"float64": SIGNALS.X.astype(np.float64), "float32": SIGNALS.X.astype(
 def outcome(model: Model) -> dict[str, np.ndarray]:
     """All that a fit ends with, by name."""
     found = {f"factor {mode}": factor for mode, factor in enumerate(model.factors_)}
-    found |= {f"history {name}": np.array(model.history_[name]) for name in ("loss", *als.TERMS)}
+    found |= {f"history {name}": np.array(model.history_[name]) for name in ("loss", *TERMS)}
     if model._memory is not None:
         found |= {"memory Y": model._memory.Y.cpu().numpy(), "memory S": model._memory.S.cpu().numpy()}
     return found
@@ -66,7 +69,7 @@ def asked(fit: Callable[[], Any]) -> list[np.ndarray]:
     return seen
 
 
-def fits(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
+def fits(team: Team, folder: Path) -> dict[str, np.ndarray]:
     """Every kind of fit in both types and both ways to exchange sums, and fits from a store in both orders."""
     found = {}
     for shuffle in ORDERS:
@@ -85,7 +88,7 @@ def fits(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def messages(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
+def messages(team: Team, folder: Path) -> dict[str, np.ndarray]:
     """Of each message of a step, step by step: how many numbers it has, whether in float64, and whether on a GPU."""
     step, sent, found = als.step, [], {}
     counted = {name: getattr(dist, name) for name in ("all_reduce", "broadcast", "broadcast_object_list", "send")}
@@ -119,7 +122,7 @@ def messages(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def features(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
+def features(team: Team, folder: Path) -> dict[str, np.ndarray]:
     """Features of all windows into one file, of two into another, and the score."""
     model = KINDS["ATD"]().fit(WINDOWS["float64"])
     X = WINDOWS["float64"]
@@ -129,7 +132,7 @@ def features(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
     return {"Z": Z, "few": few, "score": np.array(model.score(X, team=team)), "done": np.array(done[-1])}
 
 
-def judged(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
+def judged(team: Team, folder: Path) -> dict[str, np.ndarray]:
     """What an evaluation finds, and the backend by which GPUs are reached."""
     rows = judge_splits(KINDS["SALS"]().fit(SIGNALS), SIGNALS, "paper", [0, 1], team=team)
     group = getattr(team, "_group", None)
@@ -137,12 +140,12 @@ def judged(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
     return {"rows": np.array(json.dumps(rows)), "backend": np.array(backend)}
 
 
-def resumed(team: als.Team, folder: Path, kinds: str, stop: str = "0", kill: str = "0") -> dict[str, np.ndarray]:
+def resumed(team: Team, folder: Path, kinds: str, stop: str = "0", kill: str = "0") -> dict[str, np.ndarray]:
     """Fits with checkpoints; each stopped after `stop` of them, or with the second process killed at step `kill`."""
     save, step, count, steps = checkpoints.Checkpoints.save, als.step, 0, 0
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
-    def limited(self: Any, progress: als.Progress, state: als.State) -> None:
+    def limited(self: Any, progress: FitProgress, state: als.State) -> None:
         nonlocal count
         save(self, progress, state)
         count += 1
@@ -152,7 +155,7 @@ def resumed(team: als.Team, folder: Path, kinds: str, stop: str = "0", kill: str
     def dying(*arguments: Any) -> torch.Tensor:
         nonlocal steps
         steps += 1
-        if steps == int(kill) and team.rank == 1 and restarts == "0":
+        if steps == int(kill) and team.index == 1 and restarts == "0":
             os.kill(os.getpid(), signal.SIGKILL)
         return step(*arguments)
 
@@ -171,15 +174,15 @@ def resumed(team: als.Team, folder: Path, kinds: str, stop: str = "0", kill: str
     return found
 
 
-def refused(team: als.Team, folder: Path) -> dict[str, np.ndarray]:
+def refused(team: Team, folder: Path) -> dict[str, np.ndarray]:
     """What cannot be done together, and what each process says of it."""
     X = WINDOWS["float64"]
     bad = X.copy()
     bad[-1] = np.nan
     model = KINDS["SALS"]().fit(X)
     tries = {
-        "data": lambda: KINDS["ATD"]().fit(X + team.rank, team=team),
-        "settings": lambda: KINDS["ATD"]().set_params(rank=4 + team.rank).fit(X, team=team),
+        "data": lambda: KINDS["ATD"]().fit(X + team.index, team=team),
+        "settings": lambda: KINDS["ATD"]().set_params(rank=4 + team.index).fit(X, team=team),
         "seed": lambda: KINDS["ATD"]().set_params(random_state=None).fit(X, team=team),
         "graph": lambda: KINDS["GRSALS"]().set_params(graph=np.ones((61, 61))).fit(X, team=team),
         "out": lambda: model.transform(X, team=team),
@@ -205,7 +208,7 @@ def main() -> None:
         atexit.register(dist.destroy_process_group)  # who makes a group ends it; otherwise its threads may be cut off
     team = processes.join(given.pop("exchange", "auto"))  # type: ignore[arg-type]
     found = globals()[task](team, Path(folder), **given)
-    np.savez(Path(folder) / f"{task}.{team.rank}.npz", **found)
+    np.savez(Path(folder) / f"{task}.{team.index}.npz", **found)
 
 
 if __name__ == "__main__":

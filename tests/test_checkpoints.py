@@ -27,6 +27,7 @@ from polyadic.data import WindowStore, synthetic
 from polyadic.engine import checkpoints
 from polyadic.errors import CheckpointError, PolyadicError
 from polyadic.spectral import STFT
+from polyadic.terms import TERMS
 
 HERE = Path(__file__).parent
 X = np.random.default_rng(1).normal(size=(30, 4, 5))
@@ -66,7 +67,7 @@ def small(**parameters):
 
 def assert_alike(a, b) -> None:
     assert all(np.array_equal(first, second) for first, second in zip(a.factors_, b.factors_, strict=True))
-    for name in ("loss", *als.TERMS):
+    for name in ("loss", *TERMS):
         assert a.history_[name] == b.history_[name]
 
 

@@ -16,7 +16,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
 
-from polyadic.baselines import CPALS, STL, UMLDA, HandFeatures, MiniRocket, PCAFeatures, base, load
+from polyadic import load
+from polyadic.baselines import CPALS, STL, UMLDA, HandFeatures, MiniRocket, PCAFeatures, base
 from polyadic.baselines.stl import _Problem, _rank_one
 from polyadic.data.synthetic import synthetic
 from polyadic.engine import estimator

@@ -13,18 +13,20 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
+from polyadic import load
 from polyadic.augment import Bandpass, Compose, Jitter
-from polyadic.baselines import base, training
+from polyadic.baselines import training
 from polyadic.baselines.autoencoder import AutoEncoder, Decoder
 from polyadic.baselines.backbone import Backbone, Standardize, grids, widths
 from polyadic.baselines.cnn import ReferenceCNN
 from polyadic.baselines.contrastive import BYOL, SimCLR, byol_loss, nce_loss
 from polyadic.baselines.training import DeepBaseline, Learner, Plateau, Settings, batches_of, hold_out, train
 from polyadic.data.synthetic import synthetic
-from polyadic.engine.batches import WindowSource, tensors
+from polyadic.engine.batches import WindowSource
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples
 from polyadic.spectral import STFT
+from polyadic.tensorize import tensors
 from polyadic.testing import BaselineContract
 
 SMALL: dict[str, Any] = {
@@ -484,7 +486,7 @@ def test_loss_that_does_not_stay_finite_is_told(bad: float) -> None:
 def test_batches_made_at_once_are_the_batches_of_the_source(
     most: int, augment: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frames = STFT(n_fft=16, hop=8).fitted(torch.from_numpy(X))
+    frames = STFT(n_fft=16, hop=8).calibrated(torch.from_numpy(X))
     source = WindowSource(Samples(X), frames, augment, 3, torch.device("cpu"), torch.float32)
     parts = list(torch.split(torch.randperm(24), [8, 7, 9]))
     monkeypatch.setattr(training, "_PIECE_BYTES", {"cpu": most})
@@ -642,7 +644,7 @@ def test_classes_come_back_from_a_file(labels: Any, tmp_path: Path) -> None:
     y = np.asarray(labels)[Y]
     model = ALL["CNN"]().fit(X, y)
     model.save(tmp_path / "m.safetensors")
-    same: Any = base.load(tmp_path / "m.safetensors")
+    same: Any = load(tmp_path / "m.safetensors")
     assert same.classes_.dtype == model.classes_.dtype
     assert np.array_equal(same.predict(X), model.predict(X))
     assert np.array_equal(same.predict_proba(X), model.predict_proba(X))
@@ -651,7 +653,7 @@ def test_classes_come_back_from_a_file(labels: Any, tmp_path: Path) -> None:
 def test_file_keeps_curve_epochs_and_parameters(make: Callable[..., DeepBaseline], tmp_path: Path) -> None:
     model = make(max_epochs=3).fit(X, Y)
     model.save(tmp_path / "m.safetensors")
-    same: Any = base.load(tmp_path / "m.safetensors")
+    same: Any = load(tmp_path / "m.safetensors")
     assert set(same.history_) == {"loss", "held_out", "seconds"}
     assert (same.n_epochs_, same.best_epoch_) == (model.n_epochs_, model.best_epoch_) == (3, same.best_epoch_)
     assert same.get_params()["batch_size"] == 8
@@ -670,7 +672,7 @@ def test_no_epochs_leave_the_weights_as_they_were_drawn(make: Callable[..., Deep
     scaled = model._network.standardize(tensors(model.tensorize_, torch.from_numpy(X)))
     assert float(scaled.std()) == pytest.approx(1, abs=0.2)
     model.save(tmp_path / "m.safetensors")
-    same: Any = base.load(tmp_path / "m.safetensors")
+    same: Any = load(tmp_path / "m.safetensors")
     assert (same.n_epochs_, same.best_epoch_) == (0, 0)
     assert np.array_equal(same.transform(X), model.transform(X))
 
@@ -678,7 +680,7 @@ def test_no_epochs_leave_the_weights_as_they_were_drawn(make: Callable[..., Deep
 def test_model_with_a_function_as_its_augmentation_comes_back_without(tmp_path: Path) -> None:
     model = SimCLR(4, **{**SMALL, "augment": lambda batch: 0.9 * batch}).fit(X)
     model.save(tmp_path / "m.safetensors")
-    same: Any = base.load(tmp_path / "m.safetensors")
+    same: Any = load(tmp_path / "m.safetensors")
     assert same.augment is None
     assert np.array_equal(same.transform(X), model.transform(X))
     with pytest.raises(PolyadicError, match="augment is None"):
@@ -753,7 +755,7 @@ def test_too_few_windows_are_refused(make: Callable[..., DeepBaseline]) -> None:
 
 def test_another_tensorize_than_that_of_the_fit_is_refused(make: Callable[..., DeepBaseline]) -> None:
     model = make().fit(X, Y)
-    model.tensorize_ = STFT(n_fft=8, hop=8).fitted(torch.from_numpy(X))
+    model.tensorize_ = STFT(n_fft=8, hop=8).calibrated(torch.from_numpy(X))
     with pytest.raises(PolyadicError, match="as in fit"):
         model.transform(X)
 

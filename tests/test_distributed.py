@@ -16,11 +16,12 @@ import pytest
 import teams
 import torch
 
-from polyadic import SALS, als, load
+from polyadic import SALS, load
 from polyadic.data import StoreWriter, Windows, WindowStore, synthetic
 from polyadic.data.store import Header
 from polyadic.engine import processes
 from polyadic.errors import PolyadicError
+from polyadic.team import ALONE
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package here")
 SCRIPT = str(Path(__file__).parent / "teams.py")
@@ -125,10 +126,10 @@ def test_small_blocks_travel_as_they_are_and_large_ones_by_modes_unless_one_insi
 
 
 def test_one_process_is_a_team_of_its_own(monkeypatch):
-    assert processes.join() is als.ALONE
+    assert processes.join() is ALONE
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("RANK", "0")
-    assert processes.join() is als.ALONE
+    assert processes.join() is ALONE
     with pytest.raises(PolyadicError, match="exchange must be"):
         processes.join("all")
 
@@ -225,7 +226,7 @@ def test_fits_of_four_processes_go_on_with_two_and_end_with_one(tmp_path):
     for count, exchange in ((4, "block"), (2, "modes")):
         words = ("resumed", tmp_path, f"kinds={';'.join(kinds)}", "stop=1", f"exchange={exchange}")
         torchrun(SCRIPT, *words, processes=count)
-    found = teams.resumed(als.ALONE, tmp_path, ";".join(kinds))
+    found = teams.resumed(ALONE, tmp_path, ";".join(kinds))
     for kind in kinds:
         mine = part_of(found, f"{kind}; ")
         assert_close(mine, alone(kind), 1e-10)

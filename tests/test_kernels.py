@@ -13,6 +13,7 @@ from polyadic import ATD, alignment, als, draws, kernels
 from polyadic.algebra import contract, gram, khatri_rao, project, ridge_inverse
 from polyadic.augment import _JITTER_STREAMS, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.engine import cuda_graphs
+from polyadic.engine.loop import FitSettings
 from polyadic.explain.matching import match
 from polyadic.kernels import signals, steps
 from polyadic.spectral import STFT
@@ -228,7 +229,7 @@ STEPS = [(2, 2.0, 5, 7), (2, 50.0, 4, 20), (1, 0.0, 17, 4), (2, 0.0, 3, 1), (2, 
 def test_steps_are_those_of_als(views, beta, rank, batch, solver, largest, dtype, order, monkeypatch):
     monkeypatch.setattr(steps, "LARGEST_PRODUCT", largest)
     objective = als.Objective(alpha=1e-3, beta=beta, rounds=2)
-    settings = als.Settings(solver, 0.3, batch, 5, 1e-3, 3, 0)
+    settings = FitSettings(solver, 0.3, batch, 5, 1e-3, 3, 0)
     plain = als.State(als.initial_factors((3, 6, 4), rank, 0, torch.float32, DEVICE))
     state = als.State([factor.clone() for factor in plain.factors])
     fused = cuda_graphs.Steps(objective, settings, views, state, order)
@@ -256,7 +257,7 @@ def test_steps_are_those_of_als(views, beta, rank, batch, solver, largest, dtype
 def test_the_rule_is_watched_as_by_the_plain_code():
     objective = als.Objective(alpha=1e-3, beta=50.0)
     state = als.State(als.initial_factors((3, 6, 4), 5, 0, torch.float32, DEVICE))
-    fused = cuda_graphs.Steps(objective, als.Settings("blend", 0.3, 7, 5, 1e-3, 3, 0), 2, state)
+    fused = cuda_graphs.Steps(objective, FitSettings("blend", 0.3, 7, 5, 1e-3, 3, 0), 2, state)
     fused.load(state)
     T = torch.randn(14, 3, 6, 4, device=DEVICE)
     G = gram([factor.double() for factor in state.factors])

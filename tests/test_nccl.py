@@ -18,7 +18,8 @@ import teams
 import torch
 from test_distributed import SCRIPT, assert_close, ended, part_of, torchrun, written_store
 
-from polyadic import als, load
+from polyadic import load
+from polyadic.team import ALONE
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() or not torch.distributed.is_nccl_available(), reason="no CUDA device, or no NCCL"
@@ -66,7 +67,7 @@ def test_features_scores_and_evaluations_over_nccl_are_those_of_a_process_alone(
         np.testing.assert_allclose(found["Z"], model.transform(X), rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(found["score"], model.score(X), rtol=1e-10)
     torchrun(SCRIPT, "judged", tmp_path, "device=cuda", processes=processes, cwd=tmp_path)
-    alone = json.loads(str(teams.judged(als.ALONE, tmp_path)["rows"]))
+    alone = json.loads(str(teams.judged(ALONE, tmp_path)["rows"]))
     own = processes <= torch.cuda.device_count()
     for found in ended("judged", tmp_path, processes):
         assert json.loads(str(found["rows"])) == alone

@@ -149,7 +149,7 @@ def test_the_fitted_floor_is_stored_beside_the_parameter_that_asked_for_it(model
     again = load(path)
     assert again.tensorize == SHORT_TIME
     assert again.tensorize.floor == "auto"
-    assert again.tensorize_ == SHORT_TIME.fitted(torch.tensor(CUBE))
+    assert again.tensorize_ == SHORT_TIME.calibrated(torch.tensor(CUBE))
 
 
 @pytest.mark.parametrize("name", ["sleep_edf", "har", "ptb_xl", "mgh"])

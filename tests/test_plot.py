@@ -18,7 +18,6 @@ from polyadic.errors import PolyadicError
 from polyadic.explain.scalp import interpolated
 from polyadic.plot.canvas import short
 from polyadic.spectral import PARTS, STFT
-from polyadic.tensorize import modes
 from polyadic.thumbnails import model_html, picture
 
 CHANNELS = ["Fz", "C3", "C4", "Pz", "Oz", "EMG"]
@@ -48,7 +47,7 @@ def model(windows):
 
 
 def test_frequencies_are_those_of_the_fourier_transform_and_times_the_middles_of_the_frames(model, windows):
-    channel, frequency, time = modes(model, windows)
+    channel, frequency, time = model.axes(windows)
     assert np.allclose(frequency.positions, np.fft.rfftfreq(32, 1 / 64))
     middles = [np.arange(start, start + 32).mean() / 64 for start in range(0, 256 - 32 + 1, 16)]
     assert np.allclose(time.positions, middles)
@@ -59,31 +58,31 @@ def test_frequencies_are_those_of_the_fourier_transform_and_times_the_middles_of
 @pytest.mark.parametrize("parts", list(PARTS))
 def test_parts_are_stacked_as_the_transform_stacks_them(windows, parts):
     found = SALS(rank=2, tensorize=STFT(32, 16, parts=parts), max_sweeps=1).fit(windows)
-    channel = modes(found, windows)[0]
+    channel = found.axes(windows)[0]
     assert channel.parts == tuple(part.name for part in PARTS[parts])
     column = found.factors_[0][:, 1]
-    for number, weights in enumerate(channel.parted(column)):
+    for number, weights in enumerate(channel.by_part(column)):
         assert np.array_equal(weights, column[number * 6 : (number + 1) * 6])
 
 
 def test_a_model_knows_the_rate_and_channels_of_its_windows(model, windows):
-    channel, frequency, time = modes(model)
+    channel, frequency, time = model.axes()
     assert (frequency.unit, time.unit) == ("Hz", "s")
-    assert channel.labels == modes(model, windows)[0].labels
+    assert channel.labels == model.axes(windows)[0].labels
 
 
 def test_without_a_rate_units_are_samples(windows):
-    _, frequency, time = modes(SALS(rank=2, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X))
+    _, frequency, time = SALS(rank=2, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X).axes()
     assert (frequency.unit, time.unit) == ("cycles per sample", "samples")
     assert frequency.positions[-1] == 0.5
 
 
 def test_a_tensor_may_be_anything_and_windows_are_channels_by_time(windows):
     tensor = SALS(rank=2, max_sweeps=1).fit(windows.X)
-    assert [mode.name for mode in modes(tensor)] == ["mode 1", "mode 2"]
-    assert [mode.kind for mode in modes(tensor, windows)] == ["channel", "time"]
+    assert [mode.name for mode in tensor.axes()] == ["mode 1", "mode 2"]
+    assert [mode.kind for mode in tensor.axes(windows)] == ["channel", "time"]
     with pytest.raises(PolyadicError, match="must have 6 channels as the model has, but has 2"):
-        modes(tensor, Windows(np.zeros((3, 2, 256)), channels=["a", "b"]))
+        tensor.axes(Windows(np.zeros((3, 2, 256)), channels=["a", "b"]))
 
 
 # ----------------------------------------------------------------------- scalp
@@ -169,7 +168,7 @@ def test_profiles_are_the_columns_of_the_bases(model, windows):
     for mode in (1, 2):
         line = plot.profile(model, 2, mode, windows).data[0]
         assert np.allclose(line.y, model.factors_[mode][:, 2])
-        assert np.allclose(line.x, modes(model, windows)[mode].positions)
+        assert np.allclose(line.x, model.axes(windows)[mode].positions)
 
 
 def test_an_overview_has_every_mode_of_every_component(model, windows):
@@ -307,10 +306,10 @@ def test_a_notebook_shows_scikit_learns_diagram_before_the_fit_and_components_af
 
 
 def test_sketches_are_sound_svg_and_names_are_escaped(model, windows):
-    for mode, factor in zip(modes(model, windows), model.factors_, strict=True):
+    for mode, factor in zip(model.axes(windows), model.factors_, strict=True):
         for r in range(3):
             ElementTree.fromstring(f"<p>{picture(mode, factor[:, r])}</p>")
-    heads = picture(modes(model, windows)[0], model.factors_[0][:, 0])
+    heads = picture(model.axes(windows)[0], model.factors_[0][:, 0])
     assert heads.count("<svg") == 2
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 3)), columns=["<b>", "x", "y"])
     assert "<b>" not in model_html(SALS(rank=2, max_sweeps=1).fit(frame))
@@ -319,7 +318,7 @@ def test_sketches_are_sound_svg_and_names_are_escaped(model, windows):
 def test_bars_of_a_sketch_are_as_long_as_their_weights(windows):
     weights = np.array([1.0, -0.5, 0.25, 0.0, 0.75, 0.5] * 2)
     nameless = SALS(rank=2, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X)
-    tree = ElementTree.fromstring(picture(modes(nameless)[0], weights))
+    tree = ElementTree.fromstring(picture(nameless.axes()[0], weights))
     heights = np.array([float(bar.get("height")) for bar in tree.iter("rect")])
     assert heights / heights.max() == pytest.approx(np.abs(weights), abs=0.01)
 

@@ -214,7 +214,7 @@ def test_auto_floor_is_a_hundredth_of_each_channels_root_mean_square(window: str
     X = torch.tensor([[1.0], [1e-5], [40.0]]) * recordings(4, 3, 60)
     Z = frames(X, 16, 4, window)
     expected = 1e-2 * np.sqrt(np.mean(np.stack([Z.real, Z.imag]) ** 2, axis=(0, 1, 3, 4)))
-    np.testing.assert_allclose(STFT(n_fft=16, hop=4, window=window).fitted(X).floor, expected, rtol=1e-12)
+    np.testing.assert_allclose(STFT(n_fft=16, hop=4, window=window).calibrated(X).floor, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("parts", LOGARITHMIC)
@@ -226,7 +226,7 @@ def test_silent_channels_stay_finite_and_leave_the_others_alone(parts: str, dtyp
     T = stft(X)
     assert bool(torch.isfinite(T).all())
     torch.testing.assert_close(T[:, :3:2], stft(X[:, ::2])[:, :2])
-    floors = stft.fitted(X).floor
+    floors = stft.calibrated(X).floor
     assert min(floors) <= floors[1] <= max(floors)
 
 
@@ -236,7 +236,7 @@ def test_silence_everywhere_stays_finite(parts: str, dtype: torch.dtype) -> None
     stft = STFT(n_fft=16, hop=4, parts=parts)
     silence = torch.zeros(2, 3, 60, dtype=dtype)
     assert bool(torch.isfinite(stft(silence)).all())
-    assert bool(torch.isfinite(stft.fitted(silence)(silence)).all())
+    assert bool(torch.isfinite(stft.calibrated(silence)(silence)).all())
 
 
 def test_one_silent_window_among_others_stays_finite() -> None:
@@ -249,7 +249,7 @@ def test_one_silent_window_among_others_stays_finite() -> None:
 def test_a_fitted_floor_treats_later_batches_alike(parts: str) -> None:
     X = recordings(6, 2, 60) * torch.logspace(-3, 0, 6, dtype=torch.float64)[:, None, None]
     stft = STFT(n_fft=16, hop=4, parts=parts)
-    fitted = stft.fitted(X)
+    fitted = stft.calibrated(X)
     alone = torch.cat([fitted(window[None]) for window in X])
     torch.testing.assert_close(alone, fitted(X))
     torch.testing.assert_close(fitted(X), stft(X))
@@ -259,7 +259,7 @@ def test_a_fitted_floor_treats_later_batches_alike(parts: str) -> None:
 
 def test_fitting_changes_the_floor_alone_and_returns_a_copy() -> None:
     stft = STFT(n_fft=16, hop=4, window="hann", parts="log_amplitude")
-    fitted = stft.fitted(recordings(4, 3, 60))
+    fitted = stft.calibrated(recordings(4, 3, 60))
     assert stft.floor == "auto"
     assert isinstance(fitted.floor, tuple)
     assert len(fitted.floor) == 3
@@ -269,8 +269,8 @@ def test_fitting_changes_the_floor_alone_and_returns_a_copy() -> None:
 def test_a_floor_that_is_given_is_not_fitted() -> None:
     for floor in (0.25, (0.25, 0.5)):
         stft = STFT(n_fft=16, hop=4, floor=floor)
-        assert stft.fitted(recordings(4, 2, 60)) == stft
-        assert stft.fitted(1000 * recordings(4, 2, 60)).floor == floor
+        assert stft.calibrated(recordings(4, 2, 60)) == stft
+        assert stft.calibrated(1000 * recordings(4, 2, 60)).floor == floor
 
 
 def test_one_given_floor_serves_all_channels() -> None:
@@ -293,7 +293,7 @@ def test_the_floor_is_stored_in_the_model_and_in_its_file(tmp_path: Path) -> Non
     X = 1e-5 * recordings(12, 2, 40).numpy()
     model = SALS(rank=2, tensorize=STFT(n_fft=8, hop=4), max_sweeps=2, device="cpu").fit(X)
     stored = model.tensorize_
-    assert stored == STFT(n_fft=8, hop=4).fitted(torch.from_numpy(X))
+    assert stored == STFT(n_fft=8, hop=4).calibrated(torch.from_numpy(X))
     assert model.tensorize.floor == "auto"
     model.save(tmp_path / "model.safetensors")
     loaded = load(tmp_path / "model.safetensors")

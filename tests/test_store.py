@@ -26,7 +26,7 @@ from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore
 from polyadic.data import store as store_module
 from polyadic.data.store import INDEX, npy_header, sealed
 from polyadic.draws import block_permutation
-from polyadic.engine.batches import WindowSource, read_ahead
+from polyadic.engine.batches import WindowSource, prefetch
 from polyadic.errors import DataError, PolyadicError
 from polyadic.files import digest
 from polyadic.inputs import Samples
@@ -1269,7 +1269,7 @@ PARTS = torch.split(torch.arange(40), 4)
 
 def test_parts_come_in_order_and_at_most_three_ahead() -> None:
     disk = Disk()
-    for number, (ids, batch, waited) in enumerate(read_ahead(Samples(disk), PARTS)):
+    for number, (ids, batch, waited) in enumerate(prefetch(Samples(disk), PARTS)):
         assert ids.tolist() == PARTS[number].tolist()
         assert batch.digits[:, 1, 2].tolist() == PARTS[number].tolist()
         assert waited >= 0
@@ -1277,13 +1277,13 @@ def test_parts_come_in_order_and_at_most_three_ahead() -> None:
         assert number + 1 <= disk.asked <= number + 1 + 3
     assert disk.asked == 10
     assert threads() == []
-    assert list(read_ahead(Samples(disk), ())) == []
+    assert list(prefetch(Samples(disk), ())) == []
 
 
 def test_reading_goes_on_while_a_part_is_worked_on() -> None:
     begun = time.perf_counter()
     waits = []
-    for _, _, waited in read_ahead(Samples(Disk(pause=0.02)), PARTS):
+    for _, _, waited in prefetch(Samples(Disk(pause=0.02)), PARTS):
         time.sleep(0.02)
         waits.append(waited)
     assert time.perf_counter() - begun < 0.35  # 0.4 s one after the other
@@ -1295,7 +1295,7 @@ def test_an_error_of_the_reading_thread_comes_at_its_part_and_leaves_no_thread(r
     disk, got = Disk(fails=row), []
     begun = time.perf_counter()
     with pytest.raises(OSError, match="Input/output error"):
-        got.extend(ids for ids, _, _ in read_ahead(Samples(disk), PARTS))
+        got.extend(ids for ids, _, _ in prefetch(Samples(disk), PARTS))
     assert len(got) == row // 4
     assert disk.asked <= row // 4 + 4
     assert time.perf_counter() - begun < 2
@@ -1304,7 +1304,7 @@ def test_an_error_of_the_reading_thread_comes_at_its_part_and_leaves_no_thread(r
 
 def test_a_reader_that_is_left_early_stops() -> None:
     disk = Disk(pause=0.1)
-    parts = read_ahead(Samples(disk), PARTS)
+    parts = prefetch(Samples(disk), PARTS)
     next(parts)
     parts.close()
     assert threads() == []
@@ -1320,7 +1320,7 @@ def test_a_fit_whose_disk_fails_raises_and_leaves_no_thread() -> None:
 
 def test_samples_in_memory_are_read_when_they_are_asked_for() -> None:
     X = np.zeros((40, 2, 3), np.float32)
-    for ids, batch, waited in read_ahead(Samples(X), PARTS):
+    for ids, batch, waited in prefetch(Samples(X), PARTS):
         assert not batch.digits.any()
         assert waited == 0
         X[ids[-1] + 1 : ids[-1] + 5] = 0

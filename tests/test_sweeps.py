@@ -28,11 +28,14 @@ from test_als import (
 
 from polyadic import ATD, SALS, als, draws
 from polyadic.algebra import gram, project, reconstruct
-from polyadic.als import TERMS, Objective, Settings, State, Statistics
+from polyadic.als import Objective, State, Statistics
+from polyadic.engine import loop
+from polyadic.engine.loop import Fit, FitSettings, has_converged, normalise_components
 from polyadic.errors import PolyadicError
+from polyadic.terms import TERMS
 
 CPU = torch.device("cpu")
-FULL = Settings(solver="blend", learning_rate=1.0, batch_size=None, max_sweeps=4, tol=0.0, patience=3, seed=0)
+FULL = FitSettings(solver="blend", learning_rate=1.0, batch_size=None, max_sweeps=4, tol=0.0, patience=3, seed=0)
 MINI = replace(FULL, learning_rate=0.3, batch_size=4)
 
 
@@ -79,7 +82,7 @@ def windows(count: int = 10, shape: tuple[int, ...] = (4, 3, 2), seed: int = 0) 
 @pytest.fixture
 def unarranged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bases as the last sweep left them."""
-    monkeypatch.setattr(als, "arrange", lambda state: None)
+    monkeypatch.setattr(loop, "normalise_components", lambda state: None)
 
 
 GIVEN = graph_weights(10)
@@ -124,10 +127,10 @@ def test_algorithm_1_is_literally_the_papers_in_memory_and_accumulated(objective
     source, factors = Recorded(windows(), view), bases((4, 3, 2), 3)
     T = source.views(torch.arange(10), 0)
     if chunk is not None:
-        monkeypatch.setattr(als, "_CHUNK_BYTES", chunk * T[: source.n_views].nbytes)
+        monkeypatch.setattr(loop, "_CHUNK_BYTES", chunk * T[: source.n_views].nbytes)
     source.asked.clear()
     state = State(factors)
-    history = als.fit(source, state, objective, FULL)
+    history = Fit(source, state, objective, FULL).run()
     expected, terms = literal_algorithm_1(T.numpy(), arrays(factors), objective, source.n_views, 4)
     assert max(len(ids) for ids, _ in source.asked) == (chunk or 10)
     assert_same(state.factors, expected, rtol=1e-7, atol=1e-8)
@@ -138,10 +141,10 @@ def test_algorithm_1_is_literally_the_papers_in_memory_and_accumulated(objective
 @each_objective
 def test_algorithm_1_accumulated_equals_algorithm_1_in_memory_to_rounding(objective, view, monkeypatch):
     fits = []
-    for bytes_at_once in (als._CHUNK_BYTES, 1000):
-        monkeypatch.setattr(als, "_CHUNK_BYTES", bytes_at_once)
+    for bytes_at_once in (loop._CHUNK_BYTES, 1000):
+        monkeypatch.setattr(loop, "_CHUNK_BYTES", bytes_at_once)
         source, state = Recorded(windows(), view), State(bases((4, 3, 2), 3))
-        history = als.fit(source, state, objective, FULL)
+        history = Fit(source, state, objective, FULL).run()
         fits.append((source, [*state.factors, state.energy, *(history[name] for name in TERMS)]))
     assert len(fits[0][0].asked) == 2
     assert len(fits[1][0].asked) > 8
@@ -152,18 +155,18 @@ def test_algorithm_1_accumulated_equals_algorithm_1_in_memory_to_rounding(object
 def test_algorithm_1_reads_each_window_once_a_sweep_or_twice_where_windows_depend_on_each_other(
     objective, view, monkeypatch
 ):
-    monkeypatch.setattr(als, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(loop, "_CHUNK_BYTES", 1)
     source = Recorded(windows(), view)
-    als.fit(source, State(bases((4, 3, 2), 3)), objective, FULL)
+    Fit(source, State(bases((4, 3, 2), 3)), objective, FULL).run()
     reads = 4 * (2 if objective.beta > 0 or objective.graph_weight > 0 else 1)
     assert [ids for ids, _ in source.asked] == [[0]] + reads * [[n] for n in range(10)]
 
 
-@pytest.mark.parametrize("chunk_bytes", [als._CHUNK_BYTES, 1000])
+@pytest.mark.parametrize("chunk_bytes", [loop._CHUNK_BYTES, 1000])
 def test_algorithm_1_augments_once_and_sees_sweep_0_in_every_sweep(chunk_bytes, monkeypatch):
-    monkeypatch.setattr(als, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(loop, "_CHUNK_BYTES", chunk_bytes)
     source = Recorded(windows(), perturbed)
-    als.fit(source, State(bases((4, 3, 2), 3)), Objective(0.1, beta=1.5), FULL)
+    Fit(source, State(bases((4, 3, 2), 3)), Objective(0.1, beta=1.5), FULL).run()
     assert {sweep for _, sweep in source.asked} == {0}
 
 
@@ -171,7 +174,7 @@ def test_algorithm_1_augments_once_and_sees_sweep_0_in_every_sweep(chunk_bytes, 
 def test_algorithm_1_carries_its_coefficients_over_from_sweep_to_sweep():
     objective, factors = Objective(0.1, beta=1.5), bases((4, 3, 2), 3)
     source, state = Recorded(windows(), perturbed), State(factors)
-    als.fit(source, state, objective, FULL)
+    Fit(source, state, objective, FULL).run()
     T, literal, cold = source.views(torch.arange(10), 0).numpy(), arrays(factors), arrays(factors)
     X = None
     for _ in range(4):
@@ -186,7 +189,7 @@ def test_algorithm_1_carries_its_coefficients_over_from_sweep_to_sweep():
 def test_algorithm_1_asks_no_learning_rate_and_no_solver():
     states = [State(bases((4, 3, 2), 3)) for _ in range(2)]
     for state, settings in zip(states, (FULL, replace(FULL, solver="memory", learning_rate=0.1)), strict=True):
-        als.fit(Recorded(windows()), state, Objective(0.1), settings)
+        Fit(Recorded(windows()), state, Objective(0.1), settings).run()
     assert all(torch.equal(a, b) for a, b in zip(states[0].factors, states[1].factors, strict=True))
 
 
@@ -201,11 +204,11 @@ def test_full_batch_als_never_increases_its_loss_without_alignment(alpha, view, 
         F = arrays(state.factors)
         X = ridge_on_unfolding(T, [np.zeros((len(T), 3)), *F], 0, alpha)
         losses.append(sum(brute_terms(T, X, F, objective, source.n_views)))
-        reported += als.fit(source, state, objective, replace(FULL, max_sweeps=1))["loss"]
+        reported += Fit(source, state, objective, replace(FULL, max_sweeps=1)).run()["loss"]
         losses.append(sum(brute_terms(T, X, arrays(state.factors), objective, source.n_views)))
     assert (np.diff(losses) <= 1e-10 * losses[0]).all()
     assert losses[-1] < 0.999 * losses[0]
-    history = als.fit(source, State(bases(shape, 3)), objective, replace(FULL, max_sweeps=25))["loss"]
+    history = Fit(source, State(bases(shape, 3)), objective, replace(FULL, max_sweeps=25)).run()["loss"]
     assert_same([reported, history], [losses[::2], losses[::2]], rtol=1e-6)
     assert (np.diff(history) <= 1e-10 * history[0]).all()
 
@@ -217,7 +220,7 @@ def test_full_batch_als_never_increases_its_loss_without_alignment(alpha, view, 
 def test_a_mini_batch_sweep_visits_every_window_once_and_drops_no_short_batch(count, sizes):
     source = Recorded(windows(count), perturbed)
     state = State(bases((4, 3, 2), 3))
-    history = als.fit(source, state, Objective(0.1, beta=0.2), MINI)
+    history = Fit(source, state, Objective(0.1, beta=0.2), MINI).run()
     assert len(history["loss"]) == 4
     for sweep in range(4):
         batches = source.seen(sweep)
@@ -231,7 +234,7 @@ def test_every_sweep_and_every_seed_shuffles_anew():
     orders = []
     for seed in (0, 1):
         source = Recorded(windows(40))
-        als.fit(source, State(bases((4, 3, 2), 3)), Objective(0.1), replace(MINI, seed=seed))
+        Fit(source, State(bases((4, 3, 2), 3)), Objective(0.1), replace(MINI, seed=seed)).run()
         orders += [tuple(chain(*source.seen(sweep))) for sweep in range(4)]
     assert len(set(orders)) == 8
     assert tuple(range(40)) not in orders
@@ -244,7 +247,7 @@ def test_a_mini_batch_fit_is_its_steps_one_after_another_arranged_by_the_energy_
 ):
     source, factors, settings = Recorded(windows(), view), bases((4, 3, 2), 3), replace(MINI, solver=solver)
     state, steps = State(factors), State(factors)
-    history = als.fit(source, state, objective, settings)
+    history = Fit(source, state, objective, settings).run()
     for sweep in range(4):
         before = sum(float(f.square().sum()) for f in steps.factors)
         total, steps.energy = torch.zeros(5, dtype=torch.float64), None
@@ -254,7 +257,7 @@ def test_a_mini_batch_fit_is_its_steps_one_after_another_arranged_by_the_energy_
             total += als.step(T, steps, objective, source.n_views, solver, 0.3, ids)
         total[2] += objective.alpha * before
         assert_same([[history[name][sweep] for name in TERMS], history["loss"][sweep]], [total, total.sum()])
-    als.arrange(steps)
+    normalise_components(steps)
     assert torch.equal(state.energy, steps.energy)
     assert all(torch.equal(a, b) for a, b in zip(state.factors, steps.factors, strict=True))
 
@@ -262,7 +265,7 @@ def test_a_mini_batch_fit_is_its_steps_one_after_another_arranged_by_the_energy_
 @each_objective
 def test_the_history_of_one_batch_is_the_dense_objective(objective, view):
     source, factors = Recorded(windows(), view), bases((4, 3, 2), 3)
-    history = als.fit(source, State(factors), objective, replace(MINI, batch_size=10, max_sweeps=1))
+    history = Fit(source, State(factors), objective, replace(MINI, batch_size=10, max_sweeps=1)).run()
     _, terms = literal_algorithm_1(
         source.views(torch.arange(10), 0).numpy(), arrays(factors), objective, source.n_views, 1
     )
@@ -273,7 +276,7 @@ def test_the_history_of_one_batch_is_the_dense_objective(objective, view):
 def test_a_single_window_has_no_random_pair():
     source, factors = Recorded(windows(1), perturbed), bases((4, 3, 2), 3)
     objective = Objective(0.1, beta=0.5, gamma=1e6)
-    history = als.fit(source, State(factors), objective, replace(MINI, max_sweeps=1))
+    history = Fit(source, State(factors), objective, replace(MINI, max_sweeps=1)).run()
     x, y = literal_coefficients(source.views(torch.arange(1), 0).numpy(), arrays(factors), objective)
     assert_same([history["self_supervised"]], [[-0.5 * x @ y / np.linalg.norm(x) / np.linalg.norm(y)]])
 
@@ -281,7 +284,7 @@ def test_a_single_window_has_no_random_pair():
 @pytest.mark.parametrize("settings", [FULL, MINI])
 def test_a_fit_at_a_beta_at_which_the_rule_does_not_converge_warns(settings):
     with pytest.warns(ConvergenceWarning, match="does not converge at beta=10000"):
-        als.fit(Recorded(windows(), perturbed), State(bases((4, 3, 2), 3)), Objective(0.1, beta=1e4), settings)
+        Fit(Recorded(windows(), perturbed), State(bases((4, 3, 2), 3)), Objective(0.1, beta=1e4), settings).run()
 
 
 @pytest.mark.parametrize("batch_size", [None, 4, 128])
@@ -318,15 +321,15 @@ def test_the_estimator_fits_any_number_of_windows(count, batch_size):
 def test_the_loss_has_settled_when_each_of_the_last_sweeps_changed_it_by_less_than_the_tolerance(
     losses, patience, stop
 ):
-    assert als.settled(losses, 1e-3, patience) is stop
+    assert has_converged(losses, 1e-3, patience) is stop
 
 
 @pytest.mark.parametrize("settings", [FULL, MINI])
 def test_a_fit_stops_at_the_first_sweep_at_which_its_loss_has_settled(settings):
     settings = replace(settings, max_sweeps=300, tol=1e-2, patience=2)
-    losses = als.fit(Recorded(windows(40)), State(bases((4, 3, 2), 3)), Objective(0.1), settings)["loss"]
+    losses = Fit(Recorded(windows(40)), State(bases((4, 3, 2), 3)), Objective(0.1), settings).run()["loss"]
     assert 3 <= len(losses) < 300
-    settled = [als.settled(losses[:sweeps], 1e-2, 2) for sweeps in range(1, len(losses) + 1)]
+    settled = [has_converged(losses[:sweeps], 1e-2, 2) for sweeps in range(1, len(losses) + 1)]
     assert settled == [False] * (len(losses) - 1) + [True]
 
 
@@ -334,13 +337,13 @@ def test_a_fit_stops_at_the_first_sweep_at_which_its_loss_has_settled(settings):
 def test_a_fit_stops_after_max_sweeps_and_tells_of_each(settings):
     told = []
     settings = replace(settings, max_sweeps=7)
-    history = als.fit(
+    history = Fit(
         Recorded(windows()),
         State(bases((4, 3, 2), 3)),
         Objective(0.1),
         settings,
-        lambda so_far: told.append({name: list(values) for name, values in so_far.items()}),
-    )
+        on_sweep=lambda so_far: told.append({name: list(values) for name, values in so_far.items()}),
+    ).run()
     assert [len(so_far["loss"]) for so_far in told] == [1, 2, 3, 4, 5, 6, 7]
     assert told[-1] == history
     assert list(history) == ["loss", *TERMS, "seconds"]
@@ -374,16 +377,16 @@ def test_planted_factors_are_recovered_exactly_from_noiseless_data(shape, seed):
     T = reconstruct(X, planted)
     state = State(als.initial_factors(shape, 3, seed, torch.float64, CPU))
     settings = replace(FULL, max_sweeps=500, tol=1e-6)
-    als.fit(Recorded(T), state, Objective(1e-10), settings)
+    Fit(Recorded(T), state, Objective(1e-10), settings).run()
     coefficients = als.solve_coefficients(project(T, state.factors), gram(state.factors), Objective(1e-10))
     assert factor_match_score(arrays([coefficients, *state.factors]), arrays([X, *planted])) > 0.999
 
 
-def fitted(seed: int, settings: Settings, device: torch.device = CPU, dtype=torch.float64, objective=None) -> list:
+def fitted(seed: int, settings: FitSettings, device: torch.device = CPU, dtype=torch.float64, objective=None) -> list:
     T = windows(30).to(device, dtype)
     state = State(als.initial_factors((4, 3, 2), 3, seed, dtype, device))
     objective = objective or Objective(0.1, beta=0.5)
-    history = als.fit(Recorded(T, perturbed), state, objective, replace(settings, seed=seed))
+    history = Fit(Recorded(T, perturbed), state, objective, replace(settings, seed=seed)).run()
     return [*state.factors, torch.tensor([history[name] for name in TERMS])]
 
 
@@ -439,7 +442,7 @@ def arranged(seed: int = 0) -> tuple[list[torch.Tensor], torch.Tensor, State]:
     # The larger a component's bases, the smaller its coefficients, but not by so much that they make up for it.
     energy = torch.stack([f.norm(dim=0) for f in factors]).prod(dim=0) ** -1.5
     state = State(list(factors), energy=energy.clone())
-    als.arrange(state)
+    normalise_components(state)
     return factors, energy, state
 
 
@@ -482,7 +485,7 @@ def test_memory_goes_on_after_arranging_as_if_nothing_had_happened():
             als.step(T, state, objective, 1, "memory", 0.2)
         if batch == 2:
             before = states[1].factors[0]
-            als.arrange(states[1])
+            normalise_components(states[1])
             assert not torch.allclose(before, states[1].factors[0])
             assert states[1].memory.Y.shape == (3, 5, 4)
     T = draw(9, 5, 4, seed=50)
@@ -496,7 +499,7 @@ def test_memory_goes_on_after_arranging_as_if_nothing_had_happened():
 def test_arranging_twice_changes_nothing_more():
     _, _, state = arranged()
     once = [f.clone() for f in state.factors]
-    als.arrange(state)
+    normalise_components(state)
     assert_same(state.factors, once)
 
 
@@ -505,8 +508,8 @@ def test_zero_columns_are_arranged_last_without_nan():
     factors[1][:, 0] = 0
     everything_zero = State([torch.zeros(5, 2), torch.zeros(4, 2)])
     state = State(factors, memory=Statistics(draw(3, 5, 4, 3), draw(3, 3)), energy=torch.ones(3).double())
-    als.arrange(state)
-    als.arrange(everything_zero)
+    normalise_components(state)
+    normalise_components(everything_zero)
     tensors = (*state.factors, state.memory.Y, state.memory.S, state.energy, *everything_zero.factors)
     assert all(torch.isfinite(tensor).all() for tensor in tensors)
     assert all(not factor[:, 2].any() and factor[:, :2].all() for factor in state.factors)
@@ -514,7 +517,7 @@ def test_zero_columns_are_arranged_last_without_nan():
 
 def test_arranging_forgets_the_coefficients_of_the_order_before():
     state = State(bases((5, 4), 3), coefficients=draw(6, 3))
-    als.arrange(state)
+    normalise_components(state)
     assert state.coefficients is None
 
 
@@ -524,7 +527,7 @@ def test_a_random_function_augments_a_window_alike_in_every_pass_over_the_data(m
     def noisy(batch):
         return batch + 0.3 * torch.randn_like(batch)
 
-    monkeypatch.setattr(als, "_CHUNK_BYTES", 800)
+    monkeypatch.setattr(loop, "_CHUNK_BYTES", 800)
     X = torch.randn(20, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).numpy()
     model = ATD(3, augment=noisy, beta=1e-6, batch_size=None, max_sweeps=12, tol=0.0).fit(X)
     assert np.all(np.diff(model.history_["loss"]) <= 1e-9)

@@ -37,7 +37,7 @@ def test_its_step_is_the_librarys_step(shape, beta):
 
 def test_its_spectra_are_the_librarys():
     X = torch.randn(4, 3, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    settings = STFT(32, 5, window="rectangular").fitted(X)
+    settings = STFT(32, 5, window="rectangular").calibrated(X)
     torch.testing.assert_close(textbook.spectra(X, settings), settings(X))
     with pytest.raises(PolyadicError, match="rectangular window"):
         textbook.spectra(X, STFT(32, 5))
@@ -84,7 +84,7 @@ def test_augmentations_it_does_not_know_are_refused():
 def test_a_sweep_visits_every_window_once_and_moves_the_bases(workers, monkeypatch):
     har = preset("har")
     X = np.random.default_rng(0).normal(size=(20, 9, 128)).astype(np.float32)
-    tensorize = har.tensorize.fitted(torch.from_numpy(X))
+    tensorize = har.tensorize.calibrated(torch.from_numpy(X))
     bases = als.initial_factors((18, 33, 33), 2, 0, torch.float32, torch.device("cpu"))
     sweeper = textbook.Sweeper(X, har.augment, tensorize, {**har.parameters, "batch_size": 8}, bases, workers)
     sizes = []

@@ -68,12 +68,25 @@ def test_who_waits_for_work_helps_with_it() -> None:
 
 
 @pytest.mark.parametrize(("given", "kept"), [(None, "1"), ("0", "0")])
-def test_large_pages_are_asked_for_unless_somebody_said_otherwise(given: str | None, kept: str) -> None:
+def test_large_pages_are_asked_for_on_request_unless_somebody_said_otherwise(given: str | None, kept: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
     environment |= {} if given is None else {"THP_MEM_ALLOC_ENABLE": given}
-    program = "import os, polyadic; print(os.environ['THP_MEM_ALLOC_ENABLE'])"
+    program = "import os, polyadic; polyadic.reuse_memory(); print(os.environ['THP_MEM_ALLOC_ENABLE'])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == kept
+
+
+def test_the_library_leaves_its_process_alone() -> None:
+    program = (
+        "import os, sys, numpy as np, torch, scipy.signal, sklearn.linear_model; torch.set_num_threads(2)\n"
+        "before = dict(os.environ)\n"
+        "from polyadic import SALS; import polyadic.baselines, polyadic.evaluate\n"
+        "SALS(rank=2, max_sweeps=1).fit(np.ones((5, 3, 4)))\n"
+        "print(dict(os.environ) == before, 'polyadic.memory' in sys.modules)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == "True False"
 
 
 def test_what_goes_wrong_beside_is_heard_of(threads: int) -> None:
@@ -83,7 +96,7 @@ def test_what_goes_wrong_beside_is_heard_of(threads: int) -> None:
             failing()
 
 
-def test_a_crew_has_torchs_threads_and_gives_them_back(threads: int) -> None:
+def test_a_pool_has_torchs_threads_and_gives_them_back(threads: int) -> None:
     alive = threading.active_count()
     together = threading.Barrier(threads, timeout=20)
     seen: set[int] = set()
@@ -106,7 +119,7 @@ def test_a_crew_has_torchs_threads_and_gives_them_back(threads: int) -> None:
     assert row_slices(8, 2**20) == [slice(0, 8)]
 
 
-def test_one_thread_has_no_crew() -> None:
+def test_one_thread_has_no_pool() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     alive, seen = threading.active_count(), []
@@ -145,11 +158,11 @@ def test_shares_cover_all_rows_and_little_work_is_not_shared(threads: int) -> No
 
 
 @pytest.mark.parametrize("shape", [(67, 5, 31), (130, 1200), (40, 3, 17, 33), (1, 4, 5), (3, 2, 5000)])
-def test_products_and_norms_of_a_crew_are_those_of_one_thread(
+def test_products_and_norms_of_a_pool_are_those_of_one_thread(
     shape: tuple[int, ...], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("polyadic.algebra._LARGE", 0)
-    monkeypatch.setattr("polyadic.threads._LEAST", 1)
+    monkeypatch.setattr("polyadic.threads._SMALLEST_SLICE", 1)
     generator = torch.Generator().manual_seed(0)
     for dtype in (torch.float32, torch.float64):
         T = torch.randn(shape, generator=generator, dtype=dtype)
@@ -174,10 +187,10 @@ AUGMENTATIONS = [
 
 @pytest.mark.parametrize("augment", AUGMENTATIONS, ids=lambda augment: type(augment).__name__)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_augmentations_by_a_crew_are_those_of_one_thread(
+def test_augmentations_by_a_pool_are_those_of_one_thread(
     augment: Augmentation, dtype: torch.dtype, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("polyadic.threads._LEAST", 1)
+    monkeypatch.setattr("polyadic.threads._SMALLEST_SLICE", 1)
     X = torch.randn(23, 6, 150, generator=torch.Generator().manual_seed(0), dtype=dtype)
     ids = torch.arange(23) * 7
     torch.set_num_threads(1)
@@ -189,7 +202,7 @@ def test_augmentations_by_a_crew_are_those_of_one_thread(
 
 
 @pytest.mark.parametrize("parts", list(PARTS))
-def test_tensors_by_a_crew_are_those_of_one_thread(parts: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_by_a_pool_are_those_of_one_thread(parts: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(spectral._PIECE_BYTES, "cpu", 2**14)
     X = torch.randn(29, 3, 200, generator=torch.Generator().manual_seed(0))
     stft = STFT(32, 8, parts=parts, floor=0.1)  # type: ignore[arg-type]

@@ -7,10 +7,12 @@ choice is a function of (seed, sweep, window id), see `draws`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from operator import index
+from threading import RLock
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,12 +20,23 @@ from scipy import signal
 from torch import Tensor
 
 from polyadic import kernels
-from polyadic.draws import derive, stream_constant, uniform, window_keys
+from polyadic.draws import derive, integer_seed, stream_constant, uniform, window_keys
 from polyadic.errors import PolyadicError
+from polyadic.immutable import Immutable
 from polyadic.inputs import check_number
-from polyadic.threads import thread_pool
+from polyadic.threads import one_torch_thread
+from polyadic.torch_state import plain_torch
 
-__all__ = ["Augmentation", "Bandpass", "Compose", "Jitter", "OneOf", "Rotate3D"]
+__all__ = [
+    "Augmentation",
+    "Bandpass",
+    "Compose",
+    "FunctionAugmentation",
+    "Jitter",
+    "OneOf",
+    "Rotate3D",
+    "as_augmentation",
+]
 
 _SHORTEST_NOISE = 100
 _LONGEST_FUSED = 2**15
@@ -32,14 +45,32 @@ _CACHED = 2**18
 _BLOCK, _STATE = 64, 4
 _ALIKE = 16
 """Of multiples of so many rows, a matrix product treats each alike, to the bit."""
+_DRAWING = RLock()
 _JITTER_STREAMS = (stream_constant(0), stream_constant(1), stream_constant(2), stream_constant(3))
 
 
-class Augmentation(ABC):
-    """The base of all augmentations: write `apply`, and draw only from the keys it is given.
+class Augmentation(Immutable, ABC):
+    """The base of all augmentations: write `apply`, as a frozen dataclass, and draw only from the keys it is given.
 
-    `polyadic.testing.AugmentationContract` holds the tests that every augmentation should pass.
+    A subclass defined with `trusted=True` promises finite numbers of the batch's shape for every finite batch, and is
+    not checked; one with `capturable=True` never waits for the device, so that a CUDA graph can hold it. Subclasses of
+    such a class promise for themselves. `polyadic.testing.AugmentationContract` holds the tests that every augmentation
+    should pass.
     """
+
+    trusted: ClassVar[bool] = False
+    per_window: ClassVar[bool] = True
+    """Whether the view of a window depends on no other window of its batch."""
+    _capturable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, trusted: bool = False, capturable: bool = False, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.trusted, cls._capturable = trusted, capturable
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph can hold it."""
+        return self._capturable
 
     @abstractmethod
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
@@ -55,6 +86,7 @@ class Augmentation(ABC):
         (b, channels, time)
         """
 
+    @plain_torch()
     def __call__(self, X: Tensor, ids: Tensor | None = None, *, seed: int = 0, sweep: int = 0) -> Tensor:
         """Augment a batch.
 
@@ -68,20 +100,88 @@ class Augmentation(ABC):
         -------
         (b, channels, time)
         """
+        self._check(X)
+        ids = torch.arange(len(X), device="cpu") if ids is None else ids
+        if ids.shape != X.shape[:1]:
+            raise PolyadicError(f"ids must have shape ({len(X)},), one for each window, but has {tuple(ids.shape)}")
+        keys = window_keys(seed, sweep, ids).to(X.device)
+        if X.device.type != "cpu" or not self.per_window:
+            return self.apply_checked(X, keys)
+        # Torch's own threads would show in the last bits, and small calls stand in each other's way.
+        with one_torch_thread():
+            return self.apply_checked(X, keys)
+
+    def _check(self, X: Tensor) -> None:
+        """Refuse what is no batch of windows."""
         if X.ndim != 3 or not X.is_floating_point():
             raise PolyadicError(
                 f"{type(self).__name__} needs a floating-point batch (windows, channels, time), but X has shape "
                 f"{tuple(X.shape)} and type {X.dtype}"
             )
-        ids = torch.arange(len(X)) if ids is None else ids
-        if ids.shape != X.shape[:1]:
-            raise PolyadicError(f"ids must have shape ({len(X)},), one for each window, but has {tuple(ids.shape)}")
-        keys = window_keys(seed, sweep, ids).to(X.device)
-        if X.device.type != "cpu":
-            return self.apply(X, keys)
-        # In one thread: those of torch would show in the last bits, and small calls stand in each other's way.
-        with thread_pool():
-            return self.apply(X, keys)
+
+    def apply_checked(self, X: Tensor, keys: Tensor) -> Tensor:
+        """What `apply` gives; checked for shape and finite numbers unless the class is trusted."""
+        with torch.no_grad():
+            result = self.apply(X, keys)
+        if self.trusted:
+            return result
+        name = type(self).__name__
+        if not isinstance(result, Tensor) or result.shape != X.shape:
+            came = str(tuple(result.shape)) if isinstance(result, Tensor) else type(result).__name__
+            raise PolyadicError(
+                f"augment must return a tensor of the batch's shape {tuple(X.shape)}, but gave {came} (by {name})"
+            )
+        if result.is_complex() or not bool(torch.isfinite(result).all()):
+            came = f"type {result.dtype}" if result.is_complex() else "NaN or infinity"
+            raise PolyadicError(f"augment must return finite real numbers, but gave {came} (by {name})")
+        return result.to(X)
+
+    def describe(self) -> dict[str, Any] | None:
+        """What a model file says of it if it cannot hold it: its kind and name; None if its fields say all."""
+        return None
+
+
+@dataclass(frozen=True, repr=False)
+class FunctionAugmentation(Augmentation):
+    """A function from batch to batch, with torch's generator seeded anew for each batch.
+
+    Files hold no code, so it has to be given again to `polyadic.load`.
+    """
+
+    per_window: ClassVar[bool] = False
+
+    function: Callable[[Tensor], Tensor]
+
+    def _check(self, X: Tensor) -> None:
+        """A function may take tensors of any shape."""
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        # From the same seed for the same batch, so that a batch that is read twice is augmented alike both times. The
+        # generator is that of all threads: one at a time, or fits side by side would disturb each other.
+        with _DRAWING, torch.random.fork_rng(devices=[X.device] if X.is_cuda else []):
+            torch.manual_seed(integer_seed(int(keys[0])))
+            return self.function(X.clone())
+
+    def describe(self) -> dict[str, Any]:
+        return {"type": "function", "name": getattr(self.function, "__qualname__", type(self.function).__qualname__)}
+
+    def __repr__(self) -> str:
+        return f"FunctionAugmentation({self.describe()['name']})"
+
+
+def as_augmentation(augment: Any) -> Augmentation | None:
+    """An augmentation of whatever an estimator accepts as one: an `Augmentation`, a function, or None.
+
+    Examples
+    --------
+    >>> as_augmentation(torch.neg)
+    FunctionAugmentation(neg)
+    """
+    if augment is None or isinstance(augment, Augmentation):
+        return augment
+    if callable(augment) and not isinstance(augment, type):
+        return FunctionAugmentation(augment)
+    raise PolyadicError(f"augment must be None, an Augmentation or a function of a batch, but is {augment!r}")
 
 
 def _choice(keys: Tensor, channels: int, count: int) -> Tensor:
@@ -90,7 +190,7 @@ def _choice(keys: Tensor, channels: int, count: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Jitter(Augmentation):
+class Jitter(Augmentation, trusted=True, capturable=True):
     """Uniform noise on each channel: fast, slow, or both, with equal chance.
 
     Fast noise is independent from sample to sample. Slow noise is a sequence of random length, at least 100 samples (or
@@ -155,7 +255,7 @@ class Jitter(Augmentation):
 
 
 @dataclass(frozen=True)
-class Bandpass(Augmentation):
+class Bandpass(Augmentation, trusted=True, capturable=True):
     """Each channel through the first bandpass filter, the second, or one after the other, with equal chance.
 
     The filters are Butterworth of order 1 and start at rest at the window's first sample, as `scipy.signal.lfilter`.
@@ -274,7 +374,7 @@ def _impulse_responses(bandpass: Bandpass, length: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Rotate3D(Augmentation):
+class Rotate3D(Augmentation, trusted=True, capturable=True):
     """Turn the coordinate system of three-axis sensors by a rotation drawn uniformly from all rotations.
 
     Parameters
@@ -361,7 +461,7 @@ def _quadratic(device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Compose(Augmentation):
+class Compose(Augmentation, trusted=True):
     """One augmentation after the other, as the paper applies its own.
 
     Parameters
@@ -379,14 +479,18 @@ class Compose(Augmentation):
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", _checked(self.steps))
 
+    @property
+    def capturable(self) -> bool:
+        return all(step.capturable for step in self.steps)
+
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         for number, augmentation in enumerate(self.steps):
-            X = augmentation.apply(X, derive(keys, number))
+            X = augmentation.apply_checked(X, derive(keys, number))
         return X
 
 
 @dataclass(frozen=True)
-class OneOf(Augmentation):
+class OneOf(Augmentation, trusted=True):
     """For each window one of several augmentations, with equal chance.
 
     Parameters
@@ -410,7 +514,7 @@ class OneOf(Augmentation):
         for number, augmentation in enumerate(self.choices):
             rows = chosen == number
             if rows.any():
-                result[rows] = augmentation.apply(X[rows], derive(keys, number)[rows])
+                result[rows] = augmentation.apply_checked(X[rows], derive(keys, number)[rows])
         return result
 
 

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import torch
 from scipy import sparse
+from sklearn.utils import check_random_state
 from torch import Tensor
 
 from polyadic import kernels
 from polyadic.errors import PolyadicError
 
-__all__ = ["Raw", "Readable", "Samples", "check_integer", "check_number", "choose_device"]
+__all__ = ["Raw", "Readable", "Samples", "check_integer", "check_number", "choose_device", "integer_random_state"]
 
 
 @runtime_checkable
@@ -215,3 +216,21 @@ def check_number(name: str, value: Any, least: float, most: float = float("inf")
     raise PolyadicError(
         f"{name} must be a number of at least {least:g}{upper}{' or None' if none else ''}, but is {value!r}"
     )
+
+
+def integer_random_state(random_state: Any) -> int:
+    """The seed that a scikit-learn `random_state` stands for.
+
+    Examples
+    --------
+    >>> integer_random_state(7)
+    7
+    """
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        return int(random_state)
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as error:
+        raise PolyadicError(
+            f"random_state must be an integer, a numpy RandomState or None, but is {random_state!r}"
+        ) from error

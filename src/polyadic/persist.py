@@ -2,83 +2,191 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from polyadic import augment, spectral
+from polyadic import augment as _augment  # noqa: F401  registers its classes
+from polyadic import spectral as _spectral  # noqa: F401  registers its classes
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.files import write_atomically
+from polyadic.immutable import Immutable
+from polyadic.tensorize import ModuleTensorizer, Tensorizer, as_tensorizer
+from polyadic.torch_state import plain_torch
 
-__all__ = ["SCHEMA", "decode", "encode", "read", "write"]
+__all__ = ["SCHEMA", "decode", "decode_tensorizer", "encode", "load", "read", "write"]
 
 SCHEMA = 2
 """Version of the header's layout. Readers refuse a newer one. Since 2 it has a checksum of all that the file holds."""
 
 _KEY = "polyadic"
 _CHECKSUM = "sha256"
-_FUNCTION = "function"
-_TYPES: dict[str, Callable[..., Any]] = {
-    kind.__name__: kind
-    for kind in (spectral.STFT, augment.Jitter, augment.Bandpass, augment.Rotate3D, augment.Compose, augment.OneOf)
+_OWN_KINDS = ("function", "module")
+_MODULES = {
+    **dict.fromkeys(("ATD", "SALS", "GRSALS"), "estimators"),
+    **dict.fromkeys(("CPALS", "HandFeatures", "PCAFeatures"), "baselines.simple"),
+    **dict.fromkeys(("BYOL", "SimCLR"), "baselines.contrastive"),
+    "AutoEncoder": "baselines.autoencoder",
+    "MiniRocket": "baselines.rocket",
+    "ReferenceCNN": "baselines.cnn",
+    "STL": "baselines.stl",
+    "UMLDA": "baselines.umlda",
 }
+"""Where the estimators are defined that a file may name; those of others are known once they are defined."""
+
+
+# ---------------------------------------------------------------- preprocessing
 
 
 def encode(value: Any) -> Any:
-    """Preprocessing as JSON: our own classes by name and fields, what holds a function of the user's by name alone.
+    """Preprocessing as JSON: values by name and fields, functions and modules of the user's by name alone.
 
     Examples
     --------
-    >>> encode(augment.Jitter(0.5))
+    >>> from polyadic.augment import Jitter
+    >>> encode(Jitter(0.5))
     {'type': 'Jitter', 'degree': 0.5}
     """
-    if type(value) in _TYPES.values():
-        fields = {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        if not any(_holds_function(field) for field in fields.values()):
-            return {"type": type(value).__name__, **fields}
+    if isinstance(value, Immutable):
+        described = getattr(value, "describe", lambda: None)()
+        if described is not None:
+            return described
+        fields = {name: encode(field) for name, field in value.get_params().items()}
+        if hasattr(value, "__dataclass_fields__") and not any(_is_own(field) for field in fields.values()):
+            return {"type": value.type_name(), **fields}
+    if isinstance(value, torch.nn.Module):
+        return ModuleTensorizer(value).describe()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return {"type": _FUNCTION, "name": getattr(value, "__qualname__", type(value).__qualname__)}
+    return {"type": "function", "name": getattr(value, "__qualname__", type(value).__qualname__)}
 
 
-def _holds_function(encoded: Any) -> bool:
+def _is_own(encoded: Any) -> bool:
+    """Whether a description is, or holds, that of a function or module of the user's."""
     if isinstance(encoded, list):
-        return any(_holds_function(item) for item in encoded)
-    return isinstance(encoded, dict) and encoded["type"] == _FUNCTION
+        return any(_is_own(item) for item in encoded)
+    return isinstance(encoded, dict) and encoded["type"] in _OWN_KINDS
 
 
-def decode(value: Any, given: Any = None, name: str = "") -> Any:
-    """The object that `encode` described; a user's function must be `given` again."""
+def decode(value: Any, given: Any = None) -> Any:
+    """The object that `encode` described; what is the user's own is what was `given`, or None."""
     if isinstance(value, list):
         return [decode(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kind = value.get("type")
-    if kind == _FUNCTION:
-        if given is None and name:
-            raise ModelFileError(
-                f"the model was made with the function {value.get('name')!r} as its {name}, and a model file holds no "
-                f"code: pass it again, load(path, {name}=...)"
-            )
+    name = str(value.get("type"))
+    if name in _OWN_KINDS:
         return given
+    kind = Immutable.find(name)
+    if kind is None and given is not None:
+        return given
+    if kind is None:
+        hint = f": import the module that defines it, {name.rpartition('.')[0]}, before loading" if "." in name else ""
+        raise ModelFileError(f"the header describes preprocessing of type {name!r}, which is not known here{hint}")
     fields = {key: decode(item) for key, item in value.items() if key != "type"}
     try:
-        return _TYPES[str(kind)](**fields)
-    except (KeyError, TypeError, PolyadicError) as error:
+        return kind(**fields)
+    except (TypeError, PolyadicError) as error:
         raise ModelFileError(
-            f"the header describes preprocessing of type {kind!r} that cannot be made: {error}"
+            f"the header describes preprocessing of type {name!r} that cannot be built: {error}"
         ) from error
+
+
+def decode_tensorizer(value: Any, given: Any) -> Tensorizer | None:
+    """The calibrated tensorizer of a model; a function or a module of the user's must be `given` again."""
+    if value is not None and not isinstance(value, dict):
+        raise ModelFileError(f"the file's tensorize must be null or an object, but is {value!r}")
+    if value is None or value.get("type") not in _OWN_KINDS:
+        decoded = decode(value, given)
+        if decoded is not None and not isinstance(decoded, Tensorizer):
+            raise ModelFileError(f"the file's tensorize must be null or a tensorizer, but is {decoded!r}")
+        return decoded
+    kind, name = value["type"], value.get("name")
+    if given is None:
+        raise ModelFileError(
+            f"the model was made with the {kind} {name!r} as its tensorize, and a model file holds no code: pass it "
+            "again, load(path, tensorize=...)"
+        )
+    tensorizer = as_tensorizer(given)
+    if kind == "module":
+        described = tensorizer.describe() if tensorizer is not None else None
+        if described is None or described.get("sha256") != value.get("sha256"):
+            raise ModelFileError(
+                f"tensorize must be the module {name!r} with the weights that the model was fitted with, but its "
+                "weights differ"
+            )
+    return tensorizer
+
+
+# ------------------------------------------------------------------------ files
+
+
+@plain_torch()
+def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = None) -> Any:
+    """A model from the file that `save` wrote: `ATD`, `SALS`, `GRSALS` or a baseline.
+
+    Parameters
+    ----------
+    path : the file
+    tensorize, augment : the functions or modules the model was made with, if they were your own: files hold no code
+
+    Returns
+    -------
+    the fitted estimator
+
+    Raises
+    ------
+    ModelFileError : if the file is damaged, of a newer schema, or not a model
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from polyadic import SALS
+    >>> model = SALS(rank=2, max_sweeps=1).fit(np.ones((5, 3, 4)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/m.safetensors")
+    ...     same = load(f"{folder}/m.safetensors")
+    >>> np.array_equal(same.factors_[0], model.factors_[0])
+    True
+    """
+    arrays, header = read(path)
+    try:
+        model = _estimator(header["estimator"])._from_file(arrays, header, tensorize, augment)
+    except ModelFileError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, RuntimeError) as error:
+        raise ModelFileError(f"{path} has a damaged header or arrays that do not fit it: {error!r}") from error
+    for name, value in (("tensorize", tensorize), ("augment", augment)):
+        if value is not None and getattr(model, name, None) is not value:
+            raise PolyadicError(f"{name} was given, but the model in {path} was not made with one of your own")
+    return model
+
+
+def _estimator(name: Any) -> Any:
+    """The class of that name: one of ours, imported when it is asked for, or one that has been defined by now."""
+    if name in _MODULES:
+        return getattr(import_module(f"polyadic.{_MODULES[name]}"), name)
+    kinds = import_module("polyadic.engine.estimator").WindowEstimator._kinds
+    if name not in kinds:
+        raise ModelFileError(
+            f"the file holds a model of type {name!r}, which is not known here: import the module that defines it "
+            "before loading"
+        )
+    return kinds[name]
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:

@@ -8,24 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from polyadic.terms import Term
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Task
 
 __all__ = ["SweepProgress", "epoch_bar", "file_bar", "stage_bar", "sweep_bar"]
 
-_LABELS = {
-    "fit": "fit",
-    "fit_augmented": "augmented",
-    "tikhonov": "Tikhonov",
-    "self_supervised": "self-supervised",
-    "graph": "graph",
-}
-
 
 def _describe(history: dict[str, list[float]]) -> str:
     """The last sweep's loss and those of its terms that are at work."""
-    terms = [f"{label} {history[key][-1]:.4g}" for key, label in _LABELS.items() if history[key][-1] != 0]
+    terms = [f"{term.label} {history[term.key][-1]:.4g}" for term in Term if history[term.key][-1] != 0]
     return f"loss {history['loss'][-1]:.4g} = {' + '.join(terms)}"
 
 

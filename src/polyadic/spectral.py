@@ -12,17 +12,19 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from polyadic import kernels
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer
+from polyadic.tensorize import Axis, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
 from polyadic.threads import for_each
 
 __all__ = ["PARTS", "STFT", "Part"]
 
 _RELATIVE_FLOOR = 1e-2
-_FUSED = ("log_re_im", "re_im", "log_amplitude", "amplitude")
+_WITH_KERNEL = ("log_re_im", "re_im", "log_amplitude", "amplitude")
 _PIECE_BYTES = {"cpu": 2 * 2**20, "cuda": 2**30}
 
 
@@ -73,7 +75,7 @@ _WINDOWS: dict[str, Callable[..., Tensor]] = {
 
 
 @dataclass(frozen=True)
-class STFT:
+class STFT(Tensorizer, trusted=True, threaded=True):
     """Frames of `n_fft` samples every `hop` samples, without padding, each to `n_fft // 2 + 1` frequencies.
 
     Parameters
@@ -121,7 +123,7 @@ class STFT:
         # A tuple, so that equal settings compare equal however they were given.
         object.__setattr__(self, "floor", floors[0] if len(floors) == 1 else tuple(floors))
 
-    def __call__(self, X: Tensor) -> Tensor:
+    def transform(self, X: Tensor) -> Tensor:
         """Tensors of raw windows.
 
         Parameters
@@ -133,8 +135,6 @@ class STFT:
         (N, parts · channels, n_fft // 2 + 1, frames), contiguous
         """
         self._check(X)
-        if self.floor == "auto":
-            return self.fitted(X)(X)
         T = X.new_empty(len(X), *self.shape(X.shape[1], X.shape[2]))
         self._fill(X, T)
         return T
@@ -160,20 +160,36 @@ class STFT:
         return self._fill(X, T)
 
     @property
-    def fused(self) -> bool:
+    def has_kernel(self) -> bool:
         """Whether a GPU fills tensors by a kernel of ours; those of logarithms may then be in half precision, too."""
-        return self.parts in _FUSED and self.n_fft > 1
+        return self.parts in _WITH_KERNEL and self.n_fft > 1
 
-    @property
-    def logarithms(self) -> bool:
-        """Whether tensors hold logarithms and nothing else."""
-        return all(part.logarithm for part in PARTS[self.parts])
+    def layout(self, length: int, device: torch.device) -> Layout:
+        """A Fourier transform leaves the frequencies of a frame next to each other, and there they stay.
+
+        Examples
+        --------
+        >>> STFT(n_fft=256, hop=32).layout(3000, torch.device("cuda"))
+        Layout(order=(0, 2, 1), half=True, capturable=True, row_step=3008)
+        """
+        if device.type != "cuda":
+            return Layout((0, 2, 1), half=False, capturable=False, row_step=length)
+        step = -(-length // self.hop) * self.hop
+        if not self.has_kernel:
+            return Layout((0, 1, 2), half=False, capturable=False, row_step=step)
+        # The relative error of a half, 0.02 %, is far below what a logarithm of noisy data is good for.
+        half = all(part.logarithm for part in PARTS[self.parts])
+        return Layout((0, 2, 1), half=half, capturable=True, row_step=step)
+
+    def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """The log floor of each channel."""
+        return _floors_on(self, channels, device, dtype)
 
     def _fill(self, X: Tensor, T: Tensor) -> Tensor | None:
         """Fill T, piece by piece; the fused kernel knows the squared norms when it is done."""
-        floor = floors_at(self, X.shape[1], X.device, X.dtype)
+        floor = _floors_on(self, X.shape[1], X.device, X.dtype)
         suits = T.dtype in (torch.float32, torch.float16) and (T.is_contiguous() or T.transpose(2, 3).is_contiguous())
-        if kernels.available(X.device, X.dtype) and self.fused and suits:
+        if kernels.available(X.device, X.dtype) and self.has_kernel and suits:
             pieces = zip(self._pieces(X), self._pieces(X, T), strict=True)
             return torch.cat([self._fused(piece, part, floor) for piece, part in pieces])
         both = list(zip(self._pieces(X), self._pieces(X, T), strict=True))
@@ -210,21 +226,11 @@ class STFT:
         # those that reach over the end of a row are ignored.
         (X, step), length = signals.rows(X), X.shape[2]
         if step % self.hop:
-            step = self.row_step(length)
+            step = -(-length // self.hop) * self.hop
             X = torch.nn.functional.pad(X, (0, step - length)).contiguous()
         count = ((X.shape[0] * X.shape[1] - 1) * step + length - self.n_fft) // self.hop + 1
         Z = torch.fft.rfft(X.as_strided((count, self.n_fft), (self.hop, 1)))
         return signals.parts(Z, T, floor, self.parts, step // self.hop)
-
-    def row_step(self, length: int) -> int:
-        """How far apart channels of this length should lie in memory to be transformed where they are.
-
-        Examples
-        --------
-        >>> STFT(n_fft=256, hop=32).row_step(3000)
-        3008
-        """
-        return -(-length // self.hop) * self.hop
 
     def _pieces(self, X: Tensor, of: Tensor | None = None) -> Sequence[Tensor]:
         """The batch in pieces whose coefficients stay in a processor's cache, or leave room in a GPU's memory.
@@ -237,7 +243,12 @@ class STFT:
         size = channels // len(PARTS[self.parts]) * frequencies * frames * 2 * X.element_size()
         return torch.split(X if of is None else of, max(1, _PIECE_BYTES.get(X.device.type, 2**30) // size))
 
-    def fitted(self, X: Tensor) -> STFT:
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the floor is known."""
+        return self.floor != "auto"
+
+    def calibrated(self, X: Tensor) -> STFT:
         """These settings with the floor fixed by the scale of `X`, so that later batches are treated alike.
 
         Parameters
@@ -246,7 +257,7 @@ class STFT:
 
         Examples
         --------
-        >>> STFT(n_fft=4, hop=2, floor=0.5).fitted(torch.randn(2, 1, 8)).floor
+        >>> STFT(n_fft=4, hop=2, floor=0.5).calibrated(torch.randn(2, 1, 8)).floor
         0.5
         """
         self._check(X)
@@ -262,7 +273,7 @@ class STFT:
         for_each(measure, range(len(pieces)))
         return replace(self, floor=tuple(_floor(squares.sum(dim=0) / len(X)).tolist()))
 
-    def shape(self, channels: int, time: int) -> tuple[int, int, int]:
+    def shape(self, channels: int, time: int) -> tuple[int, int, int]:  # type: ignore[override]
         """The shape of one window's tensor.
 
         Examples
@@ -273,6 +284,22 @@ class STFT:
         if time < self.n_fft:
             raise PolyadicError(f"time must be at least n_fft={self.n_fft} samples, but is {time}")
         return len(PARTS[self.parts]) * channels, self.n_fft // 2 + 1, (time - self.n_fft) // self.hop + 1
+
+    def check(self, sample_shape: Sequence[int]) -> None:
+        """Refuse windows that are too short, or a floor that is open or of other channels."""
+        self.shape(*sample_shape)
+        if self.floor == "auto" or np.size(self.floor) not in (1, sample_shape[0]):
+            raise PolyadicError(f"STFT has floor {self.floor!r}, which does not fit {sample_shape[0]} channels")
+
+    def axes(self, sample_shape: Sequence[int], labels: Sequence[str], fs: float | None) -> list[Axis]:
+        """Channels with their parts, frequencies in Hz, and the middles of the frames in seconds."""
+        _, frequencies, frames = self.shape(sample_shape[0], sample_shape[1])
+        rate, unit = (1.0, "cycles per sample") if fs is None else (fs, "Hz")
+        return [
+            channel_axis(labels, tuple(part.name for part in PARTS[self.parts])),
+            Axis("frequency", "frequency", np.arange(frequencies) * rate / self.n_fft, unit),
+            time_axis(np.arange(frames) * self.hop + (self.n_fft - 1) / 2, fs),
+        ]
 
     def _coefficients(self, X: Tensor) -> Tensor:
         """(N, channels, frequencies, frames), complex; frequencies next to each other in memory."""
@@ -308,9 +335,64 @@ class STFT:
             )
         return given.expand(channels)
 
+    def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
+        """A fixed convolution with the DFT matrix, and what is made of its real and imaginary parts."""
+        channels, time = sample_shape
+        first, frequencies, frames = self.shape(channels, time)
+        rows = graph.add("Reshape", window, graph.constant([-1, 1, time], np.int64))
+        filters = self._dft().reshape(2 * frequencies, 1, self.n_fft)
+        Z = graph.add("Conv", rows, graph.constant(filters, np.float32), strides=[self.hop])
+        Z = graph.add("Reshape", Z, graph.constant([-1, channels, 2, frequencies, frames], np.int64))
+        T = graph.add("Reshape", self._onnx_parts(graph, Z), graph.constant([-1, first, frequencies, frames], np.int64))
+        # In the graph a channel's parts lie side by side, in the model all channels' first part comes first.
+        return T, np.arange(first).reshape(-1, channels).T.flatten()
+
+    def _onnx_parts(self, graph: OnnxGraph, Z: str) -> str:
+        """From (N, channels, 2, frequencies, frames), real and imaginary, to (N, channels, parts, …)."""
+        floors = np.reshape(np.asarray(self.floor, np.float64), (-1, 1, 1, 1))
+
+        def logarithm(magnitude: str) -> str:
+            return graph.add("Log", graph.add("Add", magnitude, graph.constant(floors, np.float32)))
+
+        if self.parts == "re_im":
+            return Z
+        if self.parts == "log_re_im":
+            return logarithm(graph.add("Abs", Z))
+        re, im = graph.pair("Split", Z, axis=2)
+        amplitude = graph.add("Sqrt", graph.add("Add", graph.add("Mul", re, re), graph.add("Mul", im, im)))
+        if self.parts.startswith("log_"):
+            amplitude = logarithm(amplitude)
+        if not self.parts.endswith("phase"):
+            return amplitude
+        return graph.add("Concat", amplitude, _onnx_angle(graph, re, im), axis=2)
+
+    def _dft(self) -> NDArray[np.float64]:
+        """The real and imaginary parts of the frequencies as weights of a frame's samples: (2, n_fft // 2 + 1, n_fft).
+
+        The transform of every unit impulse, by the STFT itself: window, sign and scale are its own.
+        """
+        impulses = torch.eye(self.n_fft, dtype=torch.float64, device="cpu")[None]
+        columns = replace(self, parts="re_im", floor=1.0).transform(impulses)[0, :, :, 0]
+        weights: NDArray[np.float64] = columns.reshape(2, self.n_fft, -1).transpose(1, 2).numpy()
+        return weights
+
+
+def _onnx_angle(graph: OnnxGraph, re: str, im: str) -> str:
+    """atan2, which ONNX does not have."""
+
+    def number(value: float) -> str:
+        return graph.constant(value, np.float32)
+
+    zero = number(0.0)
+    # A quotient by a very small number is as good as infinite, and 0 where both are 0.
+    divisor = graph.add("Where", graph.add("Equal", re, zero), number(1e-30), re)
+    turn = graph.add("Where", graph.add("Less", im, zero), number(-np.pi), number(np.pi))
+    turn = graph.add("Where", graph.add("Less", re, zero), turn, zero)
+    return graph.add("Add", graph.add("Atan", graph.add("Div", im, divisor)), turn)
+
 
 @lru_cache(maxsize=64)
-def floors_at(stft: STFT, channels: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+def _floors_on(stft: STFT, channels: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """The floor of each channel on a device: (channels,). A GPU's graph could not fetch it, and must hold on to it."""
     return stft._floors(channels).to(device, dtype)
 

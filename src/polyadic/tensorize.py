@@ -1,36 +1,63 @@
-"""What the rows of a model's bases stand for: channels and their parts, frequencies in Hz, times in seconds."""
+"""The Tensorizer seam: from raw windows (b, channels, time) to tensors (b, I, J, …), and what the tensors' axes mean.
+
+A new tensorizer is one subclass that passes `polyadic.testing.TensorizerContract`. A plain function or a torch module
+will do, too: `as_tensorizer` wraps it.
+"""
 
 from __future__ import annotations
 
+import copy
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
+from polyadic.algebra import squared_norms
 from polyadic.errors import PolyadicError
-from polyadic.spectral import PARTS, STFT
+from polyadic.immutable import Immutable
+from polyadic.torch_state import plain_torch
 
-__all__ = ["Mode", "modes"]
+__all__ = [
+    "Axis",
+    "FunctionTensorizer",
+    "Layout",
+    "ModuleTensorizer",
+    "OnnxGraph",
+    "Tensorizer",
+    "as_tensorizer",
+    "channel_axis",
+    "numbered_axes",
+    "tensor_shape",
+    "tensors",
+    "tensors_into",
+    "time_axis",
+]
 
-Kind = Literal["channel", "frequency", "time", "other"]
+
+# ------------------------------------------------------------------------ axes
 
 
 @dataclass(frozen=True, eq=False)
-class Mode:
-    """One mode of the tensors, as a reader wants to see it.
+class Axis:
+    """One axis of the tensors, as a reader wants to see it.
 
     Parameters
     ----------
     kind : "channel", "frequency", "time", or "other" where nothing is known
     name : for headings
-    positions : (n,), where each row lies along an axis, in `unit`; the number of a channel
+    positions : (n,), where each entry lies along the axis, in `unit`; the number of a channel
     unit : "Hz", "s", or what is left where the sampling rate is not known
     labels : names of the channels, else empty
-    parts : names of the parts of the STFT that are stacked along the channels, one after the other
+    parts : names of the parts that are stacked along the channels, one after the other
     """
 
-    kind: Kind
+    kind: Literal["channel", "frequency", "time", "other"]
     name: str
     positions: NDArray[np.float64]
     unit: str = ""
@@ -38,24 +65,24 @@ class Mode:
     parts: tuple[str, ...] = ("",)
 
     @property
-    def axis(self) -> str:
+    def title(self) -> str:
         """The name with its unit."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
-    def parted(self, weights: NDArray[Any]) -> NDArray[Any]:
+    def by_part(self, weights: NDArray[Any]) -> NDArray[Any]:
         """The weights of one component by part: (parts, n)."""
         return weights.reshape(len(self.parts), -1)
 
     def peak(self, weights: NDArray[Any]) -> int:
-        """Which position (or channel) has the largest weight in size, whatever its part."""
-        return int(np.abs(self.parted(weights)).max(axis=0).argmax())
+        """The position (or channel) of the largest absolute weight, whatever its part."""
+        return int(np.abs(self.by_part(weights)).max(axis=0).argmax())
 
-    def at(self, place: int) -> str:
+    def describe(self, place: int) -> str:
         """A position in words.
 
         Examples
         --------
-        >>> Mode("frequency", "frequency", np.array([0.0, 12.5]), "Hz").at(1)
+        >>> Axis("frequency", "frequency", np.array([0.0, 12.5]), "Hz").describe(1)
         '12.5 Hz'
         """
         if self.kind == "channel":
@@ -64,59 +91,274 @@ class Mode:
         return f"{number} {self.unit}".strip()
 
 
-def modes(model: Any, data: Any = None) -> list[Mode]:
-    """The modes of a fitted model.
+def channel_axis(labels: Sequence[str], parts: tuple[str, ...] = ("",)) -> Axis:
+    """An axis of channels, each with one or several parts."""
+    return Axis("channel", "channel", np.arange(1.0, len(labels) + 1), labels=tuple(labels), parts=parts)
 
-    Parameters
-    ----------
-    model : fitted
-    data : what has a sampling rate and names of channels, as `Windows` or a `WindowStore`, if not the model's own
 
-    Returns
-    -------
-    one for each basis, in their order
+def time_axis(samples: NDArray[Any], fs: float | None) -> Axis:
+    """An axis of times, given in samples."""
+    return Axis("time", "time", np.asarray(samples) / (fs or 1.0), "samples" if fs is None else "s")
+
+
+def numbered_axes(shape: Sequence[int]) -> list[Axis]:
+    """Axes of which nothing is known but their sizes.
 
     Examples
     --------
-    >>> from polyadic import SALS
-    >>> from polyadic.data import synthetic
-    >>> signals = synthetic(20, n_channels=2)
-    >>> model = SALS(rank=2, tensorize=STFT(n_fft=32, hop=16), max_sweeps=1).fit(signals)
-    >>> [mode.axis for mode in modes(model, signals)], modes(model, signals)[0].labels
-    (['channel', 'frequency (Hz)', 'time (s)'], ('1', '2'))
+    >>> [axis.title for axis in numbered_axes((3, 4))]
+    ['mode 1', 'mode 2']
     """
-    shape = model._sample_shape
-    fs = getattr(data, "fs", None) or getattr(model, "fs_", None)
-    names = getattr(data, "channels", ()) or getattr(model, "channel_names_", ())
-    channels = tuple(str(name) for name in names)
-    if len(channels) not in (0, shape[0]):
-        raise PolyadicError(f"data must have {shape[0]} channels as the model has, but has {len(channels)}")
-    if not channels:
-        channels = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
-    labels = channels or tuple(str(number + 1) for number in range(shape[0]))
-    if isinstance(model.tensorize_, STFT):
-        return _of_frames(model.tensorize_, shape, labels, fs)
-    # Only windows are known to be channels by time; a tensor may be anything.
-    if model.tensorize_ is None and len(shape) == 2 and hasattr(data, "fs"):
-        return [_channels(labels), _time(np.arange(shape[1]), fs)]
-    sizes = [len(factor) for factor in model.factors_]
-    return [Mode("other", f"mode {number}", np.arange(1.0, size + 1)) for number, size in enumerate(sizes, start=1)]
+    return [Axis("other", f"mode {number}", np.arange(1.0, size + 1)) for number, size in enumerate(shape, start=1)]
 
 
-def _of_frames(stft: STFT, shape: tuple[int, ...], labels: tuple[str, ...], fs: float | None) -> list[Mode]:
-    _, frequencies, frames = stft.shape(*shape)
-    rate, unit = (1.0, "cycles per sample") if fs is None else (fs, "Hz")
-    centres = np.arange(frames) * stft.hop + (stft.n_fft - 1) / 2
-    return [
-        _channels(labels, tuple(part.name for part in PARTS[stft.parts])),
-        Mode("frequency", "frequency", np.arange(frequencies) * rate / stft.n_fft, unit),
-        _time(centres, fs),
-    ]
+# ---------------------------------------------------------------- the seam
 
 
-def _channels(labels: tuple[str, ...], parts: tuple[str, ...] = ("",)) -> Mode:
-    return Mode("channel", "channel", np.arange(1.0, len(labels) + 1), labels=labels, parts=parts)
+class Layout(NamedTuple):
+    """How tensors best lie in memory, for the fast paths of a fit.
+
+    order : the modes from the outermost to the one whose entries lie next to each other
+    half : whether half precision loses nothing that counts, where a GPU keeps many batches
+    capturable : whether `into` never waits for the device, so that a CUDA graph can hold it
+    row_step : samples from one channel of a raw window to the next
+    """
+
+    order: tuple[int, ...]
+    half: bool
+    capturable: bool
+    row_step: int
 
 
-def _time(samples: NDArray[Any], fs: float | None) -> Mode:
-    return Mode("time", "time", samples / (fs or 1.0), "samples" if fs is None else "s")
+class OnnxGraph(Protocol):
+    """What a tensorizer writes its ONNX form to; nodes and constants are called by name."""
+
+    def constant(self, values: ArrayLike, dtype: Any = None) -> str: ...
+
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str: ...
+
+    def pair(self, operator: str, *inputs: str, **attributes: Any) -> tuple[str, str]: ...
+
+
+class Tensorizer(Immutable, ABC):
+    """The base of all tensorizers: write `transform`, as a frozen dataclass of its settings.
+
+    What a window becomes must not depend on the other windows of its batch. All else has a default:
+
+    - `calibrated`: fix what depends on the scale of the data, by unlabelled windows;
+    - `shape`: the shape of a window's tensor, by default found by transforming one;
+    - `axes`: names, values and units of the axes, by default numbers;
+    - `into`, `layout`, `constants`: filling memory that is there already, for the fast paths;
+    - `onnx`: the same as ONNX nodes, by default an error.
+
+    A subclass defined with `trusted=True` promises finite numbers of the right shape for every finite batch, which it
+    does not change, and is not checked; one with `threaded=True` makes use of `polyadic.threads`.
+    `polyadic.testing.TensorizerContract` holds the tests that every tensorizer should pass.
+    """
+
+    trusted: ClassVar[bool] = False
+    threaded: ClassVar[bool] = False
+    per_window: ClassVar[bool] = True
+    """Whether the tensor of a window depends on no other window of its batch."""
+
+    def __init_subclass__(cls, trusted: bool = False, threaded: bool = False, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.trusted, cls.threaded = trusted, threaded
+
+    @abstractmethod
+    def transform(self, X: Tensor) -> Tensor:
+        """Tensors of raw windows.
+
+        Parameters
+        ----------
+        X : (b, channels, time), floating point
+
+        Returns
+        -------
+        (b, I, J, …), real and finite
+        """
+
+    @plain_torch()
+    def __call__(self, X: Tensor) -> Tensor:
+        """Tensors (b, I, J, …) of raw windows (b, channels, time); one that is not calibrated is calibrated on X."""
+        return (self if self.is_calibrated else self.calibrated(X)).transform(X)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether nothing is left to be learned from the data."""
+        return True
+
+    def calibrated(self, X: Tensor) -> Self:
+        """The same with all that depends on the data fixed.
+
+        Parameters
+        ----------
+        X : (N, channels, time), unlabelled windows that are typical of the data
+        """
+        return self
+
+    def check(self, sample_shape: Sequence[int]) -> None:
+        """Refuse to be loaded for windows of another shape than it was calibrated for, by a PolyadicError."""
+
+    def shape(self, *sample_shape: int) -> tuple[int, ...] | None:
+        """The shape (I, J, …) of one window's tensor, for windows (channels, time); None if only trying tells."""
+        return None
+
+    def axes(self, sample_shape: Sequence[int], labels: Sequence[str], fs: float | None) -> list[Axis] | None:
+        """The axes of the tensors, in their order; None if they have no more than numbers.
+
+        Parameters
+        ----------
+        sample_shape : (channels, time)
+        labels : names of the channels
+        fs : sampling rate in Hz, or None
+        """
+        return None
+
+    def into(self, X: Tensor, T: Tensor) -> Tensor | None:
+        """Fill T, shaped as `transform` returns it; where it costs nothing, return each tensor's squared norm (b,)."""
+        T.copy_(tensors(self, X))
+        return None
+
+    def layout(self, length: int, device: torch.device) -> Layout | None:
+        """How tensors of windows of this length best lie in memory; None where `into` has no advantage."""
+        return None
+
+    def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> object:
+        """What `into` reads from the device; who captures it in a graph holds on to this."""
+        return None
+
+    def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
+        """Write the ONNX form.
+
+        Parameters
+        ----------
+        window : the input (N, channels, time) float32
+
+        Returns
+        -------
+        the node with the tensors (N, I, J, …), and (I,): the entry of the first mode that each of the node's has
+        """
+        what = "a function or module of your own" if self.describe() is not None else type(self).__name__
+        raise PolyadicError(f"{what} has no ONNX form: give tensorize a Tensorizer whose class defines `onnx`")
+
+    def describe(self) -> dict[str, Any] | None:
+        """What a model file says of it if it cannot hold it: its kind and name; None if its fields say all."""
+        return None
+
+
+@dataclass(frozen=True, repr=False)
+class FunctionTensorizer(Tensorizer):
+    """A function from batches to tensors; files hold no code, so it has to be given again to `polyadic.load`."""
+
+    per_window: ClassVar[bool] = False
+
+    function: Callable[[Tensor], Tensor]
+
+    def transform(self, X: Tensor) -> Tensor:
+        return self.function(X)
+
+    def describe(self) -> dict[str, Any]:
+        return {"type": "function", "name": getattr(self.function, "__qualname__", type(self.function).__qualname__)}
+
+    def __repr__(self) -> str:
+        return f"FunctionTensorizer({self.describe()['name']})"
+
+
+class ModuleTensorizer(Tensorizer):
+    """The output of a torch module with its weights as they are now; files hold a hash of the weights alone."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        self._frozen = copy.deepcopy(module).eval().requires_grad_(False)
+
+    def transform(self, X: Tensor) -> Tensor:
+        weight = next(self._frozen.parameters(), None)
+        if weight is not None and weight.device != X.device:
+            self._frozen.to(X.device)
+        result = self._frozen(X if weight is None else X.to(weight.dtype))
+        return result.to(X.dtype) if isinstance(result, Tensor) and not result.is_complex() else result
+
+    def describe(self) -> dict[str, Any]:
+        state = hashlib.sha256()
+        for name, value in sorted(self._frozen.state_dict().items()):
+            state.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            state.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return {"type": "module", "name": type(self.module).__qualname__, "sha256": state.hexdigest()}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModuleTensorizer) and self.describe() == other.describe()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ModuleTensorizer({type(self.module).__qualname__})"
+
+
+def as_tensorizer(tensorize: Any) -> Tensorizer | None:
+    """A tensorizer of whatever an estimator accepts as one: a `Tensorizer`, a torch module, a function, or None.
+
+    Examples
+    --------
+    >>> as_tensorizer(torch.abs)
+    FunctionTensorizer(abs)
+    """
+    if tensorize is None or isinstance(tensorize, Tensorizer):
+        return tensorize
+    if isinstance(tensorize, torch.nn.Module):
+        return ModuleTensorizer(tensorize)
+    if callable(tensorize) and not isinstance(tensorize, type):
+        return FunctionTensorizer(tensorize)
+    raise PolyadicError(
+        f"tensorize must be None, a Tensorizer such as STFT, a torch module or a function of a batch, but is "
+        f"{tensorize!r}"
+    )
+
+
+# ------------------------------------------------------------- checked use
+
+
+def tensors(tensorizer: Tensorizer | None, batch: Tensor) -> Tensor:
+    """A batch as tensors (b, I, J, …), checked unless the tensorizer is trusted; None leaves it as it is."""
+    if tensorizer is None:
+        return batch
+    with torch.no_grad():
+        if tensorizer.trusted:
+            return tensorizer(batch)
+        # The batch may be a view of the user's array, which a tensorizer of the user's might write to.
+        T = tensorizer(batch.clone())
+    if not isinstance(T, Tensor) or T.ndim < 2 or len(T) != len(batch) or T.numel() == 0:
+        came = str(tuple(T.shape)) if isinstance(T, Tensor) else type(T).__name__
+        raise PolyadicError(f"tensorize must return a tensor of {len(batch)} samples, but gave {came}")
+    if T.is_complex() or not bool(torch.isfinite(T).all()):
+        came = f"type {T.dtype}" if T.is_complex() else "NaN or infinity"
+        raise PolyadicError(f"tensorize must return finite real numbers, but gave {came}")
+    return T.to(batch).contiguous()
+
+
+def tensors_into(tensorizer: Tensorizer | None, batch: Tensor, T: Tensor) -> Tensor:
+    """Fill T (b, I, J, …) with what `tensors` gives, and return the squared norm of each: (b,) float64."""
+    squares = None
+    if tensorizer is None:
+        T.copy_(batch)
+    else:
+        squares = tensorizer.into(batch, T)
+    return squared_norms(T) if squares is None else squares
+
+
+def tensor_shape(tensorizer: Tensorizer | None, example: Tensor) -> tuple[int, ...]:
+    """The shape (I, J, …) of the tensor of one sample.
+
+    Parameters
+    ----------
+    example : (1, …), a sample
+
+    Examples
+    --------
+    >>> tensor_shape(None, torch.zeros(1, 4, 6))
+    (4, 6)
+    """
+    known = None
+    if tensorizer is not None and example.ndim == 3:
+        known = tensorizer.shape(*example.shape[1:])
+    return tuple(tensors(tensorizer, example).shape[1:]) if known is None else known

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.electrodes import positions
-from polyadic.tensorize import Mode, modes
+from polyadic.tensorize import Axis
 
 __all__ = ["model_html", "picture"]
 
@@ -24,23 +24,23 @@ _PARTS = ("var(--part-1, #4477aa)", "var(--part-2, #ee6677)")
 _SIGNS = ("var(--negative, #2166ac)", "var(--positive, #b2182b)")
 
 
-def picture(mode: Mode, weights: NDArray[Any]) -> str:
-    """One mode of one component: a head for electrodes, bars for other channels, a line for the rest.
+def picture(axis: Axis, weights: NDArray[Any]) -> str:
+    """One axis of one component: a head for electrodes, bars for other channels, a line for the rest.
 
     Parameters
     ----------
-    weights : (n,), a column of the mode's basis
+    weights : (n,), a column of the axis' basis
 
     Examples
     --------
-    >>> frequency = Mode("frequency", "frequency", np.arange(3.0), "Hz")
+    >>> frequency = Axis("frequency", "frequency", np.arange(3.0), "Hz")
     >>> picture(frequency, np.array([0.0, 1.0, 0.5]))[:4]
     '<svg'
     """
-    parts = mode.parted(np.asarray(weights, dtype=np.float64))
-    if mode.kind != "channel":
+    parts = axis.by_part(np.asarray(weights, dtype=np.float64))
+    if axis.kind != "channel":
         return _line(parts[0])
-    places = positions(mode.labels)
+    places = positions(axis.labels)
     return "".join(_head(part, places) for part in parts) if places else _bars(parts)
 
 
@@ -120,14 +120,14 @@ def model_html(model: Any) -> str:
     >>> "rank 2" in model_html(model)
     True
     """
-    found = modes(model)
+    axes = model.axes()
     cell = "padding:2px 10px;text-align:left;vertical-align:middle;border:0"
-    heads = "".join(f'<th scope="col" style="{cell}">{escape(mode.axis)}</th>' for mode in found)
+    heads = "".join(f'<th scope="col" style="{cell}">{escape(axis.title)}</th>' for axis in axes)
     rows = []
     for r in range(min(model.rank, _SHOWN)):
         cells = "".join(
-            f'<td style="{cell}">{picture(mode, factor[:, r])}</td>'
-            for mode, factor in zip(found, model.factors_, strict=True)
+            f'<td style="{cell}">{picture(axis, factor[:, r])}</td>'
+            for axis, factor in zip(axes, model.factors_, strict=True)
         )
         rows.append(f'<tr style="background:none"><th scope="row" style="{cell}">{r + 1}</th>{cells}</tr>')
     sizes = " × ".join(str(len(factor)) for factor in model.factors_)

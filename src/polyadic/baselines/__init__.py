@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polyadic.baselines.autoencoder import AutoEncoder
-from polyadic.baselines.base import Baseline, load
+from polyadic.baselines.base import Baseline
 from polyadic.baselines.cnn import ReferenceCNN
 from polyadic.baselines.contrastive import BYOL, SimCLR
 from polyadic.baselines.rocket import MiniRocket
@@ -23,5 +23,4 @@ __all__ = [
     "PCAFeatures",
     "ReferenceCNN",
     "SimCLR",
-    "load",
 ]

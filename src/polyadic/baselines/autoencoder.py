@@ -13,7 +13,6 @@ from torch.nn.functional import mse_loss
 from polyadic.baselines.backbone import Backbone, Encoder
 from polyadic.baselines.contrastive import check_temperature, nce_loss
 from polyadic.baselines.training import DeepBaseline, Learner
-from polyadic.engine.batches import Augment, Transform
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer, check_number
 
@@ -44,17 +43,23 @@ class Decoder(nn.Module):
         sizes = backbone.grids[::-1]
         rows, columns = sizes[0]
         self.linear = nn.Sequential(
-            nn.Linear(dim, backbone.n_features), nn.ReLU(), nn.Unflatten(1, (backbone.n_channels, rows, 1))
+            nn.Linear(dim, backbone.n_features, dtype=torch.float32),
+            nn.ReLU(),
+            nn.Unflatten(1, (backbone.n_channels, rows, 1)),
         )
-        frames = nn.ConvTranspose2d(backbone.n_channels, width, (1, columns), bias=False)
-        layers: list[nn.Module] = [frames, nn.BatchNorm2d(width), nn.ReLU()]
+        frames = nn.ConvTranspose2d(backbone.n_channels, width, (1, columns), bias=False, dtype=torch.float32)
+        layers: list[nn.Module] = [frames, nn.BatchNorm2d(width, dtype=torch.float32), nn.ReLU()]
         for number, (small, large) in enumerate(pairwise(sizes)):
             last = number == len(sizes) - 2
             # From n to 2n − 1 or 2n, as the block came from either to n.
             odd = (large[0] - 2 * small[0] + 1, large[1] - 2 * small[1] + 1)
             n_out = n_channels if last else width
-            layers.append(nn.ConvTranspose2d(width, n_out, 3, stride=2, padding=1, output_padding=odd, bias=last))
-            layers += [] if last else [nn.BatchNorm2d(width), nn.ReLU()]
+            layers.append(
+                nn.ConvTranspose2d(
+                    width, n_out, 3, stride=2, padding=1, output_padding=odd, bias=last, dtype=torch.float32
+                )
+            )
+            layers += [] if last else [nn.BatchNorm2d(width, dtype=torch.float32), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
 
     def forward(self, Z: Tensor) -> Tensor:
@@ -118,8 +123,8 @@ class AutoEncoder(DeepBaseline):
         dim: int = 32,
         *,
         contrastive: bool = False,
-        tensorize: Transform | None = None,
-        augment: Augment | None = None,
+        tensorize: Any = None,
+        augment: Any = None,
         weight: float = 1.0,
         temperature: float = 0.5,
         learning_rate: float = 1e-3,

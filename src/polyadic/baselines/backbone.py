@@ -106,14 +106,16 @@ class ResidualBlock(nn.Module):
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
         self.branch = nn.Sequential(
-            nn.Conv2d(n_in, n_out, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(n_out),
+            nn.Conv2d(n_in, n_out, 3, stride=2, padding=1, bias=False, dtype=torch.float32),
+            nn.BatchNorm2d(n_out, dtype=torch.float32),
             nn.ReLU(),
-            nn.Conv2d(n_out, n_out, 3, padding=1, bias=False),
-            nn.BatchNorm2d(n_out),
+            nn.Conv2d(n_out, n_out, 3, padding=1, bias=False, dtype=torch.float32),
+            nn.BatchNorm2d(n_out, dtype=torch.float32),
         )
         self.shortcut = nn.Sequential(
-            nn.AvgPool2d(2, ceil_mode=True), nn.Conv2d(n_in, n_out, 1, bias=False), nn.BatchNorm2d(n_out)
+            nn.AvgPool2d(2, ceil_mode=True),
+            nn.Conv2d(n_in, n_out, 1, bias=False, dtype=torch.float32),
+            nn.BatchNorm2d(n_out, dtype=torch.float32),
         )
 
     def forward(self, T: Tensor) -> Tensor:
@@ -141,7 +143,9 @@ class Backbone(nn.Module):
         self.n_channels = channels[-1]
         self.n_features = channels[-1] * sizes[-1][0]
         self.stem = nn.Sequential(
-            nn.Conv2d(int(shape[0]), channels[0], 3, padding=1, bias=False), nn.BatchNorm2d(channels[0]), nn.ReLU()
+            nn.Conv2d(int(shape[0]), channels[0], 3, padding=1, bias=False, dtype=torch.float32),
+            nn.BatchNorm2d(channels[0], dtype=torch.float32),
+            nn.ReLU(),
         )
         pairs = zip([channels[0], *channels[:-1]], channels, strict=True)
         self.blocks = nn.Sequential(*(ResidualBlock(n_in, n_out) for n_in, n_out in pairs))
@@ -164,7 +168,7 @@ class Encoder(nn.Module):
     def __init__(self, shape: Sequence[int], dim: int) -> None:
         super().__init__()
         self.backbone = Backbone(shape)
-        self.linear = nn.Linear(self.backbone.n_features, dim)
+        self.linear = nn.Linear(self.backbone.n_features, dim, dtype=torch.float32)
 
     def forward(self, T: Tensor) -> Tensor:
         """(b, I, J, K), standardised, to (b, dim)."""

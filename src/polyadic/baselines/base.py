@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
@@ -13,17 +12,14 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from polyadic import persist
-from polyadic.engine.batches import Augment, Transform, tensors
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing
-from polyadic.errors import ModelFileError
+from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, choose_device
-from polyadic.spectral import STFT
-from polyadic.version import __version__
+from polyadic.tensorize import tensors
+from polyadic.torch_state import plain_torch
 
-__all__ = ["Baseline", "load"]
+__all__ = ["Baseline", "known_tensor_shape", "labels_of", "repeatable", "restored_factors"]
 
-_KINDS: dict[str, type[Baseline]] = {}
 _KEPT_BYTES = 2**30
 
 
@@ -34,12 +30,7 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
     features in `_features`, and says in `_arrays` all numbers it learned and in `_restore` how it takes them back.
     """
 
-    history_: dict[str, list[float]]
-
-    def __init_subclass__(cls, **words: Any) -> None:
-        super().__init_subclass__(**words)
-        _KINDS[cls.__name__] = cls
-
+    @plain_torch()
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from windows.
 
@@ -59,6 +50,7 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
             self._n_features_out = self._width()
         return self
 
+    @plain_torch()
     def transform(self, X: Any) -> Any:
         """Features of windows.
 
@@ -83,6 +75,15 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")
 
+    @classmethod
+    def _from_file(
+        cls, arrays: dict[str, np.ndarray], header: dict[str, Any], tensorize: Any, augment: Any
+    ) -> WindowEstimator:
+        model = super()._from_file(arrays, header, tensorize, augment)
+        assert isinstance(model, Baseline)
+        model._n_features_out = model._width()
+        return model
+
     @abstractmethod
     def _learn(self, X: Any, y: Any) -> None:
         """Learn; call `self._source(X)` for checked batches."""
@@ -95,76 +96,9 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
     def _width(self) -> int:
         """The number of features."""
 
-    @abstractmethod
-    def _arrays(self) -> dict[str, np.ndarray]:
-        """All that was learned, by name."""
-
-    @abstractmethod
-    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        """Take back what `_arrays` and `_extra` gave; raise ValueError, KeyError or TypeError if they do not fit."""
-
-    def _extra(self) -> dict[str, Any]:
-        """What else has to be kept, as JSON."""
-        return {}
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one safetensors file, atomically; `polyadic.baselines.load` reads it back."""
-        check_is_fitted(self)
-        parameters = {name: persist.encode(value) for name, value in self.get_params(deep=False).items()}
-        parameters["device"] = str(self.device)
-        header = {
-            "version": __version__,
-            "estimator": type(self).__name__,
-            "parameters": parameters,
-            "tensorize": persist.encode(self.tensorize_),
-            "sample_shape": [int(size) for size in self._sample_shape],
-            "seed": int(self.seed_),
-            "split": self.split_,
-            "history": self.history_,
-            "extra": self._extra(),
-        }
-        persist.write(path, self._arrays(), header)
-
-
-def load(
-    path: str | os.PathLike[str], *, tensorize: Transform | None = None, augment: Augment | None = None
-) -> Baseline:
-    """A baseline from the file that `save` wrote.
-
-    Parameters
-    ----------
-    path : the file
-    tensorize, augment : the functions the model was made with, if they were functions of your own: files hold no code
-
-    Raises
-    ------
-    ModelFileError : if the file is damaged, of a newer schema, or not a baseline
-    """
-    arrays, header = persist.read(path)
-    try:
-        kind = _KINDS[header["estimator"]]
-        given = {"tensorize": tensorize, "augment": augment}
-        model = kind(**{name: persist.decode(value, given.get(name)) for name, value in header["parameters"].items()})
-        model.tensorize_ = persist.decode(header["tensorize"], tensorize, "tensorize")
-        model._sample_shape = tuple(int(size) for size in header["sample_shape"])
-        model.seed_, model.split_ = int(header["seed"]), str(header["split"])
-        model.history_ = {str(name): [float(v) for v in values] for name, values in header["history"].items()}
-        model.n_features_in_ = model._sample_shape[0]
-        if not all(np.isfinite(array).all() for array in arrays.values()):
-            raise ModelFileError("the file's arrays hold NaN or infinity")
-        model._restore(arrays, header["extra"])
-        model._n_features_out = model._width()
-    except ModelFileError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
-        raise ModelFileError(f"{path} has a damaged header or arrays that do not fit it: {error!r}") from error
-    return model
-
 
 def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Classes and codes (N,) of the labels that a supervised baseline needs."""
-    from polyadic.errors import PolyadicError
-
     if y is None:
         raise PolyadicError(f"{name} is supervised: y must have a label for each window, but is None")
     labels = np.asarray(y)
@@ -177,7 +111,7 @@ def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarr
 
 
 def repeatable(
-    model: WindowEstimator, samples: Samples, prepare: Transform | None = None, most: int | None = None
+    model: WindowEstimator, samples: Samples, prepare: Callable[[Tensor], Tensor] | None = None, most: int | None = None
 ) -> Callable[[], Iterable[Tensor]]:
     """All samples in order as tensors (b, I, J, …), for as many passes as a method needs.
 
@@ -199,11 +133,18 @@ def repeatable(
     return lambda: kept
 
 
+def known_tensor_shape(model: WindowEstimator) -> tuple[int, ...] | None:
+    """The shape (I, J, …) of the tensors of a loaded model, or None if its tensorizer does not tell."""
+    if model.tensorize_ is None:
+        return model._sample_shape
+    return model.tensorize_.shape(*model._sample_shape) if len(model._sample_shape) == 2 else None
+
+
 def restored_factors(model: WindowEstimator, arrays: dict[str, np.ndarray], width: int) -> list[np.ndarray]:
     """The matrices `factors.0`, `factors.1`, … of a file, checked to have `width` columns and the tensors' sizes."""
-    shape = model._sample_shape
-    if isinstance(model.tensorize_, STFT):
-        shape = model.tensorize_.shape(*shape)
+    shape = known_tensor_shape(model)
+    if shape is None:
+        shape = tuple(len(array) for name, array in arrays.items() if name.startswith("factors."))
     factors = [arrays[f"factors.{mode}"] for mode in range(len(shape))]
     if [factor.shape for factor in factors] != [(size, width) for size in shape]:
         raise ValueError(f"factors of shapes {[factor.shape for factor in factors]} do not fit tensors {shape}")

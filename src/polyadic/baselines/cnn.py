@@ -25,7 +25,7 @@ class _Classifier(Learner):
         backbone = Backbone(shape)
         super().__init__(shape, backbone.n_features)
         self.backbone = backbone
-        self.linear = nn.Linear(backbone.n_features, n_classes)
+        self.linear = nn.Linear(backbone.n_features, n_classes, dtype=torch.float32)
 
     def encode(self, S: Tensor) -> Tensor:
         Z: Tensor = self.backbone(S)

@@ -16,7 +16,6 @@ from torch.nn.functional import cross_entropy, normalize
 
 from polyadic.baselines.backbone import Encoder
 from polyadic.baselines.training import DeepBaseline, Learner
-from polyadic.engine.batches import Augment, Transform
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer, check_number
 
@@ -89,9 +88,11 @@ class _BYOLNetwork(Learner):
         super().__init__(shape, dim)
         self.encoder = Encoder(shape, dim)
         half = max(dim // 2, 1)
-        self.predictor = nn.Sequential(nn.Linear(dim, half), nn.ReLU(), nn.Linear(half, dim))
+        self.predictor = nn.Sequential(
+            nn.Linear(dim, half, dtype=torch.float32), nn.ReLU(), nn.Linear(half, dim, dtype=torch.float32)
+        )
         self.target = copy.deepcopy(self.encoder).requires_grad_(False)
-        self.spread = nn.BatchNorm1d(dim, affine=False)
+        self.spread = nn.BatchNorm1d(dim, affine=False, dtype=torch.float32)
         self.momentum = momentum
 
     def encode(self, S: Tensor) -> Tensor:
@@ -156,8 +157,7 @@ class SimCLR(_SelfSupervised):
     --------
     >>> import numpy as np
     >>> from polyadic.augment import Jitter
-    >>> from polyadic.spectral import STFT
-    >>> X = np.random.default_rng(0).normal(size=(20, 3, 64)).astype(np.float32)
+    >>>     >>> X = np.random.default_rng(0).normal(size=(20, 3, 64)).astype(np.float32)
     >>> model = SimCLR(4, tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), max_epochs=1).fit(X)
     >>> model.transform(X).shape
     (20, 4)
@@ -167,8 +167,8 @@ class SimCLR(_SelfSupervised):
         self,
         dim: int = 32,
         *,
-        tensorize: Transform | None = None,
-        augment: Augment | None = None,
+        tensorize: Any = None,
+        augment: Any = None,
         temperature: float = 0.5,
         learning_rate: float = 1e-3,
         weight_decay: float = 5e-4,
@@ -238,8 +238,8 @@ class BYOL(_SelfSupervised):
         self,
         dim: int = 32,
         *,
-        tensorize: Transform | None = None,
-        augment: Augment | None = None,
+        tensorize: Any = None,
+        augment: Any = None,
         momentum: float = 0.99,
         learning_rate: float = 1e-3,
         weight_decay: float = 5e-4,

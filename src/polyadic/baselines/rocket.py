@@ -18,7 +18,7 @@ from torch.nn.functional import conv1d
 
 from polyadic.baselines.base import Baseline
 from polyadic.draws import integer_seed
-from polyadic.engine.batches import Transform, WindowSource
+from polyadic.engine.batches import WindowSource
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, check_integer
 
@@ -66,7 +66,7 @@ class MiniRocket(Baseline):
         n_kernels: int = 10_000,
         *,
         max_dilations: int = 32,
-        tensorize: Transform | None = None,
+        tensorize: Any = None,
         device: str | torch.device = "auto",
         random_state: Any = 0,
     ) -> None:
@@ -76,7 +76,7 @@ class MiniRocket(Baseline):
         self.device = device
         self.random_state = random_state
 
-    def _calibrated(self, samples: Samples) -> Transform | None:
+    def _calibrated(self, samples: Samples) -> None:
         return None
 
     def _learn(self, X: Any, y: Any) -> None:
@@ -124,7 +124,7 @@ class MiniRocket(Baseline):
 
     def _weights(self, number: int, like: Tensor) -> Tensor:
         """The kernels at one dilation, 0 for the channels they do not see: (84, channels, 9)."""
-        weights = torch.full((len(_KERNELS), 1, _LENGTH), -1.0)
+        weights = torch.full((len(_KERNELS), 1, _LENGTH), -1.0, dtype=torch.float32)
         weights.scatter_(2, torch.tensor(_KERNELS)[:, None, :], 2.0)
         return (weights * torch.as_tensor(self.channels_[number])[:, :, None]).to(like)
 
@@ -193,7 +193,7 @@ def _channel_sets(shape: tuple[int, int], n_channels: int, generator: torch.Gene
     most = min(n_channels, _MOST_CHANNELS)
     powers = torch.rand(shape, generator=generator, dtype=torch.float64) * np.log2(most + 1)
     sizes = (2**powers).long().clamp(1, most)
-    ranks = torch.rand(*shape, n_channels, generator=generator).argsort(dim=-1).argsort(dim=-1)
+    ranks = torch.rand(*shape, n_channels, generator=generator, dtype=torch.float32).argsort(dim=-1).argsort(dim=-1)
     chosen: np.ndarray = (ranks < sizes[:, :, None]).numpy()
     return chosen
 

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from polyadic import als
 from polyadic.algebra import gram, project
-from polyadic.baselines.base import Baseline, repeatable, restored_factors
-from polyadic.engine.batches import Transform, check_modes
+from polyadic.baselines.base import Baseline, known_tensor_shape, repeatable, restored_factors
+from polyadic.engine.batches import check_modes
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, check_integer, check_number
-from polyadic.spectral import STFT
 
 __all__ = ["CPALS", "HandFeatures", "PCAFeatures"]
 
@@ -60,7 +59,7 @@ class PCAFeatures(Baseline):
         self,
         dim: int = 32,
         *,
-        tensorize: Transform | None = None,
+        tensorize: Any = None,
         n_passes: int = 6,
         device: str | torch.device = "auto",
         random_state: Any = 0,
@@ -133,9 +132,7 @@ class PCAFeatures(Baseline):
 
     def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
         self.mean_, self.components_ = arrays["mean"], arrays["components"]
-        shape = self._sample_shape
-        if isinstance(self.tensorize_, STFT):
-            shape = self.tensorize_.shape(*shape)
+        shape = known_tensor_shape(self) or self.mean_.shape
         if self.mean_.shape != shape or self.components_.shape != (self.dim, *shape):
             raise ValueError(f"components {self.components_.shape} and mean {self.mean_.shape} do not fit {shape}")
 
@@ -181,7 +178,7 @@ class HandFeatures(Baseline):
     def __init__(
         self,
         *,
-        tensorize: Transform | None = None,
+        tensorize: Any = None,
         device: str | torch.device = "auto",
         random_state: Any = 0,
     ) -> None:
@@ -189,7 +186,7 @@ class HandFeatures(Baseline):
         self.device = device
         self.random_state = random_state
 
-    def _calibrated(self, samples: Samples) -> Transform | None:
+    def _calibrated(self, samples: Samples) -> None:
         return None
 
     def _learn(self, X: Any, y: Any) -> None:
@@ -291,7 +288,7 @@ class CPALS(Baseline):
         self,
         rank: int = 32,
         *,
-        tensorize: Transform | None = None,
+        tensorize: Any = None,
         alpha: float = 1e-3,
         max_iter: int = 50,
         tol: float = 1e-6,

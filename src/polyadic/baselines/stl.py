@@ -17,7 +17,7 @@ from torch import Tensor
 
 from polyadic.algebra import collect, contract, khatri_rao, project
 from polyadic.baselines.base import Baseline, labels_of, repeatable, restored_factors
-from polyadic.engine.batches import Transform, check_modes
+from polyadic.engine.batches import check_modes
 from polyadic.inputs import check_integer, check_number
 
 __all__ = ["STL"]
@@ -63,7 +63,7 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        tensorize: Transform | None = None,
+        tensorize: Any = None,
         alpha: float = 1e-2,
         max_iter: int = 500,
         tol: float = 1e-3,

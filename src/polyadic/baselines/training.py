@@ -17,15 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polyadic.augment import Augmentation
 from polyadic.baselines.backbone import Standardize
 from polyadic.baselines.base import Baseline
 from polyadic.draws import integer_seed, uniform, window_keys
-from polyadic.engine.batches import Augment, Transform, WindowSource, tensors
+from polyadic.engine.batches import WindowSource
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer, check_number
 from polyadic.progress import epoch_bar
-from polyadic.spectral import STFT
 
 __all__ = ["DeepBaseline", "Learner", "Settings", "batches_of", "hold_out", "train"]
 
@@ -189,7 +187,9 @@ def _batches(source: WindowSource, parts: Sequence[Tensor], sweep: int, size: in
     ----------
     size : numbers in the tensor of a window
     """
-    apart = isinstance(source.augment, Augmentation | None) and isinstance(source.tensorize, STFT | None)
+    apart = (source.augment is None or source.augment.per_window) and (
+        source.tensorize is None or source.tensorize.per_window
+    )
     most = _PIECE_BYTES.get(source.device.type, 0) if apart else 0
     largest = max(len(ids) for ids in parts) * source.n_views * size * source.dtype.itemsize
     count = max(1, most // largest)
@@ -272,8 +272,8 @@ class DeepBaseline(Baseline):
     def __init__(
         self,
         *,
-        tensorize: Transform | None = None,
-        augment: Augment | None = None,
+        tensorize: Any = None,
+        augment: Any = None,
         learning_rate: float = 1e-3,
         weight_decay: float = 5e-4,
         batch_size: int = 128,
@@ -304,7 +304,7 @@ class DeepBaseline(Baseline):
         """Classes of the windows, for those that are supervised: (N,)."""
         return None
 
-    def _augmentation(self) -> Augment | None:
+    def _augmentation(self) -> Any:
         return self.augment
 
     def _check_parameters(self) -> None:
@@ -326,11 +326,10 @@ class DeepBaseline(Baseline):
         self._check_views()
         source = self._source(X)
         codes = self._codes(y, source)
-        first = tensors(self.tensorize_, source.samples.take(slice(0, 1), source.device, source.dtype))
         with torch.random.fork_rng(devices=[]):
             # Not torch.manual_seed, which would seed the generators of all GPUs too.
             torch.default_generator.manual_seed(integer_seed(self.seed_, _WEIGHTS))
-            network = self._network_for(first.shape[1:])
+            network = self._network_for(self._tensor_shape(source))
         settings = Settings(
             learning_rate=float(self.learning_rate),
             weight_decay=float(self.weight_decay),

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from polyadic.algebra import khatri_rao, project
 from polyadic.baselines.base import Baseline, labels_of, repeatable, restored_factors
-from polyadic.engine.batches import Transform, check_modes
+from polyadic.engine.batches import check_modes
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer, check_number
 
@@ -73,7 +73,7 @@ class UMLDA(Baseline):
         self,
         dim: int = 32,
         *,
-        tensorize: Transform | None = None,
+        tensorize: Any = None,
         ridge: float = 1.0,
         max_iter: int = 30,
         tol: float = 1e-3,

@@ -21,6 +21,7 @@ from polyadic.cli.run import RUN_EXAMPLES, run
 from polyadic.cli.settings import SettingsError
 from polyadic.cli.transform import TRANSFORM_EXAMPLES, transform
 from polyadic.errors import PolyadicError
+from polyadic.memory import reuse_memory
 from polyadic.version import __version__
 
 __all__ = ["app", "main"]
@@ -118,6 +119,7 @@ app.command(epilog=BENCH_EXAMPLES, rich_help_panel=_PAPER)(bench)
 def main() -> None:
     """The `polyadic` command. Exit codes: 0 done, 1 it cannot be done, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM."""
     terminate_like_ctrl_c()
+    reuse_memory()
     try:
         app(prog_name="polyadic")
     except (PolyadicError, OSError) as error:

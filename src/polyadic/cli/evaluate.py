@@ -86,7 +86,7 @@ def evaluate(
     loaded = load(model).set_params(device=device)
     if own_probe and (protocol is not None or seeds is not None):
         raise PolyadicError("--own-probe needs no split: leave out --protocol and --seeds")
-    hidden = not shows_progress(quiet, json) or team.rank > 0
+    hidden = not shows_progress(quiet, json) or team.index > 0
     how = None if resample is None else resample.value
     classes = [str(name) for name in loaded.probe_.classes_] if hasattr(loaded, "probe_") else ()
     with opened_for(loaded, data, resample=how, classes=classes, hidden=hidden) as windows:
@@ -96,7 +96,7 @@ def evaluate(
         with window_bar("judging", shape, hidden) as on_rows:
             wanted = None if protocol is None else protocol.value
             outcome = _judged(loaded, windows, wanted, seeds, own_probe, on_rows, team)
-    if team.rank > 0:
+    if team.index > 0:
         return
     outcome = {"model": model.name, "data": data.name, **outcome}
     if json:

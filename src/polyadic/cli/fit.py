@@ -210,9 +210,9 @@ def fit(
                 unlabelled, checkpoint=folder, resume=resume, checkpoint_every=checkpoint_every, team=team
             )
             if probe:
-                model.probe_ = _trained(model, labelled, hidden or team.rank > 0)
+                model.probe_ = _trained(model, labelled, hidden or team.index > 0)
             team.once(lambda: model.save(out))
-    if team.rank > 0:
+    if team.index > 0:
         return
     _tell_fit(model, method, unlabelled, labelled if probe else None, out, json)
 

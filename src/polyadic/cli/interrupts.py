@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from polyadic.als import Team
+    from polyadic.team import Team
 
 __all__ = ["Terminated", "going_on", "stopped_by_a_sentence", "terminate_like_ctrl_c"]
 
@@ -66,14 +66,14 @@ def going_on(folder: Path, kept: bool, team: Team) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        if team.rank > 0:
+        if team.index > 0:
             raise typer.Exit(143 if isinstance(stop, Terminated) else 130) from None
         if there():
             stop.args = (_how(folder, team),)
         raise
     finally:
         # One that holds nothing, as of a fit that was refused, is of no use to anyone.
-        if team.rank == 0 and not kept and folder.is_dir() and not there():
+        if team.index == 0 and not kept and folder.is_dir() and not there():
             checkpoints.remove(folder)
     if not kept:
         team.once(lambda: checkpoints.remove(folder))

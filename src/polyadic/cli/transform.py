@@ -67,7 +67,7 @@ def transform(
     if out.suffix == ".csv" and team.size > 1:
         raise PolyadicError(f"several processes write a .npy file, but --out is {out.name}")
     loaded = load(model).set_params(device=device)
-    hidden = not shows_progress(quiet, json) or team.rank > 0
+    hidden = not shows_progress(quiet, json) or team.index > 0
     how = None if resample is None else resample.value
     with opened_for(loaded, data, resample=how, hidden=hidden) as windows:
         count = len(windows)
@@ -79,7 +79,7 @@ def transform(
                 )
             else:
                 _write_features(loaded, windows, out, on_rows)
-    if team.rank > 0:
+    if team.index > 0:
         return
     if json:
         as_json({"features": out.name, "windows": count, "rank": loaded.rank})

@@ -33,11 +33,14 @@ from safetensors.numpy import save as to_bytes
 from scipy import sparse
 from torch import Tensor
 
-from polyadic.als import ALONE, TERMS, Progress, State, Statistics, Team
+from polyadic.als import State, Statistics
+from polyadic.engine.loop import FitProgress
 from polyadic.errors import CheckpointError, PolyadicError
 from polyadic.files import open_atomically, sync_folder
 from polyadic.inputs import Samples
 from polyadic.persist import encode
+from polyadic.team import ALONE, Team
+from polyadic.terms import Term
 
 __all__ = ["Checkpoints", "check_alike", "data_fingerprint", "describe", "found", "remove"]
 
@@ -119,7 +122,9 @@ def check_alike(team: Team, fingerprint: dict[str, Any]) -> None:
     plain = json.loads(json.dumps(fingerprint))
     differences = list(_differences(team.once(lambda: plain), plain))
     if team.sum(torch.tensor(float(bool(differences)))) > 0:
-        said = f"process {team.rank} has others: {'; '.join(differences)}" if differences else "some process has others"
+        said = (
+            f"process {team.index} has others: {'; '.join(differences)}" if differences else "some process has others"
+        )
         raise PolyadicError(f"all processes of a fit must have the same settings and data as the first, but {said}")
 
 
@@ -142,7 +147,7 @@ def _restored(array: np.ndarray, axes: list[int]) -> Tensor:
     return torch.from_numpy(array).clone().permute([axes.index(axis) for axis in range(array.ndim)])
 
 
-def _packed(progress: Progress, state: State, fingerprint: dict[str, Any]) -> tuple[bytes, bytes]:
+def _packed(progress: FitProgress, state: State, fingerprint: dict[str, Any]) -> tuple[bytes, bytes]:
     """The first lines of a checkpoint file, and the rest."""
     tensors = {f"factors.{mode}": factor for mode, factor in enumerate(state.factors)}
     tensors |= {"total": progress.total}
@@ -185,13 +190,13 @@ def _unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, header
 
 
-def _state(arrays: dict[str, np.ndarray], header: dict[str, Any], new: State) -> tuple[Progress, State]:
+def _state(arrays: dict[str, np.ndarray], header: dict[str, Any], new: State) -> tuple[FitProgress, State]:
     """What `_packed` was given, checked to be of the shapes of a new fit's state."""
     try:
         tensors = {name: _restored(array, header["axes"][name]) for name, array in arrays.items()}
         factors = [tensors[f"factors.{mode}"] for mode in range(len(new.factors))]
         memory = Statistics(tensors["memory.Y"], tensors["memory.S"]) if "memory.Y" in tensors else None
-        progress = Progress(total=tensors["total"], **header["progress"])
+        progress = FitProgress(total=tensors["total"], **header["progress"])
         _check_progress(progress)
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"its parts do not fit together: {error!r}") from error
@@ -202,7 +207,7 @@ def _state(arrays: dict[str, np.ndarray], header: dict[str, Any], new: State) ->
 def _check_tensors(tensors: dict[str, Tensor], new: State) -> None:
     rank, sizes = new.factors[0].shape[1], [len(factor) for factor in new.factors]
     expected: dict[str, tuple[int, ...]] = {f"factors.{mode}": (size, rank) for mode, size in enumerate(sizes)}
-    expected |= {"memory.Y": (rank, *sizes), "memory.S": (rank, rank), "energy": (rank,), "total": (len(TERMS),)}
+    expected |= {"memory.Y": (rank, *sizes), "memory.S": (rank, rank), "energy": (rank,), "total": (len(Term),)}
     for name, tensor in tensors.items():
         shape, wide = tuple(tensor.shape), name in ("memory.S", "energy", "total")
         needed = (*shape[:1], rank) if name == "coefficients" else expected.get(name)
@@ -210,8 +215,8 @@ def _check_tensors(tensors: dict[str, Tensor], new: State) -> None:
             raise CheckpointError(f"its {name} has shape {shape} and type {tensor.dtype}, which do not fit")
 
 
-def _check_progress(progress: Progress) -> None:
-    lengths = {len(progress.history[name]) for name in Progress().history}
+def _check_progress(progress: FitProgress) -> None:
+    lengths = {len(progress.history[name]) for name in FitProgress().history}
     numbers = [progress.batch, progress.bases, progress.seconds, *chain(*progress.history.values())]
     if len(lengths) != 1 or progress.batch != int(progress.batch) or progress.batch < 0:
         raise ValueError(f"batch {progress.batch!r}, sweeps {lengths}")
@@ -252,7 +257,7 @@ def remove(folder: Path) -> None:
 
 
 class Checkpoints:
-    """The checkpoints of one fit in a folder: `load` the last, then hand the object to `als.fit` as its `on_step`.
+    """The checkpoints of one fit in a folder: `load` the last, then give it to `engine.loop.Fit` as its `on_step`.
 
     As a context it holds back Ctrl-C and SIGTERM until the next step is done, writes a checkpoint, and lets them
     through; a second Ctrl-C is not held back.
@@ -299,7 +304,7 @@ class Checkpoints:
 
     # ----------------------------------------------------------------- reading
 
-    def load(self, new: State) -> tuple[Progress, State] | None:
+    def load(self, new: State) -> tuple[FitProgress, State] | None:
         """Where the fit stood at the last sound checkpoint, or None if there is none at all.
 
         Parameters
@@ -316,9 +321,9 @@ class Checkpoints:
         progress, state = loaded
         device = new.factors[0].device
         progress.total = progress.total.to(device)
-        return progress, self.team.parted(_moved(state, device), self.n_views)
+        return progress, self.team.scatter(_moved(state, device), self.n_views)
 
-    def _load(self, new: State) -> tuple[Progress, State] | None:
+    def _load(self, new: State) -> tuple[FitProgress, State] | None:
         reasons = []
         for path in reversed(found(self.folder)):
             try:
@@ -349,21 +354,21 @@ class Checkpoints:
 
     # ----------------------------------------------------------------- writing
 
-    def __call__(self, progress: Progress, state: State) -> None:
+    def __call__(self, progress: FitProgress, state: State) -> None:
         """Write a checkpoint if it is time for one; let a signal through that was held back."""
         due = progress.done or time.monotonic() - self._written >= self.every
         # One process's clock and signals are those of all, or some would write and others go on.
         flags = torch.tensor([due, *(self._caught == number for number in _SIGNALS)], dtype=torch.float64)
         due, *caught = (bool(flag) for flag in self.team.sum(flags))
         if due or any(caught):
-            whole = self.team.whole(state, self.n_views)
+            whole = self.team.gather(state, self.n_views)
             self.team.once(lambda: self.save(progress, whole))
             self._written = time.monotonic()
         if any(caught):
             self._release()
             signal.raise_signal(next(number for number, came in zip(_SIGNALS, caught, strict=True) if came))
 
-    def save(self, progress: Progress, state: State) -> None:
+    def save(self, progress: FitProgress, state: State) -> None:
         """Write a checkpoint now, and remove those before the last two.
 
         Raises

@@ -17,7 +17,9 @@ from torch import Tensor
 from polyadic import alignment, als, kernels
 from polyadic.algebra import khatri_rao
 from polyadic.engine.batches import WindowSource
-from polyadic.engine.device_batches import Stretches
+from polyadic.engine.device_batches import BatchGroups
+from polyadic.engine.loop import FitSettings
+from polyadic.terms import Term
 
 __all__ = ["Steps", "Sweeps", "sweeps"]
 
@@ -25,7 +27,7 @@ _LARGEST_RANK = 128
 
 
 def sweeps(
-    source: WindowSource, objective: als.Objective, settings: als.Settings, shape: tuple[int, ...]
+    source: WindowSource, objective: als.Objective, settings: FitSettings, shape: tuple[int, ...]
 ) -> Sweeps | None:
     """Captured sweeps of this fit, or None where the plain ones have to do.
 
@@ -54,10 +56,10 @@ class Steps:
     def __init__(
         self,
         objective: als.Objective,
-        settings: als.Settings,
+        settings: FitSettings,
         views: int,
         state: als.State,
-        order: tuple[int, int, int] = (0, 1, 2),
+        order: tuple[int, ...] = (0, 1, 2),
     ) -> None:
         self.order = order
         self.objective, self.settings, self.views = objective, settings, views
@@ -66,12 +68,12 @@ class Steps:
         self.sizes = [len(factor) for factor in state.factors]
         exact = torch.zeros(0, dtype=torch.float64, device=self.device)
         self.bases = [exact.new_empty(size, self.rank) for size in self.sizes]
-        self.peaks = torch.empty(3, self.rank, device=self.device)
-        self.narrow = [torch.empty(size, self.rank, device=self.device) for size in self.sizes]
+        self.peaks = torch.empty(3, self.rank, dtype=torch.float32, device=self.device)
+        self.narrow = [torch.empty(size, self.rank, dtype=torch.float32, device=self.device) for size in self.sizes]
         self.grams = exact.new_empty(3, self.rank, self.rank)
-        self.Y = torch.zeros(math.prod(self.sizes), self.rank, device=self.device)
+        self.Y = torch.zeros(math.prod(self.sizes), self.rank, dtype=torch.float32, device=self.device)
         self.S = exact.new_zeros(self.rank, self.rank)
-        self.totals = exact.new_zeros(len(als.TERMS))
+        self.totals = exact.new_zeros(len(Term))
         self.energy = exact.new_zeros(self.rank)
         self.flag = torch.zeros(1, dtype=torch.int32, device=self.device)
         self.remembers = settings.solver == "memory"
@@ -194,7 +196,9 @@ class Steps:
         self.totals[: self.views] -= 2 * (exact * M).reshape(self.views, -1).sum(dim=1)
         if align:
             first, second = exact.chunk(2)
-            self.totals[3] += self.objective.beta * alignment.loss(first, second, self.objective.gamma_for(batch))
+            self.totals[Term.SELF_SUPERVISED] += self.objective.beta * alignment.loss(
+                first, second, self.objective.gamma_for(batch)
+            )
         return X, X.abs().amax(dim=0)
 
     def _update(self, first: Tensor) -> None:
@@ -243,23 +247,23 @@ class Sweeps:
 
     source: WindowSource
     objective: als.Objective
-    settings: als.Settings
+    settings: FitSettings
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
         assert self.settings.batch_size is not None
-        self._stretches = Stretches(self.source, self.settings.batch_size, self.shape)
+        self._groups = BatchGroups(self.source, self.settings.batch_size, self.shape)
         self._steps: Steps | None = None
-        # Steps are many small kernels in a row: they go first wherever the large ones of the next stretch run as well.
+        # Steps are many small kernels in a row: they go first wherever the large ones of the next group run as well.
         self._stream = torch.cuda.Stream(self.source.device, priority=-1)  # type: ignore[no-untyped-call]
         self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
 
     def __call__(self, state: als.State, sweep: int) -> Tensor | None:
-        """One sweep; changes `state` and returns its `als.TERMS`, or None with `state` untouched if that did not work.
+        """One sweep; changes `state` and returns its terms, or None with `state` untouched if that did not work.
 
         Returns
         -------
-        (5,) float64
+        (5,) float64, by `Term`
         """
         if state.factors[0].shape[1] > _LARGEST_RANK:
             return None
@@ -272,19 +276,19 @@ class Sweeps:
     def _sweep(self, state: als.State, sweep: int) -> Tensor | None:
         views = self.source.n_views
         if self._steps is None:
-            self._steps = Steps(self.objective, self.settings, views, state, self._stretches.order)
+            self._steps = Steps(self.objective, self.settings, views, state, self._groups.order)
         steps = self._steps
         steps.load(state)
         kernels.prepare().join()
         order = self.source.order(self.settings.seed, sweep)
         parts = torch.split(order, self.settings.batch_size or len(order))
         changes: Callable[[], list[float]] | None = None
-        for number, stretch in enumerate(self._stretches(parts, sweep)):
+        for number, group in enumerate(self._groups(parts, sweep)):
             if number == 0 and self.objective.beta > 0:
-                changes = steps.watched(stretch.batches()[0])
-            key = (stretch.slot, stretch.count, stretch.size)
+                changes = steps.watched(group.batches()[0])
+            key = (group.slot, group.count, group.size)
             if key not in self._graphs:
-                self._graphs[key] = self._captured(stretch.batches())
+                self._graphs[key] = self._captured(group.batches())
             self._graphs[key].replay()
         if changes is not None:
             als.warn_if_diverging(changes(), self.objective.beta)
@@ -292,8 +296,8 @@ class Sweeps:
             return None
         steps.unload(state)
         totals = steps.totals.clone()
-        totals[:views] += self._stretches.energy
-        totals[:2].clamp_(min=0.0)
+        totals[:views] += self._groups.energy
+        totals[Term.FIT : Term.FIT_AUGMENTED + 1].clamp_(min=0.0)
         return totals
 
     def _captured(self, batches: Sequence[Tensor]) -> torch.cuda.CUDAGraph:

@@ -1,8 +1,8 @@
-"""The data of a fit on a GPU: raw windows that stay there, and stretches of many batches made into tensors at once.
+"""The data of a fit on a GPU: raw windows that stay there, and many batches turned into tensors at once.
 
-What a window becomes does not depend on the bases, so augmentation and STFT run for many batches together, on a stream
-of their own, while the steps of the stretch before are still under way. Two stretches take turns in the same memory,
-which lets the steps be captured once and replayed.
+What a window becomes does not depend on the bases, so augmentation and tensorizer run for a group of batches together,
+on a stream of their own, while the steps of the group before are still under way. Two groups take turns in the same
+memory, which lets the steps be captured once and replayed.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.draws import window_keys
-from polyadic.engine.batches import Augment, WindowSource, read_ahead, tensors_into
+from polyadic.engine.batches import WindowSource, in_mode_order, prefetch
 from polyadic.inputs import Raw, Samples
-from polyadic.spectral import STFT, floors_at
+from polyadic.tensorize import Layout, tensors_into
 
-__all__ = ["Stretch", "Stretches"]
+__all__ = ["BatchGroup", "BatchGroups"]
 
-_STRETCH_BYTES = 2**31
-_FEWEST = 4
+_GROUP_BYTES = 2**31
+_FEWEST_GROUPS = 4
 _RESIDENT_SHARE = 0.6
 _LOAD_BYTES = 2**28
+_ORDERS = ((0, 1, 2), (0, 2, 1))
+"""In which the steps on a GPU take the modes: the channels always come first."""
 
 
 @dataclass(frozen=True)
-class Stretch:
+class BatchGroup:
     """`count` batches of `size` windows, their views one after the other in memory that is used again.
 
     T : (count · views · size, I, J, …)
@@ -45,8 +46,8 @@ class Stretch:
 
 
 @dataclass
-class Stretches:
-    """Stretches of a source.
+class BatchGroups:
+    """BatchGroups of a source.
 
     Parameters
     ----------
@@ -64,22 +65,24 @@ class Stretches:
 
     def __post_init__(self) -> None:
         source, tensorize = self.source, self.source.tensorize
-        self._fused = isinstance(tensorize, STFT) and tensorize.fused
-        # The relative error of a half, 0.02 %, is far below what a logarithm of noisy data is good for.
-        half = isinstance(tensorize, STFT) and tensorize.fused and tensorize.logarithms
-        dtype = torch.float16 if half else source.dtype
-        # A Fourier transform leaves the frequencies of a frame next to each other, and there they stay.
-        self.order = (0, 2, 1) if self._fused else (0, 1, 2)
+        first = source.samples.read(slice(0, 1)).digits
+        self._sample, self._window_bytes = first.shape[1:], first.nbytes
+        layout = None if tensorize is None else tensorize.layout(self._sample[-1], source.device)
+        if layout is None or layout.order not in _ORDERS:
+            layout = Layout((0, 1, 2), half=False, capturable=False, row_step=self._sample[-1])
+        self._layout = layout
+        self.order = self._layout.order
+        dtype = torch.float16 if self._layout.half else source.dtype
         window = source.n_views * dtype.itemsize * int(torch.Size(self.shape).numel())
         free = torch.cuda.mem_get_info(source.device)[0]
-        budget = min(_STRETCH_BYTES, free // 16)
+        budget = min(_GROUP_BYTES, free // 16)
         self._count = max(1, budget // (window * self.batch_size))
         batches = max(source.n_windows // self.batch_size, 1)
-        # Some stretches at least, so that the next can be made while the steps of one run.
-        self._count = min(self._count, -(-batches // _FEWEST))
+        # Some groups at least, so that the next can be made while the steps of one run.
+        self._count = min(self._count, -(-batches // _FEWEST_GROUPS))
         rows = source.n_views * min(self._count * self.batch_size, source.n_windows)
         slots = 1 if source.n_windows <= self.batch_size else 2
-        shape = [self.shape[mode] for mode in self.order] if self._fused else self.shape
+        shape = [self.shape[mode] for mode in self.order]
         self._slots = [torch.empty(rows, *shape, dtype=dtype, device=source.device) for _ in range(slots)]
         self._keys = torch.empty(rows // source.n_views, dtype=torch.int32, device=source.device)
         self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
@@ -88,14 +91,11 @@ class Stretches:
         self.energy = torch.zeros(source.n_views, dtype=torch.float64, device=source.device)
         self._stream = torch.cuda.Stream(source.device)  # type: ignore[no-untyped-call]
         self._resident = _resident(source.samples, source.device)
-        first = source.samples.read(slice(0, 1)).digits
-        self._sample, self._window_bytes = first.shape[1:], first.nbytes
-        if isinstance(tensorize, STFT):
-            # The graphs read it as long as they live, which a cache knows nothing of.
-            self._floors = floors_at(tensorize, self._sample[0], source.device, source.dtype)
+        # The graphs read it as long as they live, which a cache knows nothing of.
+        self._constants = tensorize and tensorize.constants(self._sample[0], source.device, source.dtype)
 
-    def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[Stretch]:
-        """The stretches of one sweep; `energy` then holds the squared norm of each view of all its tensors."""
+    def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[BatchGroup]:
+        """The groups of one sweep; `energy` then holds the squared norm of each view of all its tensors."""
         groups = _grouped(parts, self._count)
         main = torch.cuda.current_stream(self.source.device)
         done: list[torch.cuda.Event | None] = [None] * len(self._slots)
@@ -112,7 +112,7 @@ class Stretches:
                 count, size = len(groups[number]), len(groups[number][0])
                 T = self._fill(slot, count, size, ids, raw, sweep)
             main.wait_stream(self._stream)
-            yield Stretch(count, size, slot, T)
+            yield BatchGroup(count, size, slot, T)
             done[slot] = main.record_event()
             if self.source.on_batch is not None:
                 self.source.on_batch(len(ids), len(ids) * self._window_bytes)
@@ -125,7 +125,7 @@ class Stretches:
                 order = torch.cat(parts).pin_memory().to(self.source.device, non_blocking=True)
             yield from ((rows, None) for rows in torch.split(order, [len(ids) for ids in parts]))
             return
-        for ids, raw, waited in read_ahead(self.source.samples, parts, always=True):
+        for ids, raw, waited in prefetch(self.source.samples, parts, always=True):
             self.source.waited += waited
             yield ids, raw
 
@@ -133,9 +133,9 @@ class Stretches:
         """Windows and their augmentations as tensors in the slot, batch after batch; adds up their squared norms."""
         source = self.source
         T = self._slots[slot][: count * source.n_views * size]
-        T = T.transpose(2, 3) if self._fused else T
+        T = in_mode_order(T, self.order)
         X = self._placed(ids, raw)
-        if self._fused and _capturable(source.augment):
+        if self._layout.capturable and (source.augment is None or source.augment.capturable):
             keys = window_keys(source.seed, sweep, ids + source.first_id)
             self._keys[: len(keys)].copy_(keys, non_blocking=True)
             self._graph((slot, count, size), X, T).replay()
@@ -144,13 +144,12 @@ class Stretches:
         return T
 
     def _placed(self, ids: Tensor, raw: Raw | None) -> Tensor:
-        """The values of windows, always in the same place, laid out as the STFT likes it."""
+        """The values of windows, always in the same place, laid out as the tensorizer likes it."""
         from polyadic.kernels.signals import gather
 
-        source, tensorize = self.source, self.source.tensorize
+        source = self.source
         if self._windows is None:
-            shape = self._sample
-            step = tensorize.row_step(shape[-1]) if isinstance(tensorize, STFT) else shape[-1]
+            shape, step = self._sample, self._layout.row_step
             count = len(self._slots[0]) // source.n_views
             room = torch.zeros(count, *shape[:-1], step, dtype=source.dtype, device=source.device)
             self._windows = room[..., : shape[-1]]
@@ -160,7 +159,7 @@ class Stretches:
             return values.copy_(source.samples.checked(pinned, ids, source.device, source.dtype))
         assert self._resident is not None
         digits, scale, offset = self._resident
-        if self._fused:
+        if self._layout.capturable:
             gather(digits, ids, values)
         else:
             values.copy_(digits[ids])
@@ -183,7 +182,6 @@ class Stretches:
 
         def work() -> None:
             augment = self.source.augment
-            assert augment is None or isinstance(augment, Augmentation)
             self._transform(X, None if augment is None else augment.apply(X, self._keys[: len(X)]), T, key[1])
 
         if key not in self._graphs:
@@ -196,13 +194,6 @@ class Stretches:
             self.energy.copy_(before)
             self._graphs[key] = graph
         return self._graphs[key]
-
-
-def _capturable(augment: Augment | None) -> bool:
-    """Whether an augmentation never waits for the device."""
-    if isinstance(augment, Compose):
-        return all(_capturable(step) for step in augment.steps)
-    return augment is None or type(augment) in (Jitter, Bandpass, Rotate3D)
 
 
 def _grouped(parts: Sequence[Tensor], count: int) -> list[Sequence[Tensor]]:
@@ -226,7 +217,7 @@ def _resident(samples: Samples, device: torch.device) -> Raw | None:
         return Raw(data.contiguous())
     digits = torch.empty(len(samples), *first.digits.shape[1:], dtype=first.digits.dtype, device=device)
     scales, offsets = [], []
-    for ids, raw, _ in read_ahead(samples, parts, always=True):
+    for ids, raw, _ in prefetch(samples, parts, always=True):
         moved = Raw(*(None if part is None else part.to(device) for part in raw))  # type: ignore[arg-type]
         samples.checked(moved, ids, device, samples.dtype)
         digits[ids[0] : ids[-1] + 1] = moved.digits

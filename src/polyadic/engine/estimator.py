@@ -1,24 +1,36 @@
-"""What every estimator on windows shares: checked input, an STFT fixed by the data's scale, batches as tensors."""
+"""What every estimator on windows shares: checked input, a calibrated tensorizer, batches as tensors, axes, files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from polyadic.augment import Augmentation
-from polyadic.engine.batches import Augment, Transform, WindowSource, read_ahead, tensors
-from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples, choose_device
-from polyadic.spectral import STFT
+from polyadic import persist
+from polyadic.augment import Augmentation, as_augmentation
+from polyadic.engine.batches import WindowSource, prefetch
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.immutable import Immutable
+from polyadic.inputs import Samples, choose_device, integer_random_state
+from polyadic.tensorize import (
+    Axis,
+    Tensorizer,
+    as_tensorizer,
+    channel_axis,
+    numbered_axes,
+    tensor_shape,
+    tensors,
+    time_axis,
+)
 from polyadic.threads import thread_pool
+from polyadic.version import __version__
 
 __all__ = ["WindowEstimator", "all_or_nothing"]
 
@@ -40,42 +52,71 @@ def all_or_nothing(model: object) -> Iterator[None]:
 
 
 class WindowEstimator(BaseEstimator):  # type: ignore[misc]
-    """An estimator with the parameters `tensorize`, `device` and `random_state`, and an `augment` if it has views."""
+    """An estimator with the parameters `tensorize`, `device` and `random_state`, and an `augment` if it has views.
 
-    tensorize: Transform | None
+    For files a subclass says in `_arrays` and `_extra` all that it learned, and in `_restore` how it takes that back.
+    """
+
+    tensorize: Any
     device: str | torch.device
     random_state: Any
+    tensorize_: Tensorizer | None
+    history_: dict[str, list[float]]
+    _kinds: ClassVar[dict[str, type[WindowEstimator]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        WindowEstimator._kinds[cls.__name__] = cls
+
+    # ------------------------------------------------------------- parameters
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; one of a tensorizer or an augmentation (`tensorize__n_fft`) puts a changed copy in place."""
+        nested: dict[str, dict[str, Any]] = {}
+        plain = {}
+        for name, value in params.items():
+            owner, _, inner = name.partition("__")
+            if inner and owner in ("tensorize", "augment"):
+                nested.setdefault(owner, {})[inner] = value
+            else:
+                plain[name] = value
+        super().set_params(**plain)
+        for owner, changes in nested.items():
+            held = getattr(self, owner, None)
+            if not isinstance(held, Immutable):
+                raise PolyadicError(f"{owner} is {held!r}, which has no parameters to set: {', '.join(changes)}")
+            setattr(self, owner, held.with_params(**changes))
+        return self
 
     def _check_windows(self) -> None:
-        """Refuse functions that are none."""
-        if self.tensorize is not None and not callable(self.tensorize):
-            raise PolyadicError(f"tensorize must be None, an STFT or a function of a batch, but is {self.tensorize!r}")
-        augment = self._augmentation()
-        if augment is not None and not callable(augment):
-            raise PolyadicError(f"augment must be None or a function of a batch, but is {augment!r}")
+        """Refuse what is no tensorizer and no augmentation."""
+        as_tensorizer(self.tensorize)
+        as_augmentation(self._augmentation())
 
-    def _augmentation(self) -> Augment | None:
+    def _augmentation(self) -> Any:
         return None
 
-    def _crew(self, device: torch.device) -> AbstractContextManager[None]:
-        """Threads that share every batch on a CPU; functions of the user's are left to torch's own."""
-        ours = self.tensorize is None or isinstance(self.tensorize, STFT)
-        augment = self._augmentation()
-        ours = ours and (augment is None or isinstance(augment, Augmentation))
+    # ------------------------------------------------------------------ input
+
+    def _pool(self, device: torch.device) -> AbstractContextManager[None]:
+        """Threads that share every batch on a CPU; functions and modules of the user's are left to torch's own."""
+        tensorize, augment = as_tensorizer(self.tensorize), as_augmentation(self._augmentation())
+        ours = (tensorize is None or tensorize.threaded) and (augment is None or augment.per_window)
         return thread_pool() if ours and device.type == "cpu" else nullcontext()
 
     def _source(self, X: Any, reset: bool = True) -> WindowSource:
-        """Batches of X; with `reset` a new model begins, and learns seed, shape and scale at once."""
+        """Batches of X; with `reset` a new model begins, and learns seed, shape, scale and axes at once."""
         samples = self._samples(X, reset)
         device = choose_device(self.device, samples.data)
         if reset:
-            self.seed_ = _seed(self.random_state)
+            self.seed_ = integer_random_state(self.random_state)
             # By the same threads for every device and augmentation, or the floors would differ in their last digits.
             with thread_pool():
                 self.tensorize_ = self._calibrated(samples)
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))
-        return WindowSource(samples, self.tensorize_, self._augmentation(), self.seed_, device, samples.dtype)
+        augment: Augmentation | None = as_augmentation(self._augmentation())
+        return WindowSource(samples, self.tensorize_, augment, self.seed_, device, samples.dtype)
 
     def _samples(self, X: Any, reset: bool) -> Samples:
         samples = Samples(X)
@@ -87,12 +128,14 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
         return samples
 
-    def _calibrated(self, samples: Samples) -> Transform | None:
-        """`tensorize`, its log floor fixed by the scale of the data where it asks for that; on every device alike."""
-        if not isinstance(self.tensorize, STFT):
-            return self.tensorize
-        ids = torch.linspace(0, len(samples) - 1, min(len(samples), _CALIBRATION_WINDOWS), dtype=torch.float64).long()
-        return self.tensorize.fitted(samples.take(ids, torch.device("cpu"), samples.dtype))
+    def _calibrated(self, samples: Samples) -> Tensorizer | None:
+        """`tensorize`, with all that depends on the data fixed by windows spread over it; on every device alike."""
+        tensorizer = as_tensorizer(self.tensorize)
+        if tensorizer is None:
+            return None
+        count = min(len(samples), _CALIBRATION_WINDOWS)
+        ids = torch.linspace(0, len(samples) - 1, count, dtype=torch.float64, device="cpu").long()
+        return tensorizer.calibrated(samples.take(ids, torch.device("cpu"), samples.dtype))
 
     def _tensors(self, samples: Samples, size: int | None = None, ids: Tensor | None = None) -> Iterator[Tensor]:
         """Samples in order as tensors (b, I, J, …), batch by batch, with no more than some MiB at a time.
@@ -103,27 +146,109 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         ids : which samples; by default all
         """
         device = choose_device(self.device, samples.data)
-        largest = max(size or 0, int(np.prod(samples.shape[1:])))
-        if size is None and isinstance(self.tensorize_, STFT):
-            largest = max(largest, int(np.prod(self.tensorize_.shape(*samples.shape[1:]))))
+        known = self.tensorize_.shape(*samples.shape[1:]) if self.tensorize_ is not None and size is None else None
+        largest = max(size or int(np.prod(known or (1,))), int(np.prod(samples.shape[1:])))
         room = _BATCH_BYTES * (_GPU_BATCHES if device.type == "cuda" else 1)
         rows = max(1, room // (largest * samples.dtype.itemsize))
-        wanted = torch.arange(len(samples)) if ids is None else ids
-        for part, batch, _ in read_ahead(samples, torch.split(wanted, rows) if len(wanted) else []):
+        wanted = torch.arange(len(samples), device="cpu") if ids is None else ids
+        for part, batch, _ in prefetch(samples, torch.split(wanted, rows) if len(wanted) else []):
             yield tensors(self.tensorize_, samples.checked(batch, part, device, samples.dtype))
+
+    def _tensor_shape(self, source: WindowSource) -> tuple[int, ...]:
+        """The shape (I, J, …) of one sample's tensor."""
+        return tensor_shape(source.tensorize, source.samples.take(slice(0, 1), source.device, source.dtype))
+
+    # ------------------------------------------------------------------- axes
+
+    def _axes(self, sizes: Sequence[int], data: Any = None) -> list[Axis]:
+        """The axes of the tensors, of these sizes."""
+        shape = self._sample_shape
+        fs = getattr(data, "fs", None) or getattr(self, "fs_", None)
+        labels = self._channel_labels(data)
+        if self.tensorize_ is not None and len(shape) == 2:
+            return self.tensorize_.axes(shape, labels, fs) or numbered_axes(sizes)
+        # Only windows are known to be channels by time; a tensor may be anything.
+        if self.tensorize_ is None and len(shape) == 2 and hasattr(data, "fs"):
+            return [channel_axis(labels), time_axis(np.arange(shape[1]), fs)]
+        return numbered_axes(sizes)
+
+    def _channel_labels(self, data: Any) -> tuple[str, ...]:
+        """Names of the channels: those of the data, of the fit, of a table's columns, or numbers from 1 on."""
+        count = self._sample_shape[0]
+        given = tuple(str(name) for name in getattr(data, "channels", ()) or getattr(self, "channel_names_", ()))
+        if len(given) not in (0, count):
+            raise PolyadicError(f"data must have {count} channels as the model has, but has {len(given)}")
+        columns = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
+        return given or columns or tuple(str(number + 1) for number in range(count))
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one safetensors file, atomically; `polyadic.load` reads it back.
+
+        Functions and modules of your own, a given graph and a RandomState are not written: files hold no code and no
+        data. Of a module, the file holds a hash of the weights.
+
+        Parameters
+        ----------
+        path : the file, by custom ending in .safetensors
+        """
+        check_is_fitted(self)
+        parameters = {name: persist.encode(value) for name, value in self.get_params(deep=False).items()}
+        parameters["device"] = str(self.device)
+        header = {
+            "version": __version__,
+            "estimator": type(self).__name__,
+            "parameters": parameters,
+            "tensorize": persist.encode(self.tensorize_),
+            "sample_shape": [int(size) for size in self._sample_shape],
+            "feature_names": [str(name) for name in getattr(self, "feature_names_in_", [])],
+            "seed": int(self.seed_),
+            "split": self.split_,
+            "history": self.history_,
+            "extra": self._extra(),
+        }
+        persist.write(path, self._arrays(), header)
+
+    @classmethod
+    def _from_file(
+        cls, arrays: dict[str, np.ndarray], header: dict[str, Any], tensorize: Any, augment: Any
+    ) -> WindowEstimator:
+        """The model that `save` wrote, after checking that its parts fit together."""
+        given = {"tensorize": tensorize, "augment": augment}
+        parameters = dict(header["parameters"])
+        model = cls(**{name: persist.decode(value, given.get(name)) for name, value in parameters.items()})
+        model.tensorize_ = persist.decode_tensorizer(header["tensorize"], tensorize)
+        model._sample_shape = tuple(int(size) for size in header["sample_shape"])
+        if model.tensorize_ is not None and len(model._sample_shape) == 2:
+            model.tensorize_.check(model._sample_shape)
+        model.history_ = {str(name): [float(v) for v in values] for name, values in header["history"].items()}
+        model.seed_, model.split_ = int(header["seed"]), str(header.get("split", ""))
+        model.n_features_in_ = model._sample_shape[0]
+        columns = header.get("feature_names", [])
+        if not isinstance(columns, list) or len(columns) not in (0, model.n_features_in_):
+            raise ModelFileError(f"the file names {columns!r} as columns, but the model has {model.n_features_in_}")
+        if columns:
+            model.feature_names_in_ = np.asarray(columns, dtype=object)
+        if not all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays.values()):
+            raise ModelFileError("the file's arrays hold NaN or infinity")
+        # Files of the first releases have what is extra beside the rest.
+        model._restore(arrays, header.get("extra", header))
+        return model
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """All that was learned, by name."""
+        raise NotImplementedError
+
+    def _extra(self) -> dict[str, Any]:
+        """What else has to be kept, as JSON."""
+        return {}
+
+    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
+        """Take back what `_arrays` and `_extra` gave; raise ValueError, KeyError or TypeError if they do not fit."""
+        raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
-
-
-def _seed(random_state: Any) -> int:
-    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
-        return int(random_state)
-    try:
-        return int(check_random_state(random_state).randint(2**31 - 1))
-    except ValueError as error:
-        raise PolyadicError(
-            f"random_state must be an integer, a numpy RandomState or None, but is {random_state!r}"
-        ) from error

@@ -24,13 +24,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from polyadic.alignment import Add
-from polyadic.als import ALONE, State, Statistics, Team
+from polyadic.als import State, Statistics
 from polyadic.errors import PolyadicError
 from polyadic.files import sync_folder
+from polyadic.team import ALONE, Team
 
 __all__ = ["Processes", "join", "write_rows"]
 
-_Outcome = TypeVar("_Outcome")
+_Result = TypeVar("_Result")
 _PATIENCE = 600
 _BLOCK_BYTES = 512 * 2**10
 """The largest XᵀT that travels as it is: beyond, a small message for each mode is faster (benchmarks/scale.py)."""
@@ -120,12 +121,12 @@ class Processes(Team):
 
     Attributes
     ----------
-    rank, size : which of how many
+    index, size : which of how many
     waited : seconds this process spent on messages, those of others it waited for included (not with CUDA)
     """
 
     def __init__(self, exchange: str = "auto") -> None:
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.index, self.size = dist.get_rank(), dist.get_world_size()
         self.waited = 0.0
         self._exchange = exchange
         # Groups of our own: the program's may have no way between CPUs, and its messages are none of ours.
@@ -141,7 +142,7 @@ class Processes(Team):
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             raise PolyadicError(
-                f"process {self.rank} of {self.size} lost touch with the others, of which one may be gone: {reason}"
+                f"process {self.index} of {self.size} lost touch with the others, of which one may be gone: {reason}"
             ) from error
         finally:
             self.waited += time.perf_counter() - begun
@@ -149,7 +150,7 @@ class Processes(Team):
     def share(self, ids: Tensor) -> Tensor:
         """Equal shares, to one window; in order, so that each process reads its own part of a store again and again."""
         # One process shares with no one.
-        return ids if self.size == 1 else torch.sort(ids).values.tensor_split(self.size)[self.rank]
+        return ids if self.size == 1 else torch.sort(ids).values.tensor_split(self.size)[self.index]
 
     def sum(self, tensor: Tensor) -> Tensor:
         """In float64, and back in the tensor's type."""
@@ -158,15 +159,15 @@ class Processes(Team):
             dist.all_reduce(total, group=self._group)
         return total.to(tensor.dtype)
 
-    def agree(self, tensor: Tensor) -> Tensor:
+    def broadcast(self, tensor: Tensor) -> Tensor:
         first = tensor.clone().contiguous()
         with self._talking():
             dist.broadcast(first, 0, group=self._group)
         return first
 
-    def once(self, work: Callable[[], _Outcome]) -> _Outcome:
+    def once(self, work: Callable[[], _Result]) -> _Result:
         outcome: list[Any] = [None, None]
-        if self.rank == 0:
+        if self.index == 0:
             try:
                 outcome[0] = work()
             except Exception as error:  # everyone shall hear of it
@@ -175,7 +176,7 @@ class Processes(Team):
             dist.broadcast_object_list(outcome, 0, group=self._group, device=torch.device("cpu"))
         if outcome[1] is not None:
             raise outcome[1]
-        result: _Outcome = outcome[0]
+        result: _Result = outcome[0]
         return result
 
     # ------------------------------------------------------------------- steps
@@ -183,7 +184,7 @@ class Processes(Team):
     def _by_modes(self, Y: Tensor) -> bool:
         return self._exchange == "modes" or (self._exchange == "auto" and Y.nbytes > _BLOCK_BYTES)
 
-    def send(self, statistics: Statistics) -> Callable[[Tensor], tuple[Statistics, Tensor]]:
+    def start_sum(self, statistics: Statistics) -> Callable[[Tensor], tuple[Statistics, Tensor]]:
         # Components lie last in memory, and messages must be sent as they lie.
         block, travelling = statistics.Y.movedim(0, -1).contiguous(), None
         if not self._by_modes(statistics.Y):
@@ -200,12 +201,12 @@ class Processes(Team):
 
         return arrived
 
-    def modes(self, Y: Tensor) -> Add | None:
+    def sum_by_mode(self, Y: Tensor) -> Add | None:
         return self.sum if self._by_modes(Y) else None
 
     # ------------------------------------------------------------------- states
 
-    def whole(self, state: State, n_views: int) -> State:
+    def gather(self, state: State, n_views: int) -> State:
         memory, coefficients = state.memory, state.coefficients
         if memory is not None and self._by_modes(memory.Y):
             block = memory.Y.movedim(0, -1).clone(memory_format=torch.contiguous_format)
@@ -223,10 +224,10 @@ class Processes(Team):
         """
         rows = rows.cpu()
         counts = torch.zeros(self.size, dtype=torch.float64)
-        counts[self.rank] = len(rows)
+        counts[self.index] = len(rows)
         sizes = [int(size) for size in self.sum(counts)]
         with self._talking():
-            if self.rank > 0:
+            if self.index > 0:
                 dist.send(rows.contiguous(), 0, group=self._group)
                 return rows
             parts = [rows, *(rows.new_empty(size, rows.shape[1]) for size in sizes[1:])]
@@ -234,9 +235,9 @@ class Processes(Team):
                 dist.recv(parts[other], other, group=self._group)
         return torch.cat(parts)
 
-    def parted(self, state: State, n_views: int) -> State:
+    def scatter(self, state: State, n_views: int) -> State:
         memory, coefficients = state.memory, state.coefficients
-        if memory is not None and self._by_modes(memory.Y) and self.rank > 0:
+        if memory is not None and self._by_modes(memory.Y) and self.index > 0:
             memory = Statistics(torch.zeros_like(memory.Y), memory.S)
         if coefficients is not None:
             mine = self.share(torch.arange(len(coefficients) // n_views)).to(coefficients.device)

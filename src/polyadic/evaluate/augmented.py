@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -17,19 +16,19 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
-from polyadic.augment import Augmentation
+from polyadic.augment import as_augmentation
 from polyadic.draws import integer_seed
-from polyadic.engine.batches import Augment, WindowSource, read_ahead
+from polyadic.engine.batches import prefetch
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import probe, unthreaded
-from polyadic.inputs import Readable, Samples, check_integer
+from polyadic.inputs import Readable, Samples, check_integer, integer_random_state
 
 __all__ = ["AugmentedProbe", "augmented_features", "perturbed"]
 
@@ -37,7 +36,7 @@ _BATCH = 256
 _TESTS = 0x7E57
 
 
-def perturbed(X: Any, augment: Augment, seed: int = 0, *, batch_size: int = _BATCH) -> NDArray[Any]:
+def perturbed(X: Any, augment: Any, seed: int = 0, *, batch_size: int = _BATCH) -> NDArray[Any]:
     """Windows as a robustness test has them: all augmented once.
 
     The draws are none of those that a fit or an `AugmentedProbe` of the same seed learns from.
@@ -68,7 +67,7 @@ def perturbed(X: Any, augment: Augment, seed: int = 0, *, batch_size: int = _BAT
 
 
 def augmented_features(
-    features: Any, X: Any, augment: Augment, sweep: int = 0, seed: int = 0, *, batch_size: int = _BATCH
+    features: Any, X: Any, augment: Any, sweep: int = 0, seed: int = 0, *, batch_size: int = _BATCH
 ) -> NDArray[Any]:
     """Features of an augmented copy of each window; no more than a batch of copies is ever in memory.
 
@@ -108,22 +107,20 @@ def _matrix(Z: Any, count: int) -> NDArray[Any]:
     return matrix
 
 
-def _batches(samples: Samples, augment: Augment | None, seed: int, sweep: int, size: int) -> Iterator[Tensor]:
+def _batches(samples: Samples, augment: Any, seed: int, sweep: int, size: int) -> Iterator[Tensor]:
     """All windows in order, each augmented by its own draws, or as they are without an augmentation: (b, …)."""
     check_integer("batch_size", size, 1)
-    if augment is not None and not callable(augment):
-        raise PolyadicError(f"augment must be an augmentation or a function of a batch, but is {augment!r}")
+    augmentation = as_augmentation(augment)
     device = samples.data.device if isinstance(samples.data, Tensor) else torch.device("cpu")
-    for ids, raw, _ in read_ahead(samples, torch.split(torch.arange(len(samples)), int(size))):
+    for ids, raw, _ in prefetch(samples, torch.split(torch.arange(len(samples), device="cpu"), int(size))):
         batch = samples.checked(raw, ids, device, samples.dtype)
-        if augment is None:
+        if augmentation is None:
             yield batch
             continue
-        source = WindowSource(Samples(batch), None, augment, seed, device, samples.dtype, first_id=int(ids[0]))
         # A function is seeded once a call: one window a call makes its draws those of the window, not of the batch.
-        step = len(batch) if isinstance(augment, Augmentation) else 1
-        parts = torch.split(torch.arange(len(batch)), step)
-        yield torch.cat([source.views(part, sweep)[len(part) :] for part in parts])
+        step = len(batch) if augmentation.per_window else 1
+        parts = zip(torch.split(batch, step), torch.split(ids, step), strict=True)
+        yield torch.cat([augmentation(part, which, seed=seed, sweep=sweep) for part, which in parts])
 
 
 def _can(method: str) -> Callable[[Any], bool]:
@@ -171,7 +168,7 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         features: Any,
-        augment: Augment | None,
+        augment: Any,
         views: int = 4,
         classifier: Any = None,
         standardise: bool = True,
@@ -202,7 +199,7 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._check_parameters()
             samples = self._checked(X, reset=True)
             labels = _labels(y, len(samples))
-            self.seed_ = _seed(self.random_state)
+            self.seed_ = integer_random_state(self.random_state)
             Z = [_plain_features(self.features, X, self.batch_size)]
             for view in range(self.views):
                 assert self.augment is not None
@@ -287,8 +284,3 @@ def _labels(y: Any, count: int) -> NDArray[Any]:
     if len(labels) != count:
         raise PolyadicError(f"y must have shape ({count},), one label a window, but has shape {labels.shape}")
     return np.asarray(labels)
-
-
-def _seed(random_state: Any) -> int:
-    whole = isinstance(random_state, Integral) and not isinstance(random_state, bool)
-    return int(random_state) if whole else int(check_random_state(random_state).randint(2**31 - 1))

@@ -13,8 +13,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.estimators import ATD, GRSALS, SALS, load
+from polyadic.estimators import ATD, GRSALS, SALS
 from polyadic.evaluate.probe import probe, unthreaded
+from polyadic.persist import load
 
 __all__ = ["WindowClassifier", "labels_of"]
 

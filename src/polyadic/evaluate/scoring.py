@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from polyadic import als
 from polyadic.data.splits import PROTOCOLS, Protocol, Split, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
@@ -20,6 +19,7 @@ from polyadic.estimators import ATD, GRSALS, SALS
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
 from polyadic.evaluate.probe import PROBES, probe, unthreaded
+from polyadic.team import ALONE, Team
 
 __all__ = ["judge_probe", "judge_splits", "own_split", "summary"]
 
@@ -50,7 +50,7 @@ def judge_splits(
     protocol: Protocol,
     seeds: Sequence[int],
     on_rows: _Rows | None = None,
-    team: als.Team = als.ALONE,
+    team: Team = ALONE,
 ) -> list[dict[str, Any]]:
     """Train probes on the training part of splits, and test them on the test part.
 
@@ -87,7 +87,7 @@ def judge_splits(
 
 
 def judge_probe(
-    model: ATD | SALS | GRSALS, windows: Windows, on_rows: _Rows | None = None, team: als.Team = als.ALONE
+    model: ATD | SALS | GRSALS, windows: Windows, on_rows: _Rows | None = None, team: Team = ALONE
 ) -> list[dict[str, Any]]:
     """Test the probe within a model on all windows with labels; where it learned from a part of them, on the test part.
 
@@ -112,9 +112,7 @@ def judge_probe(
     return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **found}]
 
 
-def _features(
-    model: ATD | SALS | GRSALS, windows: Windows, on_rows: _Rows | None, team: als.Team
-) -> NDArray[np.float64]:
+def _features(model: ATD | SALS | GRSALS, windows: Windows, on_rows: _Rows | None, team: Team) -> NDArray[np.float64]:
     if team.size == 1:
         return np.asarray(model.transform(windows, on_rows=on_rows), np.float64)
     folder = Path(team.once(lambda: tempfile.mkdtemp(prefix=".polyadic-", dir=".")))
@@ -122,7 +120,7 @@ def _features(
         Z = np.array(model.transform(windows, out=folder / "features.npy", on_rows=on_rows, team=team), np.float64)
         team.sum(torch.zeros(1))  # all have read it
     finally:
-        if team.rank == 0:
+        if team.index == 0:
             shutil.rmtree(folder, ignore_errors=True)
     return Z
 

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyadic.draws import integer_seed
-from polyadic.engine.batches import Transform, tensors
 from polyadic.errors import PolyadicError
 from polyadic.estimators import SALS
 from polyadic.explain.matching import match
 from polyadic.inputs import Samples, check_integer
-from polyadic.spectral import STFT
+from polyadic.tensorize import as_tensorizer, tensors
+from polyadic.torch_state import plain_torch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -137,11 +137,12 @@ class RankSuggestion:
         return "\n".join([*lines, self.reason])
 
 
+@plain_torch()
 def suggest_rank(
     X: Any,
     ranks: Iterable[int] = _RANKS,
     *,
-    tensorize: Transform | None = None,
+    tensorize: Any = None,
     n_windows: int = 256,
     restarts: int = 3,
     max_sweeps: int = 100,
@@ -201,6 +202,7 @@ def suggest_rank(
     return RankSuggestion(rank, readable, reason, wanted, *curves, len(T))
 
 
+@plain_torch()
 def core_consistency(T: Any, factors: Sequence[Any]) -> float:
     """How well the components explain a tensor without each other: CORCONDIA, in percent.
 
@@ -270,9 +272,10 @@ def _noise(batch: Tensor, seed: int) -> Tensor:
     return noise * batch.square().mean(dim=[0, *range(2, batch.ndim)], keepdim=True).sqrt()
 
 
-def _tensors(batch: Tensor, tensorize: Transform | None) -> Tensor:
+def _tensors(batch: Tensor, tensorize: Any) -> Tensor:
     """Tensors of root mean square 1: (n, I, J, …)."""
-    T = tensors(tensorize.fitted(batch) if isinstance(tensorize, STFT) else tensorize, batch)
+    tensorizer = as_tensorizer(tensorize)
+    T = tensors(tensorizer and tensorizer.calibrated(batch), batch)
     scale = float(torch.linalg.vector_norm(T, dtype=torch.float64)) / T.numel() ** 0.5
     return T / (scale or 1.0)
 

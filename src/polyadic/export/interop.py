@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,10 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 from polyadic.data import Windows
 from polyadic.data.readers.mne import from_epochs, from_raw
 from polyadic.data.recordings import cut, whole, window_starts
+from polyadic.engine.loop import empty_history
 from polyadic.errors import PolyadicError
 from polyadic.estimators import ATD, GRSALS, SALS
 from polyadic.inputs import check_integer, check_number
-from polyadic.spectral import PARTS, STFT
 
 __all__ = ["Unflatten", "from_mne", "from_tensorly", "to_tensorly", "to_xarray", "topomap"]
 
@@ -89,16 +89,14 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: Model | None =
     if [factor.shape for factor in factors] != [(size, rank) for size in sizes]:
         shapes = [factor.shape for factor in factors]
         raise PolyadicError(f"cp_tensor must have factors of one rank for a tensor {sizes}, but they are {shapes}")
-    header: dict[str, Any] = {
-        "sample_shape": shape,
-        "history": {"loss": []},
-        "seed": 0,
+    model._sample_shape, model.n_features_in_ = shape, shape[0]
+    model.history_, model.seed_, model.split_ = empty_history(), 0, ""
+    extra: dict[str, Any] = {
         "n_seen": 0,
-        "feature_names": [],
         "fs": getattr(like, "fs_", None),
         "channels": list(getattr(like, "channel_names_", ())),
     }
-    model._restore({f"factors.{mode}": factor for mode, factor in enumerate(factors)}, header)
+    model._restore({f"factors.{mode}": factor for mode, factor in enumerate(factors)}, extra)
     return model
 
 
@@ -119,6 +117,7 @@ def to_xarray(model: Model, *, fs: float | None = None, channels: Sequence[str] 
 
     Examples
     --------
+    >>> from polyadic.spectral import STFT
     >>> X = np.random.default_rng(0).normal(size=(50, 2, 64))
     >>> model = SALS(rank=3, tensorize=STFT(n_fft=16, hop=8), max_sweeps=1).fit(X)
     >>> labelled = to_xarray(model, fs=64, channels=["Fz", "Pz"])
@@ -128,33 +127,43 @@ def to_xarray(model: Model, *, fs: float | None = None, channels: Sequence[str] 
     xarray = _needed("xarray", "interop")
     check_is_fitted(model)
     components = {"component": np.arange(model.factors_[0].shape[1])}
-    if not isinstance(model.tensorize_, STFT):
+    rate = getattr(model, "fs_", None) if fs is None else fs
+    check_number("fs", rate, 0, none=True)
+    known = _Known(rate, tuple(_channel_names(model, channels)))
+    axes = model.axes(known)
+    if [axis.kind for axis in axes] != ["channel", "frequency", "time"]:
         names = [f"mode{number}" for number in range(1, len(model.factors_) + 1)]
         arrays = {
             name: ((f"row{name[4:]}", "component"), factor) for name, factor in zip(names, model.factors_, strict=True)
         }
         return xarray.Dataset(arrays, components)
-    stft, (weights, frequencies, times) = model.tensorize_, model.factors_
-    rate = getattr(model, "fs_", None) if fs is None else fs
-    check_number("fs", rate, 0, none=True)
-    names = _channel_names(model, channels) or [str(number + 1) for number in range(model._sample_shape[0])]
-    parts = [part.name for part in PARTS[stft.parts]]
-    centres = np.arange(len(times)) * stft.hop + (stft.n_fft - 1) / 2
-    hertz, seconds = ("cycles/sample", "samples") if rate is None else ("Hz", "s")
+    channel, frequency, time = axes
+    weights, frequencies, times = model.factors_
+    units = {"cycles per sample": "cycles/sample"}
     return xarray.Dataset(
         {
-            "channels": (("part", "channel", "component"), weights.reshape(len(parts), len(names), -1)),
+            "channels": (
+                ("part", "channel", "component"),
+                weights.reshape(len(channel.parts), len(channel.labels), -1),
+            ),
             "frequencies": (("frequency", "component"), frequencies),
             "times": (("time", "component"), times),
         },
         {
-            "part": parts,
-            "channel": names,
-            "frequency": ("frequency", np.arange(len(frequencies)) * (rate or 1.0) / stft.n_fft, {"units": hertz}),
-            "time": ("time", centres / (rate or 1.0), {"units": seconds}),
+            "part": list(channel.parts),
+            "channel": list(channel.labels),
+            "frequency": ("frequency", frequency.positions, {"units": units.get(frequency.unit, frequency.unit)}),
+            "time": ("time", time.positions, {"units": time.unit}),
             **components,
         },
     )
+
+
+class _Known(NamedTuple):
+    """What is known of the windows of a model."""
+
+    fs: float | None
+    channels: tuple[str, ...]
 
 
 def from_mne(instance: Any, seconds: float | None = None, step: float | None = None) -> Windows:
@@ -222,7 +231,9 @@ def topomap(model: Model, info: Any, components: Sequence[int] | None = None, *,
 
     labelled = to_xarray(model, channels=_channel_names(model, channels) or info.ch_names)
     if "channels" not in labelled:
-        raise PolyadicError(f"model must have an STFT for its tensorize, but has {model.tensorize_!r}")
+        raise PolyadicError(
+            f"model must have tensors of channels, frequencies and times, as STFT gives, but has {model.tensorize_!r}"
+        )
     placed = [name for name in labelled.channel.values.tolist() if _has_place(info, name)]
     if len(placed) < 4:
         raise PolyadicError(

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,9 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from polyadic.errors import PolyadicError
 from polyadic.files import write_atomically
 from polyadic.version import __version__
-
-if TYPE_CHECKING:
-    from polyadic.spectral import STFT
 
 __all__ = ["Features", "onnx"]
 
@@ -141,7 +137,7 @@ def onnx(
 
     Parameters
     ----------
-    model : a fitted `ATD`, `SALS` or `GRSALS` whose `tensorize` is an `STFT` or None
+    model : a fitted `ATD`, `SALS` or `GRSALS` whose `tensorize` has an ONNX form, as `STFT` has, or is None
     path : the file, by custom ending in .onnx
     probe : a fitted scikit-learn `LogisticRegression`, or a pipeline of `StandardScaler` and `LogisticRegression`; the
         model's own if it has one and none is given
@@ -150,7 +146,16 @@ def onnx(
     """
     from sklearn.utils.validation import check_is_fitted
 
+    from polyadic.torch_state import plain_torch
+
     check_is_fitted(model)
+    with plain_torch():
+        content = _written(model, probe, fs, channels)
+    write_atomically(path, content)
+
+
+def _written(model: Any, probe: Any, fs: float | None, channels: Sequence[str]) -> bytes:
+    """The graph of a model, as bytes."""
     shape = tuple(int(size) for size in model._sample_shape)
     graph = _Graph()
     features = graph.add("MatMul", _projections(graph, model, shape), graph.constant(_closed_form(model)))
@@ -173,7 +178,7 @@ def onnx(
         "classes": classes,
         "split": model.split_,
     }
-    write_atomically(path, graph.serialised(shape, outputs, known))
+    return graph.serialised(shape, outputs, known)
 
 
 class _Graph:
@@ -235,78 +240,17 @@ class _Graph:
 
 def _projections(graph: _Graph, model: Any, shape: tuple[int, ...]) -> str:
     """The inner products of every window with every component, `algebra.project`: (N, R) float64."""
-    from polyadic.spectral import STFT
-
     factors = [np.asarray(factor, np.float64) for factor in model.factors_]
     tensor = _INPUT
-    if isinstance(model.tensorize_, STFT):
-        tensor = _spectrum(graph, model.tensorize_, shape)
-        # In the graph a channel's parts lie side by side, in the model all channels' first part comes first.
-        factors[0] = factors[0].reshape(-1, shape[0], model.rank).swapaxes(0, 1)
-    elif model.tensorize_ is not None:
-        raise PolyadicError(
-            f"tensorize must be an STFT or None to be written as ONNX, but is the function {model.tensorize_!r}"
-        )
+    if model.tensorize_ is not None:
+        tensor, order = model.tensorize_.onnx(graph, _INPUT, shape)
+        factors[0] = factors[0][order]
     # Components of real data are close to collinear: what float32 would lose here, the closed form would magnify.
     result = graph.add("MatMul", graph.add("Cast", tensor, to=graph.double), graph.constant(factors[-1]))
     for factor in reversed(factors[:-1]):
-        axes = np.arange(-factor.ndim, -1)
         weighted = graph.add("Mul", result, graph.constant(factor))
-        result = graph.add("ReduceSum", weighted, graph.constant(axes, np.int64), keepdims=0)
+        result = graph.add("ReduceSum", weighted, graph.constant([-2], np.int64), keepdims=0)
     return result
-
-
-def _spectrum(graph: _Graph, stft: STFT, shape: tuple[int, ...]) -> str:
-    """`STFT.__call__`: (N, channels, parts, frequencies, frames)."""
-    channels, time = shape
-    _, frequencies, frames = stft.shape(channels, time)
-    rows = graph.add("Reshape", _INPUT, graph.constant([-1, 1, time], np.int64))
-    filters = _dft(stft).reshape(2 * frequencies, 1, stft.n_fft)
-    Z = graph.add("Conv", rows, graph.constant(filters, np.float32), strides=[stft.hop])
-    Z = graph.add("Reshape", Z, graph.constant([-1, channels, 2, frequencies, frames], np.int64))
-    floors = np.broadcast_to(np.asarray(stft.floor, np.float64), channels)[:, None, None, None]
-
-    def logarithm(magnitude: str) -> str:
-        return graph.add("Log", graph.add("Add", magnitude, graph.constant(floors, np.float32)))
-
-    if stft.parts == "re_im":
-        return Z
-    if stft.parts == "log_re_im":
-        return logarithm(graph.add("Abs", Z))
-    re, im = graph.pair("Split", Z, axis=2)
-    squares = graph.add("Add", graph.add("Mul", re, re), graph.add("Mul", im, im))
-    amplitude = graph.add("Sqrt", squares)
-    if stft.parts.startswith("log_"):
-        amplitude = logarithm(amplitude)
-    if not stft.parts.endswith("phase"):
-        return amplitude
-    return graph.add("Concat", amplitude, _angle(graph, re, im), axis=2)
-
-
-def _dft(stft: STFT) -> NDArray[np.float64]:
-    """The real and imaginary parts of the frequencies as weights of a frame's samples: (2, n_fft // 2 + 1, n_fft).
-
-    The transform of every unit impulse, by the STFT itself: window, sign and scale are its own.
-    """
-    import torch
-
-    impulses = torch.eye(stft.n_fft, dtype=torch.float64)[None]
-    columns = replace(stft, parts="re_im", floor=1.0)(impulses)[0, :, :, 0]
-    return columns.reshape(2, stft.n_fft, -1).transpose(1, 2).numpy()
-
-
-def _angle(graph: _Graph, re: str, im: str) -> str:
-    """atan2, which ONNX does not have."""
-
-    def number(value: float) -> str:
-        return graph.constant(value, np.float32)
-
-    zero = number(0.0)
-    # A quotient by a very small number is as good as infinite, and 0 where both are 0.
-    divisor = graph.add("Where", graph.add("Equal", re, zero), number(1e-30), re)
-    turn = graph.add("Where", graph.add("Less", im, zero), number(-np.pi), number(np.pi))
-    turn = graph.add("Where", graph.add("Less", re, zero), turn, zero)
-    return graph.add("Add", graph.add("Atan", graph.add("Div", im, divisor)), turn)
 
 
 def _closed_form(model: Any) -> NDArray[np.float64]:

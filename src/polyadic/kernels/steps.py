@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from polyadic.kernels import power_of_two
+from polyadic.terms import Term
 
 __all__ = [
     "LARGEST_PRODUCT",
@@ -21,6 +22,11 @@ __all__ = [
     "solve",
     "tally",
 ]
+
+_FIT = tl.constexpr(int(Term.FIT))
+_FIT_AUGMENTED = tl.constexpr(int(Term.FIT_AUGMENTED))
+_TIKHONOV = tl.constexpr(int(Term.TIKHONOV))
+_SELF_SUPERVISED = tl.constexpr(int(Term.SELF_SUPERVISED))
 
 LARGEST_PRODUCT = 2**19
 """Rows times squared components, both rounded up to powers of two, up to which `coefficients` takes its time well."""
@@ -192,18 +198,18 @@ def _coefficients(
         pairs = tl.sum(tl.sum(u.to(tl.float64) * w.to(tl.float64), axis=1), axis=0)
         sums = tl.sum(tl.sum(u.to(tl.float64), axis=0) * tl.sum(w.to(tl.float64), axis=0), axis=0)
         loss = beta * (tl.load(weights + 1) * sums + tl.load(weights + 2) * pairs)
-        tl.store(totals + 3, tl.load(totals + 3) + loss)
+        tl.store(totals + _SELF_SUPERVISED, tl.load(totals + _SELF_SUPERVISED) + loss)
     tl.store(X + place, x, mask=mask)
     highest = tl.max(tl.abs(x), axis=0)
     m = tl.load(M + place, mask=mask, other=0.0)
     product = tl.sum(tl.sum(x.to(tl.float64) * m.to(tl.float64), axis=1), axis=0)
-    tl.store(totals, tl.load(totals) - 2 * product)
+    tl.store(totals + _FIT, tl.load(totals + _FIT) - 2 * product)
     if VIEWS == 2:
         tl.store(X + step + place, y, mask=mask)
         highest = tl.maximum(highest, tl.max(tl.abs(y), axis=0))
         m = tl.load(M + step + place, mask=mask, other=0.0)
         product = tl.sum(tl.sum(y.to(tl.float64) * m.to(tl.float64), axis=1), axis=0)
-        tl.store(totals + 1, tl.load(totals + 1) - 2 * product)
+        tl.store(totals + _FIT_AUGMENTED, tl.load(totals + _FIT_AUGMENTED) - 2 * product)
     tl.store(peak + column, highest, mask=column < RANK)
 
 
@@ -218,7 +224,7 @@ def coefficients(
     ls : M·V, (views · b, R) float32
     V : (R, R) float64
     weights : (3,) float64: β, the weight of random pairs, and that of the positive pair less the former
-    totals : (5,) float64, in the order of `als.TERMS`
+    totals : (5,) float64, by `Term`
     align : whether β is at work
 
     Returns
@@ -254,11 +260,12 @@ def _tally(
             x = tl.load(X + (view * batch + row) * RANK + j, mask=(row < batch) & (j < RANK), other=0.0).to(tl.float64)
             part += tl.dot(tl.trans(x), x, input_precision="ieee", out_dtype=tl.float64)
         explained = tl.sum(tl.sum(part * G, axis=1), axis=0)
-        tl.store(totals + view, tl.load(totals + view) + explained)
+        tl.store(totals + _FIT + view, tl.load(totals + _FIT + view) + explained)
         S += part
     diagonal = tl.sum(tl.where(i == j, S, 0.0), axis=1)
     r = tl.arange(0, SIZE)
-    tl.store(totals + 2, tl.load(totals + 2) + tl.load(weights) * tl.sum(diagonal, axis=0))
+    squares = tl.load(weights) * tl.sum(diagonal, axis=0)
+    tl.store(totals + _TIKHONOV, tl.load(totals + _TIKHONOV) + squares)
     tl.store(energy + r, tl.load(energy + r, mask=r < RANK, other=0.0) + diagonal, mask=r < RANK)
     kept = tl.load(weights + 1) * tl.load(memory + place, mask=inside, other=0.0)
     tl.store(memory + place, S + kept, mask=inside)

@@ -14,7 +14,7 @@ from polyadic.errors import PolyadicError
 from polyadic.explain.scalp import interpolated
 from polyadic.inputs import check_integer
 from polyadic.plot.canvas import PALETTE, blank, compact, graph_objects, short
-from polyadic.tensorize import Mode, modes
+from polyadic.tensorize import Axis
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -53,7 +53,7 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
     """
     check_is_fitted(model)
     check_integer("count", count, 1)
-    found, rows = modes(model, data), min(int(count), model.rank)
+    found, rows = model.axes(data), min(int(count), model.rank)
     figure = blank(height=60 + _ROW * rows, showlegend=False)
     width, height = 1.0 / len(found), 1.0 / rows
     for r in range(rows):
@@ -74,8 +74,8 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
                 }
             )
             if last:
-                figure.layout[f"xaxis{name}"].title = {"text": mode.axis}
-            for part, weights in enumerate(mode.parted(factor[:, r])):
+                figure.layout[f"xaxis{name}"].title = {"text": mode.title}
+            for part, weights in enumerate(mode.by_part(factor[:, r])):
                 where = {"xaxis": f"x{name}", "yaxis": f"y{name}", "name": mode.parts[part]}
                 if mode.kind == "channel":
                     figure.add_trace(_upright(mode, weights, part, where))
@@ -84,12 +84,12 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
     return figure
 
 
-def _across(mode: Mode, column: int, width: float) -> dict[str, Any]:
+def _across(mode: Axis, column: int, width: float) -> dict[str, Any]:
     axis: dict[str, Any] = {"domain": [(column + 0.16 * (column > 0)) * width, (column + 1) * width]}
     return axis | (_named(mode) if mode.kind == "channel" else {})
 
 
-def _named(mode: Mode) -> dict[str, Any]:
+def _named(mode: Axis) -> dict[str, Any]:
     """An axis of channels. The names stand at numbers, for plotly would take some names for dates."""
     names = [short(name) for name in mode.labels]
     # Upright there is room for more; of very many some are named, and the pointer tells the others.
@@ -98,7 +98,7 @@ def _named(mode: Mode) -> dict[str, Any]:
     return {"tickvals": list(shown), "ticktext": [names[number] for number in shown], **slope}
 
 
-def _upright(mode: Mode, weights: NDArray[Any], part: int, where: dict[str, Any]) -> Any:
+def _upright(mode: Axis, weights: NDArray[Any], part: int, where: dict[str, Any]) -> Any:
     """A bar for each channel."""
     return graph_objects().Bar(
         y=compact(weights),
@@ -109,7 +109,7 @@ def _upright(mode: Mode, weights: NDArray[Any], part: int, where: dict[str, Any]
     )
 
 
-def _line(mode: Mode, weights: NDArray[Any], where: dict[str, Any]) -> Any:
+def _line(mode: Axis, weights: NDArray[Any], where: dict[str, Any]) -> Any:
     go = graph_objects()
     return go.Scatter(
         x=compact(mode.positions),
@@ -146,11 +146,11 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
         name = "" if column == 0 else str(column + 1)
         figure.update_layout(
             {
-                f"xaxis{name}": _across(mode, column, width) | {"anchor": f"y{name}", "title": {"text": mode.axis}},
+                f"xaxis{name}": _across(mode, column, width) | {"anchor": f"y{name}", "title": {"text": mode.title}},
                 f"yaxis{name}": {"anchor": f"x{name}"},
             }
         )
-        for part, weights in enumerate(mode.parted(factor[:, r])):
+        for part, weights in enumerate(mode.by_part(factor[:, r])):
             where = {"xaxis": f"x{name}", "yaxis": f"y{name}", "name": mode.parts[part]}
             if mode.kind == "channel":
                 show = len(mode.parts) > 1
@@ -183,7 +183,7 @@ def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
         raise PolyadicError(f"mode must be below {len(found)}, the number of modes, but is {mode}")
     figure = blank(height=240, showlegend=False)
     figure.add_trace(_line(found[mode], model.factors_[mode][:, r], {}))
-    figure.update_layout(xaxis_title_text=found[mode].axis, yaxis_title_text="weight")
+    figure.update_layout(xaxis_title_text=found[mode].title, yaxis_title_text="weight")
     return figure
 
 
@@ -209,7 +209,7 @@ def channels(model: Any, r: int, data: Any = None) -> Figure:
     'heatmap'
     """
     mode = _checked(model, r, data)[0]
-    parts = mode.parted(model.factors_[0][:, r])
+    parts = mode.by_part(model.factors_[0][:, r])
     places = positions(mode.labels) if mode.kind == "channel" else {}
     if not places:
         return _bars(mode, parts, range(parts.shape[1]))
@@ -217,7 +217,7 @@ def channels(model: Any, r: int, data: Any = None) -> Figure:
     return _heads(mode, parts, places, rest)
 
 
-def _bars(mode: Mode, parts: NDArray[Any], shown: Sequence[int]) -> Figure:
+def _bars(mode: Axis, parts: NDArray[Any], shown: Sequence[int]) -> Figure:
     figure = blank(height=70 + max(4, len(shown)) * max(_BAR, 16 * len(parts)), barmode="group", bargap=0.25)
     _add_bars(figure, mode, parts, shown, {})
     names = [short(mode.labels[number]) if mode.labels else f"{mode.positions[number]:g}" for number in shown]
@@ -229,7 +229,7 @@ def _bars(mode: Mode, parts: NDArray[Any], shown: Sequence[int]) -> Figure:
     return figure
 
 
-def _add_bars(figure: Figure, mode: Mode, parts: NDArray[Any], shown: Sequence[int], where: dict[str, Any]) -> None:
+def _add_bars(figure: Figure, mode: Axis, parts: NDArray[Any], shown: Sequence[int], where: dict[str, Any]) -> None:
     go = graph_objects()
     for number, weights in enumerate(parts):
         figure.add_trace(
@@ -244,7 +244,7 @@ def _add_bars(figure: Figure, mode: Mode, parts: NDArray[Any], shown: Sequence[i
         )
 
 
-def _heads(mode: Mode, parts: NDArray[Any], places: dict[int, tuple[float, float]], rest: list[int]) -> Figure:
+def _heads(mode: Axis, parts: NDArray[Any], places: dict[int, tuple[float, float]], rest: list[int]) -> Figure:
     go = graph_objects()
     bars = 70 + 34 * len(rest) if rest else 0
     height = 300 + bars
@@ -398,9 +398,10 @@ def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] =
     return figure
 
 
-def _checked(model: Any, r: int, data: Any) -> list[Mode]:
+def _checked(model: Any, r: int, data: Any) -> list[Axis]:
     check_is_fitted(model)
     check_integer("r", r, 0)
     if r >= model.rank:
         raise PolyadicError(f"r must be below {model.rank}, the rank of the model, but is {r}")
-    return modes(model, data)
+    axes: list[Axis] = model.axes(data)
+    return axes

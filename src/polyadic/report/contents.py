@@ -16,7 +16,7 @@ from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.report.scores import Judged, judge, thinned
-from polyadic.tensorize import Mode, modes
+from polyadic.tensorize import Axis
 
 __all__ = ["Component", "Looked", "Method", "Result", "Sample", "headline", "look", "methods_of"]
 
@@ -72,7 +72,7 @@ class Looked:
         it does not say what it was fitted on
     """
 
-    modes: list[Mode]
+    axes: list[Axis]
     sample: Sample | None
     components: list[Component]
     classes: list[str]
@@ -103,9 +103,9 @@ def look(model: Any, data: Any = None, protocol: Protocol | None = None, seed: i
         store = samples if isinstance(samples, WindowStore) else None
     same = judged and model.split_ and model.split_ == f"{judged.split.hash}:unlabelled"
     return Looked(
-        modes=modes(model, windows),
+        axes=model.axes(windows),
         sample=sample,
-        components=_components(model, sample, modes(model, windows)),
+        components=_components(model, sample, model.axes(windows)),
         classes=[] if sample is None else [name for _, name in _present(sample)],
         judged=judged,
         trouble=trouble,
@@ -141,7 +141,7 @@ def _present(sample: Sample) -> list[tuple[int, str]]:
     return [(int(code), sample.windows.classes[code]) for code in codes if code >= 0]
 
 
-def _components(model: Any, sample: Sample | None, found: list[Mode]) -> list[Component]:
+def _components(model: Any, sample: Sample | None, found: list[Axis]) -> list[Component]:
     peaks = [
         [mode.peak(factor[:, r]) for mode, factor in zip(found, model.factors_, strict=True)] for r in range(model.rank)
     ]

@@ -87,7 +87,7 @@ def _of_components(model: Any, looked: Looked, begin: Callable[[int, str], None]
         found[f"component-{r}-0"] = (
             plot.channels(model, r, windows) if _is_channels(looked) else plot.profile(model, r, 0)
         )
-        for mode in range(1, len(looked.modes)):
+        for mode in range(1, len(looked.axes)):
             found[f"component-{r}-{mode}"] = plot.profile(model, r, mode, windows)
         if windows is not None and len(looked.classes) > 1 and looked.sample is not None:
             found[f"component-{r}-classes"] = plot.class_means(looked.sample.Z, windows.label, r, windows.classes)
@@ -101,12 +101,12 @@ def _strongest(model: Any, looked: Looked, r: int) -> NDArray[np.intp] | None:
     """The channels with the largest weights, in their own order; None where channels are no mode of the model."""
     if not _is_channels(looked):
         return None
-    weights = np.abs(looked.modes[0].parted(model.factors_[0][:, r])).max(axis=0)
+    weights = np.abs(looked.axes[0].by_part(model.factors_[0][:, r])).max(axis=0)
     return np.sort(np.argsort(-weights, kind="stable")[:_CHANNELS])
 
 
 def _is_channels(looked: Looked) -> bool:
-    return looked.modes[0].kind == "channel"
+    return looked.axes[0].kind == "channel"
 
 
 def _points(shape: tuple[int, ...], count: int) -> int:

@@ -124,7 +124,7 @@ def render(
         "script": (file / "report.js").read_text(encoding="utf-8"),
         "figures": packed(json.dumps({"figures": drawn, "thumbnails": shots}, allow_nan=False).encode()),
         "thumbnails": shots is not None,
-        "heads": looked.modes[0].kind == "channel" and bool(positions(looked.modes[0].labels)),
+        "heads": looked.axes[0].kind == "channel" and bool(positions(looked.axes[0].labels)),
         "plotly": packed(_plotly()),
     }
     return str(_template().render(values))
@@ -171,8 +171,8 @@ def _rows(model: Any, looked: Looked) -> list[dict[str, Any]]:
     largest = max((abs(level) for component in looked.components for level in component.levels), default=0.0) or 1.0
     for component in looked.components:
         cells: list[dict[str, Any]] = []
-        for mode, factor, peak in zip(looked.modes, model.factors_, component.peaks, strict=True):
-            place = mode.at(peak)
+        for mode, factor, peak in zip(looked.axes, model.factors_, component.peaks, strict=True):
+            place = mode.describe(peak)
             value = place if mode.kind == "channel" else float(mode.positions[peak])
             cells.append({"picture": picture(mode, factor[:, component.number]), "at": place, "value": value})
         strongest = max(range(len(component.levels)), key=lambda n: component.levels[n]) if component.levels else None

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
-from polyadic.baselines.base import Baseline, load
+from polyadic.baselines.base import Baseline
+from polyadic.persist import load
 
 __all__ = ["BaselineContract"]
 

@@ -15,13 +15,13 @@ from polyadic import ATD, alignment
 from polyadic.algebra import gram, project, ridge_inverse
 from polyadic.als import initial_factors
 from polyadic.augment import Augmentation, Compose, Jitter
-from polyadic.engine.batches import tensors
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import seconds_per_sweep
 from polyadic.experiments.paper import figures, reference, tables, tuning
 from polyadic.experiments.paper.methods import Arm, Context, Row, fitted, method
 from polyadic.experiments.paper.runner import Experiment
 from polyadic.presets import preset
+from polyadic.tensorize import tensors
 
 __all__ = ["EXPERIMENTS", "experiment"]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from polyadic.engine.batches import tensors
 from polyadic.experiments.paper import reference
 from polyadic.experiments.paper.tables import Result, distinct, footer, heading, mean, of, percent, table
+from polyadic.tensorize import tensors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -186,7 +186,7 @@ def hyperparameters(result: Result, path: Path) -> None:
 def framework_rows(context: Context) -> list[Row]:
     """Figure 1's boxes: what becomes of a window, with the shapes of the real things."""
     batch = torch.from_numpy(context.windows.read(np.arange(2))).float()
-    T = tensors(context.tensorize.fitted(batch), batch)
+    T = tensors(context.tensorize.calibrated(batch), batch)
     rank = int(context.parameters.get("rank", 32))
     rows: list[Row] = [
         {"name": "window", "shape": list(batch.shape[1:]), "note": "channels × time"},
@@ -198,7 +198,7 @@ def framework_rows(context: Context) -> list[Row]:
     rows.append({"name": "features", "shape": [rank], "note": "ridge least squares on the bases"})
     # The pictures themselves, small enough for a JSON file.
     view = context.augment(batch, torch.arange(2), seed=0, sweep=0)
-    second = tensors(context.tensorize.fitted(batch), view)
+    second = tensors(context.tensorize.calibrated(batch), view)
     rows[0]["signal"], rows[1]["signal"] = (one[0, 0, :512].tolist() for one in (batch, view))
     rows[2]["pictures"] = [np.round(one[0, 0, :64, :64].tolist(), 3).tolist() for one in (T, second)]
     return [{"seed": 0, **row} for row in rows]

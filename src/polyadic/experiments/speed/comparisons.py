@@ -34,7 +34,7 @@ def against_textbook(quick: bool) -> Row:
     har = preset("har")
     count = 24 if quick else reference.SIZES["har"][0]
     X = random_windows(har, count, _CPU)
-    tensorize = har.tensorize.fitted(torch.from_numpy(X[:1024]))
+    tensorize = har.tensorize.calibrated(torch.from_numpy(X[:1024]))
     bases = als.initial_factors(tensorize.shape(*har.shape), 32, 0, torch.float32, _CPU)
     workers = 0 if quick else torch.get_num_threads()
     slow = Sweeper(X, har.augment, tensorize, har.parameters, bases, workers)
@@ -68,7 +68,7 @@ def against_tensorly(quick: bool) -> Row | None:
 
     har = preset("har")
     X = torch.from_numpy(random_windows(har, 24 if quick else _TENSORLY_WINDOWS, _CPU))
-    T = spectra(X, har.tensorize.fitted(X[:1024])).numpy()
+    T = spectra(X, har.tensorize.calibrated(X[:1024])).numpy()
 
     def ours() -> dict[str, float]:
         model = SALS(32, batch_size=None, max_sweeps=3, tol=0.0, device="cpu").fit(T)

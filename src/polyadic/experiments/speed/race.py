@@ -27,7 +27,7 @@ from polyadic.algebra import gram, project
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter
 from polyadic.data import Windows, split, synthetic
 from polyadic.data.loading import open_windows
-from polyadic.engine import batches
+from polyadic.engine.loop import has_converged
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import probe_accuracy
 from polyadic.experiments.paper.figures import canvas, save
@@ -39,6 +39,7 @@ from polyadic.presets import preset
 from polyadic.progress import stage_bar
 from polyadic.provenance import provenance
 from polyadic.spectral import STFT
+from polyadic.tensorize import tensors
 
 __all__ = ["CANDIDATES", "REFERENCE", "run", "summary"]
 
@@ -146,15 +147,15 @@ def _seed(
         model, seconds, bases = _timed(ATD(**settings, max_sweeps=3 if quick else sweeps), X)
         losses = model.history_["loss"]
         row = {"candidate": name, "seed": seed, "split": parts.hash, "seconds": seconds, "loss": losses}
-        stops = (number for number in range(1, len(losses) + 1) if als.settled(losses[:number], _TOL, _PATIENCE))
+        stops = (number for number in range(1, len(losses) + 1) if has_converged(losses[:number], _TOL, _PATIENCE))
         yield row | {"accuracy": _accuracies(model, bases, labelled), "sweeps_to_stop": next(stops, None)}
 
 
 def _accuracies(model: ATD, bases: list[list[torch.Tensor]], labelled: list[Windows]) -> list[float]:
     """In percent, for each of the bases: the mean of a probe from the first part to the second, and back."""
     first, second = (part.label for part in labelled)
-    tensors = [batches.tensors(model.tensorize_, torch.from_numpy(part.X)) for part in labelled]
-    features = [[_features(T, factors, float(model.alpha)) for T in tensors] for factors in bases]
+    labelled_tensors = [tensors(model.tensorize_, torch.from_numpy(part.X)) for part in labelled]
+    features = [[_features(T, factors, float(model.alpha)) for T in labelled_tensors] for factors in bases]
     return [
         50 * (probe_accuracy("standardised", Z, first, W, second) + probe_accuracy("standardised", W, second, Z, first))
         for Z, W in features

@@ -21,11 +21,11 @@ from numpy.typing import ArrayLike
 
 from polyadic import ATD, als
 from polyadic.augment import Bandpass, Compose, Jitter
-from polyadic.engine.batches import tensors
 from polyadic.experiments.speed.measure import Peak, calls, in_turn
 from polyadic.experiments.speed.stages import fitted, model_of
 from polyadic.presets import preset
 from polyadic.spectral import STFT
+from polyadic.tensorize import tensors
 from polyadic.threads import thread_pool
 
 __all__ = ["exponent", "memory", "seconds"]

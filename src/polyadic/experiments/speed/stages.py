@@ -24,12 +24,12 @@ from polyadic import ATD, als
 from polyadic.algebra import khatri_rao, project
 from polyadic.augment import Bandpass, Compose
 from polyadic.draws import permutation
-from polyadic.engine.batches import tensors
 from polyadic.experiments.paper import reference
 from polyadic.experiments.speed.measure import Laps, Peak, calls, ceiling_works, in_turn, spread
 from polyadic.inputs import Samples
 from polyadic.presets import Preset, preset
 from polyadic.spectral import STFT
+from polyadic.tensorize import tensors
 from polyadic.threads import thread_pool
 
 __all__ = ["STAGES", "Case", "measure", "model_of", "random_windows"]
@@ -84,7 +84,7 @@ class Case:
         self.batch = self.batch or int(self.settings.parameters["batch_size"])  # type: ignore[call-overload]
         self.samples = Samples(random_windows(self.settings, 2 * self.batch, self.device))
         self.ids = permutation(len(self.samples), 0, 0)[: self.batch]
-        self.tensorize = self.settings.tensorize.fitted(self._raw())
+        self.tensorize = self.settings.tensorize.calibrated(self._raw())
         self.dims = self.tensorize.shape(*self.settings.shape)
         self.rank = int(self.settings.parameters["rank"])  # type: ignore[call-overload]
         self.objective = als.Objective(alpha=1e-3, beta=2.0)

@@ -1,0 +1,71 @@
+"""What a model file holds of a CP model beyond what all estimators have: bases, solver memory, signals and probe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from polyadic import linear_probe
+from polyadic.als import Statistics
+from polyadic.errors import ModelFileError
+
+__all__ = ["arrays_of", "extra_of", "restore"]
+
+
+def arrays_of(model: Any) -> dict[str, np.ndarray]:
+    """The numbers of a fitted model, by name."""
+    arrays = {f"factors.{mode}": factor for mode, factor in enumerate(model.factors_)}
+    if model._memory is not None:
+        arrays |= {"memory.Y": model._memory.Y.numpy(), "memory.S": model._memory.S.numpy()}
+    return arrays | (linear_probe.pack(model.probe_)[0] if hasattr(model, "probe_") else {})
+
+
+def extra_of(model: Any) -> dict[str, Any]:
+    """What else has to be kept, as JSON."""
+    return {
+        "n_seen": int(model._n_seen),
+        "fs": model.fs_,
+        "channels": list(model.channel_names_),
+        "probe": linear_probe.pack(model.probe_)[1] if hasattr(model, "probe_") else None,
+    }
+
+
+def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
+    """Take over what `arrays_of` and `extra_of` gave, after checking that it fits together."""
+    names = [f"factors.{mode}" for mode in range(sum(name.startswith("factors.") for name in arrays))]
+    model.factors_ = [arrays[name] for name in names]
+    shapes = [factor.shape for factor in model.factors_]
+    shape = tuple(size for size, *_ in shapes)
+    if model.tensorize_ is None:
+        shape = model._sample_shape
+    elif len(model._sample_shape) == 2:
+        shape = model.tensorize_.shape(*model._sample_shape) or shape
+    expected = [(size, model.rank) for size in shape]
+    if shapes != expected or not expected:
+        raise ModelFileError(f"the file's factors have shapes {shapes}, but its header calls for {expected}")
+    if any(array.dtype.kind != "f" for array in arrays.values()):
+        raise ModelFileError("the file's arrays hold something other than floating-point numbers")
+    model._memory = None
+    if "memory.Y" in arrays:
+        Y, S = arrays["memory.Y"], arrays["memory.S"]
+        if Y.shape != (model.rank, *shape) or S.shape != (model.rank, model.rank):
+            raise ModelFileError(f"the file's solver memory has shapes {Y.shape} and {S.shape}, which do not fit")
+        model._memory = Statistics(torch.from_numpy(Y), torch.from_numpy(S))
+    model.n_sweeps_ = len(model.history_["loss"])
+    model._n_seen, model._n_features_out = int(extra["n_seen"]), model.rank
+    _restore_signals(model, extra)
+    if extra.get("probe") is not None or any(name.startswith(linear_probe.PREFIX) for name in arrays):
+        model.probe_ = linear_probe.unpack(arrays, extra.get("probe"), model.rank)
+
+
+def _restore_signals(model: Any, extra: dict[str, Any]) -> None:
+    """The sampling rate and the channels, which older files do not have."""
+    fs, names = extra.get("fs"), extra.get("channels", [])
+    if fs is not None and not 0 < fs < np.inf:
+        raise ModelFileError(f"the file's sampling rate must be a positive number of Hz, but is {fs!r}")
+    if not isinstance(names, list) or len(names) not in (0, model._sample_shape[0]):
+        raise ModelFileError(f"the file names {names!r} as channels, but the model has {model._sample_shape[0]}")
+    model.fs_ = None if fs is None else float(fs)
+    model.channel_names_ = tuple(str(name) for name in names)

@@ -1,0 +1,333 @@
+"""The fit driver: sweeps of Algorithm 1 (full batch) and Algorithm 2 (mini-batch), and the stop rule (appendix C).
+
+The two algorithms share all their parts, which are those of `als`; the first sees all windows at once, starts the
+fixed-point rule from the last sweep's coefficients and does not blend.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from polyadic import als
+from polyadic.algebra import project
+from polyadic.als import LossSums, Objective, State, Statistics
+from polyadic.errors import PolyadicError
+from polyadic.team import ALONE, Team
+from polyadic.terms import TERMS, Term
+
+__all__ = [
+    "Fit",
+    "FitProgress",
+    "FitSettings",
+    "History",
+    "Source",
+    "empty_history",
+    "has_converged",
+    "normalise_components",
+]
+
+_CHUNK_BYTES = 256 * 2**20
+
+History = dict[str, list[float]]
+
+
+def empty_history() -> History:
+    """The history of a fit without a sweep."""
+    return {name: [] for name in ("loss", *TERMS, "seconds")}
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How it is minimised; the meaning of each is that of the estimator's argument of the same name."""
+
+    solver: str
+    learning_rate: float
+    batch_size: int | None
+    max_sweeps: int
+    tol: float
+    patience: int
+    seed: int
+
+
+class Source(Protocol):
+    """Where batches come from: windows by id, already as tensors, with their augmented views for a given sweep."""
+
+    @property
+    def n_windows(self) -> int: ...
+
+    @property
+    def n_views(self) -> int: ...
+
+    def order(self, seed: int, sweep: int) -> Tensor:
+        """The order in which a sweep visits the windows: (N,)."""
+        ...
+
+    def batches(self, parts: Sequence[Tensor], sweep: int) -> Iterable[tuple[Tensor, Tensor]]:
+        """Each of the parts, window ids (b,), with what `views` gives for it."""
+        ...
+
+    def views(self, ids: Tensor, sweep: int) -> Tensor:
+        """Windows `ids` and, if `n_views` is 2, their augmentations: (n_views · b, I, J, …)."""
+        ...
+
+
+@dataclass
+class FitProgress:
+    """How far a fit has come: with its `State`, all it needs to go on.
+
+    history : for each sweep that is done the total `loss`, each term summed over the batches, and the `seconds`
+    batch : batches of the sweep at hand that are done
+    total : (5,) float64, by `Term`, summed over those batches
+    bases : Tikhonov term of the bases when that sweep began
+    seconds : time spent on that sweep
+    done : whether no sweep is left to do
+    """
+
+    history: History = field(default_factory=empty_history)
+    batch: int = 0
+    total: Tensor = field(default_factory=lambda: torch.zeros(len(Term), dtype=torch.float64, device="cpu"))
+    bases: float = 0.0
+    seconds: float = 0.0
+    done: bool = False
+
+
+OnStep = Callable[[FitProgress, State], None]
+
+
+@dataclass
+class Fit:
+    """One fit: its data, what it minimises and how, and who is told about it. `run` it once.
+
+    Parameters
+    ----------
+    source : where batches come from
+    state : the bases at the start; changed by every sweep, with components normalised at the end
+    objective, settings : what is minimised, and how
+    progress : where to resume, if `state` is that of a fit that was stopped
+    on_sweep : called after every sweep with the history so far
+    on_step : called with the progress and the state between batches (of Algorithm 2) and after every sweep
+    team : the processes that do this together, each running the same fit; they end with the same bases
+    fast_sweep : does what a whole sweep of Algorithm 2 does, or returns None and leaves the state as it was
+    """
+
+    source: Source
+    state: State
+    objective: Objective
+    settings: FitSettings
+    progress: FitProgress = field(default_factory=FitProgress)
+    on_sweep: Callable[[History], None] | None = None
+    on_step: OnStep | None = None
+    team: Team = ALONE
+    fast_sweep: Callable[[State, int], Tensor | None] | None = None
+
+    def run(self) -> History:
+        """Sweep until the loss has converged or `max_sweeps` are done.
+
+        Returns
+        -------
+        the history: for each sweep the total `loss`, each term summed over the batches, and the `seconds`
+        """
+        if self.team.size > 1 and self.objective.graph is not None:
+            raise PolyadicError("a given graph joins windows of all processes, so it is for one; use graph='complete'")
+        chunks = _Chunks(self.source, self.state, self.team) if self.settings.batch_size is None else None
+        while not self._is_done():
+            self._sweep(chunks)
+        normalise_components(self.state)
+        return self.progress.history
+
+    def _sweep(self, chunks: _Chunks | None) -> None:
+        """One sweep, or the rest of one, and what has to be kept of it."""
+        progress, state, team = self.progress, self.state, self.team
+        begun = time.perf_counter() - progress.seconds
+        fast = self._begin_sweep() if progress.batch == 0 else None
+        if fast is not None:
+            progress.total = fast
+        elif chunks is not None:
+            progress.total = _full_batch_sweep(chunks, state, self.objective)
+        else:
+            self._mini_batch_sweep()
+        # Unlike machines round unlike: once a sweep all take the first one's figures, and so they stop together.
+        state.factors = [team.broadcast(factor) for factor in state.factors]
+        progress.total[Term.TIKHONOV] += progress.bases
+        values = team.broadcast(progress.total).tolist()
+        progress.history["loss"].append(sum(values))
+        for term in Term:
+            progress.history[term.key].append(values[term])
+        progress.history["seconds"].append(time.perf_counter() - begun)
+        progress.batch, progress.seconds, progress.done = 0, 0.0, self._is_done()
+        if self.on_sweep is not None:
+            self.on_sweep(progress.history)
+        if self.on_step is not None:
+            self.on_step(progress, state)
+
+    def _begin_sweep(self) -> Tensor | None:
+        """Reset what is summed over a sweep; the terms of the whole sweep where a fast one does it at once."""
+        progress, state = self.progress, self.state
+        state.energy = None
+        # The terms of a step are those before its bases move; so is this one, or the loss is of no single point.
+        progress.bases = self.objective.alpha * sum(float(f.square().sum()) for f in state.factors)
+        progress.total = torch.zeros(len(Term), dtype=torch.float64, device=state.factors[0].device)
+        return None if self.fast_sweep is None else self.fast_sweep(state, len(progress.history["loss"]))
+
+    def _mini_batch_sweep(self) -> None:
+        """Algorithm 2: the shuffled batches of one sweep from `progress.batch` on, the last one short if it must be."""
+        source, settings, progress, team = self.source, self.settings, self.progress, self.team
+        sweep = len(progress.history["loss"])
+        order = source.order(settings.seed, sweep)
+        parts = torch.split(order, settings.batch_size or len(order))
+        begun = time.perf_counter() - progress.seconds
+        own = [team.share(part) for part in parts[progress.batch :]]
+        for ids, T in _batches(source, own, sweep, self.state):
+            progress.total = progress.total + als.step(
+                T,
+                self.state,
+                self.objective,
+                source.n_views,
+                settings.solver,
+                settings.learning_rate,
+                ids,
+                watch=progress.batch == 0,
+                team=team,
+                count=len(parts[progress.batch]),
+            )
+            progress.batch += 1
+            if self.on_step is not None and progress.batch < len(parts):
+                progress.seconds = time.perf_counter() - begun
+                self.on_step(progress, self.state)
+
+    def _is_done(self) -> bool:
+        losses, settings = self.progress.history["loss"], self.settings
+        return len(losses) >= settings.max_sweeps or has_converged(losses, settings.tol, settings.patience)
+
+
+def has_converged(losses: Sequence[float], tol: float, patience: int) -> bool:
+    """The paper's stop rule: the relative change of the loss was below `tol` in each of the last `patience` sweeps.
+
+    Examples
+    --------
+    >>> has_converged([9.0, 5.0, 5.0, 5.0], tol=1e-3, patience=2), has_converged([9.0, 5.0, 5.0], tol=1e-3, patience=2)
+    (True, False)
+    """
+    recent = losses[-patience - 1 :]
+    return len(recent) == patience + 1 and all(
+        abs(after - before) <= tol * abs(before) for before, after in pairwise(recent)
+    )
+
+
+def _batches(source: Source, parts: Sequence[Tensor], sweep: int, state: State) -> Iterator[tuple[Tensor, Tensor]]:
+    """The source's batches of these parts; those without a window, as a process may have, never reach the source."""
+    batches = iter(source.batches([part for part in parts if len(part)], sweep))
+    shape = [len(factor) for factor in state.factors]
+    for part in parts:
+        yield next(batches) if len(part) else (part, state.factors[0].new_zeros(0, *shape))
+    next(batches, None)  # so that it does what it does after its last one
+
+
+# -------------------------------------------------------------- Algorithm 1
+
+
+class _Chunks(Iterable[tuple[Tensor, Tensor]]):
+    """This process's share of the data set in pieces of about 256 MiB; one piece that holds all is built only once.
+
+    Algorithm 1 augments once: every sweep sees the augmentations of sweep 0.
+    """
+
+    def __init__(self, source: Source, state: State, team: Team) -> None:
+        self.source, self.state, self.team = source, state, team
+        window = source.views(torch.arange(1, device="cpu"), 0)
+        self.windows = team.share(torch.arange(source.n_windows, device="cpu"))
+        self.parts = torch.split(self.windows, max(1, _CHUNK_BYTES // window.nbytes))
+        self.kept: Tensor | None = None
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        if self.kept is not None:
+            yield self.parts[0], self.kept
+            return
+        for ids, T in _batches(self.source, self.parts, 0, self.state):
+            if len(self.parts) == 1:
+                self.kept = T
+            yield ids, T
+
+
+def _full_batch_sweep(chunks: _Chunks, state: State, objective: Objective) -> Tensor:
+    """Algorithm 1: coefficients of all windows, then the bases, with no more than a chunk of the data in memory.
+
+    Where coefficients depend on each other (alignment, graph) the data is read twice: for the projections of all
+    windows, and, once their coefficients are known, for the statistics.
+    """
+    G = als.hadamard(als.grams_of(state.factors))
+    team, n_views, count = chunks.team, chunks.source.n_views, chunks.source.n_windows
+    sums = LossSums.zeros(n_views, len(G), G.device)
+    statistics: Statistics | None = None
+    coefficients = None if objective.separable else _all_coefficients(chunks, state, objective, G, sums)
+    for ids, T in chunks:
+        M = project(T, state.factors)
+        if coefficients is None:
+            X = als.solve_coefficients(M, G, objective, n_views)
+            sums.add(rows=als.row_sums(X, objective, n_views, None))
+        else:
+            rows = (ids - chunks.windows[:1]).to(coefficients.device)
+            X = torch.cat([view[rows] for view in coefficients.chunk(n_views)])
+        sums.add(errors=als.view_errors(T, X, M, G, n_views))
+        statistics = Statistics.of(X, T).added_to(statistics)
+    assert statistics is not None
+    statistics, values = team.start_sum(statistics)(sums.values)
+    state.coefficients = coefficients
+    state.energy = statistics.S.diagonal()
+    add = team.sum_by_mode(statistics.Y)
+    state.factors = als.update_bases(state.factors, statistics, objective.alpha, add=add)
+    return LossSums(values).terms(objective, n_views, count)
+
+
+def _all_coefficients(chunks: _Chunks, state: State, objective: Objective, G: Tensor, sums: LossSums) -> Tensor:
+    """X and X̃ of all windows together, starting from those of the last sweep; adds their part to `sums`."""
+    n_views, count, add = chunks.source.n_views, chunks.source.n_windows, chunks.team.sum
+    M = _stack((project(T, state.factors) for _, T in chunks), n_views)
+    adjacency = None if objective.graph is None else objective.graph(torch.arange(count, device="cpu"))
+    X = als.solve_coefficients(M, G, objective, n_views, state.coefficients, adjacency, True, count, add)
+    sums.add(rows=als.row_sums(X, objective, n_views, adjacency))
+    return X
+
+
+def _stack(pieces: Iterable[Tensor], n_views: int) -> Tensor:
+    """Rows of stacked views, chunk by chunk, as one stack of views."""
+    views = zip(*(piece.chunk(n_views) for piece in pieces), strict=True)
+    return torch.cat([row for view in views for row in view])
+
+
+# -------------------------------------------------------------- at the end
+
+
+def normalise_components(state: State) -> None:
+    """Fix what the model leaves open: equal norms among the bases, components by energy, largest entries positive.
+
+    The product of the bases stays as it was up to order and sign, so coefficients keep their size.
+    """
+    device = state.factors[0].device
+    # The host is done with it before a GPU has loaded the kernels that this would take.
+    factors, energy = [factor.cpu() for factor in state.factors], None if state.energy is None else state.energy.cpu()
+    norms = torch.stack([torch.linalg.vector_norm(factor.double(), dim=0) for factor in factors])
+    weights = norms.prod(dim=0).square()
+    order = torch.argsort(weights if energy is None else energy * weights, descending=True, stable=True)
+    common = norms.log().mean(dim=0).exp()
+    scales = torch.where(norms > 0, common / norms, torch.zeros_like(norms))
+    flips = torch.ones_like(weights)
+    for mode, factor in enumerate(factors):
+        largest = factor.gather(0, factor.abs().argmax(dim=0, keepdim=True))[0]
+        sign = torch.where(largest < 0, -1.0, 1.0).to(factor.dtype)
+        flips = flips * sign
+        state.factors[mode] = (factor * (scales[mode].to(factor.dtype) * sign))[:, order].contiguous().to(device)
+    state.coefficients = None
+    state.energy = None if energy is None else energy[order].to(device)
+    if state.memory is not None:
+        order, signs = order.to(device), flips[order].to(device)
+        Y, S = state.memory.Y[order], state.memory.S[order][:, order]
+        Y = Y * signs.to(Y.dtype).reshape(-1, *[1] * (Y.ndim - 1))
+        state.memory = Statistics(Y, S * signs[:, None] * signs)

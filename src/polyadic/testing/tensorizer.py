@@ -1,0 +1,144 @@
+"""Tests that every tensorizer should pass, your own too: inherit them and name the tensorizer.
+
+They hold what a fit relies on: a window's tensor depends on that window alone, it is finite, of one shape, and what the
+tensorizer says of itself (shape, axes, description) is true.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyadic import persist
+from polyadic.estimators import SALS
+from polyadic.tensorize import Tensorizer, tensor_shape
+
+__all__ = ["TensorizerContract"]
+
+_FLOATS = (torch.float32, torch.float64)
+
+
+class TensorizerContract:
+    """A base class of tests for pytest; a subclass sets `tensorizer`, where it likes in a fixture of its own.
+
+    Attributes
+    ----------
+    tensorizer : what is tested, as a user writes it; calibrated on `windows` where it learns from the data
+    shape : (windows, channels, time) of the batches it is tested on
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Halves(Tensorizer):
+    ...     def transform(self, X):
+    ...         return X.reshape(*X.shape[:2], 2, -1)
+    >>> class TestHalves(TensorizerContract):
+    ...     tensorizer = Halves()
+    >>> TestHalves().test_input_is_not_changed()
+    """
+
+    tensorizer: Tensorizer
+    shape: tuple[int, int, int] = (12, 3, 160)
+
+    def windows(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        """The batch under test, on the CPU: a slow wave, noise and an offset on each channel.
+
+        Returns
+        -------
+        (windows, channels, time)
+        """
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(self.shape, generator=generator, dtype=torch.float64)
+        phase, offset = torch.rand((2, *self.shape[:2], 1), generator=generator, dtype=torch.float64)
+        time = torch.arange(self.shape[2], dtype=torch.float64)
+        X: Tensor = torch.sin(time / 10 + 6 * phase) + 0.5 * noise + offset
+        return X.to(dtype)
+
+    def calibrated(self) -> Tensorizer:
+        """The tensorizer as a fit uses it."""
+        return self.tensorizer.calibrated(self.windows())
+
+    # ---------------------------------------------------------------- tensors
+
+    def test_every_window_becomes_a_finite_real_tensor(self) -> None:
+        tensorizer, X = self.calibrated(), self.windows()
+        kinds = {"noise": X, "silence": 0 * X, "a constant": 0 * X + 3, "volts": 1e-6 * X}
+        for name, windows in kinds.items():
+            for dtype in _FLOATS:
+                T = tensorizer.transform(windows.to(dtype))
+                assert isinstance(T, Tensor), f"{name} became a {type(T).__name__}"
+                assert T.ndim >= 2, f"{name} became a tensor of shape {tuple(T.shape)}"
+                assert len(T) == len(X), f"{len(X)} windows became {len(T)} tensors"
+                assert T.dtype == dtype, f"{name} in {dtype} became {T.dtype}"
+                assert bool(torch.isfinite(T).all()), f"{name} in {dtype} became NaN or infinite"
+
+    def test_a_window_becomes_the_same_tensor_whatever_its_batch(self) -> None:
+        tensorizer, X = self.calibrated(), self.windows()
+        T = tensorizer.transform(X)
+        alone = torch.cat([tensorizer.transform(X[row : row + 1]) for row in range(len(X))])
+        assert torch.allclose(alone, T, rtol=1e-9, atol=1e-9), "a tensor depends on the other windows of its batch"
+        assert torch.allclose(tensorizer.transform(X.flip(0)).flip(0), T, rtol=1e-9, atol=1e-9), "it depends on order"
+
+    def test_input_is_not_changed(self) -> None:
+        tensorizer, X = self.calibrated(), self.windows()
+        before = X.clone()
+        tensorizer.transform(X)
+        assert torch.equal(X, before), "the input was changed"
+
+    def test_into_fills_what_transform_returns(self) -> None:
+        tensorizer, X = self.calibrated(), self.windows()
+        expected = tensorizer.transform(X)
+        T = torch.full_like(expected, torch.nan)
+        squares = tensorizer.into(X, T)
+        assert torch.allclose(T, expected, rtol=1e-9, atol=1e-9), "into gives something else than transform"
+        if squares is not None:
+            assert torch.allclose(squares, T.flatten(1).square().sum(dim=1)), "into gives wrong squared norms"
+
+    # ------------------------------------------------------- what it says of itself
+
+    def test_shape_is_that_of_the_tensors(self) -> None:
+        tensorizer, X = self.calibrated(), self.windows()
+        came = tuple(tensorizer.transform(X[:1]).shape[1:])
+        said = tensorizer.shape(*self.shape[1:])
+        assert said in (None, came), f"shape says {said}, but tensors have {came}"
+        assert tensor_shape(tensorizer, X[:1]) == came
+
+    def test_axes_fit_the_tensors(self) -> None:
+        tensorizer, labels = self.calibrated(), [f"channel {number}" for number in range(self.shape[1])]
+        sizes = tensor_shape(tensorizer, self.windows()[:1])
+        for fs in (100.0, None):
+            axes = tensorizer.axes(self.shape[1:], labels, fs)
+            if axes is None:
+                continue
+            came = [len(axis.parts) * len(axis.positions) for axis in axes]
+            assert came == list(sizes), f"axes have {came} entries, but tensors have {sizes}"
+            for axis in axes:
+                assert axis.kind != "channel" or axis.labels == tuple(labels), "the channels are not named"
+
+    def test_it_is_calibrated_once(self) -> None:
+        tensorizer = self.calibrated()
+        assert tensorizer.is_calibrated, "calibrated gives a tensorizer that is not"
+        again = tensorizer.calibrated(1000 * self.windows())
+        X = self.windows()
+        assert torch.equal(again.transform(X), tensorizer.transform(X)), "a calibrated one was calibrated once more"
+
+    def test_calling_it_calibrates_it_on_the_batch(self) -> None:
+        X = self.windows()
+        assert torch.equal(self.tensorizer(X), self.calibrated().transform(X))
+
+    # ---------------------------------------------------------------- a model
+
+    def test_a_model_is_fitted_saved_and_loaded_with_it(self) -> None:
+        X = self.windows().numpy()
+        model = SALS(rank=2, tensorize=self.tensorizer, max_sweeps=2, device="cpu").fit(X)
+        given = None if persist.encode(self.tensorizer)["type"] == self.tensorizer.type_name() else self.tensorizer
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.safetensors"
+            model.save(path)
+            again = persist.load(path, tensorize=given)
+        assert np.array_equal(again.transform(X), model.transform(X)), "a loaded model gives other features"

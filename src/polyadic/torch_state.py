@@ -1,0 +1,29 @@
+"""torch's global settings are the program's, not ours: work is done on plain torch, whatever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+
+__all__ = ["plain_torch"]
+
+
+@contextmanager
+def plain_torch() -> Iterator[None]:
+    """New tensors on the CPU unless they say otherwise, and no autocast; a decorator for what users call.
+
+    Examples
+    --------
+    >>> with torch.device("meta"), plain_torch():
+    ...     torch.zeros(2).device
+    device(type='cpu')
+    """
+    with ExitStack() as stack:
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield

@@ -1,0 +1,332 @@
+"""The Tensorizer seam: a wavelet and a small network beside the STFT, and what the contract catches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from torch import Tensor, nn
+
+from polyadic import ATD, GRSALS, SALS, export, load, plot, report
+from polyadic.augment import Jitter
+from polyadic.baselines import PCAFeatures
+from polyadic.data import Windows, synthetic
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.explain import suggest_rank
+from polyadic.export import Features
+from polyadic.spectral import STFT
+from polyadic.tensorize import (
+    Axis,
+    FunctionTensorizer,
+    ModuleTensorizer,
+    OnnxGraph,
+    Tensorizer,
+    as_tensorizer,
+    channel_axis,
+    tensors,
+    time_axis,
+)
+from polyadic.testing import TensorizerContract
+
+
+@dataclass(frozen=True)
+class Haar(Tensorizer):
+    """Log magnitudes of Haar wavelet coefficients: (channels, levels, blocks of the coarsest level)."""
+
+    levels: int = 3
+    scale: float | None = None
+
+    def transform(self, X: Tensor) -> Tensor:
+        T = torch.einsum("bcks,lds->bclkd", self._blocks(X), torch.as_tensor(self._wavelets(), dtype=X.dtype))
+        magnitude = T.square().mean(dim=-1).sqrt() / (self.scale or 1.0)
+        return torch.log(magnitude + 0.01).permute(0, 1, 2, 3)
+
+    def _blocks(self, X: Tensor) -> Tensor:
+        size = 2**self.levels
+        return X[..., : X.shape[-1] // size * size].unfold(2, size, size)
+
+    def _wavelets(self) -> np.ndarray:
+        """Of each level, shifted through a block; short levels are repeated: (levels, shifts, samples)."""
+        size = 2**self.levels
+        rows = np.zeros((self.levels, size // 2, size))
+        for level in range(self.levels):
+            length = 2 ** (level + 1)
+            mother = np.repeat([1.0, -1.0], length // 2) / np.sqrt(length)
+            for shift in range(size // 2):
+                begin = shift % (size // length) * length
+                rows[level, shift, begin : begin + length] = mother
+        return rows
+
+    @property
+    def is_calibrated(self) -> bool:
+        return self.scale is not None
+
+    def calibrated(self, X: Tensor) -> Haar:
+        return self if self.is_calibrated else self.with_params(scale=float(X.std()) or 1.0)
+
+    def shape(self, *sample_shape: int) -> tuple[int, ...]:
+        return sample_shape[0], self.levels, sample_shape[1] // 2**self.levels
+
+    def axes(self, sample_shape: Any, labels: Any, fs: float | None) -> list[Axis]:
+        _, levels, blocks = self.shape(*sample_shape)
+        size = 2**self.levels
+        centres = np.arange(blocks) * size + (size - 1) / 2
+        scales = Axis("other", "wavelet level", np.arange(1.0, levels + 1))
+        return [channel_axis(labels), scales, time_axis(centres, fs)]
+
+    def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, np.ndarray]:
+        channels, levels, blocks = self.shape(*sample_shape)
+        size, shifts = 2**self.levels, 2 ** (self.levels - 1)
+        rows = graph.add("Reshape", window, graph.constant([-1, 1, sample_shape[1]], np.int64))
+        filters = self._wavelets().reshape(levels * shifts, 1, size) / (self.scale or 1.0)
+        Z = graph.add("Conv", rows, graph.constant(filters, np.float32), strides=[size])
+        Z = graph.add("Reshape", Z, graph.constant([-1, channels, levels, shifts, blocks], np.int64))
+        power = graph.add("ReduceMean", graph.add("Mul", Z, Z), axes=[3], keepdims=0)
+        magnitude = graph.add("Add", graph.add("Sqrt", power), graph.constant(0.01, np.float32))
+        return graph.add("Log", magnitude), np.arange(channels)
+
+
+class Maps(nn.Module):
+    """Feature maps of a small convolutional network: (features, time)."""
+
+    def __init__(self, channels: int = 3) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv1d(channels, 8, 9, stride=2), nn.BatchNorm1d(8), nn.ReLU(), nn.Conv1d(8, 6, 5, stride=4), nn.ReLU()
+        )
+
+    def forward(self, X: Tensor) -> Tensor:
+        return self.layers(X)  # type: ignore[no-any-return]
+
+
+def network(seed: int = 0) -> Maps:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Maps()
+
+
+class TestSTFT(TensorizerContract):
+    tensorizer = STFT(n_fft=32, hop=8)
+
+
+class TestSTFTWithPhase(TensorizerContract):
+    tensorizer = STFT(n_fft=32, hop=8, parts="log_amplitude_phase")
+
+
+class TestHaar(TensorizerContract):
+    tensorizer = Haar()
+
+
+class TestFunction(TensorizerContract):
+    tensorizer = FunctionTensorizer(lambda X: X.unfold(2, 16, 16).abs())
+
+
+class TestModule(TensorizerContract):
+    tensorizer = ModuleTensorizer(network().double())
+
+    @pytest.fixture(autouse=True)
+    def _one_type(self) -> None:
+        """Nothing to prepare; the module computes in its own type and gives back the batch's."""
+
+
+# ------------------------------------------------------------------- the contract
+
+
+@dataclass(frozen=True)
+class Broken(Tensorizer):
+    """A tensorizer with one fault."""
+
+    fault: str = ""
+
+    def transform(self, X: Tensor) -> Tensor:
+        T = X.unfold(2, 16, 16).abs()
+        faults = {
+            "batch": lambda: T - T.mean(dim=0),
+            "infinite": lambda: T.log(),
+            "flat": lambda: T.flatten(),
+            "changes": lambda: X.neg_().unfold(2, 16, 16).abs(),
+            "type": lambda: T.float(),
+        }
+        return faults.get(self.fault, lambda: T)()
+
+    def shape(self, *sample_shape: int) -> tuple[int, ...] | None:
+        return (1, 2) if self.fault == "shape" else None
+
+    def axes(self, sample_shape: Any, labels: Any, fs: float | None) -> list[Axis] | None:
+        return [channel_axis(labels)] if self.fault == "axes" else None
+
+    def into(self, X: Tensor, T: Tensor) -> Tensor | None:
+        T.copy_(tensors(self, X) + (self.fault == "into"))
+        return None
+
+    def calibrated(self, X: Tensor) -> Broken:
+        return self.with_params(fault="louder") if self.fault == "recalibrates" and float(X.std()) > 100 else self
+
+    @property
+    def is_calibrated(self) -> bool:
+        return self.fault != "never calibrated"
+
+
+@pytest.mark.parametrize(
+    ("test", "fault"),
+    [
+        ("test_a_window_becomes_the_same_tensor_whatever_its_batch", "batch"),
+        ("test_every_window_becomes_a_finite_real_tensor", "infinite"),
+        ("test_every_window_becomes_a_finite_real_tensor", "flat"),
+        ("test_every_window_becomes_a_finite_real_tensor", "type"),
+        ("test_input_is_not_changed", "changes"),
+        ("test_into_fills_what_transform_returns", "into"),
+        ("test_shape_is_that_of_the_tensors", "shape"),
+        ("test_axes_fit_the_tensors", "axes"),
+        ("test_it_is_calibrated_once", "never calibrated"),
+    ],
+)
+def test_the_contract_catches_what_it_is_for(test: str, fault: str) -> None:
+    class Contract(TensorizerContract):
+        tensorizer = Broken(fault)
+
+    with pytest.raises(AssertionError):
+        getattr(Contract(), test)()
+    Contract.tensorizer = Broken()
+    getattr(Contract(), test)()
+
+
+# --------------------------------------------------------- a wavelet from end to end
+
+
+@pytest.fixture(scope="module")
+def signals() -> Windows:
+    return synthetic(150, n_channels=3, length=160)
+
+
+@pytest.mark.parametrize("kind", [ATD, SALS, GRSALS])
+def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(kind, signals, tmp_path):
+    views = {"augment": Jitter(0.05), "beta": 0.01} if kind is ATD else {}
+    model = kind(rank=3, tensorize=Haar(), max_sweeps=3, **views).fit(signals)
+    assert model.tensorize_.scale is not None
+    assert [factor.shape for factor in model.factors_] == [(3, 3), (3, 3), (20, 3)]
+    assert [axis.title for axis in model.axes()] == ["channel", "wavelet level", "time (s)"]
+    Z = model.transform(signals)
+    model.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    assert again.tensorize_ == model.tensorize_
+    assert np.array_equal(again.transform(signals), Z)
+    assert plot.components(model, signals).data
+    report.write(tmp_path / "report.html", model, signals)
+    assert "wavelet level" in (tmp_path / "report.html").read_text()
+    export.onnx(model, tmp_path / "m.onnx")
+    np.testing.assert_allclose(Features(tmp_path / "m.onnx")(signals.X), Z, rtol=1e-3, atol=1e-3 * np.abs(Z).max())
+
+
+def test_the_rank_of_wavelet_tensors_can_be_suggested(signals):
+    assert suggest_rank(signals, [1, 2], tensorize=Haar(), n_windows=30, restarts=1, max_sweeps=5).rank in (1, 2)
+
+
+def test_a_file_names_the_module_of_a_tensorizer_that_is_not_defined(signals, tmp_path, monkeypatch):
+    from polyadic.immutable import Immutable
+
+    SALS(rank=2, tensorize=Haar(), max_sweeps=1).fit(signals).save(tmp_path / "m.safetensors")
+    monkeypatch.delitem(Immutable._kinds, Haar.type_name())
+    with pytest.raises(ModelFileError, match=r"'test_tensorize\.Haar', which is not known here: import the module"):
+        load(tmp_path / "m.safetensors")
+
+
+# --------------------------------------------------------------- frozen networks
+
+
+def test_atd_decomposes_the_feature_maps_of_a_frozen_network(signals, tmp_path):
+    frozen = network()
+    model = ATD(rank=4, tensorize=frozen, augment=Jitter(0.05), beta=1e-3, max_sweeps=5).fit(signals)
+    assert [factor.shape for factor in model.factors_] == [(6, 4), (18, 4)]
+    losses = model.history_["loss"]
+    assert losses[-1] < losses[0]
+    assert model.n_parameters_ == 4 * (6 + 18)
+    assert frozen.training, "the user's module was changed"
+    Z = model.transform(signals)
+    with torch.no_grad():
+        expected = frozen.eval()(torch.from_numpy(signals.X)).numpy()
+    np.testing.assert_allclose(model.inverse_transform(Z).shape, expected.shape)
+    model.save(tmp_path / "m.safetensors")
+    assert (tmp_path / "m.safetensors").stat().st_size < 20_000
+    assert np.array_equal(load(tmp_path / "m.safetensors", tensorize=network()).transform(signals), Z)
+    with pytest.raises(ModelFileError, match="weights differ"):
+        load(tmp_path / "m.safetensors", tensorize=network(seed=1))
+    with pytest.raises(ModelFileError, match=r"made with the module 'Maps' .* load\(path, tensorize=...\)"):
+        load(tmp_path / "m.safetensors")
+
+
+def test_later_training_of_a_module_does_not_change_a_fitted_model(signals):
+    module = network()
+    model = SALS(rank=2, tensorize=module, max_sweeps=1).fit(signals)
+    before = model.transform(signals)
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.add_(1.0)
+    assert np.array_equal(model.transform(signals), before)
+
+
+def test_a_module_of_single_precision_takes_double_windows(signals):
+    model = SALS(rank=2, tensorize=network(), max_sweeps=1).fit(signals.X.astype(np.float64))
+    assert model.transform(signals.X.astype(np.float64)).dtype == np.float64
+
+
+# ------------------------------------------------------------------- parameters
+
+
+def test_tensorizers_and_augmentations_clone_to_themselves():
+    stft, jitter = STFT(16, 8), Jitter(0.1)
+    model = clone(ATD(rank=2, tensorize=stft, augment=jitter))
+    assert model.tensorize is stft
+    assert model.augment is jitter
+
+
+def test_nested_parameters_put_a_changed_copy_in_place():
+    stft = STFT(16, 8)
+    model = ATD(rank=2, tensorize=stft, augment=Jitter(0.1))
+    assert model.get_params()["tensorize__n_fft"] == 16
+    model.set_params(tensorize__n_fft=32, augment__degree=0.2, rank=3)
+    assert (model.tensorize, model.augment, model.rank) == (STFT(32, 8), Jitter(0.2), 3)
+    assert stft == STFT(16, 8)
+    model.set_params(tensorize=Haar(), tensorize__levels=2)
+    assert model.tensorize == Haar(levels=2)
+    with pytest.raises(PolyadicError, match="Haar has no parameter 'n_fft'; it has levels, scale"):
+        model.set_params(tensorize__n_fft=8)
+    with pytest.raises(PolyadicError, match="tensorize is None, which has no parameters to set: n_fft"):
+        SALS().set_params(tensorize__n_fft=8)
+
+
+def test_a_grid_search_tries_frame_lengths(signals):
+    pipeline = make_pipeline(
+        SALS(rank=3, tensorize=STFT(16, 8), max_sweeps=2), LogisticRegression(C=1e-3, max_iter=1000)
+    )
+    search = GridSearchCV(pipeline, {"sals__tensorize__n_fft": [16, 64]}, cv=2).fit(signals.X, signals.label)
+    assert search.best_estimator_[0].tensorize.n_fft == search.best_params_["sals__tensorize__n_fft"]
+    assert search.cv_results_["param_sals__tensorize__n_fft"].tolist() == [16, 64]
+    assert len({tuple(scores) for scores in zip(search.cv_results_["mean_fit_time"], strict=True)}) == 2
+
+
+@pytest.mark.parametrize("wrong", ["STFT", 5, STFT])
+def test_what_is_no_tensorizer_is_refused(wrong):
+    with pytest.raises(PolyadicError, match="tensorize must be None, a Tensorizer such as STFT, a torch module or"):
+        as_tensorizer(wrong)
+    with pytest.raises(PolyadicError, match="tensorize must be None"):
+        SALS(rank=2, tensorize=wrong).fit(np.ones((5, 3, 40)))
+
+
+# ---------------------------------------------------------------- files of baselines
+
+
+def test_load_reads_the_file_of_a_baseline(signals, tmp_path):
+    model = PCAFeatures(dim=3, tensorize=STFT(32, 16)).fit(signals)
+    model.save(Path(tmp_path, "pca.safetensors"))
+    again = load(tmp_path / "pca.safetensors")
+    assert type(again) is PCAFeatures
+    assert np.array_equal(again.transform(signals), model.transform(signals))

@@ -1,0 +1,129 @@
+"""torch's global settings are the program's: fits, features and views do not depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from polyadic import ATD, GRSALS, SALS, export, load, suggest_rank
+from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
+from polyadic.baselines import (
+    BYOL,
+    CPALS,
+    STL,
+    UMLDA,
+    AutoEncoder,
+    HandFeatures,
+    MiniRocket,
+    PCAFeatures,
+    ReferenceCNN,
+    SimCLR,
+)
+from polyadic.data import synthetic
+from polyadic.evaluate import AugmentedProbe
+from polyadic.spectral import STFT
+
+SIGNALS = synthetic(48, n_channels=3, length=128)
+FRAMES = STFT(n_fft=32, hop=16)
+VIEWS = Compose([Jitter(0.05), Bandpass([(2, 24), (4, 20)], fs=64), Rotate3D([(0, 1, 2)])])
+DEEP = {"tensorize": FRAMES, "max_epochs": 1, "batch_size": 16}
+
+
+@contextmanager
+def default_device(name: str) -> Iterator[None]:
+    before = torch.get_default_device()
+    torch.set_default_device(name)
+    try:
+        yield
+    finally:
+        torch.set_default_device(before)
+
+
+@contextmanager
+def default_type(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def noisy(X: torch.Tensor) -> torch.Tensor:
+    return X + 0.1 * torch.randn_like(X)
+
+
+SETTINGS = {
+    "default device": lambda: default_device("meta"),
+    "default type": lambda: default_type(torch.float64),
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+}
+
+MODELS = {
+    "ATD": lambda: ATD(rank=3, tensorize=FRAMES, augment=VIEWS, max_sweeps=2),
+    "ATD, full batch, memory": lambda: ATD(rank=3, tensorize=FRAMES, augment=VIEWS, batch_size=None, max_sweeps=2),
+    "SALS, memory": lambda: SALS(rank=3, tensorize=FRAMES, solver="memory", max_sweeps=2),
+    "GRSALS": lambda: GRSALS(rank=3, tensorize=FRAMES, max_sweeps=2),
+    "function": lambda: ATD(rank=3, tensorize=torch.abs, augment=noisy, beta=0.0, max_sweeps=2),
+    "SimCLR": lambda: SimCLR(4, augment=VIEWS, **DEEP),
+    "BYOL": lambda: BYOL(4, augment=VIEWS, **DEEP),
+    "AutoEncoder": lambda: AutoEncoder(4, **DEEP),
+    "ReferenceCNN": lambda: ReferenceCNN(**DEEP),
+    "PCA": lambda: PCAFeatures(dim=4, tensorize=FRAMES),
+    "CPALS": lambda: CPALS(rank=2, tensorize=FRAMES),
+    "UMLDA": lambda: UMLDA(dim=4, tensorize=FRAMES),
+    "STL": lambda: STL(tensorize=FRAMES),
+    "Hand": lambda: HandFeatures(),
+    "MiniRocket": lambda: MiniRocket(),
+}
+
+
+def features(make: Any, tmp_path: Any) -> np.ndarray:
+    model = make().fit(SIGNALS, SIGNALS.label)
+    Z = np.asarray(model.transform(SIGNALS))
+    if "function" not in str(getattr(model, "tensorize", "")):
+        model.save(tmp_path / "m.safetensors")
+        assert np.array_equal(np.asarray(load(tmp_path / "m.safetensors", **given(model)).transform(SIGNALS)), Z)
+    return Z
+
+
+def given(model: Any) -> dict[str, Any]:
+    tensorize = getattr(model, "tensorize", None)
+    augment = getattr(model, "augment", None)
+    own = {} if tensorize is not torch.abs else {"tensorize": tensorize}
+    return own if augment is None or isinstance(augment, Augmentation) else own | {"augment": augment}
+
+
+@pytest.mark.parametrize("setting", list(SETTINGS))
+@pytest.mark.parametrize("name", list(MODELS))
+def test_models_do_not_depend_on_torchs_global_settings(name, setting, tmp_path):
+    plain = features(MODELS[name], tmp_path)
+    with SETTINGS[setting]():
+        assert np.array_equal(features(MODELS[name], tmp_path), plain)
+
+
+@pytest.mark.parametrize("setting", list(SETTINGS))
+def test_views_tensors_ranks_and_exports_do_not_depend_on_torchs_global_settings(setting, tmp_path):
+    def outcome() -> list[Any]:
+        X = torch.from_numpy(SIGNALS.X)
+        model = SALS(rank=2, tensorize=FRAMES, max_sweeps=2).fit(SIGNALS)
+        export.onnx(model, tmp_path / "m.onnx")
+        probe = AugmentedProbe(model, Jitter(0.1), views=1).fit(SIGNALS, SIGNALS.label)
+        return [
+            OneOf([VIEWS, Jitter(0.1)])(X).numpy(),
+            FRAMES(X).numpy(),
+            model.score(SIGNALS),
+            model.inverse_transform(model.transform(SIGNALS)),
+            suggest_rank(SIGNALS, [1, 2], tensorize=FRAMES, n_windows=20, restarts=1, max_sweeps=3).fitness,
+            np.frombuffer((tmp_path / "m.onnx").read_bytes(), np.uint8),
+            probe.predict_proba(SIGNALS),
+        ]
+
+    plain = outcome()
+    with SETTINGS[setting]():
+        assert all(np.array_equal(one, other) for one, other in zip(outcome(), plain, strict=True))
