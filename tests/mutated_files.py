@@ -144,7 +144,7 @@ def _checkpoint() -> Target:
     def meant(folder: Path, chance: random.Random) -> str:
         said = ""
         for path in sorted(folder.iterdir())[chance.randint(0, 1) :]:
-            arrays, header = checkpoints._unpacked(path.read_bytes())
+            arrays, header = checkpoints._from_bytes_checked(path.read_bytes())
             said += damage_json(header, chance)
             body = to_bytes(arrays, metadata={"polyadic": json.dumps(header)})
             path.write_bytes(b"polyadic checkpoint\n" + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)

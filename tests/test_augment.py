@@ -395,8 +395,8 @@ def test_filters_by_blocks_equal_filters_by_fourier_transform(edges: list[float]
     bandpass = Bandpass([(min(a, b), max(a, b)), (min(c, d), max(c, d))], fs)
     X, kinds = windows(3, 3, length), torch.tensor([[0, 1, 2], [2, 2, 0], [1, 1, 1]])
     expected = filter_one_channel_at_a_time(X, bandpass, kinds.numpy())
-    np.testing.assert_allclose(bandpass._blocked(X, kinds), expected, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(bandpass._spectral(X, kinds), expected, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(bandpass._filter_in_blocks(X, kinds), expected, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(bandpass._filter_by_fft(X, kinds), expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["sleep_edf", "har", "ptb_xl", "mgh"])
@@ -404,7 +404,7 @@ def test_both_filters_agree_in_single_precision_on_the_papers_windows(name: str)
     bandpass, shape = preset(name).augment.steps[1], preset(name).shape
     X = (windows(3, *shape) + 1).float()
     kinds = torch.arange(3 * shape[0]).reshape(3, -1) % 3
-    torch.testing.assert_close(bandpass._blocked(X, kinds), bandpass._spectral(X, kinds), rtol=0, atol=1e-4)
+    torch.testing.assert_close(bandpass._filter_in_blocks(X, kinds), bandpass._filter_by_fft(X, kinds), rtol=0, atol=1e-4)
 
 
 def test_filters_start_at_rest() -> None:
@@ -445,7 +445,7 @@ def test_bandpass_keeps_what_lies_within_the_band_and_takes_what_lies_outside() 
     time = torch.arange(4000, dtype=torch.float64) / 200
     waves = torch.stack([torch.sin(2 * torch.pi * f * time) for f in (0.01, 5.0, 95.0)])[None]
     bandpass = Bandpass([(2, 12), (2, 12)], fs=200)
-    power = bandpass._blocked(waves, torch.zeros(1, 3, dtype=torch.long))[..., 2000:].square().mean(dim=2)[0]
+    power = bandpass._filter_in_blocks(waves, torch.zeros(1, 3, dtype=torch.long))[..., 2000:].square().mean(dim=2)[0]
     assert power[1] > 0.4
     assert power[0] < 0.01
     assert power[2] < 0.01

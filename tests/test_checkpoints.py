@@ -132,7 +132,7 @@ def test_a_fit_that_was_done_can_be_made_longer(tmp_path):
 
 def test_a_checkpoint_holds_what_the_solver_remembers_and_how_far_it_came_mid_sweep(tmp_path, monkeypatch):
     start(monkeypatch, tmp_path, 7, small(solver="memory"))
-    arrays, header = checkpoints._unpacked((tmp_path / "checkpoint-00000007").read_bytes())
+    arrays, header = checkpoints._from_bytes_checked((tmp_path / "checkpoint-00000007").read_bytes())
     assert header["progress"]["batch"] == 2
     assert len(header["progress"]["history"]["loss"]) == 1
     assert set(arrays) == {"factors.0", "factors.1", "memory.Y", "memory.S", "energy", "total"}
@@ -149,7 +149,7 @@ def test_the_time_between_checkpoints_is_kept_and_the_end_is_always_written(tmp_
 def test_tensors_come_back_as_they_lay_in_memory():
     tensor = torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
     array, axes = checkpoints._in_memory_order(tensor)
-    back = checkpoints._restored(array, axes)
+    back = checkpoints._restore_layout(array, axes)
     assert torch.equal(back, tensor)
     assert back.stride() == tensor.stride()
 
@@ -230,7 +230,7 @@ def test_a_checkpoint_with_a_fitting_checksum_and_senseless_content_is_refused(c
     start(monkeypatch, tmp_path)
     (tmp_path / "checkpoint-00000004").unlink()
     path = tmp_path / "checkpoint-00000005"
-    arrays, header = checkpoints._unpacked(path.read_bytes())
+    arrays, header = checkpoints._from_bytes_checked(path.read_bytes())
     arrays = dict(arrays)
     header["axes"].update(surplus=[0], coefficients=[0, 1])
     change(arrays, header)

@@ -58,8 +58,8 @@ def test_biquads_are_the_recursive_filter(shape, monkeypatch):
     X = torch.randn(shape).cumsum(dim=2)
     bandpass = Bandpass([(1, 20), (5, 24)], fs=50)
     kind = torch.randint(3, shape[:2])
-    found = bandpass._fused(X.to(DEVICE), kind.to(DEVICE))
-    assert close(found.cpu(), bandpass._blocked(X, kind), 1e-5)
+    found = bandpass._by_kernel(X.to(DEVICE), kind.to(DEVICE))
+    assert close(found.cpu(), bandpass._filter_in_blocks(X, kind), 1e-5)
 
 
 @pytest.mark.parametrize("independent", [False, True])
@@ -70,8 +70,8 @@ def test_rotations_turn_the_same_way(independent, triads, length):
     X = torch.randn(5, channels, length, device=DEVICE)
     keys = draws.window_keys(1, 2, torch.arange(5)).to(DEVICE)
     rotate = Rotate3D(triads, independent)
-    found = rotate._fused(X, keys)
-    assert close(found, rotate._plain(X, keys), 1e-6)
+    found = rotate._by_kernel(X, keys)
+    assert close(found, rotate._by_torch(X, keys), 1e-6)
     assert close(found.square().sum(dim=1), X.square().sum(dim=1), 1e-6)
     assert not torch.equal(found, X)
 
@@ -81,12 +81,12 @@ def test_a_single_channel_may_come_with_any_stride(n_fft, monkeypatch):
     # As from numpy's X[:, None], where it is 0.
     X = torch.randn(4, 50, device=DEVICE).as_strided((4, 1, 50), (50, 0, 1))
     kind, bandpass = torch.zeros(4, 1, dtype=torch.int64, device=DEVICE), Bandpass([(1, 20), (5, 24)], fs=50)
-    assert torch.equal(bandpass._fused(X, kind), bandpass._fused(X.reshape(4, 50).clone()[:, None], kind))
+    assert torch.equal(bandpass._by_kernel(X, kind), bandpass._by_kernel(X.reshape(4, 50).clone()[:, None], kind))
     stft = STFT(n_fft=n_fft, hop=4, floor=0.1)
     monkeypatch.setenv("POLYADIC_PLAIN", "1")
     expected = stft(X)
     found = torch.full_like(expected, math.nan)
-    stft._fused(X, found, torch.tensor([0.1], device=DEVICE))
+    stft._by_kernel(X, found, torch.tensor([0.1], device=DEVICE))
     assert close(found, expected, 1e-5)
 
 
@@ -104,7 +104,7 @@ def test_parts_fill_the_same_tensor(window, parts, n_fft, hop, length, turned, d
     found = torch.full_like(expected, math.nan, dtype=dtype)
     if turned:
         found = found.transpose(2, 3).contiguous().transpose(2, 3)
-    squares = stft._fused(X, found, torch.tensor([0.1, 0.3], device=DEVICE))
+    squares = stft._by_kernel(X, found, torch.tensor([0.1, 0.3], device=DEVICE))
     assert close(found, expected, 1e-5 if dtype == torch.float32 else 5e-4)
     assert close(squares, found.double().flatten(1).square().sum(dim=1))
 
@@ -264,7 +264,7 @@ def test_the_rule_is_watched_as_by_the_plain_code():
     V = ridge_inverse(G, 1e-3)
     ls, augmented = (project(T, state.factors).double() @ V).float().chunk(2)
     expected = alignment.convergence(ls, V.float(), alignment.pull(augmented, 7.0), 50.0)
-    assert fused.watched(T)() == pytest.approx(expected, rel=1e-3)
+    assert fused.start_convergence_check(T)() == pytest.approx(expected, rel=1e-3)
     assert max(expected) > 1e-3
 
 

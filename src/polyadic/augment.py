@@ -184,7 +184,7 @@ def as_augmentation(augment: Any) -> Augmentation | None:
     raise PolyadicError(f"augment must be None, an Augmentation or a function of a batch, but is {augment!r}")
 
 
-def _choice(keys: Tensor, channels: int, count: int) -> Tensor:
+def _draw_choice(keys: Tensor, channels: int, count: int) -> Tensor:
     """One of `count` equally likely numbers for each channel: (b, channels)."""
     return (uniform(keys, (channels,)) * count).long()
 
@@ -215,32 +215,32 @@ class Jitter(Augmentation, trusted=True, capturable=True):
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         channels, length = X.shape[1:]
         if kernels.available(X.device, X.dtype) and 1 < length <= _LONGEST_FUSED:
-            return self._fused(X, keys)
+            return self._by_kernel(X, keys)
         rows = max(1, _CACHED // (channels * length))
         result = torch.empty_like(X)
         for piece in zip(*(torch.split(given, rows) for given in (X, keys, result)), strict=True):
-            self._plain(*piece)
+            self._by_torch(*piece)
         return result
 
-    def _plain(self, X: Tensor, keys: Tensor, result: Tensor) -> None:
+    def _by_torch(self, X: Tensor, keys: Tensor, result: Tensor) -> None:
         channels, length = X.shape[1:]
-        kind = _choice(derive(keys, 0), channels, 3)[..., None]
+        kind = _draw_choice(derive(keys, 0), channels, 3)[..., None]
         fast = uniform(derive(keys, 1), (channels, length), X.dtype).mul_(2).sub_(1)
-        slow = self._slow(keys, channels, length, X.dtype)
+        slow = self._slow_noise(keys, channels, length, X.dtype)
         size = (X.amax(dim=2, keepdim=True) - X.amin(dim=2, keepdim=True)).mul_(self.degree / 2)
         torch.addcmul(X, fast, size * (kind != 1), out=result).addcmul_(slow, size * (kind != 0))
 
-    def _fused(self, X: Tensor, keys: Tensor) -> Tensor:
+    def _by_kernel(self, X: Tensor, keys: Tensor) -> Tensor:
         """The same on a GPU, in one pass."""
         from polyadic.kernels.signals import jitter
 
         return jitter(X, keys, float(self.degree), _JITTER_STREAMS, min(_SHORTEST_NOISE, X.shape[2]))
 
     @staticmethod
-    def _slow(keys: Tensor, channels: int, length: int, dtype: torch.dtype) -> Tensor:
+    def _slow_noise(keys: Tensor, channels: int, length: int, dtype: torch.dtype) -> Tensor:
         """Short sequences stretched to the window: (b, channels, length)."""
         shortest = min(_SHORTEST_NOISE, length)
-        sizes = shortest + _choice(derive(keys, 2), channels, length - shortest + 1)
+        sizes = shortest + _draw_choice(derive(keys, 2), channels, length - shortest + 1)
         points = uniform(derive(keys, 3), (channels, length), dtype).mul_(2).sub_(1)
         # By a tensor: a GPU divides by a number as it multiplies by its inverse, and would miss the last point.
         last = torch.full((), max(length - 1, 1), dtype=torch.float64, device=keys.device)
@@ -290,12 +290,12 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
                 )
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        kind = _choice(keys, X.shape[1], 3)
+        kind = _draw_choice(keys, X.shape[1], 3)
         if X.device.type == "cpu":
-            return self._blocked(X, kind)
-        return self._fused(X, kind) if kernels.available(X.device, X.dtype) else self._spectral(X, kind)
+            return self._filter_in_blocks(X, kind)
+        return self._by_kernel(X, kind) if kernels.available(X.device, X.dtype) else self._filter_by_fft(X, kind)
 
-    def _blocked(self, X: Tensor, kind: Tensor) -> Tensor:
+    def _filter_in_blocks(self, X: Tensor, kind: Tensor) -> Tensor:
         """The recursive filter block by block, the fastest way on a CPU.
 
         What comes out of a block, and the state it leaves behind, are linear in what goes in and the state before it.
@@ -316,13 +316,13 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
             filtered.index_copy_(0, rows, results[: len(rows)])
         return filtered.reshape(X.shape)
 
-    def _fused(self, X: Tensor, kind: Tensor) -> Tensor:
+    def _by_kernel(self, X: Tensor, kind: Tensor) -> Tensor:
         """The recursive filter on a GPU, all channels of all windows side by side."""
         from polyadic.kernels.signals import biquads
 
-        return biquads(X, kind, _sections(self, X.device))
+        return biquads(X, kind, _filter_sections(self, X.device))
 
-    def _spectral(self, X: Tensor, kind: Tensor) -> Tensor:
+    def _filter_by_fft(self, X: Tensor, kind: Tensor) -> Tensor:
         """By convolution with the first samples of the impulse response, which is the same thing, on any device."""
         length = X.shape[2]
         size = 2 * length
@@ -333,7 +333,7 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
 
 
 @lru_cache(maxsize=32)
-def _designed(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
+def _butterworth(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
     """b and a of both filters."""
     return [signal.butter(1, band, btype="bandpass", fs=bandpass.fs) for band in bandpass.bands]
 
@@ -352,15 +352,15 @@ def _block_matrices(bandpass: Bandpass) -> Tensor:
         signals, states = given[:, :_BLOCK], given[:, _BLOCK:]
         for number in filters:
             own = slice(2 * number, 2 * number + 2)
-            signals, states[:, own] = signal.lfilter(*_designed(bandpass)[number], signals, zi=states[:, own])
+            signals, states[:, own] = signal.lfilter(*_butterworth(bandpass)[number], signals, zi=states[:, own])
         matrix.copy_(torch.from_numpy(np.hstack([signals, states])))
     return matrices
 
 
 @cache
-def _sections(bandpass: Bandpass, device: torch.device) -> Tensor:
+def _filter_sections(bandpass: Bandpass, device: torch.device) -> Tensor:
     """b₀, b₁, b₂, a₁, a₂ of both filters: (2, 5) float32; kept for good, as a GPU's graph may read them at any time."""
-    return torch.tensor([[*b, *a[1:]] for b, a in _designed(bandpass)], dtype=torch.float32, device=device)
+    return torch.tensor([[*b, *a[1:]] for b, a in _butterworth(bandpass)], dtype=torch.float32, device=device)
 
 
 @lru_cache(maxsize=32)
@@ -368,7 +368,7 @@ def _impulse_responses(bandpass: Bandpass, length: int) -> np.ndarray:
     """First samples of the responses of the first filter, the second, and one after the other: (3, length)."""
     impulse = np.zeros(length)
     impulse[0] = 1.0
-    (b1, a1), (b2, a2) = _designed(bandpass)
+    (b1, a1), (b2, a2) = _butterworth(bandpass)
     first, second = signal.lfilter(b1, a1, impulse), signal.lfilter(b2, a2, impulse)
     return np.stack([first, second, signal.lfilter(b2, a2, first)])
 
@@ -408,19 +408,19 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
         highest = max(channel for triad in self.triads for channel in triad)
         if highest >= X.shape[1]:
             raise PolyadicError(f"triads name channel {highest}, but X has only {X.shape[1]} channels")
-        return self._fused(X, keys) if kernels.available(X.device, X.dtype) else self._plain(X, keys)
+        return self._by_kernel(X, keys) if kernels.available(X.device, X.dtype) else self._by_torch(X, keys)
 
-    def _fused(self, X: Tensor, keys: Tensor) -> Tensor:
+    def _by_kernel(self, X: Tensor, keys: Tensor) -> Tensor:
         """The same on a GPU, in one pass."""
         from polyadic.kernels.signals import rotate
 
-        return rotate(X, keys, _channels(self, X.device), self.independent)
+        return rotate(X, keys, _channel_numbers(self, X.device), self.independent)
 
-    def _plain(self, X: Tensor, keys: Tensor) -> Tensor:
+    def _by_torch(self, X: Tensor, keys: Tensor) -> Tensor:
         count = len(self.triads) if self.independent else 1
         rotation = _rotations(uniform(keys, (count, 3), torch.float64)).to(X.dtype)
         # What turns alike is turned by one product: all x, all y, all z; or the three of each sensor, each on its own.
-        numbers = _channels(self, X.device)
+        numbers = _channel_numbers(self, X.device)
         order = (numbers if self.independent else numbers.T).flatten()
         sensors = X.index_select(1, order).reshape(len(X) * count, 3, len(order) // 3 // count * X.shape[2])
         turned = torch.bmm(rotation.flatten(0, 1), sensors).reshape(len(X), len(order), X.shape[2])
@@ -428,7 +428,7 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
 
 
 @cache
-def _channels(rotate: Rotate3D, device: torch.device) -> Tensor:
+def _channel_numbers(rotate: Rotate3D, device: torch.device) -> Tensor:
     """The channels of all triads: (triads, 3); kept for good, as a GPU's graph may read them at any time."""
     return torch.tensor(rotate.triads, device=device)
 
@@ -443,11 +443,11 @@ def _rotations(u: Tensor) -> Tensor:
     # x and z, y and w of a quaternion; the entries of its matrix are sums of their products.
     q = torch.cat([radii * angles.sin(), radii * angles.cos()], dim=-1)
     products = (q[..., :, None] * q[..., None, :]).flatten(-2)
-    return (products @ _quadratic(u.device)).reshape(*u.shape[:-1], 3, 3)
+    return (products @ _rotation_table(u.device)).reshape(*u.shape[:-1], 3, 3)
 
 
 @cache
-def _quadratic(device: torch.device) -> Tensor:
+def _rotation_table(device: torch.device) -> Tensor:
     """From the products of (x, z, y, w) to the entries of a rotation matrix: (16, 9) float64."""
     x, z, y, w = range(4)
     table = torch.zeros(4, 4, 3, 3, dtype=torch.float64)
@@ -477,7 +477,7 @@ class Compose(Augmentation, trusted=True):
     steps: Sequence[Augmentation]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", _checked(self.steps))
+        object.__setattr__(self, "steps", _check_members(self.steps))
 
     @property
     def capturable(self) -> bool:
@@ -506,7 +506,7 @@ class OneOf(Augmentation, trusted=True):
     choices: Sequence[Augmentation]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "choices", _checked(self.choices))
+        object.__setattr__(self, "choices", _check_members(self.choices))
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         chosen = (uniform(derive(keys, -1), ()) * len(self.choices)).long()
@@ -518,7 +518,7 @@ class OneOf(Augmentation, trusted=True):
         return result
 
 
-def _checked(augmentations: Sequence[Augmentation]) -> tuple[Augmentation, ...]:
+def _check_members(augmentations: Sequence[Augmentation]) -> tuple[Augmentation, ...]:
     members = tuple(augmentations)
     wrong = [member for member in members if not isinstance(member, Augmentation)]
     if wrong or not members:

@@ -191,12 +191,12 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         suits = T.dtype in (torch.float32, torch.float16) and (T.is_contiguous() or T.transpose(2, 3).is_contiguous())
         if kernels.available(X.device, X.dtype) and self.has_kernel and suits:
             pieces = zip(self._pieces(X), self._pieces(X, T), strict=True)
-            return torch.cat([self._fused(piece, part, floor) for piece, part in pieces])
+            return torch.cat([self._by_kernel(piece, part, floor) for piece, part in pieces])
         both = list(zip(self._pieces(X), self._pieces(X, T), strict=True))
-        for_each(lambda piece: self._plain(*piece, floor[:, None, None]), both)
+        for_each(lambda piece: self._by_torch(*piece, floor[:, None, None]), both)
         return None
 
-    def _plain(self, X: Tensor, T: Tensor, floor: Tensor) -> None:
+    def _by_torch(self, X: Tensor, T: Tensor, floor: Tensor) -> None:
         """One piece by calls of torch and numpy, on any device."""
         # The transform leaves frames before frequencies; turned round once if need be, all else goes straight through
         # memory.
@@ -210,7 +210,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             if part.logarithm:
                 _log_in_place(slot.add_(floor))
 
-    def _fused(self, X: Tensor, T: Tensor, floor: Tensor) -> Tensor:
+    def _by_kernel(self, X: Tensor, T: Tensor, floor: Tensor) -> Tensor:
         """One piece on a GPU: by one kernel, or by a Fourier transform and a kernel that makes of it what is wanted."""
         from polyadic.kernels import fourier, signals
 

@@ -61,7 +61,7 @@ def going_on(folder: Path, kept: bool, team: Team) -> Iterator[None]:
     from polyadic.engine import checkpoints
 
     def there() -> bool:
-        return folder.is_dir() and bool(checkpoints.found(folder))
+        return folder.is_dir() and bool(checkpoints.list_checkpoints(folder))
 
     try:
         yield
@@ -74,9 +74,9 @@ def going_on(folder: Path, kept: bool, team: Team) -> Iterator[None]:
     finally:
         # One that holds nothing, as of a fit that was refused, is of no use to anyone.
         if team.index == 0 and not kept and folder.is_dir() and not there():
-            checkpoints.remove(folder)
+            checkpoints.remove_checkpoints(folder)
     if not kept:
-        team.once(lambda: checkpoints.remove(folder))
+        team.once(lambda: checkpoints.remove_checkpoints(folder))
 
 
 def _how(folder: Path, team: Team) -> str:

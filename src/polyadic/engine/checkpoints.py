@@ -42,7 +42,7 @@ from polyadic.persist import encode
 from polyadic.team import ALONE, Team
 from polyadic.terms import Term
 
-__all__ = ["Checkpoints", "check_alike", "data_fingerprint", "describe", "found", "remove"]
+__all__ = ["Checkpoints", "check_alike", "data_fingerprint", "describe", "list_checkpoints", "remove_checkpoints"]
 
 SCHEMA = 1
 """Version of the layout. Readers refuse a newer one."""
@@ -140,14 +140,14 @@ def _in_memory_order(tensor: Tensor) -> tuple[np.ndarray, list[int]]:
     return tensor.detach().cpu().permute(axes).contiguous().numpy(), axes
 
 
-def _restored(array: np.ndarray, axes: list[int]) -> Tensor:
+def _restore_layout(array: np.ndarray, axes: list[int]) -> Tensor:
     if sorted(axes) != list(range(array.ndim)):
         raise ValueError(f"axes {axes} of an array with {array.ndim}")
     # Copied, for memory that torch has not made may begin at odd addresses, where products round otherwise.
     return torch.from_numpy(array).clone().permute([axes.index(axis) for axis in range(array.ndim)])
 
 
-def _packed(progress: FitProgress, state: State, fingerprint: dict[str, Any]) -> tuple[bytes, bytes]:
+def _to_bytes(progress: FitProgress, state: State, fingerprint: dict[str, Any]) -> tuple[bytes, bytes]:
     """The first lines of a checkpoint file, and the rest."""
     tensors = {f"factors.{mode}": factor for mode, factor in enumerate(state.factors)}
     tensors |= {"total": progress.total}
@@ -163,7 +163,7 @@ def _packed(progress: FitProgress, state: State, fingerprint: dict[str, Any]) ->
     return _MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n", content
 
 
-def _unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _from_bytes_checked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and the header of a checkpoint file that fits its checksum.
 
     Raises
@@ -191,9 +191,9 @@ def _unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def _state(arrays: dict[str, np.ndarray], header: dict[str, Any], new: State) -> tuple[FitProgress, State]:
-    """What `_packed` was given, checked to be of the shapes of a new fit's state."""
+    """What `_to_bytes` was given, checked to be of the shapes of a new fit's state."""
     try:
-        tensors = {name: _restored(array, header["axes"][name]) for name, array in arrays.items()}
+        tensors = {name: _restore_layout(array, header["axes"][name]) for name, array in arrays.items()}
         factors = [tensors[f"factors.{mode}"] for mode in range(len(new.factors))]
         memory = Statistics(tensors["memory.Y"], tensors["memory.S"]) if "memory.Y" in tensors else None
         progress = FitProgress(total=tensors["total"], **header["progress"])
@@ -224,7 +224,7 @@ def _check_progress(progress: FitProgress) -> None:
         raise TypeError("its history must hold finite numbers")
 
 
-def found(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, from the oldest to the newest.
 
     Examples
@@ -232,25 +232,25 @@ def found(folder: Path) -> list[Path]:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for name in ("checkpoint-00000010", "checkpoint-00000009", "notes.txt"):
     ...         Path(folder, name).touch()
-    ...     [path.name for path in found(Path(folder))]
+    ...     [path.name for path in list_checkpoints(Path(folder))]
     ['checkpoint-00000009', 'checkpoint-00000010']
     """
     there = [path for path in folder.iterdir() if path.name.removeprefix(_PREFIX).isdecimal()]
     return sorted(there, key=lambda path: int(path.name.removeprefix(_PREFIX)))
 
 
-def remove(folder: Path) -> None:
+def remove_checkpoints(folder: Path) -> None:
     """Remove the checkpoints in a folder, and the folder unless it holds anything else.
 
     Examples
     --------
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     Path(folder, "kept").mkdir()
-    ...     remove(Path(folder, "kept"))
+    ...     remove_checkpoints(Path(folder, "kept"))
     ...     Path(folder, "kept").exists()
     False
     """
-    for path in found(folder):
+    for path in list_checkpoints(folder):
         path.unlink()
     with contextlib.suppress(OSError):
         folder.rmdir()
@@ -291,7 +291,7 @@ class Checkpoints:
     def _open(self, resume: bool) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            there = found(self.folder)
+            there = list_checkpoints(self.folder)
             with tempfile.TemporaryFile(dir=self.folder):
                 pass  # what cannot be written to is better known now than after the first sweeps
         except OSError as error:
@@ -321,13 +321,13 @@ class Checkpoints:
         progress, state = loaded
         device = new.factors[0].device
         progress.total = progress.total.to(device)
-        return progress, self.team.scatter(_moved(state, device), self.n_views)
+        return progress, self.team.scatter(_to_device(state, device), self.n_views)
 
     def _load(self, new: State) -> tuple[FitProgress, State] | None:
         reasons = []
-        for path in reversed(found(self.folder)):
+        for path in reversed(list_checkpoints(self.folder)):
             try:
-                arrays, header = _unpacked(path.read_bytes())
+                arrays, header = _from_bytes_checked(path.read_bytes())
                 self._check(path, header)
                 loaded = _state(arrays, header, new)
             except _OtherFitError:
@@ -365,7 +365,7 @@ class Checkpoints:
             self.team.once(lambda: self.save(progress, whole))
             self._written = time.monotonic()
         if any(caught):
-            self._release()
+            self._restore_handlers()
             signal.raise_signal(next(number for number, came in zip(_SIGNALS, caught, strict=True) if came))
 
     def save(self, progress: FitProgress, state: State) -> None:
@@ -375,9 +375,9 @@ class Checkpoints:
         ------
         CheckpointError : if it cannot be written; those that were there stay
         """
-        content = _packed(progress, state, self.fingerprint)
+        content = _to_bytes(progress, state, self.fingerprint)
         try:
-            there = found(self.folder)
+            there = list_checkpoints(self.folder)
             number = int(there[-1].name.removeprefix(_PREFIX)) + 1 if there else 1
             with open_atomically(self.folder / f"{_PREFIX}{number:08d}") as file:
                 file.writelines(content)
@@ -387,13 +387,13 @@ class Checkpoints:
             for old in [*sound[: 1 - _KEPT], *self._damaged, *self.folder.glob(f".{_PREFIX}*.tmp")]:
                 old.unlink(missing_ok=True)
         except OSError as error:
-            left = self._left()
+            left = self._remaining()
             last = f"; {left[-1].name} is as it was" if left else ""
             raise CheckpointError(f"a checkpoint could not be written to {self.folder}: {error}{last}") from error
 
-    def _left(self) -> list[Path]:
+    def _remaining(self) -> list[Path]:
         try:
-            return found(self.folder)
+            return list_checkpoints(self.folder)
         except OSError:
             return []
 
@@ -401,31 +401,31 @@ class Checkpoints:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._handlers = {number: signal.signal(number, self._hold) for number in _SIGNALS}
+            self._handlers = {number: signal.signal(number, self._hold_signal) for number in _SIGNALS}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         caught = self._caught
-        self._release()
+        self._restore_handlers()
         if caught is not None:
             signal.raise_signal(caught)
 
-    def _hold(self, number: int, frame: FrameType | None) -> None:
+    def _hold_signal(self, number: int, frame: FrameType | None) -> None:
         if self._caught is not None:
-            self._release()
+            self._restore_handlers()
             signal.raise_signal(number)
         self._caught = number
 
-    def _release(self) -> None:
+    def _restore_handlers(self) -> None:
         """Signals as they were before."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers, self._caught = {}, None
 
 
-def _moved(state: State, device: torch.device) -> State:
+def _to_device(state: State, device: torch.device) -> State:
     """A state on another device."""
     memory = None if state.memory is None else Statistics(state.memory.Y.to(device), state.memory.S.to(device))
     rows, energy = (None if tensor is None else tensor.to(device) for tensor in (state.coefficients, state.energy))

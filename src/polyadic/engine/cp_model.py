@@ -70,7 +70,7 @@ class CPModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator
         check_is_fitted(self)
         samples = self._samples(X, reset=False)
         share = team.share(torch.arange(len(samples), device="cpu"))
-        features = _counted((Z for _, Z, _, _ in self._batches(samples, share)), on_rows)
+        features = _report_rows((Z for _, Z, _, _ in self._batches(samples, share)), on_rows)
         if out is None and team.size > 1:
             raise PolyadicError("several processes write features to a file that they share, but out is None")
         if out is None:
@@ -205,7 +205,7 @@ class CPModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator
             )
 
 
-def _counted(parts: Iterator[Tensor], on_rows: Callable[[int], None] | None) -> Iterator[Tensor]:
+def _report_rows(parts: Iterator[Tensor], on_rows: Callable[[int], None] | None) -> Iterator[Tensor]:
     done = 0
     for part in parts:
         yield part

@@ -83,23 +83,23 @@ class Steps:
         tolerance = 4 * self.rank * torch.finfo(torch.float64).eps
         self.limits = exact.new_tensor([1 / tolerance, torch.finfo(torch.float64).max])
         self._weights: dict[int, Tensor] = {}
-        self._beside = None
+        self._side_stream = None
         if self.device.type == "cuda":
-            self._beside = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+            self._side_stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
     @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """What is done in here may run beside what comes after it, until `_rejoin`."""
-        if self._beside is None:
+    def _in_side_stream(self) -> Iterator[None]:
+        """What is done in here may run beside what comes after it, until `_join_side_stream`."""
+        if self._side_stream is None:
             yield
             return
-        self._beside.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._beside):
+        self._side_stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._side_stream):
             yield
 
-    def _rejoin(self) -> None:
-        if self._beside is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self._beside)
+    def _join_side_stream(self) -> None:
+        if self._side_stream is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._side_stream)
 
     def load(self, state: als.State) -> None:
         """Take over a state."""
@@ -131,7 +131,7 @@ class Steps:
             self._weights[batch] = torch.tensor(values, dtype=torch.float64, device=self.device)
         return self._weights[batch]
 
-    def watched(self, T: Tensor) -> Callable[[], list[float]]:
+    def start_convergence_check(self, T: Tensor) -> Callable[[], list[float]]:
         """What tells how rows of this batch change in rounds of the fixed-point rule, see `alignment.convergence`.
 
         The host finds it out when it is asked, with its own means, and the device has gone on meanwhile.
@@ -139,7 +139,7 @@ class Steps:
         from polyadic.kernels.steps import inverse, least_squares
 
         exact, _ = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
-        _, both = least_squares(self._projected(self._flat(T)), exact, self._scale(T))
+        _, both = least_squares(self._project(self._flat(T)), exact, self._scale(T))
         V, rows = (matrix.float().to("cpu", non_blocking=True) for matrix in (exact, both))
         arrived = torch.cuda.current_stream(self.device).record_event() if both.is_cuda else None
 
@@ -157,14 +157,14 @@ class Steps:
         from polyadic.kernels.steps import collect, inverse, least_squares, tally
 
         flat = self._flat(T)
-        with self._aside():
+        with self._in_side_stream():
             V, product = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
-        partial = self._projected(flat)
-        self._rejoin()
+        partial = self._project(flat)
+        self._join_side_stream()
         M, ls = least_squares(partial, V, self._scale(T))
         X, peak = self._coefficients(M, ls, V, len(T) // self.views)
         tally(X, self.views, product, self.S, self.totals, self.energy, self.ridge)
-        with self._aside():
+        with self._in_side_stream():
             first = self._inverse(0)
         if T.dtype == torch.float16:
             collect(flat, X, peak, self.Y, self.ridge[1] if self.remembers else None)
@@ -176,7 +176,7 @@ class Steps:
         """The numbers of each window as they lie in memory: (views · b, I · J · K)."""
         return T.permute(0, *(1 + mode for mode in self.order)).flatten(1)
 
-    def _projected(self, flat: Tensor) -> Tensor:
+    def _project(self, flat: Tensor) -> Tensor:
         from polyadic.kernels.steps import halves, project
 
         bases = [self.narrow[mode] for mode in self.order]
@@ -214,20 +214,20 @@ class Steps:
         middle, last = self.order[1:]
         without_last = contract(self.Y, self.narrow[last], rows * outer, inner * R, R, torch.float32)
         mttkrp = contract(without_last, self.narrow[middle], rows, outer * R, R, torch.float64)
-        self._rejoin()
+        self._join_side_stream()
         self._solve(0, mttkrp, first)
-        with self._aside():
+        with self._in_side_stream():
             second = self._inverse(1)
         left = contract(self.Y, self.narrow[0], outer * inner, R, outer * inner * R, torch.float32)
         # What is left has an entry for each of the two modes: (outer, inner, R).
         ways = {middle: (outer, inner * R, R), last: (inner, R, inner * R)}
         mttkrp = contract(left, self.narrow[2], *ways[1], torch.float64)
-        self._rejoin()
+        self._join_side_stream()
         self._solve(1, mttkrp, second)
-        with self._aside():
+        with self._in_side_stream():
             third = self._inverse(2)
         mttkrp = contract(left, self.narrow[1], *ways[2], torch.float64)
-        self._rejoin()
+        self._join_side_stream()
         self._solve(2, mttkrp, third)
 
     def _inverse(self, mode: int) -> Tensor:
@@ -285,10 +285,10 @@ class Sweeps:
         changes: Callable[[], list[float]] | None = None
         for number, group in enumerate(self._groups(parts, sweep)):
             if number == 0 and self.objective.beta > 0:
-                changes = steps.watched(group.batches()[0])
+                changes = steps.start_convergence_check(group.batches()[0])
             key = (group.slot, group.count, group.size)
             if key not in self._graphs:
-                self._graphs[key] = self._captured(group.batches())
+                self._graphs[key] = self._capture(group.batches())
             self._graphs[key].replay()
         if changes is not None:
             als.warn_if_diverging(changes(), self.objective.beta)
@@ -300,7 +300,7 @@ class Sweeps:
         totals[Term.FIT : Term.FIT_AUGMENTED + 1].clamp_(min=0.0)
         return totals
 
-    def _captured(self, batches: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
+    def _capture(self, batches: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
         """The steps of these batches as a graph; they are tried first, which compiles what they need, and undone."""
         steps = self._steps
         assert steps is not None

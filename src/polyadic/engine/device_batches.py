@@ -90,20 +90,20 @@ class BatchGroups:
         self._pool = torch.cuda.graph_pool_handle()
         self.energy = torch.zeros(source.n_views, dtype=torch.float64, device=source.device)
         self._stream = torch.cuda.Stream(source.device)  # type: ignore[no-untyped-call]
-        self._resident = _resident(source.samples, source.device)
+        self._resident = _keep_on_device(source.samples, source.device)
         # The graphs read it as long as they live, which a cache knows nothing of.
         self._constants = tensorize and tensorize.constants(self._sample[0], source.device, source.dtype)
 
     def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[BatchGroup]:
         """The groups of one sweep; `energy` then holds the squared norm of each view of all its tensors."""
-        groups = _grouped(parts, self._count)
+        groups = _group_batches(parts, self._count)
         main = torch.cuda.current_stream(self.source.device)
         done: list[torch.cuda.Event | None] = [None] * len(self._slots)
         self._stream.wait_stream(main)
         with torch.cuda.stream(self._stream):
             self.energy.zero_()
         wholes = [torch.cat(list(group)) for group in groups]
-        for number, (ids, raw) in enumerate(self._read(wholes)):
+        for number, (ids, raw) in enumerate(self._read_groups(wholes)):
             slot = number % len(self._slots)
             with torch.cuda.stream(self._stream):
                 before = done[slot]
@@ -117,7 +117,7 @@ class BatchGroups:
             if self.source.on_batch is not None:
                 self.source.on_batch(len(ids), len(ids) * self._window_bytes)
 
-    def _read(self, parts: list[Tensor]) -> Iterator[tuple[Tensor, Raw | None]]:
+    def _read_groups(self, parts: list[Tensor]) -> Iterator[tuple[Tensor, Raw | None]]:
         """The numbers of each part's windows, and the windows themselves where they do not stay on the GPU."""
         if self._resident is not None:
             # All numbers at once and from pinned memory: a copy that the host waits for would also wait for all before.
@@ -134,16 +134,16 @@ class BatchGroups:
         source = self.source
         T = self._slots[slot][: count * source.n_views * size]
         T = in_mode_order(T, self.order)
-        X = self._placed(ids, raw)
+        X = self._load_windows(ids, raw)
         if self._layout.capturable and (source.augment is None or source.augment.capturable):
             keys = window_keys(source.seed, sweep, ids + source.first_id)
             self._keys[: len(keys)].copy_(keys, non_blocking=True)
-            self._graph((slot, count, size), X, T).replay()
+            self._capture_transform((slot, count, size), X, T).replay()
         else:
             self._transform(X, None if source.augment is None else source.augmented(X, ids, sweep), T, count)
         return T
 
-    def _placed(self, ids: Tensor, raw: Raw | None) -> Tensor:
+    def _load_windows(self, ids: Tensor, raw: Raw | None) -> Tensor:
         """The values of windows, always in the same place, laid out as the tensorizer likes it."""
         from polyadic.kernels.signals import gather
 
@@ -177,7 +177,7 @@ class BatchGroups:
         ]
         self.energy += torch.stack(squares).reshape(count, len(each), -1).sum(dim=(0, 2))
 
-    def _graph(self, key: tuple[int, int, int], X: Tensor, T: Tensor) -> torch.cuda.CUDAGraph:
+    def _capture_transform(self, key: tuple[int, int, int], X: Tensor, T: Tensor) -> torch.cuda.CUDAGraph:
         """Augmentation and transform of these windows as a graph: its many launches cost nothing."""
 
         def work() -> None:
@@ -196,14 +196,14 @@ class BatchGroups:
         return self._graphs[key]
 
 
-def _grouped(parts: Sequence[Tensor], count: int) -> list[Sequence[Tensor]]:
+def _group_batches(parts: Sequence[Tensor], count: int) -> list[Sequence[Tensor]]:
     """Up to `count` parts of equal size together; a last part that is shorter stands alone."""
     whole = len(parts) - (len(parts) > 1 and len(parts[-1]) != len(parts[0]))
     groups = [parts[first : min(first + count, whole)] for first in range(0, whole, count)]
     return groups if whole == len(parts) else [*groups, parts[whole:]]
 
 
-def _resident(samples: Samples, device: torch.device) -> Raw | None:
+def _keep_on_device(samples: Samples, device: torch.device) -> Raw | None:
     """All samples on the GPU as they are stored, checked to be finite; None where they would fill it."""
     first = samples.read(slice(0, 1))
     data = samples.data if isinstance(samples.data, Tensor) and samples.data.device == device else None
@@ -223,9 +223,9 @@ def _resident(samples: Samples, device: torch.device) -> Raw | None:
         digits[ids[0] : ids[-1] + 1] = moved.digits
         scales.append(moved.scale)
         offsets.append(moved.offset)
-    return Raw(digits, _joined(scales, samples.dtype), _joined(offsets, samples.dtype))
+    return Raw(digits, _concatenate(scales, samples.dtype), _concatenate(offsets, samples.dtype))
 
 
-def _joined(parts: list[Tensor | None], dtype: torch.dtype) -> Tensor | None:
+def _concatenate(parts: list[Tensor | None], dtype: torch.dtype) -> Tensor | None:
     there = [part.to(dtype) for part in parts if part is not None]
     return torch.cat(there) if there else None

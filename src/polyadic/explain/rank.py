@@ -68,7 +68,7 @@ class RankSuggestion:
     @property
     def over_noise(self) -> _Floats:
         """(n - 1,), by how much more the fit improves from one rank to the next than that of noise."""
-        gain, chance = _improvements(self.fitness.max(axis=1)), _improvements(self.noise)
+        gain, chance = _error_reductions(self.fitness.max(axis=1)), _error_reductions(self.noise)
         return np.array([gain[i, i + 1] / max(chance[i, i + 1], 1e-9) for i in range(len(self.ranks) - 1)])
 
     def plot(self) -> Figure:
@@ -101,7 +101,7 @@ class RankSuggestion:
             axes.spines[["top", "right"]].set_visible(False)
         core.set_xlabel("rank")
         stable.set_xlabel("rank")
-        figure.suptitle(_wrapped(self.reason), fontsize=10)
+        figure.suptitle(_wrap(self.reason), fontsize=10)
         return figure
 
     def to_dict(self) -> dict[str, Any]:
@@ -175,10 +175,10 @@ def suggest_rank(
     >>> found.rank
     2
     """
-    wanted = _checked_ranks(ranks)
+    wanted = _check_ranks(ranks)
     check_integer("n_windows", n_windows, 2)
     check_integer("restarts", restarts, 1)
-    batch = _spread(X, n_windows)
+    batch = _sample_evenly(X, n_windows)
     T, N = _tensors(batch, tensorize), _tensors(_noise(batch, random_state), tensorize)
     fitness: list[list[float]] = []
     noise, consistency, stability = [], [], []
@@ -187,7 +187,7 @@ def suggest_rank(
         models = []
         for restart in range(restarts + 1):
             # The last is of the noise.
-            models.append(_decomposed(T if restart < restarts else N, rank, max_sweeps, random_state + restart))
+            models.append(_fit_cp(T if restart < restarts else N, rank, max_sweeps, random_state + restart))
             done += rank
             if on_fit is not None:
                 on_fit(done, work, rank)
@@ -198,7 +198,7 @@ def suggest_rank(
         consistency.append(core_consistency(T, [best.transform(T), *best.factors_]))
         stability.append(np.mean([match(best, other).score for other in models]) if models else np.nan)
     curves = np.array(fitness), np.array(noise), np.array(consistency), np.array(stability)
-    rank, readable, reason = _recommended(wanted, *curves)
+    rank, readable, reason = _recommend(wanted, *curves)
     return RankSuggestion(rank, readable, reason, wanted, *curves, len(T))
 
 
@@ -246,7 +246,7 @@ def core_consistency(T: Any, factors: Sequence[Any]) -> float:
     return 100.0 * (1.0 - (energy - 2.0 * diagonal + rank) / rank)
 
 
-def _checked_ranks(ranks: Iterable[int]) -> tuple[int, ...]:
+def _check_ranks(ranks: Iterable[int]) -> tuple[int, ...]:
     given = list(ranks)
     for rank in given:
         check_integer("ranks", rank, 1)
@@ -255,7 +255,7 @@ def _checked_ranks(ranks: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted({int(rank) for rank in given}))
 
 
-def _spread(X: Any, count: int) -> Tensor:
+def _sample_evenly(X: Any, count: int) -> Tensor:
     """Windows spread evenly over X: (n, …)."""
     samples = Samples(X)
     ids = torch.linspace(0, len(samples) - 1, min(len(samples), count), dtype=torch.float64).long()
@@ -280,25 +280,25 @@ def _tensors(batch: Tensor, tensorize: Any) -> Tensor:
     return T / (scale or 1.0)
 
 
-def _decomposed(T: Tensor, rank: int, max_sweeps: int, seed: int) -> SALS:
+def _fit_cp(T: Tensor, rank: int, max_sweeps: int, seed: int) -> SALS:
     """A plain CP decomposition by alternating least squares."""
     # The weight is small against entries of size 1; without any, collinear components would run away.
     return SALS(rank, alpha=1e-3, batch_size=None, max_sweeps=max_sweeps, tol=1e-5, random_state=seed).fit(T)
 
 
-def _improvements(fitness: _Floats) -> _Floats:
+def _error_reductions(fitness: _Floats) -> _Floats:
     """Which share of the squared error of rank i is gone at rank j: (n, n), of use where j > i."""
     error = (1.0 - np.maximum.accumulate(fitness)) ** 2
     return 1.0 - error / np.maximum(error, 1e-12)[:, None]
 
 
-def _recommended(
+def _recommend(
     ranks: Sequence[int], fitness: _Floats, noise: _Floats, consistency: _Floats, stability: _Floats
 ) -> tuple[int, int | None, str]:
     """The rank, the rank at which components can be read, and the reason."""
     best = fitness.max(axis=1)
     # Against every larger rank, not the next alone: that one's restarts may all have ended in a poor minimum.
-    much = (_improvements(best) > _OVER_NOISE * _improvements(noise)) & (best - best[:, None] > _NOTHING)
+    much = (_error_reductions(best) > _OVER_NOISE * _error_reductions(noise)) & (best - best[:, None] > _NOTHING)
     enough = next(i for i in range(len(ranks)) if not much[i, i + 1 :].any())
     rank, still = ranks[enough], f"fitness {best[enough]:.2f}"
     if len(ranks) == 1:
@@ -317,10 +317,10 @@ def _recommended(
         )
     sound = (np.isnan(stability) | (stability >= _STABLE)) & (consistency >= _CONSISTENT)
     readable = max((r for r, ok in zip(ranks, sound, strict=True) if ok), default=None)
-    return rank, readable, f"{why}; {_reading(rank, readable)}."
+    return rank, readable, f"{why}; {_describe_stability(rank, readable)}."
 
 
-def _reading(rank: int, readable: int | None) -> str:
+def _describe_stability(rank: int, readable: int | None) -> str:
     """What stability and core consistency say about components."""
     if readable is None or (readable == 1 and rank > 1):
         which = "at no rank" if readable is None else "at no rank above 1"
@@ -336,7 +336,7 @@ def _reading(rank: int, readable: int | None) -> str:
     )
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     import textwrap
 
     return "\n".join(textwrap.wrap(text, 110))
