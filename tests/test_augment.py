@@ -404,7 +404,9 @@ def test_both_filters_agree_in_single_precision_on_the_papers_windows(name: str)
     bandpass, shape = preset(name).augment.steps[1], preset(name).shape
     X = (windows(3, *shape) + 1).float()
     kinds = torch.arange(3 * shape[0]).reshape(3, -1) % 3
-    torch.testing.assert_close(bandpass._filter_in_blocks(X, kinds), bandpass._filter_by_fft(X, kinds), rtol=0, atol=1e-4)
+    torch.testing.assert_close(
+        bandpass._filter_in_blocks(X, kinds), bandpass._filter_by_fft(X, kinds), rtol=0, atol=1e-4
+    )
 
 
 def test_filters_start_at_rest() -> None:

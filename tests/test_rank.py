@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from polyadic import match, suggest_rank
 from polyadic.cli import app
 from polyadic.errors import PolyadicError
-from polyadic.explain.rank import _decomposed, _recommended, core_consistency
+from polyadic.explain.rank import _fit_cp, _recommend, core_consistency
 from polyadic.spectral import STFT
 
 
@@ -98,7 +98,7 @@ def test_core_consistency_and_stability_are_those_of_the_best_restart():
     # Of these starts the last is the best, and its components are not those of the first.
     assert found.fitness[0].argmax() != 0
     scaled = T / np.sqrt(np.mean(T**2))
-    models = [_decomposed(torch.from_numpy(scaled), 3, 100, seed) for seed in range(4)]
+    models = [_fit_cp(torch.from_numpy(scaled), 3, 100, seed) for seed in range(4)]
     best = models.pop(int(found.fitness[0].argmax()))
     expected = core_consistency(scaled, [best.transform(scaled), *best.factors_])
     assert found.consistency[0] == pytest.approx(expected, rel=1e-6)
@@ -123,7 +123,7 @@ def test_the_largest_rank_is_enough_if_it_fits_everything():
 def test_a_poor_minimum_on_the_way_does_not_end_the_curve():
     fitness = np.array([[0.2], [0.4], [0.38], [0.7], [0.702]])
     noise = np.array([0.01, 0.02, 0.03, 0.04, 0.08])
-    rank, _, reason = _recommended([1, 2, 3, 4, 8], fitness, noise, np.full(5, 100.0), np.full(5, 1.0))
+    rank, _, reason = _recommend([1, 2, 3, 4, 8], fitness, noise, np.full(5, 100.0), np.full(5, 1.0))
     assert rank == 4
     assert "improves by 0.2 points" in reason
 
@@ -131,9 +131,9 @@ def test_a_poor_minimum_on_the_way_does_not_end_the_curve():
 def test_what_noise_would_gain_decides_what_is_much():
     fitness = np.array([[0.50], [0.60], [0.61]])
     sound = np.full(3, 100.0), np.full(3, 1.0)
-    assert _recommended([1, 2, 4], fitness, np.array([0.1, 0.11, 0.111]), *sound)[0] == 4
-    assert _recommended([1, 2, 4], fitness, np.array([0.1, 0.11, 0.15]), *sound)[0] == 2
-    assert _recommended([1, 2, 4], fitness, np.array([0.1, 0.4, 0.6]), *sound)[0] == 1
+    assert _recommend([1, 2, 4], fitness, np.array([0.1, 0.11, 0.111]), *sound)[0] == 4
+    assert _recommend([1, 2, 4], fitness, np.array([0.1, 0.11, 0.15]), *sound)[0] == 2
+    assert _recommend([1, 2, 4], fitness, np.array([0.1, 0.4, 0.6]), *sound)[0] == 1
 
 
 def test_over_noise_compares_shares_of_the_squared_error():

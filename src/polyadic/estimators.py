@@ -18,11 +18,12 @@ from torch import Tensor
 from polyadic import als, persist
 from polyadic.engine import cuda_graphs
 from polyadic.engine.batches import WindowSource, check_modes
-from polyadic.engine.checkpoints import Checkpoints, check_alike, data_fingerprint, describe
+from polyadic.engine.checkpoints import Checkpoints
 from polyadic.engine.cp_model import CPModel
 from polyadic.engine.estimator import all_or_nothing
+from polyadic.engine.fingerprints import check_alike, data_fingerprint, describe
 from polyadic.engine.graph import Graph
-from polyadic.engine.loop import Fit, FitProgress, FitSettings, History, empty_history
+from polyadic.engine.loop import Fit, FitSettings, History, empty_history
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Readable, check_integer, check_number
 from polyadic.presets import Preset
@@ -121,23 +122,31 @@ class _CPEstimator(CPModel):
         with all_or_nothing(self):
             source, objective, settings = self._begin(X)
             source.tensorize = self.tensorize_ = self._agreed_tensorizer(team)
-            state = als.State(self._initial_factors(source))
-            kept = self._checkpoints(source, team, checkpoint, resume, checkpoint_every)
-            progress, state = (kept and kept.load(state)) or (FitProgress(), state)
             self._n_seen = source.n_windows
-            fit = Fit(source, state, objective, settings, progress, on_step=kept, team=team)
-            if team.size == 1:
-                shape = tuple(len(factor) for factor in state.factors)
-                fit.fast_sweep = cuda_graphs.sweeps(source, objective, settings, shape)
-            with self._observer(state, source.n_windows, team, after_sweep) as observer, kept or nullcontext():
-                fit.on_sweep = observer
-                source.on_batch = None if observer is None else observer.windows
-                with self._pool(source.device):
-                    self.history_ = fit.run()
+            fit = Fit(source, als.State(self._initial_factors(source)), objective, settings, team=team)
+            kept = self._checkpoints(source, team, checkpoint, resume, checkpoint_every)
+            with kept or nullcontext():
+                self._run(fit, source, kept, after_sweep)
             self.n_sweeps_ = len(self.history_["loss"])
             self.waited_ = source.waited
-            self._keep(team.gather(state, source.n_views))
+            self._keep(team.gather(fit.state, source.n_views))
         return self
+
+    def _run(
+        self, fit: Fit, source: WindowSource, kept: Checkpoints | None, after_sweep: Callable[[Self], None] | None
+    ) -> None:
+        """Run a fit from its last checkpoint on, by the fastest way there is."""
+        if kept is not None:
+            fit.on_step = kept
+            fit.progress, fit.state = kept.load(fit.state) or (fit.progress, fit.state)
+        if fit.team.size == 1:
+            shape = tuple(len(factor) for factor in fit.state.factors)
+            fit.fast_sweep = cuda_graphs.sweeps(source, fit.objective, fit.settings, shape)
+        with self._observer(fit.state, source.n_windows, fit.team, after_sweep) as observer:
+            fit.on_sweep = observer
+            source.on_batch = None if observer is None else observer.windows
+            with self._pool(source.device):
+                self.history_ = fit.run()
 
     def _agreed_tensorizer(self, team: Team) -> Any:
         """The first process's tensorizer: what was calibrated elsewhere may differ in the last digits."""

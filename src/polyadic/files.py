@@ -10,7 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = ["digest", "open_atomically", "sync_folder", "write_atomically"]
+__all__ = ["LOCKED", "digest", "lock_folder", "open_atomically", "sync_folder", "write_atomically"]
+
+LOCKED = -1
+"""What `lock_folder` returns for a folder that another process has locked."""
 
 
 def digest(path: str | os.PathLike[str]) -> str:
@@ -54,3 +57,25 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
     with open_atomically(path) as file:
         file.write(content)
+
+
+def lock_folder(folder: str | os.PathLike[str]) -> int | None:
+    """Lock a folder until the descriptor is closed or this process ends, however it ends.
+
+    Returns
+    -------
+    the descriptor to close; `LOCKED` if another process has the lock; None where there are no such locks (Windows)
+    """
+    if os.name == "nt":
+        return None
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return LOCKED
+    except OSError:  # some network disks know no locks
+        pass
+    return descriptor

@@ -9,17 +9,16 @@ A folder holds the checkpoints of one fit. Nothing of a file is looked at before
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import math
 import os
+import re
 import signal
 import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -30,19 +29,18 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load as from_bytes
 from safetensors.numpy import save as to_bytes
-from scipy import sparse
 from torch import Tensor
 
 from polyadic.als import State, Statistics
+from polyadic.engine.fingerprints import differences
 from polyadic.engine.loop import FitProgress
-from polyadic.errors import CheckpointError, PolyadicError
-from polyadic.files import open_atomically, sync_folder
-from polyadic.inputs import Samples
-from polyadic.persist import encode
+from polyadic.engine.messages import in_memory_order, restore_layout
+from polyadic.errors import CheckpointError
+from polyadic.files import LOCKED, lock_folder, open_atomically, sync_folder
 from polyadic.team import ALONE, Team
 from polyadic.terms import Term
 
-__all__ = ["Checkpoints", "check_alike", "data_fingerprint", "describe", "list_checkpoints", "remove_checkpoints"]
+__all__ = ["Checkpoints", "list_checkpoints", "remove_checkpoints"]
 
 SCHEMA = 1
 """Version of the layout. Readers refuse a newer one."""
@@ -51,100 +49,12 @@ _MAGIC = b"polyadic checkpoint\n"
 _PREFIX = "checkpoint-"
 _KEY = "polyadic"
 _KEPT = 2
-_SAMPLED = 64
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-# ---------------------------------------------------------------- fingerprints
-
-
-def describe(value: Any) -> Any:
-    """A setting as JSON, for comparing: arrays by shape and checksum, functions by name, all else by what it holds.
-
-    Examples
-    --------
-    >>> describe(0.5), describe(np.zeros((2, 2)))["shape"]
-    (0.5, [2, 2])
-    """
-    if sparse.issparse(value):
-        matrix = sparse.csr_array(value)
-        return {"type": "sparse", "parts": [describe(part) for part in (matrix.data, matrix.indices, matrix.indptr)]}
-    if isinstance(value, np.ndarray | Tensor):
-        return {"type": "array", "shape": list(value.shape), "sha256": _checksum(value)}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"type": type(value).__qualname__, **fields}
-    if isinstance(value, list | tuple):
-        return [describe(item) for item in value]
-    return encode(value)
-
-
-def _checksum(*arrays: np.ndarray | Tensor | None) -> str:
-    """SHA-256 of the numbers of some arrays."""
-    found = hashlib.sha256()
-    for array in arrays:
-        if isinstance(array, Tensor):
-            array = array.detach().cpu().contiguous().view(torch.uint8).numpy()  # some types numpy does not know
-        if array is not None:
-            found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
-
-
-def data_fingerprint(samples: Samples) -> dict[str, Any]:
-    """What tells samples from others without reading all: shape, type, some of them, and what a store says of itself.
-
-    Examples
-    --------
-    >>> data_fingerprint(Samples(np.zeros((3, 4, 5))))["shape"]
-    [3, 4, 5]
-    """
-    ids = torch.linspace(0, len(samples) - 1, min(len(samples), _SAMPLED), dtype=torch.float64).long()
-    sampled, known = _checksum(*samples.read(ids)), dict(getattr(samples.data, "fingerprint", {}))
-    return {"shape": list(samples.shape), "dtype": str(samples.dtype), **known, "sampled windows": sampled}
-
-
-def _differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
-    """A sentence for each entry that differs."""
-    if isinstance(then, dict) and isinstance(now, dict) and then.get("type") == now.get("type"):
-        for key in sorted(then.keys() | now.keys()):
-            yield from _differences(then.get(key), now.get(key), f"{name} {key}".strip())
-    elif then != now:
-        yield f"{name} was {json.dumps(then)} and is {json.dumps(now)} now"
-
-
-def check_alike(team: Team, fingerprint: dict[str, Any]) -> None:
-    """Refuse processes that were given different settings or data.
-
-    Examples
-    --------
-    >>> check_alike(ALONE, {"rank": 3})
-    """
-    plain = json.loads(json.dumps(fingerprint))
-    differences = list(_differences(team.once(lambda: plain), plain))
-    if team.sum(torch.tensor(float(bool(differences)))) > 0:
-        said = (
-            f"process {team.index} has others: {'; '.join(differences)}" if differences else "some process has others"
-        )
-        raise PolyadicError(f"all processes of a fit must have the same settings and data as the first, but {said}")
+_NAME = re.compile(rf"{_PREFIX}\d{{8,}}")
+_UNFINISHED = re.compile(rf"\.{_PREFIX}\d{{8,}}\..*\.tmp")
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 # ----------------------------------------------------------------------- files
-
-
-def _in_memory_order(tensor: Tensor) -> tuple[np.ndarray, list[int]]:
-    """A tensor as an array whose axes lie as they do in memory, and which axis each of them is.
-
-    Sums come out another way to the last bit if the same numbers lie otherwise in memory.
-    """
-    axes = sorted(range(tensor.ndim), key=tensor.stride().__getitem__, reverse=True)
-    return tensor.detach().cpu().permute(axes).contiguous().numpy(), axes
-
-
-def _restore_layout(array: np.ndarray, axes: list[int]) -> Tensor:
-    if sorted(axes) != list(range(array.ndim)):
-        raise ValueError(f"axes {axes} of an array with {array.ndim}")
-    # Copied, for memory that torch has not made may begin at odd addresses, where products round otherwise.
-    return torch.from_numpy(array).clone().permute([axes.index(axis) for axis in range(array.ndim)])
 
 
 def _to_bytes(progress: FitProgress, state: State, fingerprint: dict[str, Any]) -> tuple[bytes, bytes]:
@@ -156,7 +66,7 @@ def _to_bytes(progress: FitProgress, state: State, fingerprint: dict[str, Any]) 
     tensors |= {name: value for name in ("coefficients", "energy") if (value := getattr(state, name)) is not None}
     arrays, axes = {}, {}
     for name, tensor in tensors.items():
-        arrays[name], axes[name] = _in_memory_order(tensor)
+        arrays[name], axes[name] = in_memory_order(tensor)
     where = {name: getattr(progress, name) for name in ("history", "batch", "bases", "seconds")}
     header = {"schema": SCHEMA, "fingerprint": fingerprint, "axes": axes, "progress": where}
     content = to_bytes(arrays, metadata={_KEY: json.dumps(header)})
@@ -193,7 +103,7 @@ def _from_bytes_checked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str
 def _state(arrays: dict[str, np.ndarray], header: dict[str, Any], new: State) -> tuple[FitProgress, State]:
     """What `_to_bytes` was given, checked to be of the shapes of a new fit's state."""
     try:
-        tensors = {name: _restore_layout(array, header["axes"][name]) for name, array in arrays.items()}
+        tensors = {name: restore_layout(array, header["axes"][name]) for name, array in arrays.items()}
         factors = [tensors[f"factors.{mode}"] for mode in range(len(new.factors))]
         memory = Statistics(tensors["memory.Y"], tensors["memory.S"]) if "memory.Y" in tensors else None
         progress = FitProgress(total=tensors["total"], **header["progress"])
@@ -222,6 +132,10 @@ def _check_progress(progress: FitProgress) -> None:
         raise ValueError(f"batch {progress.batch!r}, sweeps {lengths}")
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
         raise TypeError("its history must hold finite numbers")
+    # The term of the bases is a part of every loss, so it is never far above one.
+    largest = max([*progress.history["loss"], float(progress.total.abs().sum()), 1.0])
+    if not 0 <= progress.bases <= 1e6 * largest or not 0 <= progress.seconds <= 1e9 or progress.batch > 2**53:
+        raise ValueError(f"bases {progress.bases!r}, seconds {progress.seconds!r}, batch {progress.batch!r}")
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -230,12 +144,12 @@ def list_checkpoints(folder: Path) -> list[Path]:
     Examples
     --------
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for name in ("checkpoint-00000010", "checkpoint-00000009", "notes.txt"):
+    ...     for name in ("checkpoint-00000010", "checkpoint-00000009", "notes.txt", "20261101"):
     ...         Path(folder, name).touch()
     ...     [path.name for path in list_checkpoints(Path(folder))]
     ['checkpoint-00000009', 'checkpoint-00000010']
     """
-    there = [path for path in folder.iterdir() if path.name.removeprefix(_PREFIX).isdecimal()]
+    there = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
     return sorted(there, key=lambda path: int(path.name.removeprefix(_PREFIX)))
 
 
@@ -251,16 +165,26 @@ def remove_checkpoints(folder: Path) -> None:
     False
     """
     for path in list_checkpoints(folder):
-        path.unlink()
+        if _is_ours(path):
+            path.unlink()
     with contextlib.suppress(OSError):
         folder.rmdir()
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file begins as a checkpoint does; one that cannot be read is nobody's to remove."""
+    try:
+        with path.open("rb") as file:
+            return path.is_file() and file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
 
 
 class Checkpoints:
     """The checkpoints of one fit in a folder: `load` the last, then give it to `engine.loop.Fit` as its `on_step`.
 
-    As a context it holds back Ctrl-C and SIGTERM until the next step is done, writes a checkpoint, and lets them
-    through; a second Ctrl-C is not held back.
+    As a context it locks the folder, and holds back Ctrl-C, SIGTERM and SIGHUP until the next step is done, writes a
+    checkpoint, and lets them through. A second Ctrl-C is not held back; a second SIGTERM or SIGHUP changes nothing.
 
     Parameters
     ----------
@@ -286,21 +210,33 @@ class Checkpoints:
         self._damaged: list[Path] = []
         self._caught: int | None = None
         self._handlers: dict[int, Any] = {}
+        self._lock: int | None = None
         team.once(lambda: self._open(resume))
 
     def _open(self, resume: bool) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = lock_folder(self.folder)
             there = list_checkpoints(self.folder)
             with tempfile.TemporaryFile(dir=self.folder):
                 pass  # what cannot be written to is better known now than after the first sweeps
         except OSError as error:
             raise CheckpointError(f"checkpoint must be a folder to write to, but {self.folder}: {error}") from error
+        if self._lock == LOCKED:
+            raise CheckpointError(
+                f"{self.folder} is in use by another fit: wait until it is done, or name another folder"
+            )
         if there and not resume:
+            self._unlock()
             raise CheckpointError(
                 f"{self.folder} holds checkpoints of a fit already ({there[-1].name}): resume it (--resume, or "
                 "resume=True), remove the folder, or name another"
             )
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = None
 
     # ----------------------------------------------------------------- reading
 
@@ -333,7 +269,8 @@ class Checkpoints:
             except _OtherFitError:
                 raise
             except (CheckpointError, OSError) as error:
-                self._damaged.append(path)
+                if _is_ours(path):
+                    self._damaged.append(path)
                 reasons.append(f"{path.name}: {error}")
                 continue
             if reasons:
@@ -348,9 +285,9 @@ class Checkpoints:
         return None
 
     def _check(self, path: Path, header: dict[str, Any]) -> None:
-        differences = list(_differences(header.get("fingerprint"), self.fingerprint))
-        if differences:
-            raise _OtherFitError(f"{path} is of another fit: {'; '.join(differences)}")
+        found = list(differences(header.get("fingerprint"), self.fingerprint))
+        if found:
+            raise _OtherFitError(f"{path} is of another fit: {'; '.join(found)}")
 
     # ----------------------------------------------------------------- writing
 
@@ -383,9 +320,11 @@ class Checkpoints:
                 file.writelines(content)
             sync_folder(self.folder)
             sound = [path for path in there if path not in self._damaged]
-            # What a writer that was killed left behind goes, too.
-            for old in [*sound[: 1 - _KEPT], *self._damaged, *self.folder.glob(f".{_PREFIX}*.tmp")]:
-                old.unlink(missing_ok=True)
+            # What a writer that was killed left behind goes, too; what others put there stays.
+            unfinished = [path for path in self.folder.iterdir() if _UNFINISHED.fullmatch(path.name)]
+            for old in [*sound[: 1 - _KEPT], *self._damaged, *unfinished]:
+                if _is_ours(old) or old in unfinished:
+                    old.unlink(missing_ok=True)
         except OSError as error:
             left = self._remaining()
             last = f"; {left[-1].name} is as it was" if left else ""
@@ -409,14 +348,16 @@ class Checkpoints:
     ) -> None:
         caught = self._caught
         self._restore_handlers()
+        self._unlock()
         if caught is not None:
             signal.raise_signal(caught)
 
     def _hold_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._caught is not None:
+        if self._caught is None:
+            self._caught = number
+        elif number == signal.SIGINT:
             self._restore_handlers()
             signal.raise_signal(number)
-        self._caught = number
 
     def _restore_handlers(self) -> None:
         """Signals as they were before."""

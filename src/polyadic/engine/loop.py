@@ -182,6 +182,8 @@ class Fit:
         sweep = len(progress.history["loss"])
         order = source.order(settings.seed, sweep)
         parts = torch.split(order, settings.batch_size or len(order))
+        if progress.batch > len(parts):
+            raise PolyadicError(f"a fit cannot resume after batch {progress.batch} of a sweep that has {len(parts)}")
         begun = time.perf_counter() - progress.seconds
         own = [team.share(part) for part in parts[progress.batch :]]
         for ids, T in _batches(source, own, sweep, self.state):

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from polyadic.alignment import Add
 from polyadic.als import State, Statistics
+from polyadic.engine.messages import decode_message, encode_message
 from polyadic.errors import PolyadicError
 from polyadic.files import sync_folder
 from polyadic.team import ALONE, Team
@@ -166,17 +167,17 @@ class Processes(Team):
         return first
 
     def once(self, work: Callable[[], _Result]) -> _Result:
-        outcome: list[Any] = [None, None]
+        content = b""
         if self.index == 0:
             try:
-                outcome[0] = work()
+                content = encode_message(work())
             except Exception as error:  # everyone shall hear of it
-                outcome[1] = error
-        with self._talking():
-            dist.broadcast_object_list(outcome, 0, group=self._group, device=torch.device("cpu"))
-        if outcome[1] is not None:
-            raise outcome[1]
-        result: _Result = outcome[0]
+                content = encode_message(None, error)
+        size = int(self.broadcast(torch.tensor(len(content), device="cpu")))
+        message = torch.zeros(size, dtype=torch.uint8, device="cpu")
+        if self.index == 0:
+            message = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        result: _Result = decode_message(self.broadcast(message).numpy().tobytes())
         return result
 
     # ------------------------------------------------------------------- steps
