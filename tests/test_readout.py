@@ -438,6 +438,7 @@ def test_one_pass_in_batches_equals_two_passes_even_far_from_zero(case, batch, o
     assert accumulator.count == len(rows)
     assert_close(accumulator.mean, rows.mean(axis=0), 1e-13)
     assert_close(accumulator.covariance, np.atleast_2d(np.cov(rows.T, bias=True)), 1e-8)
+    assert_close(accumulator.within, case.windows.numpy().var(axis=2).mean(axis=0))
 
 
 def deal(case: Problem, readout: Readout, shares: int) -> list[Accumulator]:

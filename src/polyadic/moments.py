@@ -93,8 +93,8 @@ class Accumulator:
 
     @property
     def within(self) -> Tensor:
-        """Variance of each channel within windows, on average: (C,)."""
-        return self._state["within"] / self._state["count"]
+        """Variance of each channel within windows, on average: (C,), to rounding of the mean square."""
+        return (self._state["within"] / self._state["count"]).clamp_min(0)
 
     @property
     def pairs(self) -> int:
@@ -143,8 +143,10 @@ class Accumulator:
             state["differences"] += apart.T @ apart
             state["pairs"] += len(apart)
         if windows is not None and self.n_channels:
-            state["within"] += _exact(windows.var(dim=2, correction=0)).sum(dim=0)
-            rows = torch.cat([rows, _exact(windows.mean(dim=2, dtype=torch.float64))], dim=1)
+            means = _exact(windows.mean(dim=2, dtype=torch.float64))
+            norms = _exact(torch.linalg.vector_norm(windows, dim=2, dtype=torch.float64))
+            state["within"] += (norms.square() / windows.shape[2] - means.square()).sum(dim=0)
+            rows = torch.cat([rows, means], dim=1)
         mean = rows.mean(dim=0)
         centred = rows - mean
         self._merge(torch.tensor(len(rows), dtype=torch.float64), mean, centred.T @ centred)

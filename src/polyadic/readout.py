@@ -22,6 +22,7 @@ from polyadic.algebra import gram
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.inputs import check_number
 from polyadic.moments import Accumulator
+from polyadic.threads import thread_pool
 
 __all__ = ["PREFIX", "QUANTILES", "FittedReadout", "Readout"]
 
@@ -129,9 +130,11 @@ class Readout:
             raise PolyadicError("factors, coefficients, residuals and levels must be finite, but hold NaN or infinity")
         rank = statistics.rank
         covariance = statistics.covariance[:rank, :rank]
-        found = _isometric(exact, statistics.mean[:rank], covariance)
-        if self.whiten is not None:
-            found = self._whitened(found, covariance, statistics)
+        # For matrices this small, torch's threads take longer to wake than to work.
+        with thread_pool():
+            found = _isometric(exact, statistics.mean[:rank], covariance)
+            if self.whiten is not None:
+                found = self._whitened(found, covariance, statistics)
         arrays = {**found._asdict(), **_level_statistics(statistics, self.levels > 0)}
         quantiles = np.zeros((2, len(QUANTILES)))
         fitted = FittedReadout(self, quantiles=quantiles, **{name: array.numpy() for name, array in arrays.items()})
