@@ -256,7 +256,7 @@ def biquads(X: Tensor, kind: Tensor, filters: Tensor) -> Tensor:
 
 @triton.jit
 def _rotation(key, position):
-    """`augment._rotations` of the three numbers from a position on, row by row."""
+    """`augment.signals._rotations` of the three numbers from a position on, row by row."""
     u = _uniform(key, position).to(tl.float64)
     first = _uniform(key, position + 1).to(tl.float64) * 6.283185307179586
     second = _uniform(key, position + 2).to(tl.float64) * 6.283185307179586

@@ -1,9 +1,10 @@
-"""Contract tests for your own augmentations, tensorizers and baselines: inherit one, and its tests are yours."""
+"""Contract tests for your own augmentations, pairings, tensorizers and baselines: inherit one to have its tests."""
 
 from __future__ import annotations
 
 from polyadic.testing.augmentation import AugmentationContract
 from polyadic.testing.baseline import BaselineContract
+from polyadic.testing.pairing import PairingContract
 from polyadic.testing.tensorizer import TensorizerContract
 
-__all__ = ["AugmentationContract", "BaselineContract", "TensorizerContract"]
+__all__ = ["AugmentationContract", "BaselineContract", "PairingContract", "TensorizerContract"]

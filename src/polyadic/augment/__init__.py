@@ -1,0 +1,27 @@
+"""Augmentations: second views of windows that keep their class (appendix D.3 of the paper, and more).
+
+An augmentation maps a batch (b, channels, time) to a new batch of the same shape on the same device; a `Pairing`
+changes no window, but names another one of the data set as its view.
+"""
+
+from __future__ import annotations
+
+from polyadic.augment.base import Augmentation, FunctionAugmentation, as_augmentation
+from polyadic.augment.combined import Compose, OneOf, split_pairing
+from polyadic.augment.pairing import Neighbour, Pairing, WindowIndex
+from polyadic.augment.signals import Bandpass, Jitter, Rotate3D
+
+__all__ = [
+    "Augmentation",
+    "Bandpass",
+    "Compose",
+    "FunctionAugmentation",
+    "Jitter",
+    "Neighbour",
+    "OneOf",
+    "Pairing",
+    "Rotate3D",
+    "WindowIndex",
+    "as_augmentation",
+    "split_pairing",
+]

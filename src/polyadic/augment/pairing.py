@@ -1,0 +1,195 @@
+"""Views that are other windows of the data: which window is the partner of which."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polyadic.augment.base import Augmentation
+from polyadic.errors import PolyadicError
+from polyadic.inputs import check_integer, check_number
+
+__all__ = ["Neighbour", "Pairing", "WindowIndex"]
+
+
+@dataclass(frozen=True, eq=False)
+class WindowIndex:
+    """Where the windows of a data set lie in time, by which a `Pairing` finds partners.
+
+    Parameters
+    ----------
+    recording : (N,) whole numbers, the same for windows of the same recording; below 0 where it is not known
+    start : (N,), the window's first sample within its recording; below 0 where it is not known
+    length : samples in a window
+    fs : sampling rate in Hz, or None where it is not known
+
+    Examples
+    --------
+    >>> index = WindowIndex([0, 0, 0, 1], start=[0, 50, 100, 0], length=100, fs=50)
+    >>> Neighbour().partners(index, torch.arange(4))
+    tensor([ 2, -1, -1, -1])
+    """
+
+    recording: NDArray[np.int64]
+    start: NDArray[np.int64]
+    length: int
+    fs: float | None = None
+
+    def __post_init__(self) -> None:
+        check_integer("length", self.length, 1)
+        check_number("fs", self.fs, 0, none=True)
+        if self.fs == 0:
+            raise PolyadicError("fs must be a positive sampling rate in Hz, but is 0")
+        for name in ("recording", "start"):
+            column = np.asarray(getattr(self, name))
+            if column.ndim != 1 or (column.dtype.kind not in "iu" and column.size):
+                raise PolyadicError(
+                    f"{name} must be a column of whole numbers, but has shape {column.shape} and type {column.dtype}"
+                )
+            object.__setattr__(self, name, column.astype(np.int64))
+        if len(self.recording) != len(self.start):
+            raise PolyadicError(
+                f"recording and start must have one entry per window, but have {len(self.recording)} and "
+                f"{len(self.start)}"
+            )
+
+    @classmethod
+    def of(cls, X: Any) -> WindowIndex:
+        """The index of `Windows` or of a store.
+
+        Raises
+        ------
+        PolyadicError : if nothing is known about recordings and starts, as with plain arrays
+        """
+        columns = getattr(X, "index", None)
+        if not (hasattr(columns, "recording") and hasattr(columns, "start") and hasattr(columns, "names")):
+            raise PolyadicError(
+                "partner windows are found by recording and start, which plain arrays do not have, but X is of type "
+                f"{type(X).__name__}: use polyadic.data.Windows(X, fs, recording=..., start=...) or a store"
+            )
+        assert columns is not None
+        named = np.asarray(columns.names) != ""
+        recording = np.where(named[columns.recording], columns.recording, -1)
+        if not ((recording >= 0) & (columns.start >= 0)).any():
+            raise PolyadicError(
+                "partner windows are found by recording and start, but no window of X has both: use "
+                "polyadic.data.Windows(X, fs, recording=..., start=...)"
+            )
+        return cls(recording, columns.start, int(X.shape[-1]), X.fs)
+
+    def __len__(self) -> int:
+        return len(self.recording)
+
+    @cached_property
+    def _timeline(self) -> _Timeline:
+        """All recordings one after the other, so that one sorted array serves the search in any of them."""
+        known = np.flatnonzero((self.recording >= 0) & (self.start >= 0))
+        # Sorting is stable: of windows that start together the first in the data set stays first.
+        rows = known[np.lexsort((self.start[known], self.recording[known]))]
+        recording, start = self.recording[rows], self.start[rows]
+        first = np.flatnonzero(np.diff(recording, prepend=-1))
+        last = np.append(first[1:], len(rows))[: len(first)] - 1
+        spans = start[last] - start[first] + 1
+        if spans.sum(dtype=np.float64) > _FAR:
+            raise PolyadicError(f"start must be a sample within the recording, but reaches {int(start.max())}")
+        shift = np.cumsum(spans) - spans - start[first]
+        times = start + np.repeat(shift, last - first + 1)
+        of_window = np.full(len(self), -1)
+        of_window[rows] = times
+        return _Timeline(rows, times, of_window)
+
+
+_FAR = 2**62
+
+
+class _Timeline(NamedTuple):
+    """Windows in order (n,), their times (n,), and the time of every window or -1 where it is not known (N,)."""
+
+    rows: NDArray[np.intp]
+    times: NDArray[np.int64]
+    of_window: NDArray[np.int64]
+
+
+class Pairing(Augmentation):
+    """The base of augmentations whose view of a window is another window: write `partners`.
+
+    Whoever reads the windows reads the partners, too; `split_pairing` says which. Views are then other rows of the
+    data, so a GPU cannot capture this step in a graph. `polyadic.testing.PairingContract` holds the tests that every
+    pairing should pass.
+    """
+
+    @abstractmethod
+    def partners(self, index: WindowIndex, ids: Tensor) -> Tensor:
+        """The partners of some windows.
+
+        Parameters
+        ----------
+        index : of all windows
+        ids : (b,), whole numbers from 0 to N − 1
+
+        Returns
+        -------
+        (b,) int64, the partners' numbers, −1 for a window without one
+        """
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        raise PolyadicError(
+            f"{type(self).__name__} names partner windows and cannot transform a batch: use it where partners are "
+            "read, with windows whose recording and start are known"
+        )
+
+
+@dataclass(frozen=True)
+class Neighbour(Pairing):
+    """The next window of the same recording that does not overlap.
+
+    It is the first that starts at least one window length and `gap` seconds after this one starts, and at most one
+    length after that. Windows at the end of a recording, before an interruption, or without recording and start have
+    none.
+
+    Parameters
+    ----------
+    gap : seconds between the end of a window and the start of its partner, at least
+    """
+
+    gap: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("gap", self.gap, 0)
+
+    def partners(self, index: WindowIndex, ids: Tensor) -> Tensor:
+        chosen = _checked_ids(ids, len(index))
+        if self.gap > 0 and index.fs is None:
+            raise PolyadicError(f"gap={self.gap:g} is in seconds, but the sampling rate of the windows is not known")
+        # Rounded, because 0.3 s at 10 Hz are three samples, whatever the product says.
+        pause = round(self.gap * (index.fs or 0.0), 6)
+        least, most = index.length + math.ceil(pause), 2 * index.length + math.floor(pause)
+        rows, times, of_window = index._timeline
+        if not len(rows) or least > _FAR:
+            return torch.full((len(chosen),), -1)
+        place = np.searchsorted(times, of_window[chosen] + least)
+        found = rows[np.minimum(place, len(rows) - 1)]
+        valid = (
+            (of_window[chosen] >= 0)
+            & (place < len(rows))
+            & (index.recording[found] == index.recording[chosen])
+            & (index.start[found] - index.start[chosen] <= most)
+        )
+        return torch.from_numpy(np.where(valid, found, -1).astype(np.int64))
+
+
+def _checked_ids(ids: Tensor, count: int) -> NDArray[np.int64]:
+    chosen = torch.as_tensor(ids).cpu().numpy()
+    if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
+        raise PolyadicError(f"ids must be a column of whole numbers, but has shape {chosen.shape}, type {chosen.dtype}")
+    if chosen.size and not 0 <= chosen.min() <= chosen.max() < count:
+        raise PolyadicError(f"ids must lie between 0 and {count - 1}, but reach from {chosen.min()} to {chosen.max()}")
+    return chosen.astype(np.int64)

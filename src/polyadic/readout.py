@@ -1,0 +1,454 @@
+"""From coefficients of a decomposition to the features a classifier sees: isometric, with levels, whitened by views.
+
+Coefficients of a CP decomposition are correlated and of unequal scale. A readout is an affine map of them under which
+distances between features are distances between reconstructions; see `Readout` for the formulas. It is fitted on
+unlabelled windows in one pass and constant memory, because second moments of the coefficients determine all of it.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polyadic.algebra import gram
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.inputs import check_number
+from polyadic.moments import Accumulator
+from polyadic.threads import thread_pool
+
+__all__ = ["PREFIX", "QUANTILES", "FittedReadout", "Readout"]
+
+PREFIX = "readout."
+"""How the names of a readout's arrays begin in a model file."""
+QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
+"""The quantiles that are kept of the sampled windows' distances and residuals; the last is the sample's maximum."""
+
+_METRICS = ("isometric",)
+_ALWAYS = ("matrix", "back", "centre", "quantiles")
+_OF_LEVELS = ("level_mean", "level_scale")
+_EPS = float(np.finfo(np.float64).eps)
+_SAME_VIEWS = 1e-12
+"""Mean square of the differences between views, over the features' variance, that rounding in float32 can explain."""
+_CONSTANT = 1e-12
+"""Standard deviation of a channel's level, over its mean, that rounding in float64 can explain."""
+_DEMEANED = 1e-6
+"""The same over the channel's deviation within windows: what is left where every window had its mean subtracted."""
+
+_Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Readout:
+    """How features follow from coefficients; `FittedReadout` is what it becomes on unlabelled windows.
+
+    With K the Khatri-Rao product of the factors, G = KᵀK and x the coefficients of a window,
+
+    - *isometric*: z = s·Vᵀ(G^½x − mean), V the principal axes of G^½x, s such that the variances of z sum to R. Since
+      ‖G^½(x − x')‖ = ‖K(x − x')‖, distances between z are s times distances between reconstructions. Axis k stands for
+      the pattern K G^(−½)v_k, the k-th principal component of the reconstructions themselves, and has the sign that
+      makes the sum of this pattern positive. So z depends neither on the order and the signs of components nor on how
+      their norms are divided among the modes. (Axes of equal variance have no order of their own.) An axis without
+      variance stays 0, for new windows too.
+    - *levels*: the mean of each channel over the window, signed, standardised on the unlabelled windows, divided by
+      √channels and multiplied by `levels`·√R, as columns of their own. The level of a channel that never changes is 0.
+    - *whitening by views*: with S the second moment, not centred, of the differences between z of a window and of its
+      view, z' = (S + shrinkage·tr(S)/R·I)^(−½) z, rescaled to a total variance of R. Levels are left alone.
+
+    Parameters
+    ----------
+    metric : "isometric"
+    levels : weight of the level columns; 0 for none
+    whiten : an augmentation that gives the views, as `Jitter(0.05)` or `Neighbour()`, or None
+    shrinkage : how gently to whiten, λ of the formula; the larger, the less
+
+    Examples
+    --------
+    >>> x, factors = torch.randn(100, 2), [torch.randn(5, 2), torch.randn(6, 2)]
+    >>> accumulator = Readout().accumulator(rank=2, n_windows=100)
+    >>> accumulator.add(torch.arange(100), x, residuals=torch.zeros(100))
+    >>> fitted = Readout().fitted(accumulator, factors)
+    >>> float(fitted.features(x).var(dim=0, correction=0).sum().round(decimals=4))
+    2.0
+    """
+
+    metric: str = "isometric"
+    levels: float = 0.25
+    whiten: Any = None
+    shrinkage: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.metric not in _METRICS:
+            known = " or ".join(repr(metric) for metric in _METRICS)
+            raise PolyadicError(f"metric must be {known}, but is {self.metric!r}")
+        check_number("levels", self.levels, 0)
+        check_number("shrinkage", self.shrinkage, 0)
+        if self.whiten is not None and (isinstance(self.whiten, type) or not callable(self.whiten)):
+            raise PolyadicError(
+                f"whiten must be None or an augmentation, as Jitter(0.05) or Neighbour(), but is {self.whiten!r}"
+            )
+
+    def accumulator(self, rank: int, n_windows: int, n_channels: int = 0) -> Accumulator:
+        """What collects the statistics this readout needs; every process of a fit makes its own.
+
+        Parameters
+        ----------
+        rank : number of components
+        n_windows : number of windows in all processes together
+        n_channels : channels of the raw windows, or 0 where there are none, so that there are no levels
+        """
+        return Accumulator(rank, n_windows, n_channels if self.levels > 0 else 0, paired=self.whiten is not None)
+
+    def fitted(self, statistics: Accumulator, factors: Sequence[Tensor | NDArray[Any]]) -> FittedReadout:
+        """The readout of a model with these factors, from the statistics of its unlabelled windows.
+
+        The same statistics serve readouts of any shrinkage and weight of the levels.
+
+        Parameters
+        ----------
+        statistics : from `accumulator`, after all windows of all processes have been added
+        factors : matrices of shapes (I, R), (J, R), …
+
+        Raises
+        ------
+        PolyadicError : if there are no windows, fewer than 2·R pairs to whiten by, or no difference within any pair
+        """
+        exact = [torch.as_tensor(factor).detach().to("cpu", torch.float64) for factor in factors]
+        if not exact or any(factor.ndim != 2 or factor.shape[1] != statistics.rank for factor in exact):
+            shapes = [tuple(factor.shape) for factor in exact]
+            raise PolyadicError(f"factors must be matrices with {statistics.rank} columns, but have shapes {shapes}")
+        if statistics.count == 0:
+            raise PolyadicError("a readout is fitted on unlabelled windows, but there are none")
+        if not all(bool(torch.isfinite(values).all()) for values in (*exact, *statistics.tensors().values())):
+            raise PolyadicError("factors, coefficients, residuals and levels must be finite, but hold NaN or infinity")
+        rank = statistics.rank
+        covariance = statistics.covariance[:rank, :rank]
+        # For matrices this small, torch's threads take longer to wake than to work.
+        with thread_pool():
+            found = _isometric(exact, statistics.mean[:rank], covariance)
+            if self.whiten is not None:
+                found = self._whitened(found, covariance, statistics)
+        arrays = {**found._asdict(), **_level_statistics(statistics, self.levels > 0)}
+        quantiles = np.zeros((2, len(QUANTILES)))
+        fitted = FittedReadout(self, quantiles=quantiles, **{name: array.numpy() for name, array in arrays.items()})
+        return replace(fitted, quantiles=fitted._quantiles_of(statistics))
+
+    def _whitened(self, isometric: _Map, covariance: Tensor, statistics: Accumulator) -> _Map:
+        matrix, back, centre = isometric
+        rank, pairs = statistics.rank, statistics.pairs
+        if pairs < 2 * rank:
+            raise PolyadicError(
+                f"whiten needs at least 2·rank = {2 * rank} pairs of a window and its view, but there "
+                f"{'is' if pairs == 1 else 'are'} {pairs}: use more windows, a smaller rank, or whiten=None"
+            )
+        S = matrix @ statistics.differences @ matrix.T
+        size = float(S.trace()) / rank
+        # An axis without variance has no differences either, and stays 0.
+        live = torch.nonzero(matrix.any(dim=1))[:, 0]
+        if size <= _SAME_VIEWS:
+            raise PolyadicError(
+                f"whiten needs views that differ from their windows, but the features of all {pairs} pairs are equal: "
+                "use another augmentation, or whiten=None"
+            )
+        values, vectors = torch.linalg.eigh(S[live][:, live])
+        ridged = values.clamp_min(0) + self.shrinkage * size
+        if float(ridged.min()) <= 4 * rank * _EPS * float(ridged.max()):
+            raise PolyadicError(
+                f"shrinkage={self.shrinkage:g} is too small: some features never differ between a window and its view, "
+                "and whitening would divide by 0"
+            )
+        white, colour = ((vectors * ridged.pow(power)) @ vectors.T for power in (-0.5, 0.5))
+        whitened, restored = torch.zeros_like(matrix), torch.zeros_like(back)
+        whitened[live], restored[:, live] = white @ matrix[live], back[:, live] @ colour
+        variance = ((whitened @ covariance) * whitened).sum()
+        scale = (rank / variance).sqrt()
+        return _Map(whitened * scale, restored / scale, centre)
+
+
+class _Root(NamedTuple):
+    """y = root·x with ‖y‖ = ‖Kx‖, the way back, and an orthonormal basis of the x with Kx = 0."""
+
+    root: Tensor
+    back: Tensor
+    unseen: Tensor
+
+
+def _gram_root(factors: Sequence[Tensor]) -> _Root:
+    """G^½ of components scaled to norm one, times their norms.
+
+    It differs from G^½ by a rotation, which the principal axes undo; but a weak component is not lost to rounding
+    beside a strong one.
+    """
+    G = gram(factors)
+    norms = G.diagonal().clamp_min(0).sqrt()
+    inverse = torch.where(norms > 0, 1 / norms, 0.0)
+    values, vectors = torch.linalg.eigh(G * inverse[:, None] * inverse)
+    # Eigenvalues below 0 are rounding, and so are those as small as they.
+    kept = values > 4 * len(G) * _EPS * values[-1].clamp_min(_EPS)
+    unseen = torch.linalg.qr(vectors[:, ~kept] / torch.where(norms > 0, norms, 1.0)[:, None]).Q
+    values, vectors = values[kept], vectors[:, kept]
+    root = (vectors * values.sqrt()) @ vectors.T * norms
+    back = inverse[:, None] * ((vectors * values.rsqrt()) @ vectors.T)
+    return _Root(root, back, unseen)
+
+
+class _Map(NamedTuple):
+    """z = matrix·(x − centre), and the smallest x = back·z + centre with the same Kx."""
+
+    matrix: Tensor
+    back: Tensor
+    centre: Tensor
+
+
+def _isometric(factors: Sequence[Tensor], mean: Tensor, covariance: Tensor) -> _Map:
+    rank = len(mean)
+    root, back, unseen = _gram_root(factors)
+    centre = mean - unseen @ (unseen.T @ mean)
+    spread = root @ covariance @ root.T
+    variances, axes = (found.flip(-1) for found in torch.linalg.eigh((spread + spread.T) / 2))
+    size = spread.trace() + (root @ mean).square().sum()
+    live = (variances > 4 * rank * _EPS * size) & (variances > 0)
+    if not bool(live.any()):
+        warnings.warn(
+            "the reconstructions of all unlabelled windows are equal: all spectral features are 0",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return _Map(torch.zeros_like(covariance), torch.zeros_like(covariance), centre)
+    scale = (rank / variances[live].sum()).sqrt()
+    axes = axes * _pattern_signs(factors, back @ axes) * live
+    directions = back @ axes / scale
+    return _Map(scale * axes.T @ root, directions - unseen @ (unseen.T @ directions), centre)
+
+
+def _pattern_signs(factors: Sequence[Tensor], directions: Tensor) -> Tensor:
+    """The signs under which the patterns K·direction, of norm one each, have a positive sum: (R,).
+
+    A sum of 0, as an antisymmetric pattern has, says nothing; then entries are weighted by √(1 + position) in each
+    mode. Both are sums over K that need no K: products of the factors' own (weighted) column sums.
+    """
+    entries = math.prod(len(factor) for factor in factors)
+    plain = torch.stack([factor.sum(dim=0) for factor in factors]).prod(dim=0) @ directions
+    weights = [torch.arange(1, len(factor) + 1, dtype=factor.dtype).sqrt() for factor in factors]
+    weighted = torch.stack([w @ factor for w, factor in zip(weights, factors, strict=True)]).prod(dim=0) @ directions
+    decisive = torch.where(plain.abs() > 1e-9 * math.sqrt(entries), plain, weighted)
+    return torch.where(decisive < 0, -1.0, 1.0).to(plain.dtype)
+
+
+def _level_statistics(statistics: Accumulator, wanted: bool) -> dict[str, Tensor]:
+    """Mean and standard deviation of the channels' levels, the deviation 0 where a level is constant: (C,) each."""
+    rank = statistics.rank
+    mean, deviation = statistics.mean[rank:], statistics.covariance.diagonal()[rank:].sqrt()
+    constant = (deviation <= _CONSTANT * mean.abs()) | (deviation <= _DEMEANED * statistics.within.sqrt())
+    count = len(mean) if wanted else 0
+    return {"level_mean": mean[:count], "level_scale": torch.where(constant, 0.0, deviation)[:count]}
+
+
+@dataclass(frozen=True, eq=False)
+class FittedReadout:
+    """A readout with its numbers, ready to make features; it does not change.
+
+    Spectral features are matrix·x + offset, levels are level_gain·(mean of the channel) + level_offset.
+
+    Parameters
+    ----------
+    readout : the settings it was fitted with
+    matrix : (R, R) float64, one row per spectral feature; a row of zeros for an axis without variance
+    back : (R, R) float64, from spectral features back to coefficients
+    centre : (R,) float64, the coefficients whose features are 0
+    level_mean, level_scale : (C,) float64, mean and standard deviation of the channels' levels over the unlabelled
+        windows, a deviation of 0 for a level that does not change; both empty if there are no levels
+    quantiles : (2, 5) float64, `QUANTILES` of the windows' distance from the centre (the norm of all their features)
+        and of their residual ‖T − T̂‖², estimated on a sample of up to 4,096 unlabelled windows
+    """
+
+    readout: Readout
+    matrix: _Array
+    back: _Array
+    centre: _Array
+    level_mean: _Array
+    level_scale: _Array
+    quantiles: _Array
+
+    def __post_init__(self) -> None:
+        for name in (*_ALWAYS, *_OF_LEVELS):
+            array = np.array(getattr(self, name), np.float64)
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    # ------------------------------------------------------------------ features
+
+    @property
+    def rank(self) -> int:
+        return len(self.centre)
+
+    @property
+    def n_channels(self) -> int:
+        """Number of level columns; 0 without levels."""
+        return len(self.level_mean)
+
+    @property
+    def n_features(self) -> int:
+        return self.rank + self.n_channels
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers in the matrix, its offsets and the level statistics, from which and the factors `back` follows."""
+        return self.matrix.size + self.centre.size + self.level_mean.size + self.level_scale.size
+
+    @property
+    def offset(self) -> _Array:
+        """What is added to matrix·x: (R,)."""
+        return -self.matrix @ self.centre
+
+    @property
+    def level_gain(self) -> _Array:
+        """What the mean of each channel is multiplied by: (C,)."""
+        weight = self.readout.levels * math.sqrt(self.rank / max(self.n_channels, 1))
+        gain = np.zeros_like(self.level_scale)
+        return np.divide(weight, self.level_scale, out=gain, where=self.level_scale > 0)
+
+    @property
+    def level_offset(self) -> _Array:
+        """What is added to it: (C,)."""
+        return -self.level_gain * self.level_mean
+
+    def feature_names(self, channel_names: Sequence[str] = ()) -> list[str]:
+        """The columns by name; channels without names have numbers from 1 on.
+
+        Examples
+        --------
+        >>> numbers = np.eye(2), np.eye(2), np.zeros(2), np.zeros(1), np.ones(1), np.zeros((2, 5))
+        >>> FittedReadout(Readout(), *numbers).feature_names(["EEG Fpz-Cz"])
+        ['z1', 'z2', 'level EEG Fpz-Cz']
+        """
+        names = list(channel_names) or [str(number + 1) for number in range(self.n_channels)]
+        if self.n_channels and len(names) != self.n_channels:
+            raise PolyadicError(f"channel_names must name {self.n_channels} channels, but names {len(names)}")
+        levels = [f"level {name}" for name in names] if self.n_channels else []
+        return [f"z{number + 1}" for number in range(self.rank)] + levels
+
+    def features(self, x: Tensor, windows: Tensor | None = None) -> Tensor:
+        """The features of some windows.
+
+        Parameters
+        ----------
+        x : (b, R), coefficients
+        windows : (b, channels, time), the raw windows, which levels need
+
+        Returns
+        -------
+        (b, F), in the type and on the device of `x`
+        """
+        if x.ndim != 2 or x.shape[1] != self.rank:
+            raise PolyadicError(f"x must have shape (windows, {self.rank}), but has shape {tuple(x.shape)}")
+        means = None
+        if self.n_channels:
+            expected = f"(windows, {self.n_channels} channels, time)"
+            if windows is None:
+                raise PolyadicError(
+                    f"this readout has levels and needs the raw windows {expected}, but windows is None"
+                )
+            if windows.ndim != 3 or windows.shape[:2] != (len(x), self.n_channels):
+                raise PolyadicError(
+                    f"windows must have shape {expected} for {len(x)} windows, but has shape {tuple(windows.shape)}"
+                )
+            means = windows.mean(dim=2, dtype=torch.float64).to(x.device)
+        return self._of_means(x, means).to(x.dtype)
+
+    def _of_means(self, x: Tensor, means: Tensor | None) -> Tensor:
+        """Features from coefficients and the channels' means: (b, F) float64."""
+        matrix, centre, gain, mean = (
+            torch.tensor(array, device=x.device)
+            for array in (self.matrix, self.centre, self.level_gain, self.level_mean)
+        )
+        spectral = (x.double() - centre) @ matrix.T
+        return spectral if means is None else torch.cat([spectral, (means - mean) * gain], dim=1)
+
+    def inverse(self, features: Tensor) -> Tensor:
+        """Coefficients that have these features; levels say nothing about them.
+
+        Of all such coefficients, the smallest whose reconstruction is that of the window the features were made of.
+        Where an axis had no variance over the unlabelled windows, it is the part of it that lies in the other axes.
+
+        Parameters
+        ----------
+        features : (b, F)
+
+        Returns
+        -------
+        (b, R), in the type and on the device of `features`
+        """
+        if features.ndim != 2 or features.shape[1] != self.n_features:
+            raise PolyadicError(
+                f"features must have shape (windows, {self.n_features}), but have shape {tuple(features.shape)}"
+            )
+        back, centre = (torch.tensor(array, device=features.device) for array in (self.back, self.centre))
+        return (features[:, : self.rank].double() @ back.T + centre).to(features.dtype)
+
+    # ------------------------------------------------------------- unusual windows
+
+    @staticmethod
+    def distances(features: Tensor) -> Tensor:
+        """How far windows lie from the centre of the unlabelled ones: (b,) for (b, F)."""
+        norms: Tensor = torch.linalg.vector_norm(features, dim=1)
+        return norms
+
+    def _quantiles_of(self, statistics: Accumulator) -> _Array:
+        x, means, residuals = statistics.sample()
+        distances = self.distances(self._of_means(x, means if self.n_channels else None))
+        return np.stack([np.quantile(values.numpy(), QUANTILES) for values in (distances, residuals.clamp_min(0))])
+
+    # ----------------------------------------------------------------------- files
+
+    def arrays(self) -> dict[str, _Array]:
+        """The numbers by name, for a model file; the settings travel in its header."""
+        names = (*_ALWAYS, *(_OF_LEVELS if self.n_channels else ()))
+        return {PREFIX + name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_arrays(
+        cls, readout: Readout, arrays: Mapping[str, NDArray[Any]], rank: int, n_channels: int = 0
+    ) -> FittedReadout:
+        """The readout of a model file.
+
+        Parameters
+        ----------
+        readout : its settings
+        arrays : of the model file; those that are none of the readout's are not looked at
+        rank : number of components
+        n_channels : channels of the raw windows, or 0 where there are none
+
+        Raises
+        ------
+        ModelFileError : if the arrays do not fit these or each other, or hold what no fit gives
+
+        Examples
+        --------
+        >>> numbers = np.eye(2), np.eye(2), np.zeros(2), [], [], np.zeros((2, 5))
+        >>> FittedReadout.from_arrays(Readout(), FittedReadout(Readout(), *numbers).arrays(), rank=2).n_features
+        2
+        """
+        own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
+        expected: dict[str, tuple[int, ...]] = {"matrix": (rank, rank), "back": (rank, rank), "centre": (rank,)}
+        expected |= {"quantiles": (2, len(QUANTILES))}
+        if set(_OF_LEVELS) & own.keys():
+            expected |= dict.fromkeys(_OF_LEVELS, (n_channels,))
+        shapes = {name: np.shape(array) for name, array in own.items()}
+        if shapes != expected:
+            raise ModelFileError(f"the file's readout has arrays {shapes}, but its model needs {expected}")
+        for name, array in own.items():
+            if np.asarray(array).dtype != np.float64 or not np.isfinite(array).all():
+                raise ModelFileError(f"the file's readout must hold finite float64 numbers, but {name!r} does not")
+        if not (own.get("level_scale", np.zeros(0)) >= 0).all():
+            raise ModelFileError("the file's readout has levels with a negative standard deviation")
+        if (np.diff(own["quantiles"], axis=1) < 0).any() or (own["quantiles"] < 0).any():
+            raise ModelFileError("the file's readout has quantiles that are negative or out of order")
+        return cls(readout, **{**dict.fromkeys(_OF_LEVELS, np.zeros(0)), **own})

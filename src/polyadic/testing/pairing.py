@@ -1,0 +1,98 @@
+"""Tests that every pairing should pass, your own too: inherit them and name the pairing.
+
+They hold what a fit relies on: a window's partner is another window of the same recording, and depends on the index
+alone, not on the batch it is asked for in.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyadic.augment import Pairing, WindowIndex
+
+__all__ = ["PairingContract"]
+
+
+class PairingContract:
+    """A base class of tests for pytest; a subclass sets `pairing`, where it likes in a fixture of its own.
+
+    Attributes
+    ----------
+    pairing : what is tested
+
+    Examples
+    --------
+    >>> from polyadic.augment import Neighbour
+    >>> class TestNeighbour(PairingContract):
+    ...     pairing = Neighbour()
+    >>> TestNeighbour().test_partners_are_other_windows_of_the_same_recording()
+    """
+
+    pairing: Pairing
+
+    def index(self) -> WindowIndex:
+        """The windows under test, in no order: half-overlapping ones of three recordings, and some without a place."""
+        recording = np.repeat([0, 1, 5, -1, 2], [30, 20, 10, 3, 3])
+        start = np.concatenate([np.arange(count) * 50 for count in (30, 20, 10, 3, 3)])
+        start[-3:] = -1
+        order = np.random.default_rng(0).permutation(len(recording))
+        return WindowIndex(recording[order], start[order], length=100, fs=100.0)
+
+    def _all(self) -> tuple[WindowIndex, Tensor]:
+        index = self.index()
+        return index, torch.arange(len(index))
+
+    # ------------------------------------------------------------ what comes out
+
+    def test_partners_are_numbers_of_windows_or_minus_one(self) -> None:
+        index, ids = self._all()
+        partners = self.pairing.partners(index, ids)
+        assert partners.dtype == torch.int64, f"partners have type {partners.dtype}"
+        assert partners.shape == ids.shape, f"{len(ids)} windows have partners of shape {tuple(partners.shape)}"
+        assert -1 <= int(partners.min()) <= int(partners.max()) < len(index)
+
+    def test_some_windows_have_a_partner(self) -> None:
+        assert bool((self.pairing.partners(*self._all()) >= 0).any())
+
+    def test_partners_are_other_windows_of_the_same_recording(self) -> None:
+        index, ids = self._all()
+        partners = self.pairing.partners(index, ids)
+        has = (partners >= 0).numpy()
+        assert not bool((partners == ids).any()), "a window is its own partner"
+        same = index.recording[partners.numpy()[has]] == index.recording[has]
+        assert bool(same.all()), "partners are of different recordings"
+
+    def test_windows_without_recording_or_start_have_no_partner(self) -> None:
+        index, ids = self._all()
+        partners = self.pairing.partners(index, ids).numpy()
+        unknown = np.flatnonzero((index.recording < 0) | (index.start < 0))
+        assert bool((partners[unknown] == -1).all())
+        assert not np.isin(partners, unknown).any()
+
+    def test_batches_may_be_empty(self) -> None:
+        index, ids = self._all()
+        assert self.pairing.partners(index, ids[:0]).shape == (0,)
+
+    # ------------------------------------------------------------ what it depends on
+
+    def test_same_index_and_ids_give_the_same_partners(self) -> None:
+        index, ids = self._all()
+        first = self.pairing.partners(index, ids)
+        assert torch.equal(self.pairing.partners(index, ids), first)
+        assert torch.equal(self.pairing.partners(self.index(), ids), first)
+
+    def test_order_and_size_of_batches_do_not_matter(self) -> None:
+        index, ids = self._all()
+        expected = self.pairing.partners(index, ids)
+        for part in (ids[:7], ids[7:9], ids.flip(0), ids[::3]):
+            assert torch.equal(self.pairing.partners(index, part), expected[part])
+
+    def test_ids_and_index_are_not_changed(self) -> None:
+        index, ids = self._all()
+        self.pairing.partners(index, ids)
+        assert torch.equal(ids, torch.arange(len(index))), "the ids were changed"
+        before = self.index()
+        unchanged = np.array_equal(index.recording, before.recording) and np.array_equal(index.start, before.start)
+        assert unchanged, "the index was changed"

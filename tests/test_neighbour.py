@@ -1,0 +1,303 @@
+"""Partner windows against a search one by one, and where pairings may stand among augmentations."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from polyadic.augment import Augmentation, Compose, Jitter, Neighbour, OneOf, Pairing, WindowIndex, split_pairing
+from polyadic.data import Header, StoreWriter, Windows, WindowStore
+from polyadic.errors import PolyadicError
+from polyadic.testing import PairingContract
+
+steady = settings(derandomize=True, deadline=None, database=None, max_examples=200)
+
+
+def search_one_by_one(index: WindowIndex, gap_samples: float) -> list[int]:
+    """The rule as it is written down, window by window."""
+    partners = []
+    for recording, start in zip(index.recording, index.start, strict=True):
+        least, most = start + index.length + gap_samples, start + 2 * index.length + gap_samples
+        later = [
+            (other_start, number)
+            for number, (other, other_start) in enumerate(zip(index.recording, index.start, strict=True))
+            if other == recording and other >= 0 <= start and least <= other_start <= most
+        ]
+        partners.append(min(later)[1] if later else -1)
+    return partners
+
+
+@st.composite
+def indices(draw: st.DrawFn) -> WindowIndex:
+    """Recordings interleaved in any order, with gaps, overlaps, duplicates, and windows of which little is known."""
+    count = draw(st.integers(0, 30))
+    recording = draw(st.lists(st.sampled_from([-1, 0, 3, 2**31 - 1]), min_size=count, max_size=count))
+    far = draw(st.sampled_from([0, 10**15]))
+    start = draw(st.lists(st.integers(-1, 40), min_size=count, max_size=count))
+    moved = [
+        value if value < 0 else value + far * (number % 4 == 3) for value, number in zip(start, recording, strict=True)
+    ]
+    return WindowIndex(np.array(recording, int), np.array(moved, int), draw(st.integers(1, 9)), fs=10.0)
+
+
+@given(indices(), st.sampled_from([0.0, 0.1, 0.25, 0.3, 1.0, 1e300]), st.randoms(use_true_random=False))
+@example(WindowIndex([0, 0], [5, 13], length=4, fs=10.0), 0.0, None)
+@example(WindowIndex([0, 0], [5, 14], length=4, fs=10.0), 0.0, None)
+@example(WindowIndex([0, 0], [5, 8], length=4, fs=10.0), 0.0, None)
+@example(WindowIndex([0, 0, 0], [0, 4, 4], length=4, fs=10.0), 0.0, None)
+@steady
+def test_partners_are_those_of_a_search_one_by_one(index, gap, random):
+    expected = search_one_by_one(index, round(gap * 10, 6))
+    ids = list(range(len(index)))
+    if random is not None:
+        random.shuffle(ids)
+    found = Neighbour(gap).partners(index, torch.tensor(ids, dtype=torch.int64))
+    assert found.dtype == torch.int64
+    assert found.tolist() == [expected[number] for number in ids]
+
+
+@pytest.mark.parametrize(
+    ("start", "partner"),
+    [(99, -1), (100, 1), (150, 1), (200, 1), (201, -1)],
+    ids=["overlap", "at once", "", "", "late"],
+)
+def test_a_partner_starts_one_to_two_lengths_later(start, partner):
+    index = WindowIndex([7, 7], [0, start], length=100, fs=50.0)
+    assert Neighbour().partners(index, torch.arange(2)).tolist() == [partner, -1]
+
+
+@pytest.mark.parametrize(("start", "partner"), [(124, -1), (125, 1), (225, 1), (226, -1)])
+def test_a_gap_in_seconds_moves_the_partner(start, partner):
+    index = WindowIndex([7, 7], [0, start], length=100, fs=50.0)
+    assert Neighbour(gap=0.5).partners(index, torch.arange(2)).tolist() == [partner, -1]
+
+
+def test_a_gap_of_a_fraction_of_a_sample_asks_for_a_whole_one():
+    index = WindowIndex([0, 0, 0], [0, 100, 101], length=100, fs=50.0)
+    assert Neighbour(gap=0.01).partners(index, torch.tensor([0])).tolist() == [2]
+    # 0.3 s at 10 Hz are three samples, though 0.1 * 3 is more than 0.3.
+    index = WindowIndex([0, 0], [0, 13], length=10, fs=10.0)
+    assert Neighbour(gap=0.1 * 3).partners(index, torch.tensor([0])).tolist() == [1]
+
+
+def test_half_overlapping_windows_of_two_recordings_pair_with_the_next_but_one():
+    index = WindowIndex([1] * 4 + [0] * 3, [0, 50, 100, 150, 0, 50, 100], length=100)
+    assert Neighbour().partners(index, torch.arange(7)).tolist() == [2, 3, -1, -1, 6, -1, -1]
+
+
+def test_most_windows_of_a_large_index_are_found_at_once():
+    count = 10**6
+    rng = np.random.default_rng(0)
+    order = rng.permutation(count)
+    index = WindowIndex(order // 1000, order % 1000 * 64, length=128, fs=50.0)
+    partners = Neighbour().partners(index, torch.arange(count)).numpy()
+    has = partners >= 0
+    assert has.sum() == count - 2 * 1000
+    assert np.array_equal(order[partners[has]], order[has] + 2)
+
+
+# --------------------------------------------------------------------- windows and arrays
+
+
+def windows(**columns) -> Windows:
+    return Windows(np.zeros((4, 2, 100), np.float32), fs=50.0, **columns)
+
+
+def test_windows_and_selections_of_them_have_an_index():
+    whole = windows(recording=["b", "b", "a", "b"], start=[0, 100, 0, 200])
+    index = WindowIndex.of(whole)
+    assert (index.length, index.fs) == (100, 50.0)
+    assert Neighbour().partners(index, torch.arange(4)).tolist() == [1, 3, -1, -1]
+    # A selection knows only its own windows, by their numbers in it.
+    assert Neighbour().partners(WindowIndex.of(whole[[3, 1]]), torch.arange(2)).tolist() == [-1, 0]
+
+
+def test_a_store_has_an_index(tmp_path):
+    header = Header(fs=50.0, channels=("a", "b"), units=("g", "g"), length=100, dtype="float32")
+    with StoreWriter(tmp_path / "s.store", header) as writer:
+        for name in ("one", "two"):
+            writer.add_windows(windows(recording=[name] * 4, start=[0, 50, 100, 300]))
+    index = WindowIndex.of(WindowStore(tmp_path / "s.store"))
+    assert Neighbour().partners(index, torch.arange(8)).tolist() == [2, -1, 3, -1, 6, -1, 7, -1]
+
+
+def test_subjects_count_as_recordings_where_those_are_not_known():
+    index = WindowIndex.of(windows(subject=["a", "b", "a", "b"], start=[0, 0, 150, 300]))
+    assert Neighbour().partners(index, torch.arange(4)).tolist() == [2, -1, -1, -1]
+
+
+@pytest.mark.parametrize("X", [np.zeros((4, 2, 100)), torch.zeros(4, 2, 100), [[1.0]], None], ids=type)
+def test_plain_arrays_are_refused_with_a_way_out(X):
+    with pytest.raises(PolyadicError, match=r"recording and start, which plain arrays do not have.*Windows\(X, fs"):
+        WindowIndex.of(X)
+
+
+@pytest.mark.parametrize("columns", [{}, {"recording": list("aabb")}, {"start": [0, 100, 200, 300]}], ids=str)
+def test_windows_without_recording_or_start_are_refused(columns):
+    with pytest.raises(PolyadicError, match="no window of X has both"):
+        WindowIndex.of(windows(**columns))
+
+
+def test_windows_of_which_nothing_is_known_have_no_partner_and_are_none():
+    index = WindowIndex.of(windows(recording=["a", "", "a", "a"], start=[0, 100, -1, 150]))
+    assert Neighbour().partners(index, torch.arange(4)).tolist() == [3, -1, -1, -1]
+
+
+def test_a_gap_without_sampling_rate_is_refused():
+    index = WindowIndex([0, 0], [0, 100], length=100)
+    assert Neighbour().partners(index, torch.arange(2)).tolist() == [1, -1]
+    with pytest.raises(PolyadicError, match=r"gap=0.5 is in seconds, but the sampling rate"):
+        Neighbour(0.5).partners(index, torch.arange(2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0, 0], [0], 4), "one entry per window, but have 2 and 1"),
+        (([0.5, 1.0], [0, 1], 4), "recording must be a column of whole numbers"),
+        (([0, 0], [[0, 1]], 4), "start must be a column of whole numbers"),
+        (([0, 0], [0, 1], 0), "length must be a whole number >= 1"),
+        (([0, 0], [0, 1], 4, -1.0), "fs must be"),
+        (([0, 0], [0, 1], 4, 0), "fs must be a positive"),
+    ],
+)
+def test_an_index_that_makes_no_sense_is_refused(arguments, message):
+    with pytest.raises(PolyadicError, match=message):
+        WindowIndex(*arguments)
+
+
+def test_starts_that_cannot_be_samples_are_refused():
+    index = WindowIndex([0, 0, 1, 1], [0, 2**62, 0, 2**62], length=4)
+    with pytest.raises(PolyadicError, match="start must be a sample within the recording"):
+        Neighbour().partners(index, torch.arange(4))
+
+
+@pytest.mark.parametrize("ids", [torch.tensor([2]), torch.tensor([-1]), torch.tensor([0.5]), torch.tensor([[0]])])
+def test_ids_that_are_not_there_are_refused(ids):
+    with pytest.raises(PolyadicError, match=r"^ids must"):
+        Neighbour().partners(WindowIndex([0, 0], [0, 100], length=100), ids)
+
+
+@pytest.mark.parametrize("gap", [-1.0, "1", float("nan"), float("inf"), None])
+def test_a_gap_that_makes_no_sense_is_refused(gap):
+    with pytest.raises(PolyadicError, match=r"^gap must be"):
+        Neighbour(gap)
+
+
+def test_a_neighbour_is_frozen_and_compares_by_value():
+    assert Neighbour(1.0) == Neighbour(gap=1)
+    with pytest.raises(FrozenInstanceError):
+        Neighbour().gap = 1.0
+
+
+# ------------------------------------------------------------------- among augmentations
+
+
+def test_a_pairing_does_not_transform_batches():
+    for augmentation in (Neighbour(), Compose([Neighbour(), Jitter(0.1)])):
+        with pytest.raises(PolyadicError, match=r"^Neighbour names partner windows and cannot transform a batch"):
+            augmentation(torch.zeros(2, 3, 8))
+
+
+def test_pairings_come_first_in_compose_or_not_at_all():
+    assert Compose([Neighbour(), Jitter(0.1)]).steps[0] == Neighbour()
+    for wrong in ([Jitter(0.1), Neighbour()], [Neighbour(), Neighbour()], [Jitter(0.1), Compose([Neighbour()])]):
+        with pytest.raises(PolyadicError, match=r"^Neighbour names partner windows and may only come first in Compose"):
+            Compose(wrong)
+    for wrong in ([Neighbour(), Jitter(0.1)], [Jitter(0.1), Compose([Neighbour(), Jitter(0.1)])]):
+        with pytest.raises(PolyadicError, match="cannot be a choice of OneOf"):
+            OneOf(wrong)
+
+
+def test_a_pairing_is_split_from_what_follows_it():
+    jitter = Jitter(0.1)
+    double = Compose([jitter, jitter])
+    for augmentation in (None, jitter, double, OneOf([jitter]), torch.flip):
+        assert split_pairing(augmentation) == (None, augmentation)
+    for augmentation in (Neighbour(2.0), Compose([Neighbour(2.0)]), Compose([Compose([Neighbour(2.0)])])):
+        assert split_pairing(augmentation) == (Neighbour(2.0), None)
+    assert split_pairing(Compose([Neighbour(2.0), jitter])) == (Neighbour(2.0), Compose([jitter]))
+    nested = Compose([Compose([Neighbour(2.0), jitter]), jitter])
+    pairing, rest = split_pairing(nested)
+    assert pairing == Neighbour(2.0)
+    assert rest(torch.ones(2, 3, 8)).shape == (2, 3, 8)
+
+
+# ------------------------------------------------------------------ the contract, inherited
+
+
+class TestNeighbour(PairingContract):
+    pairing = Neighbour()
+
+
+class TestNeighbourWithAGap(PairingContract):
+    pairing = Neighbour(gap=0.5)
+
+
+@dataclass(frozen=True)
+class Previous(Pairing):
+    """A pairing as a user may write it: the window of the same recording one length earlier, if there is one."""
+
+    def partners(self, index: WindowIndex, ids: Tensor) -> Tensor:
+        places = {
+            (recording, start): number
+            for number, (recording, start) in enumerate(
+                zip(index.recording.tolist(), index.start.tolist(), strict=True)
+            )
+            if recording >= 0 <= start
+        }
+        wanted = [(int(index.recording[number]), int(index.start[number]) - index.length) for number in ids.tolist()]
+        return torch.tensor([places.get(place, -1) for place in wanted], dtype=torch.int64)
+
+
+class TestAPairingOfTheUsersOwn(PairingContract):
+    pairing = Previous()
+
+
+class Broken(Pairing):
+    """Breaks one promise, named by the function it is given."""
+
+    def __init__(self, function: object) -> None:
+        self.function = function
+
+    def partners(self, index: WindowIndex, ids: Tensor) -> Tensor:
+        return self.function(index, ids, Neighbour().partners(index, ids))
+
+
+@pytest.mark.parametrize(
+    ("test", "function"),
+    [
+        ("partners_are_numbers_of_windows_or_minus_one", lambda index, ids, partners: partners.double()),
+        ("partners_are_numbers_of_windows_or_minus_one", lambda index, ids, partners: partners[:-1]),
+        ("partners_are_numbers_of_windows_or_minus_one", lambda index, ids, partners: partners + len(index)),
+        ("partners_are_numbers_of_windows_or_minus_one", lambda index, ids, partners: partners - 2),
+        ("some_windows_have_a_partner", lambda index, ids, partners: torch.full_like(partners, -1)),
+        ("partners_are_other_windows_of_the_same_recording", lambda index, ids, partners: ids.clone()),
+        ("partners_are_other_windows_of_the_same_recording", lambda index, ids, partners: partners.flip(0)),
+        ("windows_without_recording_or_start_have_no_partner", lambda index, ids, partners: partners.clamp_min(0)),
+        (
+            "order_and_size_of_batches_do_not_matter",
+            lambda index, ids, partners: torch.where(ids == ids[0], -1, partners),
+        ),
+        ("same_index_and_ids_give_the_same_partners", lambda index, ids, partners: partners[torch.randperm(len(ids))]),
+        ("ids_and_index_are_not_changed", lambda index, ids, partners: (ids.add_(1), partners)[1]),
+        ("ids_and_index_are_not_changed", lambda index, ids, partners: (index.start.__iadd__(1), partners)[1]),
+        ("batches_may_be_empty", lambda index, ids, partners: partners + 0 * int(ids.max())),
+    ],
+)
+def test_the_contract_catches_what_it_is_for(test, function):
+    class Contract(PairingContract):
+        pairing = Broken(function)
+
+    with pytest.raises((AssertionError, RuntimeError)):
+        getattr(Contract(), f"test_{test}")()
+
+
+def test_pairings_are_augmentations():
+    assert issubclass(Neighbour, Augmentation)

@@ -1,0 +1,872 @@
+"""Readouts against slow oracles: dense reconstructions and their principal components, loops over windows, two passes.
+
+The oracles never use the Gram matrix: a feature is the inner product of a window's dense reconstruction with a pattern.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import threading
+from dataclasses import FrozenInstanceError, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from polyadic import persist
+from polyadic.algebra import khatri_rao
+from polyadic.augment import Jitter, Neighbour
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.moments import SAMPLED, Accumulator
+from polyadic.readout import PREFIX, QUANTILES, FittedReadout, Readout
+
+steady = settings(derandomize=True, deadline=None, database=None, max_examples=40)
+
+
+# ------------------------------------------------------------------------ problems and oracles
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Coefficients with their factors, raw windows and views."""
+
+    factors: list[Tensor]
+    x: Tensor
+    windows: Tensor
+    views: Tensor
+    residuals: Tensor
+
+    @property
+    def rank(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def patterns(self) -> Tensor:
+        """K, the components as columns."""
+        return khatri_rao(self.factors)
+
+    @property
+    def reconstructions(self) -> Tensor:
+        return self.x @ self.patterns.T
+
+
+def problem(count: int = 60, sizes: tuple[int, ...] = (3, 4, 5), rank: int = 4, seed: int = 0, spread: float = 1.0):
+    """Random factors and correlated coefficients that are far from 0, with channels of unlike level."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    factors = [normal(size, rank) + 0.3 for size in sizes]
+    # Variances far enough apart that each axis is well defined.
+    scales = torch.linspace(2.0, 0.3, rank, dtype=torch.float64).pow(2)
+    x = spread * (normal(count, rank) * scales) @ (torch.eye(rank, dtype=torch.float64) + 0.4 * normal(rank, rank)) + 3
+    windows = normal(count, 3, 20) + normal(count, 3, 1) * torch.tensor([[1.0], [5.0], [0.2]]) + 7
+    return Problem(factors, x, windows, x + 0.3 * normal(count, rank), normal(count).square())
+
+
+def collected(case: Problem, readout: Readout, batch: int = 17) -> Accumulator:
+    accumulator = readout.accumulator(case.rank, len(case.x), case.windows.shape[1])
+    for ids in torch.arange(len(case.x)).split(batch):
+        add(accumulator, case, ids)
+    return accumulator
+
+
+def add(accumulator: Accumulator, case: Problem, ids: Tensor) -> None:
+    views = case.views[ids] if accumulator.paired else None
+    accumulator.add(ids, case.x[ids], case.residuals[ids], case.windows[ids], views)
+
+
+def fitted(case: Problem, readout: Readout | None = None) -> FittedReadout:
+    readout = Readout() if readout is None else readout
+    return readout.fitted(collected(case, readout), case.factors)
+
+
+def spectral(case: Problem, readout: Readout | None = None) -> Tensor:
+    """The spectral features of the windows the readout was fitted on: (N, R)."""
+    return fitted(case, readout).features(case.x, case.windows)[:, : case.rank]
+
+
+def dense_features(case: Problem, x: Tensor | None = None) -> np.ndarray:
+    """z by its definition: principal components of the dense reconstructions, with patterns of positive sum."""
+    T = case.reconstructions.numpy()
+    centred = T - T.mean(axis=0)
+    _, singular, patterns = np.linalg.svd(centred, full_matrices=False)
+    patterns = patterns[: case.rank] * np.where(patterns[: case.rank].sum(axis=1) < 0, -1, 1)[:, None]
+    scale = math.sqrt(case.rank / (singular**2).sum() * len(T))
+    wanted = T if x is None else (x @ case.patterns.T).numpy()
+    return scale * (wanted - T.mean(axis=0)) @ patterns.T
+
+
+def assert_close(result: Tensor | np.ndarray, expected: Tensor | np.ndarray, tolerance: float = 1e-9) -> None:
+    result, expected = np.asarray(result, np.float64), np.asarray(expected, np.float64)
+    assert result.shape == expected.shape
+    error = np.abs(result - expected).max(initial=0)
+    # Not "above the limit": a NaN is above nothing.
+    assert error <= tolerance * max(np.abs(expected).max(initial=0), 1e-300), f"differs by up to {error:.1e}"
+
+
+problems = st.builds(
+    problem,
+    count=st.integers(30, 80),
+    sizes=st.lists(st.integers(2, 4), max_size=3).map(lambda sizes: (7, *sizes)),
+    rank=st.integers(1, 6),
+    seed=st.integers(0, 10**6),
+)
+
+
+# ------------------------------------------------------------------------------ isometric
+
+
+@given(problems)
+@steady
+def test_features_are_scaled_principal_components_of_the_dense_reconstructions(case):
+    assert_close(spectral(case), dense_features(case), 1e-7)
+
+
+def test_features_follow_the_formula_with_the_square_root_of_the_gram_matrix():
+    case = problem()
+    K = case.patterns.numpy()
+    values, vectors = np.linalg.eigh(K.T @ K)
+    y = case.x.numpy() @ (vectors * np.sqrt(values.clip(0))) @ vectors.T
+    variances, V = np.linalg.eigh(np.cov(y.T, bias=True))
+    s = math.sqrt(case.rank / variances.sum())
+    z = s * (y - y.mean(axis=0)) @ V[:, ::-1]
+    found = spectral(case).numpy()
+    assert_close(np.abs(found), np.abs(z))
+
+
+def test_new_windows_have_the_features_of_the_definition():
+    case, new = problem(), problem(seed=1).x
+    features = fitted(case).features(new, case.windows)
+    assert_close(features[:, : case.rank], dense_features(case, new))
+
+
+@given(problems)
+@steady
+def test_distances_between_features_are_distances_between_reconstructions_up_to_one_factor(case):
+    z, T = spectral(case), case.reconstructions
+    factor = math.sqrt(case.rank / float(T.var(dim=0, correction=0).sum()))
+    assert_close(torch.cdist(z, z), factor * torch.cdist(T, T), 1e-7)
+
+
+@given(problems)
+@steady
+def test_variances_fall_from_axis_to_axis_and_sum_to_the_rank(case):
+    z = spectral(case)
+    variances = z.var(dim=0, correction=0)
+    assert float(variances.sum()) == pytest.approx(case.rank)
+    assert bool((variances.diff() <= 1e-9).all())
+    assert float(z.mean(dim=0).abs().max()) < 1e-9
+    assert_close(z.T @ z / len(z), torch.diag(variances), 1e-9)
+
+
+@given(problems, st.randoms(use_true_random=False))
+@steady
+def test_order_signs_and_division_of_norms_do_not_change_the_features(case, random):
+    expected = spectral(case)
+    order = torch.tensor(random.sample(range(case.rank), case.rank))
+    factors, x = [factor[:, order] for factor in case.factors], case.x[:, order]
+    for mode in range(len(factors)):
+        gains = torch.tensor([random.choice((-1, 1)) * 10 ** random.uniform(-2, 2) for _ in range(case.rank)])
+        factors[mode] = factors[mode] * gains
+        # Another mode makes up for it, or the coefficients do.
+        if random.random() < 0.5 and len(factors) > 1:
+            other = (mode + 1) % len(factors)
+            factors[other] = factors[other] / gains
+        else:
+            x = x / gains
+    assert_close(spectral(replace(case, factors=factors, x=x)), expected, 1e-6)
+
+
+def test_weak_components_with_large_coefficients_are_not_lost_to_rounding():
+    case = problem()
+    gains = torch.tensor([1e-12, 1.0, 1.0, 1e12], dtype=torch.float64)
+    moved = replace(case, factors=[case.factors[0] * gains, *case.factors[1:]], x=case.x / gains)
+    assert_close(spectral(moved), spectral(case), 1e-7)
+
+
+def test_a_dead_component_leaves_an_axis_at_zero_and_the_others_as_they_are():
+    case = problem(rank=3)
+    without = spectral(case)
+    zero, noise = torch.zeros(3, 1, dtype=torch.float64), problem(seed=5).x[:, :1]
+    factors = [torch.cat([case.factors[0], zero], dim=1), *(torch.cat([f, f[:, :1]], dim=1) for f in case.factors[1:])]
+    z = spectral(replace(case, factors=factors, x=torch.cat([case.x, noise], dim=1), views=noise.expand(-1, 4)))
+    assert torch.equal(z[:, 3], torch.zeros(len(z), dtype=torch.float64))
+    assert_close(z[:, :3], without * math.sqrt(4 / 3))
+
+
+def test_collinear_components_count_as_one():
+    case = problem(rank=3)
+    # The third component is the second, twice as strong, in halves: their coefficients add up.
+    factors = [torch.cat([factor, factor[:, 1:2]], dim=1) for factor in case.factors]
+    factors[0] = factors[0] * torch.tensor([1.0, 1.0, 1.0, -2.0])
+    share = problem(seed=3).x[:, :1]
+    x = torch.cat([case.x, share], dim=1)
+    x[:, 1:2] += 2 * share
+    z = spectral(replace(case, factors=factors, x=x))
+    assert_close(z[:, :3], spectral(case) * math.sqrt(4 / 3), 1e-7)
+    assert torch.equal(z[:, 3], torch.zeros(len(z), dtype=torch.float64))
+
+
+def test_fewer_windows_than_components_leave_axes_at_zero():
+    case = problem(count=3, rank=6, sizes=(5, 5))
+    z = spectral(case)
+    assert int((z.abs().amax(dim=0) > 0).sum()) == 2
+    assert torch.equal(z[:, 2:], torch.zeros(3, 4, dtype=torch.float64))
+    # New windows do not wake them either.
+    assert not fitted(case).features(case.x[:1] + torch.randn(1, 6), case.windows[:1])[0, 2:6].any()
+
+
+def test_windows_that_are_all_equal_give_zeros_and_a_warning():
+    case = problem()
+    case = replace(case, x=case.x[:1].repeat(len(case.x), 1))
+    with pytest.warns(RuntimeWarning, match="all unlabelled windows are equal"):
+        model = fitted(case, Readout(levels=0))
+    assert not model.features(case.x).any()
+    assert_close(model.inverse(model.features(case.x)) @ case.patterns.T, case.reconstructions)
+
+
+# ---------------------------------------------------------------------------------- signs
+
+
+def axis_patterns(case: Problem) -> Tensor:
+    """The direction in which a reconstruction moves with each feature: (I·J·…, R)."""
+    model = fitted(case, Readout(levels=0))
+    eye = torch.eye(case.rank, dtype=torch.float64)
+    return case.patterns @ (model.inverse(eye) - model.inverse(0 * eye)).T
+
+
+@given(problems)
+@steady
+def test_the_pattern_of_every_axis_has_a_positive_sum(case):
+    assert bool((axis_patterns(case).sum(dim=0) > 0).all())
+
+
+def test_patterns_of_different_axes_are_orthogonal_and_of_one_norm():
+    patterns = axis_patterns(problem())
+    products = patterns.T @ patterns
+    assert_close(products, products[0, 0] * torch.eye(4, dtype=torch.float64))
+
+
+def test_patterns_that_sum_to_zero_have_a_sign_that_components_do_not_decide():
+    case = problem(sizes=(4, 6))
+    antisymmetric = case.factors[1] - case.factors[1].flip(0)
+    case = replace(case, factors=[case.factors[0], antisymmetric])
+    patterns = axis_patterns(case)
+    assert float(patterns.sum(dim=0).abs().max()) < 1e-9
+    weights = torch.arange(1, 5).sqrt()[:, None] * torch.arange(1, 7).sqrt()
+    assert bool((weights.flatten().double() @ patterns > 0).all())
+    flips = torch.tensor([1.0, -1.0, -1.0, 1.0])
+    flipped = replace(case, factors=[case.factors[0] * flips, antisymmetric], x=case.x * flips)
+    assert_close(spectral(flipped), spectral(case), 1e-7)
+
+
+# --------------------------------------------------------------------------------- levels
+
+
+def test_levels_are_standardised_means_over_the_root_of_channels_times_their_weight():
+    case = problem()
+    found = fitted(case, Readout(levels=0.5)).features(case.x, case.windows)[:, case.rank :].numpy()
+    for channel in range(3):
+        means = np.array([window[channel].mean() for window in case.windows.numpy()])
+        expected = (means - means.mean()) / means.std() / math.sqrt(3) * 0.5 * math.sqrt(case.rank)
+        assert_close(found[:, channel], expected)
+    assert float((found**2).mean(axis=0).sum()) == pytest.approx(0.25 * case.rank)
+
+
+@pytest.mark.parametrize("readout", [Readout(levels=0), Readout(levels=0.25)])
+def test_there_is_no_level_block_without_weight_or_without_raw_windows(readout):
+    case = problem()
+    accumulator = readout.accumulator(case.rank, len(case.x), 0 if readout.levels else 3)
+    accumulator.add(torch.arange(len(case.x)), case.x, case.residuals)
+    model = readout.fitted(accumulator, case.factors)
+    assert (model.n_features, model.n_channels) == (case.rank, 0)
+    assert model.feature_names(["a", "b", "c"]) == ["z1", "z2", "z3", "z4"]
+    assert_close(model.features(case.x), spectral(case))
+
+
+def test_one_pass_serves_readouts_of_any_shrinkage_and_weight_of_levels():
+    case = problem()
+    statistics = collected(case, Readout(whiten=Jitter(0.1)))
+    for readout in (Readout(), Readout(levels=0), Readout(levels=2.0), Readout(whiten=Jitter(0.1), shrinkage=0.3)):
+        assert_same_readout(readout.fitted(statistics, case.factors), fitted(case, readout))
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [torch.zeros(60, 20), torch.full((60, 20), 1 / 3, dtype=torch.float64), torch.full((60, 20), 1e5 / 3)],
+    ids=["silent", "constant", "large constant"],
+)
+def test_the_level_of_a_channel_that_never_changes_is_zero(channel):
+    case = problem()
+    windows = torch.cat([case.windows[:, :2], channel[:, None].double()], dim=1)
+    case_with = replace(case, windows=windows)
+    if channel.dtype == torch.float64:
+        assert float(collected(case_with, Readout()).covariance[-1, -1]) > 0, "rounding does not show"
+    model = fitted(case_with)
+    features = model.features(case.x, windows)
+    assert not features[:, -1].any()
+    assert model.level_gain[-1] == model.level_scale[-1] == 0
+    assert_close(features[:, -3:-1], fitted(case).features(case.x, case.windows)[:, -3:-1])
+
+
+def test_rounding_errors_of_windows_without_mean_are_not_blown_up_to_levels():
+    case = problem()
+    windows = (case.windows - case.windows.mean(dim=2, keepdim=True)).float()
+    windows = windows - windows.mean(dim=2, keepdim=True)
+    assert float(windows.mean(dim=2).abs().max()) > 0
+    assert not fitted(replace(case, windows=windows)).features(case.x, windows)[:, case.rank :].any()
+
+
+def test_small_levels_beside_a_large_offset_keep_their_digits():
+    case = problem()
+    windows = case.windows * 1e-3 + 1e6
+    expected = fitted(case).features(case.x, case.windows)
+    assert_close(fitted(replace(case, windows=windows)).features(case.x, windows), expected, 1e-5)
+
+
+# ------------------------------------------------------------------------------ whitening
+
+
+def whitened_by_definition(case: Problem, shrinkage: float, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+    """z' window by window, with S from the features of windows and views."""
+    z, views = dense_features(case), dense_features(case, case.views)
+    S = np.mean([np.outer(d, d) for d in (views - z)[rows]], axis=0)
+    ridged = S + shrinkage * np.trace(S) / case.rank * np.eye(case.rank)
+    values, vectors = np.linalg.eigh(ridged)
+    white = z @ vectors @ np.diag(values**-0.5) @ vectors.T
+    return white * math.sqrt(case.rank / white.var(axis=0).sum())
+
+
+@given(problems, st.floats(0.01, 100))
+@steady
+def test_whitened_features_follow_their_definition_and_leave_levels_alone(case, shrinkage):
+    readout = Readout(whiten=Jitter(0.1), shrinkage=shrinkage)
+    features = fitted(case, readout).features(case.x, case.windows)
+    assert_close(features[:, : case.rank], whitened_by_definition(case, shrinkage), 1e-6)
+    assert_close(features[:, case.rank :], fitted(case).features(case.x, case.windows)[:, case.rank :])
+
+
+def test_whitening_without_shrinkage_makes_differences_between_views_white():
+    case = problem()
+    model = fitted(case, Readout(whiten=Jitter(0.1), shrinkage=0.0, levels=0))
+    d = model.features(case.views) - model.features(case.x)
+    S = d.T @ d / len(d)
+    assert_close(S, S[0, 0] * torch.eye(case.rank, dtype=torch.float64))
+
+
+def test_windows_without_a_view_count_for_the_axes_but_not_for_the_differences():
+    case = problem()
+    readout = Readout(whiten=Neighbour(), levels=0)
+    accumulator = readout.accumulator(case.rank, len(case.x))
+    has_view = torch.arange(len(case.x)) % 3 != 0
+    for ids in torch.arange(len(case.x)).split(7):
+        mask = has_view[ids]
+        accumulator.add(ids, case.x[ids], case.residuals[ids], views=case.views[ids][mask], has_view=mask)
+    assert accumulator.pairs == int(has_view.sum())
+    found = readout.fitted(accumulator, case.factors).features(case.x)
+    assert_close(found, whitened_by_definition(case, 1.0, has_view.numpy()), 1e-7)
+
+
+def test_strong_shrinkage_gives_the_isometric_features():
+    case = problem()
+    assert_close(spectral(case, Readout(whiten=Jitter(0.1), shrinkage=1e9)), spectral(case), 1e-6)
+
+
+def test_dead_axes_stay_zero_when_whitened_and_do_not_disturb_the_others():
+    case = problem(rank=3)
+    factors = [torch.cat([f, 0 * f[:, :1]], dim=1) for f in case.factors]
+    x, views = (torch.cat([values, values[:, :1]], dim=1) for values in (case.x, case.views))
+    z = spectral(replace(case, factors=factors, x=x, views=views), Readout(whiten=Jitter(0.1)))
+    assert not z[:, 3].any()
+    # tr(S)/R counts the dead axis, too.
+    assert_close(z[:, :3], whitened_by_definition(case, 3 / 4) * math.sqrt(4 / 3), 1e-7)
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-9])
+def test_views_that_equal_their_windows_are_refused(rounding):
+    case = problem()
+    case = replace(case, views=case.x + rounding * torch.randn_like(case.x))
+    with pytest.raises(PolyadicError, match=r"^whiten needs views that differ from their windows"):
+        fitted(case, Readout(whiten=Jitter(0.0)))
+
+
+@pytest.mark.parametrize("pairs", [0, 1, 7])
+def test_fewer_pairs_than_twice_the_rank_are_refused(pairs):
+    case = problem()
+    readout = Readout(whiten=Neighbour())
+    accumulator = readout.accumulator(case.rank, len(case.x))
+    has_view = torch.arange(len(case.x)) < pairs
+    accumulator.add(torch.arange(len(case.x)), case.x, case.residuals, views=case.views[:pairs], has_view=has_view)
+    with pytest.raises(PolyadicError, match=rf"^whiten needs at least 2·rank = 8 pairs .* there (is|are) {pairs}:"):
+        readout.fitted(accumulator, case.factors)
+
+
+def test_twice_the_rank_of_pairs_is_enough():
+    case = problem()
+    readout = Readout(whiten=Neighbour())
+    accumulator = readout.accumulator(case.rank, len(case.x))
+    has_view = torch.arange(len(case.x)) < 8
+    accumulator.add(torch.arange(len(case.x)), case.x, case.residuals, views=case.views[:8], has_view=has_view)
+    assert readout.fitted(accumulator, case.factors).n_features == case.rank
+
+
+def test_whitening_without_shrinkage_is_refused_where_a_feature_never_differs():
+    case = problem()
+    views = case.x.clone()
+    views[:, 0] += 1
+    with pytest.raises(PolyadicError, match=r"^shrinkage=0 is too small"):
+        fitted(replace(case, views=views), Readout(whiten=Jitter(0.1), shrinkage=0.0))
+    assert fitted(replace(case, views=views), Readout(whiten=Jitter(0.1), shrinkage=0.1)).n_features == 7
+
+
+# ------------------------------------------------------------- one pass, many processes
+
+
+@given(problems, st.integers(1, 80), st.sampled_from([0.0, 1e3, 1e6]))
+@steady
+def test_one_pass_in_batches_equals_two_passes_even_far_from_zero(case, batch, offset):
+    case = replace(case, x=case.x + offset)
+    accumulator = collected(case, Readout(), batch)
+    rows = np.hstack([case.x.numpy(), case.windows.mean(dim=2).numpy()])
+    assert accumulator.count == len(rows)
+    assert_close(accumulator.mean, rows.mean(axis=0), 1e-13)
+    assert_close(accumulator.covariance, np.atleast_2d(np.cov(rows.T, bias=True)), 1e-8)
+    assert_close(accumulator.within, case.windows.numpy().var(axis=2).mean(axis=0))
+
+
+def deal(case: Problem, readout: Readout, shares: int) -> list[Accumulator]:
+    """The same windows as several processes see them, the last of which sees none."""
+    accumulators = [readout.accumulator(case.rank, len(case.x), 3) for _ in range(shares + 1)]
+    for ids in torch.randperm(len(case.x), generator=torch.Generator().manual_seed(1)).split(5):
+        add(accumulators[int(ids[0]) % shares], case, ids)
+    return accumulators
+
+
+def assert_same_readout(first: FittedReadout, second: FittedReadout) -> None:
+    for name, array in first.arrays().items():
+        assert_close(second.arrays()[name], array)
+
+
+@given(problems, st.integers(1, 4))
+@steady
+def test_merged_statistics_equal_those_of_the_whole(case, shares):
+    readout = Readout(whiten=Jitter(0.1))
+    first, *others = deal(case, readout, shares)
+    merged = first
+    for other in others:
+        merged = merged + other
+    whole = collected(case, readout)
+    assert (merged.count, merged.pairs) == (whole.count, whole.pairs)
+    assert torch.equal(merged.tensors()["kept"], whole.tensors()["kept"])
+    assert_same_readout(readout.fitted(merged, case.factors), readout.fitted(whole, case.factors))
+
+
+def test_merging_leaves_both_as_they_were():
+    case = problem()
+    first, second, _ = deal(case, Readout(), 2)
+    before = first.tensors(), second.tensors()
+    _ = first + second
+    for accumulator, state in zip((first, second), before, strict=True):
+        assert all(torch.equal(values, state[name]) for name, values in accumulator.tensors().items())
+
+
+class Room:
+    """Processes that add up a tensor together, as threads."""
+
+    def __init__(self, size: int) -> None:
+        self.parts: list[Tensor] = [torch.zeros(0)] * size
+        self.barrier = threading.Barrier(size)
+
+    def sum(self, rank: int, tensor: Tensor) -> Tensor:
+        self.parts[rank] = tensor
+        self.barrier.wait()
+        total = torch.stack(self.parts).sum(dim=0)
+        self.barrier.wait()
+        return total
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_summed_statistics_are_those_of_the_whole_in_every_process(offset):
+    case, readout = problem(), Readout(whiten=Jitter(0.1))
+    case = replace(case, x=case.x + offset, views=case.views + offset)
+    accumulators = deal(case, readout, 3)
+    room, found = Room(4), [None] * 4
+
+    def work(rank: int) -> None:
+        found[rank] = accumulators[rank].summed(lambda tensor: room.sum(rank, tensor))
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    whole = collected(case, readout)
+    for name, values in whole.tensors().items():
+        assert_close(found[0].tensors()[name], values, 1e-8)
+        assert all(torch.equal(other.tensors()[name], found[0].tensors()[name]) for other in found[1:])
+
+
+def _one_of_two(rank: int, folder: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    from polyadic.engine.processes import Processes
+
+    case, readout = problem(), Readout(whiten=Jitter(0.1))
+    accumulator = readout.accumulator(case.rank, len(case.x), 3)
+    add(accumulator, case, torch.arange(rank, len(case.x), 2))
+    model = readout.fitted(accumulator.summed(Processes().sum), case.factors)
+    np.savez(f"{folder}/{rank}.npz", **model.arrays())
+    torch.distributed.destroy_process_group()
+
+
+def test_two_real_processes_get_the_readout_of_one(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_one_of_two, args=(rank, str(tmp_path))) for rank in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(300)
+        assert worker.exitcode == 0
+    expected = fitted(problem(), Readout(whiten=Jitter(0.1))).arrays()
+    first, second = (dict(np.load(tmp_path / f"{rank}.npz")) for rank in range(2))
+    for name, array in expected.items():
+        assert_close(first[name], array)
+        assert np.array_equal(first[name], second[name])
+
+
+def test_restored_statistics_go_on_where_they_were():
+    case, readout = problem(), Readout(whiten=Jitter(0.1))
+    accumulator = readout.accumulator(case.rank, len(case.x), 3)
+    add(accumulator, case, torch.arange(20))
+    state = accumulator.tensors()
+    assert {values.dtype for values in state.values()} == {torch.float64}
+    restored = Accumulator.from_tensors(state)
+    for later in (accumulator, restored):
+        add(later, case, torch.arange(20, 60))
+    assert all(torch.equal(values, restored.tensors()[name]) for name, values in accumulator.tensors().items())
+    # What was handed out is a copy.
+    assert int(state["count"]) == 20
+    assert_close(state["mean"][:4], case.x[:20].mean(dim=0))
+
+
+def test_tensors_that_do_not_fit_are_refused():
+    state = collected(problem(), Readout()).tensors()
+    for wrong in ({**state, "mean": torch.zeros(3)}, {name: state[name] for name in state if name != "pairs"}):
+        with pytest.raises(PolyadicError, match="must be a tensor of shape"):
+            Accumulator.from_tensors(wrong)
+
+
+def test_statistics_of_different_settings_are_not_merged():
+    with pytest.raises(PolyadicError, match="n_windows"):
+        Accumulator(3, 10) + Accumulator(3, 11)
+
+
+def test_single_precision_on_any_device_gives_nearly_the_same_readout(device):
+    case = problem()
+    readout = Readout(whiten=Jitter(0.1))
+    accumulator = readout.accumulator(case.rank, len(case.x), 3)
+    narrow = [values.float().to(device) for values in (case.x, case.residuals, case.windows, case.views)]
+    accumulator.add(torch.arange(len(case.x), device=device), *narrow)
+    model = readout.fitted(accumulator, [factor.float().to(device) for factor in case.factors])
+    features = model.features(narrow[0], narrow[2])
+    assert (features.dtype, features.device) == (torch.float32, narrow[0].device)
+    expected = fitted(case, readout).features(case.x, case.windows)
+    assert_close(features.cpu(), expected, 1e-5)
+    back = model.inverse(features)
+    assert (back.dtype, back.device) == (torch.float32, features.device)
+    assert_close(back.cpu(), case.x, 1e-4)
+
+
+# -------------------------------------------------------------------------------- inverse
+
+
+@given(problems)
+@steady
+def test_inverse_gives_back_the_coefficients(case):
+    for readout in (Readout(), Readout(whiten=Jitter(0.1), shrinkage=0.1)):
+        model = fitted(case, readout)
+        x = model.inverse(model.features(case.x, case.windows))
+        assert_close(x @ case.patterns.T, case.reconstructions, 1e-8)
+        assert_close(x, case.x, 1e-5)
+
+
+@pytest.mark.parametrize("whiten", [None, Jitter(0.1)])
+def test_inverse_gives_the_smallest_coefficients_with_the_exact_reconstruction(whiten):
+    case = problem(rank=3)
+    factors = [torch.cat([factor, factor[:, 1:2], 0 * factor[:, :1]], dim=1) for factor in case.factors]
+    factors[0] = factors[0] * torch.tensor([1.0, 1.0, 1.0, -3.0, 1.0])
+    spare = problem(rank=2, seed=7).x
+    case = replace(case, factors=factors, x=torch.cat([case.x, spare], dim=1), views=torch.cat([case.views, spare], 1))
+    model = fitted(case, Readout(whiten=whiten))
+    x = model.inverse(model.features(case.x, case.windows))
+    K = case.patterns
+    assert_close(x @ K.T, case.reconstructions, 1e-8)
+    assert_close(x, case.reconstructions @ torch.linalg.pinv(K).T, 1e-7)
+
+
+def test_inverse_is_exact_where_some_axes_have_a_mean_but_no_variance():
+    case = problem(count=3, rank=6, sizes=(5, 5))
+    model = fitted(case)
+    x = model.inverse(model.features(case.x, case.windows))
+    assert_close(x @ case.patterns.T, case.reconstructions, 1e-8)
+
+
+def test_levels_say_nothing_about_coefficients():
+    case = problem()
+    model = fitted(case)
+    features = model.features(case.x, case.windows)
+    other = features.clone()
+    other[:, case.rank :] = 5
+    assert torch.equal(model.inverse(other), model.inverse(features))
+
+
+# ------------------------------------------------------------------------ what it tells
+
+
+def test_columns_have_names_that_people_read():
+    model = fitted(problem())
+    assert model.feature_names(["EEG Fpz-Cz", "EOG", "EMG"])[3:5] == ["z4", "level EEG Fpz-Cz"]
+    assert model.feature_names() == ["z1", "z2", "z3", "z4", "level 1", "level 2", "level 3"]
+    with pytest.raises(PolyadicError, match="must name 3 channels, but names 2"):
+        model.feature_names(["a", "b"])
+
+
+def test_parameters_are_the_matrix_its_offsets_and_the_level_statistics():
+    case = problem()
+    assert fitted(case).n_parameters == 4 * 4 + 4 + 2 * 3
+    assert fitted(case, Readout(levels=0)).n_parameters == 4 * 4 + 4
+    assert fitted(case).n_features == 4 + 3
+
+
+@pytest.mark.parametrize("readout", [Readout(), Readout(whiten=Jitter(0.1))])
+def test_features_are_one_affine_map_of_coefficients_and_one_of_channel_means(readout):
+    case = problem()
+    model = fitted(case, readout)
+    z = case.x.numpy() @ model.matrix.T + model.offset
+    levels = case.windows.numpy().mean(axis=2) * model.level_gain + model.level_offset
+    assert_close(model.features(case.x, case.windows), np.hstack([z, levels]))
+
+
+def test_a_fitted_readout_cannot_be_changed():
+    model = fitted(problem())
+    with pytest.raises(FrozenInstanceError):
+        model.matrix = np.eye(4)
+    for array in model.arrays().values():
+        assert array.dtype == np.float64
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+# ----------------------------------------------------------------------- unusual windows
+
+
+def test_quantiles_of_few_windows_are_those_of_all_windows():
+    case = problem()
+    model = fitted(case)
+    distances = np.linalg.norm(model.features(case.x, case.windows).numpy(), axis=1)
+    assert_close(model.quantiles[0], np.quantile(distances, QUANTILES))
+    assert_close(model.quantiles[1], np.quantile(case.residuals.numpy(), QUANTILES))
+    assert_close(model.distances(model.features(case.x, case.windows)), distances)
+
+
+def test_negative_rounding_of_residuals_counts_as_zero():
+    case = problem()
+    assert fitted(replace(case, residuals=-1e-15 * case.residuals)).quantiles[1].tolist() == [0.0] * 5
+
+
+@pytest.mark.parametrize("count", [1, 100, SAMPLED, SAMPLED + 1, 3 * SAMPLED // 2, 10 * SAMPLED + 7])
+def test_the_sample_is_bounded_and_spread_evenly_over_the_data(count):
+    accumulator = Accumulator(1, count)
+    ids = torch.arange(count, dtype=torch.float64)
+    accumulator.add(torch.arange(count), ids[:, None], ids)
+    x, levels, residuals = accumulator.sample()
+    kept = min(count, SAMPLED)
+    assert (tuple(x.shape), tuple(levels.shape)) == ((kept, 1), (kept, 0))
+    assert torch.equal(x[:, 0], residuals)
+    # One window out of each equal stretch, to one window.
+    assert bool((x[:, 0].diff() >= 1).all())
+    assert float((x[:, 0] - torch.arange(kept) * count / kept).abs().max()) <= count / kept + 1
+
+
+def test_quantiles_of_many_windows_are_close_to_those_of_all_windows():
+    case = problem(count=30_000)
+    model = fitted(case, Readout(levels=0))
+    exact = np.quantile(np.linalg.norm(model.features(case.x).numpy(), axis=1), QUANTILES[:3])
+    assert np.abs(model.quantiles[0, :3] / exact - 1).max() < 0.05
+
+
+def test_statistics_take_the_same_memory_for_any_number_of_windows():
+    sizes = {sum(values.nbytes for values in Accumulator(8, count, 4).tensors().values()) for count in (10**5, 10**10)}
+    assert len(sizes) == 1
+
+
+def test_a_window_that_is_added_twice_is_found():
+    case = problem()
+    accumulator = collected(case, Readout())
+    add(accumulator, case, torch.tensor([3]))
+    with pytest.raises(PolyadicError, match="every window must be added once"):
+        Readout().fitted(accumulator, case.factors)
+
+
+# ---------------------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("readout", [Readout(), Readout(levels=0.0), Readout(whiten=Jitter(0.1))])
+def test_a_model_file_gives_back_the_same_features(readout, tmp_path: Path):
+    case = problem()
+    model = fitted(case, readout)
+    persist.write(tmp_path / "m.safetensors", {**model.arrays(), "other": np.zeros(2)}, {})
+    arrays, _ = persist.read(tmp_path / "m.safetensors")
+    same = FittedReadout.from_arrays(readout, arrays, rank=4, n_channels=3)
+    features = model.features(case.x, case.windows)
+    assert torch.equal(same.features(case.x, case.windows), features)
+    assert torch.equal(same.inverse(features), model.inverse(features))
+    assert np.array_equal(same.quantiles, model.quantiles)
+    assert same.readout == readout
+
+
+def damaged() -> dict[str, dict[str, np.ndarray]]:
+    arrays = fitted(problem()).arrays()
+
+    def with_(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+        return {**arrays, PREFIX + name: array}
+
+    cases = {f"without {name}": {n: a for n, a in arrays.items() if n != name} for name in arrays}
+    cases |= {f"{name} of another shape": {**arrays, name: array[..., :-1]} for name, array in arrays.items()}
+    cases |= {f"{name} not finite": {**arrays, name: np.full_like(array, np.nan)} for name, array in arrays.items()}
+    cases |= {
+        "something else": with_("extra", np.zeros(1)),
+        "another type": with_("centre", np.zeros(4, np.int64)),
+        "text": with_("centre", np.array(["a"] * 4)),
+        "negative deviation": with_("level_scale", np.array([1.0, -1.0, 1.0])),
+        "quantiles out of order": with_("quantiles", arrays[PREFIX + "quantiles"][:, ::-1].copy()),
+        "negative quantiles": with_("quantiles", arrays[PREFIX + "quantiles"] - 1e9),
+    }
+    return cases
+
+
+@pytest.mark.parametrize("arrays", damaged().values(), ids=damaged().keys())
+def test_arrays_that_no_fit_gives_are_refused(arrays):
+    with pytest.raises(ModelFileError, match="the file's readout"):
+        FittedReadout.from_arrays(Readout(), arrays, rank=4, n_channels=3)
+
+
+def test_arrays_of_another_model_are_refused():
+    arrays = fitted(problem()).arrays()
+    for rank, channels in ((5, 3), (4, 2), (4, 0)):
+        with pytest.raises(ModelFileError, match="its model needs"):
+            FittedReadout.from_arrays(Readout(), arrays, rank, channels)
+
+
+# --------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("metric", "euclidean"),
+        ("metric", None),
+        ("levels", -0.1),
+        ("levels", "auto"),
+        ("levels", math.nan),
+        ("levels", math.inf),
+        ("levels", True),
+        ("whiten", "jitter"),
+        ("whiten", Jitter),
+        ("shrinkage", -1),
+        ("shrinkage", None),
+        ("shrinkage", math.nan),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_by_name(setting, value):
+    with pytest.raises(PolyadicError, match=f"^{setting} must be"):
+        Readout(**{setting: value})
+
+
+def test_settings_are_frozen_and_compare_by_value():
+    assert Readout(whiten=Jitter(0.1)) == Readout("isometric", 0.25, Jitter(0.1), 1.0)
+    with pytest.raises(FrozenInstanceError):
+        Readout().levels = 1.0
+
+
+def test_a_readout_of_no_windows_is_refused():
+    with pytest.raises(PolyadicError, match="there are none"):
+        Readout().fitted(Readout().accumulator(4, 60), problem().factors)
+
+
+def test_numbers_that_are_not_finite_are_refused():
+    case = problem()
+    for name in ("x", "windows", "residuals"):
+        wrong = getattr(case, name).clone()
+        wrong[5] = math.nan
+        with pytest.raises(PolyadicError, match="must be finite"):
+            fitted(replace(case, **{name: wrong}))
+    with pytest.raises(PolyadicError, match="must be finite"):
+        fitted(replace(case, factors=[case.factors[0] * math.inf, *case.factors[1:]]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.zeros(5, 3)}, r"x must have shape \(windows, 4\)"),
+        ({"ids": torch.arange(4)}, r"ids must have shape \(5,\)"),
+        ({"ids": torch.arange(6, 11)}, "ids must lie between 0 and 9"),
+        ({"ids": torch.arange(-1, 4)}, "ids must lie between 0 and 9"),
+        ({"residuals": torch.zeros(5, 1)}, r"residuals must have shape \(5,\)"),
+        ({"windows": None}, r"windows must have shape \(5, 3, time\)"),
+        ({"windows": torch.zeros(5, 2, 8)}, r"windows must have shape \(5, 3, time\)"),
+        ({"windows": torch.zeros(4, 3, 8)}, r"windows must have shape \(5, 3, time\)"),
+        ({"views": torch.zeros(4, 4)}, r"views must have shape \(5, 4\)"),
+        ({"has_view": torch.ones(4, dtype=torch.bool)}, r"has_view must have shape \(5,\)"),
+        ({"has_view": torch.arange(5) < 2}, r"views must have shape \(2, 4\)"),
+    ],
+)
+def test_batches_of_the_wrong_shape_are_refused(change, message):
+    batch = {
+        "ids": torch.arange(5),
+        "x": torch.zeros(5, 4),
+        "residuals": torch.zeros(5),
+        "windows": torch.zeros(5, 3, 8),
+        "views": torch.zeros(5, 4),
+    }
+    accumulator = Readout(whiten=Jitter(0.1)).accumulator(4, 10, 3)
+    with pytest.raises(PolyadicError, match=message):
+        accumulator.add(**{**batch, **change})
+    assert accumulator.count == 0
+
+
+def test_views_without_whitening_are_refused():
+    with pytest.raises(PolyadicError, match="whiten is None"):
+        Readout().accumulator(4, 10).add(torch.arange(5), torch.zeros(5, 4), torch.zeros(5), views=torch.zeros(5, 4))
+
+
+def test_features_and_inverse_refuse_other_shapes():
+    case = problem()
+    model = fitted(case)
+    with pytest.raises(PolyadicError, match=r"x must have shape \(windows, 4\)"):
+        model.features(case.x[:, :3], case.windows)
+    with pytest.raises(PolyadicError, match="needs the raw windows"):
+        model.features(case.x)
+    for wrong in (case.windows[:, :2], case.windows[:5], case.windows[..., 0]):
+        with pytest.raises(PolyadicError, match="windows must have shape"):
+            model.features(case.x, wrong)
+    with pytest.raises(PolyadicError, match=r"features must have shape \(windows, 7\)"):
+        model.inverse(case.x)
+
+
+@pytest.mark.parametrize("factors", [[], [torch.ones(3, 5)], [torch.ones(3, 4), torch.ones(4)]])
+def test_factors_of_another_rank_are_refused(factors):
+    with pytest.raises(PolyadicError, match="factors must be matrices with 4 columns"):
+        Readout().fitted(collected(problem(), Readout()), factors)
+
+
+def test_factors_may_be_numpy_arrays():
+    case = problem()
+    model = Readout().fitted(collected(case, Readout()), [factor.numpy() for factor in case.factors])
+    assert_same_readout(model, fitted(case))
