@@ -11,7 +11,8 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from polyadic import ATD, alignment, als, draws, kernels
 from polyadic.algebra import contract, gram, khatri_rao, project, ridge_inverse
-from polyadic.augment import _JITTER_STREAMS, Bandpass, Compose, Jitter, Rotate3D
+from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
+from polyadic.augment.signals import _JITTER_STREAMS
 from polyadic.engine import cuda_graphs
 from polyadic.engine.loop import FitSettings
 from polyadic.explain.matching import match
@@ -308,7 +309,7 @@ def both(monkeypatch, X, **other):
 def test_a_captured_fit_is_the_plain_one(stretch, place, solver, monkeypatch):
     from polyadic.engine import device_batches
 
-    monkeypatch.setattr(device_batches, "_STRETCH_BYTES", stretch)
+    monkeypatch.setattr(device_batches, "_GROUP_BYTES", stretch)
     X = torch.randn(203, 3, 64).cumsum(dim=2)
     if place == "streamed":
         monkeypatch.setattr(device_batches, "_RESIDENT_SHARE", 0.0)

@@ -45,9 +45,9 @@ class Haar(Tensorizer):
     scale: float | None = None
 
     def transform(self, X: Tensor) -> Tensor:
-        T = torch.einsum("bcks,lds->bclkd", self._blocks(X), torch.as_tensor(self._wavelets(), dtype=X.dtype))
+        T = torch.einsum("bcks,lds->bclkd", self._blocks(X), torch.as_tensor(self._wavelets()).to(X))
         magnitude = T.square().mean(dim=-1).sqrt() / (self.scale or 1.0)
-        return torch.log(magnitude + 0.01).permute(0, 1, 2, 3)
+        return torch.log(magnitude + 0.01)
 
     def _blocks(self, X: Tensor) -> Tensor:
         size = 2**self.levels

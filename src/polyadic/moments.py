@@ -18,7 +18,7 @@ from polyadic.draws import uniform, window_keys
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer
 
-__all__ = ["SAMPLED", "Accumulator", "Sample"]
+__all__ = ["SAMPLED", "Accumulator", "SampledWindows"]
 
 SAMPLED = 4096
 """The largest number of windows whose rows are kept."""
@@ -27,7 +27,7 @@ _CENTRED = ("count", "mean", "scatter")
 _PLAIN = ("within", "pairs", "differences", "kept")
 
 
-class Sample(NamedTuple):
+class SampledWindows(NamedTuple):
     """Some of the windows: their coefficients (n, R), levels (n, C) and residuals (n,)."""
 
     x: Tensor
@@ -106,13 +106,13 @@ class Accumulator:
         """Mean of ddᵀ over the pairs, d the difference between the coefficients of a view and a window: (R, R)."""
         return self._state["differences"] / self._state["pairs"]
 
-    def sample(self) -> Sample:
+    def sample(self) -> SampledWindows:
         """The rows that were kept."""
         kept = self._state["kept"]
         kept = kept[kept[:, -1] > 0]
         if bool((kept[:, -1] > 1).any()):
             raise PolyadicError("every window must be added once, but some were added several times")
-        return Sample(kept[:, : self.rank], kept[:, self.rank : -2], kept[:, -2])
+        return SampledWindows(kept[:, : self.rank], kept[:, self.rank : -2], kept[:, -2])
 
     def add(
         self,

@@ -27,7 +27,7 @@ __all__ = [
     "FitProgress",
     "FitSettings",
     "History",
-    "Source",
+    "BatchSource",
     "empty_history",
     "has_converged",
     "normalise_components",
@@ -56,7 +56,7 @@ class FitSettings:
     seed: int
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """Where batches come from: windows by id, already as tensors, with their augmented views for a given sweep."""
 
     @property
@@ -117,7 +117,7 @@ class Fit:
     fast_sweep : does what a whole sweep of Algorithm 2 does, or returns None and leaves the state as it was
     """
 
-    source: Source
+    source: BatchSource
     state: State
     objective: Objective
     settings: FitSettings
@@ -223,7 +223,7 @@ def has_converged(losses: Sequence[float], tol: float, patience: int) -> bool:
     )
 
 
-def _batches(source: Source, parts: Sequence[Tensor], sweep: int, state: State) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(source: BatchSource, parts: Sequence[Tensor], sweep: int, state: State) -> Iterator[tuple[Tensor, Tensor]]:
     """The source's batches of these parts; those without a window, as a process may have, never reach the source."""
     batches = iter(source.batches([part for part in parts if len(part)], sweep))
     shape = [len(factor) for factor in state.factors]
@@ -241,7 +241,7 @@ class _Chunks(Iterable[tuple[Tensor, Tensor]]):
     Algorithm 1 augments once: every sweep sees the augmentations of sweep 0.
     """
 
-    def __init__(self, source: Source, state: State, team: Team) -> None:
+    def __init__(self, source: BatchSource, state: State, team: Team) -> None:
         self.source, self.state, self.team = source, state, team
         window = source.views(torch.arange(1, device="cpu"), 0)
         self.windows = team.share(torch.arange(source.n_windows, device="cpu"))
