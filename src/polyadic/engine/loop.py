@@ -23,11 +23,11 @@ from polyadic.team import ALONE, Team
 from polyadic.terms import TERMS, Term
 
 __all__ = [
+    "BatchSource",
     "Fit",
     "FitProgress",
     "FitSettings",
     "History",
-    "BatchSource",
     "empty_history",
     "has_converged",
     "normalise_components",
