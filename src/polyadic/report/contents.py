@@ -18,7 +18,7 @@ from polyadic.errors import PolyadicError
 from polyadic.report.scores import ProbeResult, score_probe, thinned
 from polyadic.tensorize import Mode, modes
 
-__all__ = ["Component", "Looked", "MethodScores", "Result", "Sample", "headline", "look", "methods_of"]
+__all__ = ["Component", "Headline", "Looked", "MethodScores", "Sample", "headline", "look", "methods_of"]
 
 _SAMPLED = 4000
 _SCORED = 1024
@@ -223,7 +223,7 @@ def _of_mean(values: list[float]) -> tuple[float | None, float | None]:
 
 
 @dataclass(frozen=True)
-class Result:
+class Headline:
     """The headline: accuracy in percent with its interval, and in words where the interval is from."""
 
     accuracy: float
@@ -232,17 +232,17 @@ class Result:
     words: str
 
 
-def headline(methods: list[MethodScores], seeds: int, probe: ProbeResult | None) -> Result | None:
+def headline(methods: list[MethodScores], seeds: int, probe: ProbeResult | None) -> Headline | None:
     """The first method of a run, or else the probe; None without labels."""
     if methods and methods[0].accuracy is not None:
         best = methods[0]
         count = f"{seeds} seed{'s' * (seeds != 1)}"
         words = f"mean over {count}, each with its own start and split" if seeds > 1 else f"{count}, no interval"
-        return Result(methods[0].accuracy, best.low, best.high, words)
+        return Headline(methods[0].accuracy, best.low, best.high, words)
     if probe is None:
         return None
     whom = f"the {probe.groups} people" if probe.by_people else f"the {probe.groups:,} windows"
     accuracy = 100 * probe.scores["accuracy"]
-    return Result(
+    return Headline(
         accuracy, 100 * probe.low, 100 * probe.high, f"one split; interval by resampling {whom} of its test part"
     )

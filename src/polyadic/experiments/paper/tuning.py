@@ -44,7 +44,7 @@ __all__ = [
     "without_tested_subjects",
 ]
 
-Settings = dict[str, Any]
+MethodSettings = dict[str, Any]
 Space = dict[str, tuple[Any, ...]]
 
 _FRACTIONS = (4.0, 1.0, 1.0)
@@ -89,7 +89,7 @@ SPACES: dict[str, Space] = {
 """What may be tried, those that take longest first. Of each setting the first value is the library's."""
 
 
-def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[Settings]:
+def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[MethodSettings]:
     """Return up to `count` different settings of a space: first its defaults, then others sampled at random.
 
     Where `views` are among them, they take turns, each of them first with the defaults of the rest: all are tried
@@ -112,7 +112,7 @@ def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[Settings]:
     """
     defaults = {name: values[0] for name, values in space.items()}
     rng = np.random.default_rng(_DRAW)
-    turns: list[list[Settings]] = []
+    turns: list[list[MethodSettings]] = []
     for view in space.get("views", (None,)):
         own = {**space, "views": (view,)} if "views" in space else space
         first, *rest = (dict(zip(own, values, strict=True)) for values in product(*own.values()))
@@ -204,7 +204,7 @@ def best_settings(result: Result) -> dict[str, Any]:
     }
 
 
-def read_settings(path: Path, dataset: str) -> dict[str, Settings]:
+def read_settings(path: Path, dataset: str) -> dict[str, MethodSettings]:
     """Return the settings by family in a file that `polyadic bench tune` wrote for this dataset."""
     try:
         content = json.loads(path.read_bytes())
@@ -222,7 +222,7 @@ def read_settings(path: Path, dataset: str) -> dict[str, Settings]:
     return settings
 
 
-def _update_names(own: Mapping[str, Any]) -> Settings:
+def _update_names(own: Mapping[str, Any]) -> MethodSettings:
     """Return the settings of a file by today's names: an early one has `rotation` false in the place of `views`."""
     settings = dict(own)
     return settings if settings.pop("rotation", True) else {**settings, "views": "no rotation"}
