@@ -49,7 +49,6 @@ linkcheck: $(READY)
 
 bench: $(READY)
 	$(BIN)/polyadic bench speed --out docs/results/speed
-	$(BIN)/python benchmarks/step.py docs/results/step/cpu.json
 
 reliability: $(READY)
 	$(BIN)/python tests/reliability.py docs/results/reliability.json $(RELIABILITY)

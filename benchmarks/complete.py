@@ -20,7 +20,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD
-from polyadic.data import split
 from polyadic.evaluate import probe_accuracy
 from polyadic.experiments.speed import race
 from polyadic.files import write_atomically
@@ -42,11 +41,11 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     asked = parser.parse_args()
     before = json.loads(asked.race.read_text())
-    windows, tensorize, augment = race._opened(asked.store, before["dataset"])
+    windows, tensorize, augment = race.open_training_people(asked.store, before["dataset"])
     device, rows = before["device"], []
     warnings.simplefilter("ignore", ConvergenceWarning)
     for row in (row for row in before["rows"] if row["candidate"] == CANDIDATE):
-        parts = split(windows, "subject", fractions=race._PEOPLE, seed=row["seed"])
+        parts = race.split_people(windows, row["seed"])
         assert parts.hash == row["split"]
         unlabelled, first, second = parts
         sweeps = sweeps_needed(row["accuracy"])

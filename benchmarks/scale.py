@@ -37,6 +37,7 @@ import torch
 from polyadic import ATD
 from polyadic.augment import Jitter
 from polyadic.engine import processes
+from polyadic.evaluate import seconds_per_sweep
 from polyadic.provenance import provenance
 from polyadic.spectral import STFT
 
@@ -61,7 +62,7 @@ ASSUMED = {
 
 
 def fitted(name: str, batch: int, windows: int, rounds: int, team: Any) -> dict[str, float]:
-    """Seconds of a sweep (median), and of the messages in it (mean over sweeps and processes)."""
+    """Seconds per sweep, and of the messages in it (mean over sweeps and processes)."""
     shape = SHAPES[name]
     X = np.random.default_rng(0).normal(size=(windows, *shape["window"])).astype(np.float32)
     model = ATD(
@@ -79,7 +80,7 @@ def fitted(name: str, batch: int, windows: int, rounds: int, team: Any) -> dict[
         waits.append(getattr(team, "waited", 0.0) - before)
     waited = (waits[1] - waits[0]) / rounds
     everyone = float(team.sum(torch.tensor(waited, dtype=torch.float64))) / team.size
-    return {"sweep": float(np.median(model.history_["seconds"][1:])), "messages": everyone}
+    return {"sweep": seconds_per_sweep(model.history_["seconds"]), "messages": everyone}
 
 
 def timed_messages(team: Any, repeats: int = 15) -> dict[int, float]:
@@ -229,7 +230,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", action="store_true", help="only the model of larger machines")
     parser.add_argument("--quick", action="store_true", help="an eighth of the windows and one round, to try it")
-    parser.add_argument("--rounds", type=int, default=5, help="sweeps of which the median is taken")
+    parser.add_argument("--rounds", type=int, default=5, help="sweeps after the first")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:

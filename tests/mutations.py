@@ -206,7 +206,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def judged(target: Target, folder: Path, only_bytes: bool, watch: Watch) -> str:
+def read_damaged(target: Target, folder: Path, only_bytes: bool, watch: Watch) -> str:
     """Read a damaged file: "refused", "read", or what went wrong."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak of memory begins anew
     before = memory("VmRSS")
@@ -252,7 +252,7 @@ def work(target: Target, name: str, sound: Path, numbers: range, seed: int, pipe
     for number in numbers:
         what, only_bytes = mutated(target, sound, folder, f"{name} {seed} {number}")
         os.write(pipe, json.dumps([number, what]).encode() + b"\n")
-        os.write(pipe, json.dumps([number, judged(target, folder, only_bytes, watch)]).encode() + b"\n")
+        os.write(pipe, json.dumps([number, read_damaged(target, folder, only_bytes, watch)]).encode() + b"\n")
 
 
 # ------------------------------------------------------------------------------------------- all cases

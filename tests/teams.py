@@ -24,7 +24,7 @@ from polyadic.data import WindowStore, synthetic
 from polyadic.engine import batches, checkpoints, processes
 from polyadic.engine.loop import FitProgress
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.scoring import judge_splits
+from polyadic.evaluate.scoring import score_splits
 from polyadic.spectral import STFT
 from polyadic.team import Team
 from polyadic.terms import TERMS
@@ -132,9 +132,9 @@ def features(team: Team, folder: Path) -> dict[str, np.ndarray]:
     return {"Z": Z, "few": few, "score": np.array(model.score(X, team=team)), "done": np.array(done[-1])}
 
 
-def judged(team: Team, folder: Path) -> dict[str, np.ndarray]:
+def scored(team: Team, folder: Path) -> dict[str, np.ndarray]:
     """What an evaluation finds, and the backend by which GPUs are reached."""
-    rows = judge_splits(KINDS["SALS"]().fit(SIGNALS), SIGNALS, "paper", [0, 1], team=team)
+    rows = score_splits(KINDS["SALS"]().fit(SIGNALS), SIGNALS, "paper", [0, 1], team=team)
     group = getattr(team, "_group", None)
     backend = "" if group is None else type(group._get_backend(torch.device(FIXED["device"]))).__name__
     return {"rows": np.array(json.dumps(rows)), "backend": np.array(backend)}

@@ -16,10 +16,11 @@ import pytest
 
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
+from polyadic.experiments.markdown import mean_and_std, table
 from polyadic.experiments.paper import reference
 from polyadic.experiments.paper.catalogue import EXPERIMENTS, experiment
-from polyadic.experiments.paper.runner import Request, context_of, run
-from polyadic.experiments.paper.tables import mean, paired_table, table
+from polyadic.experiments.paper.runner import Request, experiment_settings, run
+from polyadic.experiments.paper.tables import paired_table
 
 pytest.importorskip("matplotlib")
 
@@ -57,16 +58,18 @@ def test_finished_cells_are_not_run_again_and_more_seeds_add_only_theirs(tmp_pat
     calls = []
     import polyadic.experiments.paper.runner as bench
 
-    real = bench.judged
-    monkeypatch.setattr(bench, "judged", lambda arm, context, seed: calls.append(seed) or real(arm, context, seed))
+    table3 = experiment("table3")
+    counted = replace(
+        table3, run_cell=lambda one, settings, seed: calls.append(seed) or table3.run_cell(one, settings, seed)
+    )
     monkeypatch.setattr(bench, "preset", small_preset)
     request = Request("table3", tmp_path / "out", dataset="har", store=tmp_path / "w.npz", seeds=1)
-    first = run(request, experiment("table3"), quiet=True)
+    first = run(request, counted, quiet=True)
     assert len(calls) == 5
-    again = run(request, experiment("table3"), quiet=True)
+    again = run(request, counted, quiet=True)
     assert len(calls) == 5
     assert again["rows"] == first["rows"]
-    more = run(Request(**{**vars(request), "seeds": 2}), experiment("table3"), quiet=True)
+    more = run(Request(**{**vars(request), "seeds": 2}), counted, quiet=True)
     assert calls[5:] == [1] * 5
     assert [row for row in more["rows"] if row["seed"] == 0] == first["rows"]
 
@@ -117,18 +120,20 @@ def test_requests_that_make_no_sense_are_refused(request_, message, tmp_path):
 def test_data_without_labels_is_refused(tmp_path):
     np.savez(tmp_path / "w.npz", X=np.ones((20, 9, 128)), fs=50)
     with pytest.raises(PolyadicError, match="has no labels"):
-        context_of(Request("table3", tmp_path, store=tmp_path / "w.npz"), experiment("table3"))
+        experiment_settings(Request("table3", tmp_path, store=tmp_path / "w.npz"), experiment("table3"))
 
 
 def test_ablations_take_the_papers_subset_and_batch(tmp_path):
     signals = synthetic(60, n_channels=9, length=128)
     np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=50)
     request = Request("table7", tmp_path, dataset="har", store=tmp_path / "w.npz")
-    context = context_of(request, experiment("table7"))
-    assert (context.unlabelled, context.parameters["batch_size"]) == (50_000, 64)
+    settings = experiment_settings(request, experiment("table7"))
+    assert (settings.max_unlabelled, settings.parameters["batch_size"]) == (50_000, 64)
     np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=200)
-    main = context_of(Request("table2", tmp_path, dataset="mgh", store=tmp_path / "w.npz"), experiment("table2"))
-    assert (main.labelled, main.unlabelled) == (5_000, None)
+    main = experiment_settings(
+        Request("table2", tmp_path, dataset="mgh", store=tmp_path / "w.npz"), experiment("table2")
+    )
+    assert (main.max_labelled, main.max_unlabelled) == (5_000, None)
     assert "max_sweeps" not in main.parameters
 
 
@@ -137,21 +142,21 @@ def test_on_few_records_the_tensor_methods_have_the_sweeps_to_converge(tmp_path)
     np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=100)
     for name in ("table2", "table12", "table13", "tune"):
         request = Request(name, tmp_path, dataset="ptb_xl_100hz", store=tmp_path / "w.npz", seeds=1, protocol="subject")
-        assert context_of(request, experiment(name)).parameters == {"rank": 32, "max_sweeps": 300}
+        assert experiment_settings(request, experiment(name)).parameters == {"rank": 32, "max_sweeps": 300}
 
 
 def test_means_and_tables_are_written_plainly():
-    assert mean([90.0, 92.0]) == "91.00 ± 1.41"
-    assert mean([90.0]) == "90.00"
-    assert mean([]) == "–"
+    assert mean_and_std([90.0, 92.0]) == "91.00 ± 1.41"
+    assert mean_and_std([90.0]) == "90.00"
+    assert mean_and_std([]) == "–"
     assert table(["", "a"], [["x", "1"]]) == "|  | a |\n|---|---:|\n| x | 1 |\n"
 
 
 def test_atd_is_paired_with_its_rivals_seed_by_seed_and_count_by_count():
-    judges = ("plain", "standardised", "augmented", "standardised perturbed", "augmented perturbed")
+    probes = ("plain", "standardised", "augmented", "standardised perturbed", "augmented perturbed")
 
     def row(method, seed, value, **more):
-        scores = {judge: {"accuracy": value} for judge in judges}
+        scores = {probe: {"accuracy": value} for probe in probes}
         return {"method": method, "seed": seed, "protocol": "paper", "sweeps": 9 + seed, **scores, **more}
 
     ours = [row("ATD", seed, value) for seed, value in enumerate((0.90, 0.92, 0.95))]
@@ -176,11 +181,11 @@ def test_the_papers_figures_are_those_of_its_tables():
 
 @pytest.mark.parametrize("protocol", ["subject", "paper"])
 def test_every_seed_has_a_split_of_its_own_cut_to_what_is_asked_for(protocol, tmp_path):
-    context = context_of(Request("table2", tmp_path, quick=True), experiment("table2"))
-    whole, other = (context.parts(protocol, seed) for seed in (0, 1))
-    assert whole.hash == context.parts(protocol, 0).hash != other.hash
-    cut = replace(context, unlabelled=20, labelled=6).parts(protocol, 0)
+    settings = experiment_settings(Request("table2", tmp_path, quick=True), experiment("table2"))
+    whole, other = (settings.split_for(protocol, seed) for seed in (0, 1))
+    assert whole.hash == settings.split_for(protocol, 0).hash != other.hash
+    cut = replace(settings, max_unlabelled=20, max_labelled=6).split_for(protocol, 0)
     assert (len(cut.unlabelled), len(cut.train), len(cut.test)) == (20, 6, len(whole.test))
     assert set(cut.unlabelled) <= set(whole.unlabelled)
     assert set(cut.train) <= set(whole.train)
-    assert len(set(context.windows.label[cut.train])) == 3
+    assert len(set(settings.windows.label[cut.train])) == 3

@@ -22,7 +22,7 @@ from polyadic.baselines.stl import _Problem, _rank_one
 from polyadic.data.synthetic import synthetic
 from polyadic.engine import estimator
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate.probe import probe_accuracy
+from polyadic.evaluate import probe_accuracy
 from polyadic.spectral import STFT
 from polyadic.testing import BaselineContract
 

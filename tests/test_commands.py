@@ -27,7 +27,16 @@ from polyadic.cli import app
 from polyadic.cli.manual import flowing
 from polyadic.cli.tables import harmless
 from polyadic.data import Windows, WindowStore, split, synthetic
-from polyadic.evaluate import WindowClassifier, judge_probe, judge_splits, labels_of, own_split, probe, scores, summary
+from polyadic.evaluate import (
+    WindowClassifier,
+    labels_of,
+    own_split,
+    probe,
+    score_own_probe,
+    score_splits,
+    scores,
+    summarise,
+)
 
 RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -227,7 +236,7 @@ def test_evaluate_is_a_probe_trained_and_tested_on_the_parts_of_a_split(here):
     assert f"{100 * entry['accuracy']:.2f} ± {100 * entry['accuracy_std']:.2f}" in shown
 
 
-def test_a_model_of_the_unlabelled_part_is_judged_on_the_split_it_knows(here):
+def test_a_model_of_the_unlabelled_part_is_scored_on_the_split_it_knows(here):
     signals = labelled()
     np.savez(here / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
     run("fit", "w.npz", *QUICK, "--protocol", "subject", "--seed", 3, "--probe", "-o", "m.safetensors")
@@ -248,7 +257,7 @@ def test_a_model_of_the_unlabelled_part_is_judged_on_the_split_it_knows(here):
     assert own_split(model, signals[:200]) is None
 
 
-def test_the_probe_of_a_model_is_judged_on_all_labels_of_other_data(made, here):
+def test_the_probe_of_a_model_is_scored_on_all_labels_of_other_data(made, here):
     classifier = WindowClassifier.load(here / "model.safetensors")
     recording(here / "new" / "x.edf", 77)
     own = json.loads(run("evaluate", "model.safetensors", "new", "--own-probe", "--json").stdout)
@@ -256,18 +265,18 @@ def test_the_probe_of_a_model_is_judged_on_all_labels_of_other_data(made, here):
     run("prepare", "folder", "new", "new.store", "--seconds", 2, "--class", "slow", "--class", "fast")
     windows = WindowStore(here / "new.store").windows
     assert own["rows"][0]["accuracy"] == np.mean(classifier.predict(windows) == labels_of(windows))
-    assert judge_probe(classifier.features_, windows)[0]["accuracy"] == own["rows"][0]["accuracy"]
+    assert score_own_probe(classifier.features_, windows)[0]["accuracy"] == own["rows"][0]["accuracy"]
 
 
 def test_a_summary_leaves_out_what_was_not_measured():
-    assert summary([{"probe": "plain", "accuracy": 1.0}]) == [{"probe": "plain", "accuracy": 1.0}]
+    assert summarise([{"probe": "plain", "accuracy": 1.0}]) == [{"probe": "plain", "accuracy": 1.0}]
 
 
 def test_one_class_in_training_is_refused():
     signals = labelled()
     model = load_of(signals)
     with pytest.raises(ValueError, match="two classes"):
-        judge_splits(model, Windows(signals.X, subject=signals.subject, label=np.zeros(240, int)), "subject", [0])
+        score_splits(model, Windows(signals.X, subject=signals.subject, label=np.zeros(240, int)), "subject", [0])
 
 
 def load_of(signals: Windows):

@@ -1,4 +1,4 @@
-"""How features are judged: scores, significance, timing, few labels, and the probe trained on augmented copies."""
+"""How features are scored: metrics, significance, timing, few labels, probes on augmented copies, and the scorer."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ from torch import Tensor
 
 from polyadic import ATD, SALS
 from polyadic.augment import Augmentation, Jitter, Rotate3D
-from polyadic.data import StoreWriter, Windows, WindowStore
+from polyadic.data import Split, StoreWriter, Windows, WindowStore, split, synthetic
 from polyadic.data.store import Header
 from polyadic.draws import integer_seed
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import (
+    PROBES,
     AugmentedProbe,
     augmented_features,
     corrected_resampled,
@@ -44,10 +45,14 @@ from polyadic.evaluate import (
     perturbed,
     probe,
     probe_accuracy,
+    score_features,
+    score_split,
+    score_splits,
     scores,
     seconds_per_sweep,
     unpaired,
 )
+from polyadic.evaluate.scoring import score_classifier
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
 
@@ -252,7 +257,7 @@ def test_what_is_no_p_is_refused(wrong):
 # --------------------------------------------------------------------- timing
 
 
-def test_seconds_a_sweep_are_the_mean_of_the_fourth_to_the_eighth():
+def test_seconds_per_sweep_are_the_mean_of_the_fourth_to_the_eighth():
     assert seconds_per_sweep([100, 100, 100, 1, 2, 3, 4, 5]) == 3
     assert seconds_per_sweep([100, 100, 100, 1, 2, 3, 4, 5, 100, 100]) == 3
 
@@ -635,12 +640,12 @@ def test_a_default_probe_short_of_its_optimum_is_silent_and_a_classifier_of_ones
 )
 def test_parameters_that_cannot_be_used_are_refused_by_name_and_leave_the_probe_as_it_was(changes, message):
     X, y = windows()
-    judged = AugmentedProbe(Moments(), Jitter(0.1)).fit(X, y)
-    judged.set_params(**{"random_state": 9} | changes)
-    before = dict(vars(judged))
+    fitted = AugmentedProbe(Moments(), Jitter(0.1)).fit(X, y)
+    fitted.set_params(**{"random_state": 9} | changes)
+    before = dict(vars(fitted))
     with pytest.raises(ValueError, match=message):
-        judged.fit(X[:, :2], y)
-    assert vars(judged) == before
+        fitted.fit(X[:, :2], y)
+    assert vars(fitted) == before
 
 
 def test_labels_that_do_not_fit_the_windows_are_refused():
@@ -672,3 +677,103 @@ def test_every_common_check_of_scikit_learn_passes(
     estimator: BaseEstimator, check: Callable[[BaseEstimator], None]
 ) -> None:
     check(estimator)
+
+
+# --------------------------------------------------------------------- scorer
+
+
+def by_hand(kind: str, Z: np.ndarray, y: np.ndarray, Z_test: np.ndarray) -> np.ndarray:
+    """What a probe predicts, without scikit-learn's pipelines."""
+    mean, spread = (Z.mean(axis=0), Z.std(axis=0)) if kind == "standardised" else (0.0, 1.0)
+    fitted = LogisticRegression(max_iter=1000).fit((Z - mean) / spread, y)
+    predicted: np.ndarray = fitted.predict((Z_test - mean) / spread)
+    return predicted
+
+
+def labelled_split() -> Split:
+    """Windows of three classes and ten people, without an unlabelled part."""
+    X, _ = windows(120)
+    person = np.arange(120) // 12
+    data = Windows(X, subject=person, label=np.arange(120) % 3)
+    return Split(data, np.empty(0, np.intp), np.flatnonzero(person < 5), np.flatnonzero(person >= 5))
+
+
+def test_scores_of_features_are_those_of_a_probe_fitted_by_hand():
+    (X, y), (X_test, y_test) = windows(60), windows(90, seed=1)
+    Z, Z_test = Moments().transform(X), Moments().transform(X_test)
+    subject = np.arange(90) % 4
+    found = score_features({kind: probe(kind) for kind in PROBES}, Z, y, Z_test, y_test, subject)
+    assert list(found) == list(PROBES)
+    for kind in PROBES:
+        assert found[kind] == scores(y_test, by_hand(kind, Z, y, Z_test), subject)
+        assert probe_accuracy(kind, Z, y, Z_test, y_test) == found[kind]["accuracy"] < 1
+
+
+def test_scoring_features_leaves_the_probes_unfitted():
+    X, y = windows()
+    probes = {"own": LogisticRegression()}
+    score_features(probes, Moments().transform(X), y, Moments().transform(X), y)
+    assert not hasattr(probes["own"], "classes_")
+
+
+def test_a_split_is_scored_on_windows_as_they_are_and_perturbed_by_every_probe_and_the_augmented_one():
+    part, augment, seed = labelled_split(), Jitter(0.3), 7
+    _, train, test = part
+    Z, Z_test = Moments().transform(train.X), Moments().transform(test.X)
+    Z_rough = Moments().transform(perturbed(test.X, augment, seed))
+    copies = [Moments().transform(slow_copy(train.X, augment, view, seed)) for view in range(4)]
+    found = score_split(Moments(), part, augment=augment, seed=seed)
+    trained = {kind: (kind, Z, train.label) for kind in PROBES}
+    trained["augmented"] = ("standardised", np.concatenate([Z, *copies]), np.tile(train.label, 5))
+    assert list(found) == [name + test for name in trained for test in ("", " perturbed")]
+    for name, training in trained.items():
+        assert found[name] == scores(test.label, by_hand(*training, Z_test), test.subject)
+        assert found[f"{name} perturbed"] == scores(test.label, by_hand(*training, Z_rough))
+    assert score_split(Moments(), part) == {kind: found[kind] for kind in PROBES}
+
+
+def test_probes_may_be_chosen_by_the_features_of_the_training_windows():
+    part = labelled_split()
+    seen = []
+
+    def choose(Z: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+        seen.append((Z, y))
+        return {"ridge": RidgeClassifier()}
+
+    found = score_split(Moments(), part, choose)
+    _, train, test = part
+    assert np.array_equal(seen[0][0], Moments().transform(train.X))
+    assert np.array_equal(seen[0][1], train.label)
+    ridge = RidgeClassifier().fit(*seen[0])
+    assert found == {"ridge": scores(test.label, ridge.predict(Moments().transform(test.X)), test.subject)}
+
+
+class FirstSign:
+    """A classifier of windows by the sign of their first sample."""
+
+    def predict(self, X: Any) -> np.ndarray:
+        return (np.asarray(X.X if isinstance(X, Windows) else X)[:, 0, 0] > 0).astype(int)
+
+
+def test_a_classifier_of_windows_has_its_scores_in_the_place_of_every_probes():
+    part, augment = labelled_split(), Jitter(0.3)
+    _, _, test = part
+    clean = scores(test.label, FirstSign().predict(test), test.subject)
+    rough = scores(test.label, FirstSign().predict(perturbed(test.X, augment, 3)))
+    expected = {kind + suffix: one for kind in PROBES for suffix, one in (("", clean), (" perturbed", rough))}
+    found = score_classifier(FirstSign(), part, augment, seed=3)
+    assert found == expected
+    assert list(found) == list(expected)
+
+
+def test_one_split_has_the_same_scores_alone_and_among_several():
+    signals = synthetic(240)
+    model = SALS(rank=4, max_sweeps=2, device="cpu").fit(signals)
+    rows = score_splits(model, signals, "subject", [0, 3])
+    for seed in (0, 3):
+        alone = score_split(model, split(signals, "subject", seed=seed))
+        for kind in PROBES:
+            (row,) = [row for row in rows if (row["seed"], row["probe"]) == (seed, kind)]
+            # The one has features in float32, the other in float64.
+            assert row["accuracy"] == pytest.approx(alone[kind]["accuracy"], abs=0.02)
+            assert row["per_subject"].keys() == alone[kind]["per_subject"].keys()

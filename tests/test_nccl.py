@@ -66,10 +66,10 @@ def test_features_scores_and_evaluations_over_nccl_are_those_of_a_process_alone(
     for found in ended("features", tmp_path, processes):
         np.testing.assert_allclose(found["Z"], model.transform(X), rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(found["score"], model.score(X), rtol=1e-10)
-    torchrun(SCRIPT, "judged", tmp_path, "device=cuda", processes=processes, cwd=tmp_path)
-    alone = json.loads(str(teams.judged(ALONE, tmp_path)["rows"]))
+    torchrun(SCRIPT, "scored", tmp_path, "device=cuda", processes=processes, cwd=tmp_path)
+    alone = json.loads(str(teams.scored(ALONE, tmp_path)["rows"]))
     own = processes <= torch.cuda.device_count()
-    for found in ended("judged", tmp_path, processes):
+    for found in ended("scored", tmp_path, processes):
         assert json.loads(str(found["rows"])) == alone
         assert str(found["backend"]) == ("ProcessGroupNCCL" if own else "ProcessGroupGloo")
 

@@ -26,7 +26,7 @@ from polyadic.evaluate import probe_accuracy
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
 from polyadic.report.contents import headline, look, methods_of
 from polyadic.report.page import render
-from polyadic.report.scores import interval, judge
+from polyadic.report.scores import interval, score_probe
 from polyadic.spectral import STFT
 
 
@@ -82,19 +82,19 @@ def test_a_large_set_is_looked_at_evenly(model, monkeypatch, windows):
 
 
 def test_the_probe_is_that_of_the_comparison(model, windows):
-    judged = judge(model, windows, None, 0)
+    probe = score_probe(model, windows, None, 0)
     parts = split(windows, "subject")
     Z = model.transform(windows)
     halves = (Z[parts.train], windows.label[parts.train], Z[parts.test], windows.label[parts.test])
-    assert judged.scores["accuracy"] == pytest.approx(probe_accuracy("standardised", *halves))
-    assert judged.protocol == "subject"
-    assert judged.by_people
-    assert judged.groups == len(set(windows.subject[parts.test]))
-    assert judged.low <= judged.scores["accuracy"] <= judged.high
-    assert list(judged.curve)[-1] == judged.n_train
-    assert judged.curve[judged.n_train] == pytest.approx([100 * judged.scores["accuracy"]])
-    row = judged.classes[2]
-    mine, called = judged.y == 2, judged.predicted == 2
+    assert probe.scores["accuracy"] == pytest.approx(probe_accuracy("standardised", *halves))
+    assert probe.protocol == "subject"
+    assert probe.by_people
+    assert probe.groups == len(set(windows.subject[parts.test]))
+    assert probe.low <= probe.scores["accuracy"] <= probe.high
+    assert list(probe.curve)[-1] == probe.n_train
+    assert probe.curve[probe.n_train] == pytest.approx([100 * probe.scores["accuracy"]])
+    row = probe.classes[2]
+    mine, called = probe.y == 2, probe.predicted == 2
     assert (row["recall"], row["precision"]) == pytest.approx((called[mine].mean(), mine[called].mean()))
 
 
@@ -120,7 +120,7 @@ def test_whether_model_and_probe_are_of_one_split_is_said(model, windows):
 def test_labels_that_no_probe_can_learn_are_said(model, windows):
     few = Windows(windows.X, windows.fs, subject=np.arange(300) % 2, label=windows.label)
     page = render(model, few)
-    assert "no probe could be judged: a split in 3 parts needs as many subjects, but there are 2" in page
+    assert "no probe could be trained: a split in 3 parts needs as many subjects, but there are 2" in page
     assert 'id="probe"' not in page
 
 
@@ -149,8 +149,8 @@ def test_intervals_over_seeds_are_students(model, windows):
 
 
 def test_the_models_own_method_and_protocol_come_first(model, windows):
-    judged = judge(model, windows, None, 0)
-    found = methods_of(result(("paper", "subject")), "SALS", judged)
+    probe = score_probe(model, windows, None, 0)
+    found = methods_of(result(("paper", "subject")), "SALS", probe)
     assert [(m.protocol, m.name) for m in found][:2] == [("subject", "SALS"), ("subject", "ATD")]
     assert found[0].accuracy == 96.0
     page = render(model, windows, result=result(("paper", "subject")))

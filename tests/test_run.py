@@ -18,8 +18,8 @@ from polyadic.data import Windows, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import paper_methods
-from polyadic.evaluate import PROBES, probe_accuracy
-from polyadic.experiments.compare import compare, parted, summarise
+from polyadic.evaluate import PROBES, probe_accuracy, score_split, seconds_per_sweep
+from polyadic.experiments.run import fit_and_score_methods, split_for, summarise_methods
 from polyadic.presets import preset
 
 METHODS = ["ATD", "ATD_ss-", "GR-SALS", "SALS"]
@@ -177,7 +177,7 @@ def test_a_file_with_a_split_of_its_own_keeps_it(tmp_path):
         path, X_train=np.zeros((8, 2, 16)), X_test=np.ones((6, 2, 16)), y_test=np.arange(6), subject_test=np.arange(6)
     )
     windows = open_windows(path)
-    parts = parted(windows, "subject", 0)
+    parts = split_for(windows, "subject", 0)
     assert np.array_equal(parts.unlabelled, np.arange(8))
     assert sorted([*parts.train, *parts.test]) == list(range(8, 14))
     assert sorted(windows.label[8:]) == list(range(6))
@@ -195,11 +195,24 @@ def test_one_fit_serves_both_protocols_where_the_data_has_an_unlabelled_part():
     windows = Windows(signals.X, signals.fs, subject=signals.subject, label=signals.label, part=part)
     fitted = []
     p = _small_methods()
-    rows = compare(
+    rows = fit_and_score_methods(
         windows, {"SALS": p["SALS"]}, ["paper", "subject"], [0, 1], on_fit=lambda *call: fitted.append(call[:2])
     )
     assert fitted == [("SALS", 0), ("SALS", 1)]
     assert [(row["seed"], row["protocol"]) for row in rows] == [(s, p) for s in (0, 1) for p in ("paper", "subject")]
+
+
+def test_a_row_has_the_scores_of_the_scorer_and_the_seconds_of_the_one_definition():
+    signals = synthetic(200)
+    models = {}
+    estimator = _small_methods()["SALS"].set_params(max_sweeps=6, tol=0.0)
+    (row,) = fit_and_score_methods(
+        signals, {"SALS": estimator}, ["subject"], [3], on_fit=lambda name, seed, model: models.update({name: model})
+    )
+    assert row["seconds_per_sweep"] == seconds_per_sweep(models["SALS"].history_["seconds"])
+    assert row["sweeps"] == 6
+    scored = score_split(models["SALS"], split_for(signals, "subject", 3))
+    assert {kind: row[kind] for kind in PROBES} == {kind: 100 * scored[kind]["accuracy"] for kind in PROBES}
 
 
 def test_a_preset_follows_the_sampling_rate_of_the_file(tmp_path):
@@ -241,7 +254,7 @@ def test_the_four_methods_differ_as_the_paper_says():
 
 def test_a_summary_is_mean_and_standard_deviation_over_seeds():
     rows = [{"method": m, "protocol": "paper", "seed": s, "plain": 10.0 * s} for m in "AB" for s in range(3)]
-    summary = summarise(rows)
+    summary = summarise_methods(rows)
     assert [entry["method"] for entry in summary] == ["A", "B"]
     assert all((entry["plain"], entry["plain_std"]) == (10.0, 10.0) for entry in summary)
 
@@ -268,4 +281,4 @@ def test_training_labels_of_one_class_are_refused():
     windows = Windows(signals.X, subject=signals.subject, label=np.zeros(100, int))
     estimators = _small_methods()
     with pytest.raises(PolyadicError, match="at least two classes"):
-        compare(windows, {"SALS": estimators["SALS"]}, ["subject"], [0])
+        fit_and_score_methods(windows, {"SALS": estimators["SALS"]}, ["subject"], [0])

@@ -16,19 +16,31 @@ from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
-from polyadic.experiments.speed import measure, race, runner, scaling, stages
+from polyadic.experiments.speed import comparisons, measure, race, runner, scaling, stages, tables
 from polyadic.spectral import STFT
 
 pytest.importorskip("matplotlib")
 
 CPU = torch.device("cpu")
+MACHINE = {"processor": "a processor", "threads": 2}
+ORIGIN = {"command": "polyadic bench speed", "date": "2026-11-16", "commit": "0"}
 
 
 def test_everything_about_speed_runs_in_small_and_is_written(tmp_path):
     (result,) = runner.run(tmp_path, "cpu", quick=True, quiet=True)
     saved = json.loads((tmp_path / "speed-cpu.json").read_text())
     assert saved == json.loads(json.dumps(result))
-    assert {"commit", "machine", "versions", "load", "growth", "memory", "textbook", "tensorly"} <= saved.keys()
+    assert {
+        "commit",
+        "machine",
+        "versions",
+        "load",
+        "growth",
+        "memory",
+        "textbook",
+        "tensorly",
+        "mttkrp",
+    } <= saved.keys()
     (row,) = saved["rows"]
     assert [stage["stage"] for stage in row["stages"]] == list(stages.STAGES)
     for stage in row["stages"]:
@@ -44,7 +56,7 @@ def test_everything_about_speed_runs_in_small_and_is_written(tmp_path):
 
 def test_the_stages_of_a_batch_are_those_of_a_step(monkeypatch):
     # The stages must do the work of a fit, or their seconds would be those of something else.
-    case = stages.Case("har", CPU, batch=6)
+    case = stages.StageCase("har", CPU, batch=6)
     moved = []
     real = als.update_bases
     monkeypatch.setattr(als, "update_bases", lambda *words, **named: moved.append(real(*words, **named)) or moved[-1])
@@ -56,7 +68,7 @@ def test_the_stages_of_a_batch_are_those_of_a_step(monkeypatch):
 
 
 def test_flops_and_bytes_are_counted_as_by_hand():
-    case = stages.Case("sleep_edf", CPU, batch=3)
+    case = stages.StageCase("sleep_edf", CPU, batch=3)
     amounts = case.amounts()
     D = 14 * 129 * 86
     assert amounts["project"] == (2 * 6 * D * 32, 4 * (6 * D + 32 * D))
@@ -72,7 +84,7 @@ def test_measurements_are_taken_in_turn_and_the_first_rounds_do_not_count():
     def one(name):
         return lambda: order.append(name) or {name: float(len(order))}
 
-    found = measure.in_turn([one("a"), one("b")], repeats=2, warm_up=1)
+    found = measure.repeat_in_turn([one("a"), one("b")], repeats=2, warm_up=1)
     assert order == ["a", "b"] * 3
     assert found == {"a": [3.0, 5.0], "b": [4.0, 6.0]}
 
@@ -100,23 +112,38 @@ def test_exponents_are_slopes_of_logarithms():
     assert scaling.exponent([2, 4, 8, 16], [6, 12, 24, 48]) == pytest.approx(1)
 
 
-def test_the_sizes_of_growth_differ_in_one_dimension_only():
-    for name, sizes in scaling._LINES.items():
+def test_the_sizes_of_a_scaling_differ_in_one_dimension_only():
+    for name, sizes in scaling._SIZES.items():
         assert len(sizes) >= 3
         for other, numbers in zip(
-            sizes[0].scaled(), zip(*(s.scaled().values() for s in sizes), strict=True), strict=True
+            sizes[0].dimensions(), zip(*(s.dimensions().values() for s in sizes), strict=True), strict=True
         ):
             assert (len(set(numbers)) == len(sizes)) == (other == name)
         for size in sizes:
             shape = STFT(size.n_fft, size.hop).shape(size.channels, size.length)
-            assert shape == tuple(size.scaled()[dim] for dim in ("I (channels)", "J (frequencies)", "K (frames)"))
+            assert shape == tuple(size.dimensions()[dim] for dim in ("I (channels)", "J (frequencies)", "K (frames)"))
 
 
 def test_memory_of_a_fit_is_measured_in_a_process_of_its_own(tmp_path):
-    found = scaling._of_file(tmp_path / "windows.npy", 200, quick=False)
+    found = scaling._measure_file(tmp_path / "windows.npy", 200, quick=False)
     assert found["windows"] == 200
     assert found["file_bytes"] > 200 * 9 * 128 * 4
     assert found["own_bytes"] > 2**20
+
+
+def test_a_step_is_compared_with_products_that_are_equal():
+    pytest.importorskip("tensorly")
+    import tensorly
+
+    before = tensorly.get_backend()
+    (row,) = comparisons.against_mttkrp(quick=True)
+    assert tensorly.get_backend() == before
+    assert (row["dataset"], row["tensor"], row["rank"]) == ("har", [8, 18, 33, 33], 32)
+    assert 0 < row["largest_relative_difference"] < 1e-5
+    for name in ("step", "products"):
+        expected = row["numpy_seconds"]["median"] / row[f"{name}_seconds"]["median"]
+        assert row[f"{name}_ratio_to_numpy"]["median"] == pytest.approx(expected)
+    assert "| HAR |" in tables.markdown({"rows": [], "mttkrp": [row], "machine": MACHINE, **ORIGIN})
 
 
 def test_an_unknown_dataset_is_refused(tmp_path):
@@ -186,6 +213,11 @@ def test_the_summary_of_a_race_is_what_a_hand_would_count():
     assert theirs["accuracy_at_stop"] == [80.0, None]
 
 
+def test_seconds_per_sweep_of_a_race_leave_out_the_start_of_the_fit():
+    slow_start = [row(race.REFERENCE, seed, [10.0, 11.0, 12.0, 14.0], [50.0] * 4) for seed in range(3)]
+    assert race.summary(slow_start)[0]["sweep_seconds"] == pytest.approx(4 / 3)
+
+
 def test_the_clock_of_the_race_does_not_see_what_is_done_between_sweeps(monkeypatch):
     X = torch.from_numpy(synthetic(20, n_channels=2, length=64).X).float()
     real = torch.as_tensor
@@ -198,7 +230,7 @@ def test_the_clock_of_the_race_does_not_see_what_is_done_between_sweeps(monkeypa
     model = ATD(2, tensorize=STFT(16, 8), augment=Jitter(0.1), max_sweeps=3, tol=0.0, device="cpu")
     monkeypatch.setattr(torch, "as_tensor", slow)
     begun = time.perf_counter()
-    _, seconds, bases = race._timed(model, X)
+    _, seconds, bases = race._fit_with_clock(model, X)
     wall = time.perf_counter() - begun
     assert len(bases) == 3
     # Three bases after each of three sweeps, the last of them after the last look at the clock.
@@ -216,8 +248,8 @@ def test_only_training_people_race_where_the_publisher_has_parted_them(tmp_path)
             f"subject_{name}": np.arange(60)[rows],
         }
     np.savez(tmp_path / "w.npz", **arrays, fs=50)
-    windows, _, _ = race._opened(tmp_path / "w.npz", "har")
+    windows, _, _ = race.open_training_people(tmp_path / "w.npz", "har")
     assert len(windows) == 40
     assert set(windows.part) == {"train"}
     with pytest.raises(PolyadicError, match="--store must name"):
-        race._opened(None, "har")
+        race.open_training_people(None, "har")

@@ -1,4 +1,4 @@
-"""The yardstick of the speed figures does what the library does, only slowly."""
+"""The textbook method, which speed is compared with, does what the library does, only slowly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_its_spectra_are_the_librarys():
 def test_its_filters_are_those_of_the_augmentation():
     bandpass = Bandpass([(1, 20), (5, 24)], 50)
     X = np.random.default_rng(0).normal(size=(40, 2, 128)).astype(np.float32)
-    pairs = textbook.Pairs(X, bandpass)
+    pairs = textbook.AugmentedPairs(X, bandpass)
     filters = [signal.butter(1, band, btype="bandpass", fs=50) for band in bandpass.bands]
     first, second = (signal.lfilter(b, a, X) for b, a in filters)
     both = signal.lfilter(*filters[1], first)
@@ -63,11 +63,11 @@ def test_its_filters_are_those_of_the_augmentation():
 
 def test_its_noise_is_as_large_as_the_degree_says_and_its_rotation_keeps_lengths():
     X = np.random.default_rng(0).normal(size=(20, 6, 150)).astype(np.float32)
-    jittered = np.stack([textbook.Pairs(X, Jitter(0.1))[n][1] for n in range(20)])
+    jittered = np.stack([textbook.AugmentedPairs(X, Jitter(0.1))[n][1] for n in range(20)])
     amplitude = np.ptp(X, axis=2)[..., None] / 2
     share = np.abs(jittered - X) / amplitude
     assert 0.05 < share.max() < 0.2 + 1e-5
-    turned = np.stack([textbook.Pairs(X, Rotate3D([(0, 1, 2), (3, 4, 5)]))[n][1] for n in range(20)])
+    turned = np.stack([textbook.AugmentedPairs(X, Rotate3D([(0, 1, 2), (3, 4, 5)]))[n][1] for n in range(20)])
     before, after = ((x.reshape(20, 2, 3, 150) ** 2).sum(axis=2) for x in (X, turned))
     np.testing.assert_allclose(before, after, rtol=1e-4)
     assert np.abs(turned - X).max() > 1
@@ -75,9 +75,9 @@ def test_its_noise_is_as_large_as_the_degree_says_and_its_rotation_keeps_lengths
 
 def test_augmentations_it_does_not_know_are_refused():
     with pytest.raises(PolyadicError, match="in this order"):
-        textbook.Pairs(np.ones((2, 3, 128)), Compose([Rotate3D([(0, 1, 2)]), Jitter(0.1)]))
+        textbook.AugmentedPairs(np.ones((2, 3, 128)), Compose([Rotate3D([(0, 1, 2)]), Jitter(0.1)]))
     with pytest.raises(PolyadicError, match="in this order"):
-        textbook.Pairs(np.ones((2, 3, 128)), OneOf([Jitter(0.1)]))
+        textbook.AugmentedPairs(np.ones((2, 3, 128)), OneOf([Jitter(0.1)]))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -86,7 +86,7 @@ def test_a_sweep_visits_every_window_once_and_moves_the_bases(workers, monkeypat
     X = np.random.default_rng(0).normal(size=(20, 9, 128)).astype(np.float32)
     tensorize = har.tensorize.calibrated(torch.from_numpy(X))
     bases = als.initial_factors((18, 33, 33), 2, 0, torch.float32, torch.device("cpu"))
-    sweeper = textbook.Sweeper(X, har.augment, tensorize, {**har.parameters, "batch_size": 8}, bases, workers)
+    sweeper = textbook.TextbookSweeps(X, har.augment, tensorize, {**har.parameters, "batch_size": 8}, bases, workers)
     sizes = []
     real = textbook.step
     monkeypatch.setattr(textbook, "step", lambda T, *rest, **more: sizes.append(len(T)) or real(T, *rest, **more))

@@ -13,14 +13,14 @@ from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.experiments.paper import tuning
 from polyadic.experiments.paper.catalogue import EXPERIMENTS, experiment
-from polyadic.experiments.paper.methods import family, method, views_of
-from polyadic.experiments.paper.runner import Request, context_of, run
+from polyadic.experiments.paper.methods import choose_views, family, variant
+from polyadic.experiments.paper.runner import Request, experiment_settings, run
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 
 
-def context(tmp_path, name="tune", **words):
-    return context_of(Request(name, tmp_path, quick=True, **words), experiment(name))
+def quick_settings(tmp_path, name="tune", **words):
+    return experiment_settings(Request(name, tmp_path, quick=True, **words), experiment(name))
 
 
 def official(count=120):
@@ -31,29 +31,29 @@ def official(count=120):
 
 
 def test_nobody_who_is_tested_with_any_seed_under_any_protocol_is_seen(tmp_path):
-    outer = context(tmp_path, "table2")
+    outer = quick_settings(tmp_path, "table2")
     outer = replace(outer, windows=official(), seeds=range(5), protocols=("subject", "paper"))
     tested = {
         person
         for protocol in outer.protocols
         for seed in outer.seeds
-        for person in outer.windows.subject[outer.parts(protocol, seed).test].tolist()
+        for person in outer.windows.subject[outer.split_for(protocol, seed).test].tolist()
     }
     assert tested == {"8", "9", "10", "11"}
-    inner = tuning.untested(outer)
+    inner = tuning.without_tested_subjects(outer)
     assert set(inner.windows.subject.tolist()) == {str(person) for person in range(8)}
-    part = inner.parts("subject", 0)
+    part = inner.split_for("subject", 0)
     people = [set(windows.subject.tolist()) for windows in part]
     assert [len(some) for some in people] == [5, 2, 1]
     assert not people[0] & people[1] | people[0] & people[2] | people[1] & people[2]
 
 
 def test_people_tested_with_a_later_seed_alone_are_put_away_too(tmp_path):
-    outer = replace(context(tmp_path, "table2"), protocols=("subject",), seeds=range(4))
-    tested = [set(outer.windows.subject[outer.parts("subject", seed).test].tolist()) for seed in outer.seeds]
+    outer = replace(quick_settings(tmp_path, "table2"), protocols=("subject",), seeds=range(4))
+    tested = [set(outer.windows.subject[outer.split_for("subject", seed).test].tolist()) for seed in outer.seeds]
     assert tested[3] - tested[0] - tested[1] - tested[2]
     everyone = set(outer.windows.subject.tolist())
-    assert set(tuning.untested(outer).windows.subject.tolist()) == everyone - set().union(*tested)
+    assert set(tuning.without_tested_subjects(outer).windows.subject.tolist()) == everyone - set().union(*tested)
 
 
 def test_a_tuning_never_reads_a_window_of_a_tested_person(tmp_path, monkeypatch):
@@ -94,18 +94,18 @@ def small_preset(name, fs):
 
 
 def test_too_few_untested_people_are_told(tmp_path):
-    outer = context(tmp_path, "table2")
+    outer = quick_settings(tmp_path, "table2")
     few = replace(outer, windows=official(), seeds=range(50), fractions=(0.2, 0.4, 0.4))
     with pytest.raises(PolyadicError, match=r"needs three people.*fewer --seeds"):
-        tuning.untested(few)
+        tuning.without_tested_subjects(few)
 
 
 def test_every_method_of_the_main_comparison_has_the_same_number_of_tries(tmp_path):
-    many = replace(context(tmp_path), tries=12, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
-    arms = tuning.arms(many)
-    counts = {name: sum(arm.labels["method"] == name for arm in arms) for name in tuning.SPACES}
-    sizes = {arm.labels["method"]: arm.labels["of"] for arm in arms}
-    assert {family(arm.labels["method"]) for arm in EXPERIMENTS["table2"].arms(many)} == {family(n) for n in counts}
+    many = replace(quick_settings(tmp_path), tries=12, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
+    variants = tuning.variants_to_try(many)
+    counts = {name: sum(one.method == name for one in variants) for name in tuning.SPACES}
+    sizes = {one.method: one.labels["of"] for one in variants}
+    assert {family(one.method) for one in EXPERIMENTS["table2"].variants(many)} == {family(n) for n in counts}
     for name, count in counts.items():
         assert count == min(12, sizes[name]), name
     assert {name for name, size in sizes.items() if size < 12} == {"Hand", "MiniRocket"}
@@ -125,33 +125,35 @@ TURNED = Compose([Jitter(0.1), Bandpass([(1, 5), (2, 6)], 20), Rotate3D([(0, 1, 
     ],
 )
 def test_all_that_learn_from_views_try_the_same_ones_equally_often(augment, names, tmp_path):
-    many = replace(context(tmp_path), tries=12, augment=augment)
+    many = replace(quick_settings(tmp_path), tries=12, augment=augment)
     seen = {name: [] for name in tuning.SPACES}
-    for arm in tuning.arms(many):
-        seen[arm.labels["method"]].append(arm.labels["settings"].get("views", "all"))
+    for one in tuning.variants_to_try(many):
+        seen[one.method].append(one.labels["settings"].get("views", "all"))
     for name, views in seen.items():
         expected = names * (12 // len(names)) if name in LEARN_FROM_VIEWS else ["all"] * len(views)
         assert views == expected, name
-    firsts = [arm.labels["settings"] for arm in tuning.arms(many) if arm.labels["method"] == "ATD"][: len(names)]
+    firsts = [one.labels["settings"] for one in tuning.variants_to_try(many) if one.method == "ATD"][: len(names)]
     assert firsts == [{}, *({"views": name} for name in names[1:])]
 
 
 def test_the_first_try_is_the_default_and_no_setting_is_tried_twice(tmp_path):
-    many = replace(context(tmp_path), tries=12, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
+    many = replace(quick_settings(tmp_path), tries=12, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
     for name in tuning.SPACES:
-        arms = [arm for arm in tuning.arms(many) if arm.labels["method"] == name]
-        assert arms[0].labels["settings"] == {}
-        made = [repr(sorted(arm.make(many, 0).get_params(deep=False).items(), key=str)) for arm in arms]
+        variants = [one for one in tuning.variants_to_try(many) if one.method == name]
+        assert variants[0].labels["settings"] == {}
+        made = [repr(sorted(one.build(many, 0).get_params(deep=False).items(), key=str)) for one in variants]
         assert len(set(made)) == len(made), name
-        first, plain = arms[0].make(many, 0), method(name).make(many, 0)
+        first, plain = variants[0].build(many, 0), variant(name).build(many, 0)
         assert repr(first.get_params()) == repr(plain.get_params())
 
 
 @pytest.mark.parametrize("name", [name for name in tuning.SPACES if name != "Hand"])
 def test_the_first_value_of_every_setting_is_the_default_of_the_method(name, tmp_path):
-    plain = replace(context(tmp_path), parameters={"rank": 4}, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
+    plain = replace(
+        quick_settings(tmp_path), parameters={"rank": 4}, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])])
+    )
     first = {key: values[0] for key, values in tuning.SPACES[name].items()}
-    ours, default = method(name, **first).make(plain, 0), method(name).make(plain, 0)
+    ours, default = variant(name, **first).build(plain, 0), variant(name).build(plain, 0)
     assert repr(ours.get_params(deep=False)) == repr(default.get_params(deep=False))
 
 
@@ -175,10 +177,10 @@ def test_fewer_tries_are_the_beginning_of_more():
     ],
 )
 def test_views_by_name_are_those_of_the_method_and_change_nothing_else(name, views, tmp_path):
-    turned = replace(context(tmp_path), augment=TURNED)
+    turned = replace(quick_settings(tmp_path), augment=TURNED)
     for learner in LEARN_FROM_VIEWS:
         plain, named = (
-            method(learner, **more).make(turned, 0).get_params(deep=False) for more in ({}, {"views": name})
+            variant(learner, **more).build(turned, 0).get_params(deep=False) for more in ({}, {"views": name})
         )
         assert named == {**plain, "augment": views}
         assert plain["augment"] == TURNED
@@ -187,7 +189,7 @@ def test_views_by_name_are_those_of_the_method_and_change_nothing_else(name, vie
 @pytest.mark.parametrize("name", ["rotation", "jitter", "jitter x", "jitter -1", "bandpass 2", ""])
 def test_unknown_views_are_refused(name):
     with pytest.raises(PolyadicError, match=f"^views must be .* but is '{name}'$"):
-        views_of(TURNED, name)
+        choose_views(TURNED, name)
 
 
 def test_settings_of_an_early_file_mean_what_they_did(tmp_path):
@@ -195,20 +197,22 @@ def test_settings_of_an_early_file_mean_what_they_did(tmp_path):
     (tmp_path / "s.json").write_text(json.dumps({"dataset": "har", "settings": early}))
     found = tuning.read_settings(tmp_path / "s.json", "har")
     assert found == {"ATD": {"alpha": 0.5, "views": "no rotation"}, "SimCLR": {}, "SALS": {}}
-    turned = replace(context(tmp_path), augment=TURNED, settings=found)
-    assert method("ATD").make(turned, 0).augment == Compose(TURNED.steps[:2])
-    assert method("SimCLR-32").make(turned, 0).augment == TURNED
+    turned = replace(quick_settings(tmp_path), augment=TURNED, tuned=found)
+    assert variant("ATD").build(turned, 0).augment == Compose(TURNED.steps[:2])
+    assert variant("SimCLR-32").build(turned, 0).augment == TURNED
 
 
 def test_views_are_compared_from_untrained_networks_on(tmp_path):
     table = experiment("views")
-    turned = replace(context(tmp_path, "views"), augment=TURNED, epochs=3, settings={"SimCLR": {"views": "jitter 9"}})
-    made = {(arm.labels["method"], arm.labels["views"]): arm.make(turned, 0) for arm in table.arms(turned)}
+    turned = replace(
+        quick_settings(tmp_path, "views"), augment=TURNED, epochs=3, tuned={"SimCLR": {"views": "jitter 9"}}
+    )
+    made = {(one.method, one.labels["views"]): one.build(turned, 0) for one in table.variants(turned)}
     for name in ("SimCLR-32", "BYOL-32", "AE_ss-32"):
         assert made.pop((name, "untrained")).max_epochs == 0
         for word in ("jitter alone", "jitter 0.05", "jitter 0.3", "no rotation", "all"):
             model = made.pop((name, word))
-            assert (model.augment, model.max_epochs) == (views_of(TURNED, word), 3)
+            assert (model.augment, model.max_epochs) == (choose_views(TURNED, word), 3)
     assert not made
     result = run(Request("views", tmp_path, quick=True, methods=("BYOL-32",)), table, quiet=True)
     assert {(row["views"], row.get("sweeps", 0)) for row in result["rows"]} >= {("untrained", 0), ("all", 1)}
@@ -238,13 +242,13 @@ def test_the_score_of_a_try_is_that_of_all_held_out_people(tmp_path):
     """Against the plain way: each half of the held-out people trains the probe for the other."""
     from polyadic.evaluate import probe
 
-    inner = context(tmp_path)
-    arm = tuning.arms(inner)[0]
-    assert arm.labels["method"] == "SimCLR-32"
-    row = tuning.tried(arm, inner, 0)[0]
-    part = inner.parts("subject", 0)
+    inner = quick_settings(tmp_path)
+    one = tuning.variants_to_try(inner)[0]
+    assert one.method == "SimCLR-32"
+    row = tuning.run_try(one, inner, 0)[0]
+    part = inner.split_for("subject", 0)
     unlabelled, *halves = part
-    model = method("SimCLR-32").make(inner, 0).fit(unlabelled)
+    model = variant("SimCLR-32").build(inner, 0).fit(unlabelled)
     right = total = 0
     for train, test in (halves, halves[::-1]):
         fitted = probe("standardised").fit(model.transform(train), train.label)
@@ -255,18 +259,18 @@ def test_the_score_of_a_try_is_that_of_all_held_out_people(tmp_path):
 
 
 def test_settings_that_cannot_be_fitted_fail_alone(tmp_path):
-    inner = context(tmp_path)
-    row = tuning.tried(method("SALS", {"try": 1, "settings": {"alpha": -1.0}}, alpha=-1.0), inner, 0)[0]
+    inner = quick_settings(tmp_path)
+    row = tuning.run_try(variant("SALS", {"try": 1, "settings": {"alpha": -1.0}}, alpha=-1.0), inner, 0)[0]
     assert "alpha must be" in row["failed"]
-    rows = [{**row, "of": 5}, tuning.tried(tuning.arms(inner)[-2], inner, 0)[0]]
+    rows = [{**row, "of": 5}, tuning.run_try(tuning.variants_to_try(inner)[-2], inner, 0)[0]]
     result = {"rows": rows, "dataset": "d", "command": "c", "date": "t", "commit": "h"}
-    assert "SALS" not in tuning.chosen(result)["settings"]
+    assert "SALS" not in tuning.best_settings(result)["settings"]
 
 
 def test_a_tuning_goes_on_where_it_stopped(tmp_path, monkeypatch):
     calls = []
-    real = tuning.tried
-    counted = replace(experiment("tune"), judge=lambda *words: calls.append(words) or real(*words))
+    real = tuning.run_try
+    counted = replace(experiment("tune"), run_cell=lambda *words: calls.append(words) or real(*words))
     request = Request("tune", tmp_path, quick=True, methods=("SALS", "ATD"), tries=1)
     first = run(request, counted, quiet=True)
     assert len(calls) == 2
@@ -286,13 +290,13 @@ def test_the_best_by_the_standardised_probe_is_chosen_and_the_comparison_takes_i
         assert chosen["tries"][family(name)] == len(rows)
     chosen["settings"] = {"SimCLR": {"window": "rectangular", "temperature": 0.1}, "SALS": {"alpha": 0.5}}
     file.write_text(json.dumps(chosen))
-    tuned = context(tmp_path, "table2", settings=file)
+    tuned = quick_settings(tmp_path, "table2", tuned=file)
     for name in ("SimCLR-32", "SimCLR-128"):
-        model = method(name).make(tuned, 0)
+        model = variant(name).build(tuned, 0)
         assert (model.tensorize.window, model.temperature) == ("rectangular", 0.1)
-    assert method("SALS").make(tuned, 0).alpha == 0.5
-    assert method("ATD").make(tuned, 0).alpha == 1e-3
-    result = run(Request("table2", tmp_path, quick=True, settings=file, methods=("SALS",)), experiment("table2"), True)
+    assert variant("SALS").build(tuned, 0).alpha == 0.5
+    assert variant("ATD").build(tuned, 0).alpha == 1e-3
+    result = run(Request("table2", tmp_path, quick=True, tuned=file, methods=("SALS",)), experiment("table2"), True)
     assert result["settings"]["tuned"] == chosen["settings"]
     plain = run(Request("table2", tmp_path, quick=True, methods=("SALS",)), experiment("table2"), True)
     assert plain["rows"][0]["key"] != result["rows"][0]["key"]
@@ -300,9 +304,9 @@ def test_the_best_by_the_standardised_probe_is_chosen_and_the_comparison_takes_i
 
 
 def test_views_an_experiment_names_are_not_changed_by_settings(tmp_path):
-    tuned = replace(context(tmp_path, "table7"), settings={"ATD": {"views": "no rotation", "alpha": 0.5}})
+    tuned = replace(quick_settings(tmp_path, "table7"), tuned={"ATD": {"views": "no rotation", "alpha": 0.5}})
     views = Compose([Rotate3D([(0, 1, 2)])])
-    model = method("ATD").make(tuned.with_views(views), 0)
+    model = variant("ATD").build(tuned.with_views(views), 0)
     assert (model.augment, model.alpha) == (views, 0.5)
 
 
@@ -318,7 +322,7 @@ def test_views_an_experiment_names_are_not_changed_by_settings(tmp_path):
 def test_other_files_are_refused_as_settings(content, message, tmp_path):
     (tmp_path / "s.json").write_text(content)
     with pytest.raises(PolyadicError, match=message):
-        context(tmp_path, "table2", settings=tmp_path / "s.json")
+        quick_settings(tmp_path, "table2", tuned=tmp_path / "s.json")
 
 
 def test_seconds_are_of_eight_sweeps_alone_on_the_machine(tmp_path):
@@ -326,8 +330,8 @@ def test_seconds_are_of_eight_sweeps_alone_on_the_machine(tmp_path):
         run(Request("seconds", tmp_path, quick=True, jobs=2), experiment("seconds"), quiet=True)
     result = run(Request("seconds", tmp_path, quick=True), experiment("seconds"), quiet=True)
     assert len(result["rows"]) == 13
-    for arm in experiment("seconds").arms(context(tmp_path)):
-        made = arm.make(context(tmp_path), 0).get_params()
+    for one in experiment("seconds").variants(quick_settings(tmp_path)):
+        made = one.build(quick_settings(tmp_path), 0).get_params()
         assert made.get("tol") == 0 or made.get("patience") == 8  # nothing stops it earlier
     for row in result["rows"]:
         assert len(row["every"]) == row["sweeps"] == 8

@@ -110,7 +110,7 @@ def bench(
         jobs=jobs,
         epochs=epochs,
         methods=tuple(method or ()),
-        settings=tuned,
+        tuned=tuned,
         tries=tries,
     )
     run(request, experiment(name), quiet=quiet, as_json=json)

@@ -93,9 +93,9 @@ def evaluate(
         if not (windows.label >= 0).any():
             raise PolyadicError(f"{data.name} has no labels to judge by")
         shape = (int((windows.label >= 0).sum()), *windows.shape[1:])
-        with window_bar("judging", shape, hidden) as on_rows:
+        with window_bar("scoring", shape, hidden) as on_rows:
             wanted = None if protocol is None else protocol.value
-            outcome = _judged(loaded, windows, wanted, seeds, own_probe, on_rows, team)
+            outcome = _score(loaded, windows, wanted, seeds, own_probe, on_rows, team)
     if team.index > 0:
         return
     outcome = {"model": model.name, "data": data.name, **outcome}
@@ -105,21 +105,21 @@ def evaluate(
         _show(outcome)
 
 
-def _judged(
+def _score(
     model: Any, windows: Windows, protocol: Any, seeds: int | None, own_probe: bool, on_rows: Any, team: Any
 ) -> dict[str, Any]:
-    """Scores, how they came about, and whether the test windows were new to the model."""
-    from polyadic.evaluate import judge_probe, judge_splits, own_split, summary
+    """Return scores, how they came about, and whether the test windows were new to the model."""
+    from polyadic.evaluate.scoring import default_protocol, own_split, score_own_probe, score_splits, summarise
 
     if own_probe:
-        rows = judge_probe(model, windows, on_rows, team)
-        return {"protocol": None, "held_out": bool(rows[0]["split"]), "summary": summary(rows), "rows": rows}
-    protocol = protocol or ("paper" if (windows.subject == "").any() else "subject")
+        rows = score_own_probe(model, windows, on_rows, team)
+        return {"protocol": None, "held_out": bool(rows[0]["split"]), "summary": summarise(rows), "rows": rows}
+    protocol = protocol or default_protocol(windows)
     own = own_split(model, windows, [protocol])
     chosen = [model.seed_] if own is not None and seeds is None else list(range(seeds or _SEEDS))
-    rows = judge_splits(model, windows, protocol, chosen, on_rows, team)
+    rows = score_splits(model, windows, protocol, chosen, on_rows, team)
     held_out = own is not None and chosen == [model.seed_]
-    return {"protocol": protocol, "held_out": held_out, "summary": summary(rows), "rows": rows}
+    return {"protocol": protocol, "held_out": held_out, "summary": summarise(rows), "rows": rows}
 
 
 def _show(outcome: dict[str, Any]) -> None:

@@ -86,9 +86,9 @@ def run(
 
     Shows accuracy over the seeds, parameters and seconds a sweep; writes one model of each method and the results.
     """
-    from polyadic.experiments.run import Job, compare_methods
+    from polyadic.experiments.run import RunSettings, compare_methods
 
-    job = Job(
+    chosen = RunSettings(
         data=data,
         preset=preset,
         defaults=defaults,
@@ -104,4 +104,4 @@ def run(
         jobs=jobs,
         out=out,
     )
-    compare_methods(job, as_json=json, quiet=quiet)
+    compare_methods(chosen, as_json=json, quiet=quiet)

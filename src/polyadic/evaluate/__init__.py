@@ -1,12 +1,20 @@
-"""How features are judged: a logistic regression on few labels, on windows clean and perturbed, over seeds."""
+"""How good features are: a logistic regression on few labels, on windows clean and perturbed, over seeds."""
 
 from __future__ import annotations
 
 from polyadic.evaluate.augmented import AugmentedProbe, augmented_features, perturbed
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.probe import PROBES, low_label_rows, probe, probe_accuracy
-from polyadic.evaluate.scoring import judge_probe, judge_splits, own_split, summary
+from polyadic.evaluate.probe import PROBES, low_label_rows, probe
+from polyadic.evaluate.scoring import (
+    own_split,
+    probe_accuracy,
+    score_features,
+    score_own_probe,
+    score_split,
+    score_splits,
+    summarise,
+)
 from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
 from polyadic.evaluate.timing import seconds_per_sweep
 
@@ -17,8 +25,6 @@ __all__ = [
     "augmented_features",
     "corrected_resampled",
     "holm",
-    "judge_probe",
-    "judge_splits",
     "labels_of",
     "low_label_rows",
     "own_split",
@@ -26,8 +32,12 @@ __all__ = [
     "perturbed",
     "probe",
     "probe_accuracy",
+    "score_features",
+    "score_own_probe",
+    "score_split",
+    "score_splits",
     "scores",
     "seconds_per_sweep",
-    "summary",
+    "summarise",
     "unpaired",
 ]

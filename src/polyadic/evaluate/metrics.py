@@ -17,7 +17,7 @@ __all__ = ["scores"]
 
 
 def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None) -> dict[str, Any]:
-    """How good predictions are, over all windows and for each subject.
+    """Score predictions, over all windows and for each subject.
 
     Parameters
     ----------

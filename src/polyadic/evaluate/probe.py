@@ -19,7 +19,7 @@ from polyadic.draws import permutation
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer
 
-__all__ = ["PROBES", "low_label_rows", "probe", "probe_accuracy", "unthreaded"]
+__all__ = ["PROBES", "low_label_rows", "probe", "unthreaded"]
 
 PROBES = ("plain", "standardised")
 
@@ -43,28 +43,12 @@ def probe(kind: str = "standardised") -> Any:
     return regression if kind == "plain" else make_pipeline(StandardScaler(), regression)
 
 
-def probe_accuracy(
-    kind: str, Z_train: NDArray[Any], y_train: NDArray[Any], Z_test: NDArray[Any], y_test: NDArray[Any]
-) -> float:
-    """Share of test windows that a probe trained on the training windows labels rightly.
-
-    Parameters
-    ----------
-    kind : one of `PROBES`
-    Z_train, Z_test : (n, rank), features
-    y_train, y_test : (n,), labels
-    """
-    with unthreaded():
-        fitted = probe(kind).fit(Z_train, y_train)
-    return float(fitted.score(Z_test, y_test))
-
-
 @contextmanager
 def unthreaded() -> Iterator[None]:
     """Fit a probe in here: on one thread, and without a word if it stops short of its optimum."""
     # Problems as small as this one only lose by threads: in BLAS they can take a hundred times as long.
     with threadpool_limits(limits=1), warnings.catch_warnings():
-        # A regression that is not quite at its optimum after 1000 iterations is still a fair judge.
+        # A regression that is not quite at its optimum after 1000 iterations scores features fairly all the same.
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
 

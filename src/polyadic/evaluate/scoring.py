@@ -1,38 +1,146 @@
-"""What a fitted model's features are worth on labelled windows: probes over splits, or the probe the model has."""
+"""The scorer: train probes on features of labelled windows, and score what they predict for other windows.
+
+`score_features` starts from features, `score_split` from a fitted model and a split, `score_splits` from a fitted model
+and the seeds of several splits. Every command and every experiment takes its scores from here.
+"""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from polyadic.data.splits import PROTOCOLS, Protocol, Split, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import ATD, GRSALS, SALS
+from polyadic.evaluate.augmented import augmented_features, perturbed
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
 from polyadic.evaluate.probe import PROBES, probe, unthreaded
 from polyadic.team import ALONE, Team
 
-__all__ = ["judge_probe", "judge_splits", "own_split", "summary"]
+__all__ = [
+    "default_protocol",
+    "logistic_probes",
+    "own_split",
+    "predict_classes",
+    "probe_accuracy",
+    "score_classifier",
+    "score_features",
+    "score_own_probe",
+    "score_split",
+    "score_splits",
+    "summarise",
+]
 
-_Rows = Callable[[int], None]
-MEASURES = ("accuracy", "balanced_accuracy", "macro_f1", "kappa", "worst_subject")
+Scores = dict[str, Any]
+"""What `polyadic.evaluate.scores` returns."""
+
+_OnRows = Callable[[int], None]
+
+_MEASURES = ("accuracy", "balanced_accuracy", "macro_f1", "kappa", "worst_subject")
+_VIEWS = 4
+_PERTURBED = " perturbed"
 
 
-def own_split(model: ATD | SALS | GRSALS, windows: Windows, protocols: Sequence[Protocol] = PROTOCOLS) -> Split | None:
-    """The split of these windows of which the model learned the unlabelled part, or None if it did not.
+# --------------------------------------------------------------- from features
+
+
+def predict_classes(
+    classifier: Any, Z_train: NDArray[Any], y_train: NDArray[Any], *Z_tests: NDArray[Any]
+) -> list[NDArray[Any]]:
+    """Train a copy of a classifier and predict the classes of one or several sets of test windows.
 
     Parameters
     ----------
-    model : fitted; by its `split_` and its seed it is known whether it learned from a part of these windows
+    classifier : unfitted, as of `polyadic.evaluate.probe`
+    Z_train, Z_tests : (n, R), features
+    y_train : (n,), labels
+
+    Returns
+    -------
+    the predictions for each of Z_tests, (n,)
+    """
+    with unthreaded():
+        fitted = clone(classifier).fit(Z_train, y_train)
+        return [np.asarray(fitted.predict(Z)) for Z in Z_tests]
+
+
+def score_features(
+    probes: Mapping[str, Any],
+    Z_train: NDArray[Any],
+    y_train: NDArray[Any],
+    Z_test: NDArray[Any],
+    y_test: NDArray[Any],
+    subject: NDArray[Any] | None = None,
+) -> dict[str, Scores]:
+    """Train every probe on features of training windows and score its predictions for test windows.
+
+    Parameters
+    ----------
+    probes : unfitted classifiers by name
+    Z_train, Z_test : (n, R), features
+    y_train, y_test : (n,), labels
+    subject : (n,), whose test windows they are; for the accuracy of each subject
+
+    Returns
+    -------
+    what `polyadic.evaluate.scores` returns, by the name of the probe
+
+    Examples
+    --------
+    >>> Z, y = np.array([[0.0], [0.1], [1.0], [1.1]]), np.array([0, 0, 1, 1])
+    >>> score_features({"plain": probe("plain")}, Z, y, Z, y)["plain"]["accuracy"]
+    1.0
+    """
+    found = {}
+    for name, classifier in probes.items():
+        (predicted,) = predict_classes(classifier, Z_train, y_train, Z_test)
+        found[name] = scores(y_test, predicted, subject)
+    return found
+
+
+def probe_accuracy(
+    kind: str, Z_train: NDArray[Any], y_train: NDArray[Any], Z_test: NDArray[Any], y_test: NDArray[Any]
+) -> float:
+    """Return the share of test windows that a probe labels correctly.
+
+    Parameters
+    ----------
+    kind : one of `PROBES`
+    Z_train, Z_test : (n, R), features
+    y_train, y_test : (n,), labels
+    """
+    return float(score_features({kind: probe(kind)}, Z_train, y_train, Z_test, y_test)[kind]["accuracy"])
+
+
+def logistic_probes(Z_train: Any = None, y_train: Any = None) -> dict[str, Any]:
+    """Return the unfitted probe of every kind in `PROBES`, by name; they are the same for all features and labels."""
+    return {kind: probe(kind) for kind in PROBES}
+
+
+# ----------------------------------------------------------------- from splits
+
+
+def default_protocol(windows: Windows) -> Protocol:
+    """Return "subject" where the subject of every window is known, else "paper"."""
+    return "paper" if (windows.subject == "").any() else "subject"
+
+
+def own_split(model: ATD | SALS | GRSALS, windows: Windows, protocols: Sequence[Protocol] = PROTOCOLS) -> Split | None:
+    """Return the split of these windows whose unlabelled part the model was fitted to, or None if there is none.
+
+    Parameters
+    ----------
+    model : fitted; its `split_` and its seed tell whether it was fitted to a part of these windows
     """
     for protocol in protocols if model.split_ else ():
         try:
@@ -44,23 +152,85 @@ def own_split(model: ATD | SALS | GRSALS, windows: Windows, protocols: Sequence[
     return None
 
 
-def judge_splits(
+def score_split(
+    model: Any,
+    part: Split,
+    choose_probes: Callable[[NDArray[Any], NDArray[Any]], Mapping[str, Any]] = logistic_probes,
+    augment: Any = None,
+    seed: int = 0,
+) -> dict[str, Scores]:
+    """Train probes on a model's features of a split's training windows, and score them on its test windows.
+
+    Parameters
+    ----------
+    model : a fitted feature extractor, with `transform`
+    choose_probes : from features and labels of the training windows to unfitted classifiers by name
+    augment : tests robustness, too: each probe also predicts the classes of augmented test windows, and a copy of the
+        probe "standardised" is trained on the training windows and four augmented copies of each
+    seed : of these augmentations
+
+    Returns
+    -------
+    what `polyadic.evaluate.scores` returns by the name of the probe; with `augment` also under "augmented", and for
+    every NAME under "NAME perturbed"
+    """
+    _, train, test = part
+    tests = _test_sets(test, augment, seed)
+    Z_train, Z_tests = model.transform(train), [model.transform(windows) for windows in tests.values()]
+    with unthreaded():
+        probes = choose_probes(Z_train, train.label)
+    trainings = {name: (classifier, Z_train, train.label) for name, classifier in probes.items()}
+    if augment is not None:
+        copies = [augmented_features(model, train, augment, view, seed) for view in range(_VIEWS)]
+        labels = np.tile(train.label, 1 + _VIEWS)
+        trainings["augmented"] = (probes["standardised"], np.concatenate([Z_train, *copies]), labels)
+    found: dict[str, Scores] = {}
+    for name, training in trainings.items():
+        found |= _scores_by_test(name, test, dict(zip(tests, predict_classes(*training, *Z_tests), strict=True)))
+    return found
+
+
+def score_classifier(model: Any, part: Split, augment: Any = None, seed: int = 0) -> dict[str, Scores]:
+    """Score a model that is a classifier itself, with `predict`, on a split's test windows.
+
+    Returns
+    -------
+    the same scores for each of `PROBES`, as `score_split` returns them
+    """
+    _, _, test = part
+    predicted = {suffix: model.predict(windows) for suffix, windows in _test_sets(test, augment, seed).items()}
+    return {name: found for kind in PROBES for name, found in _scores_by_test(kind, test, predicted).items()}
+
+
+def _test_sets(test: Windows, augment: Any, seed: int) -> dict[str, Any]:
+    """Return the test windows as they are and, with an augmentation, perturbed, by what is added to a probe's name."""
+    return {"": test} if augment is None else {"": test, _PERTURBED: perturbed(test, augment, seed)}
+
+
+def _scores_by_test(name: str, test: Windows, predicted: Mapping[str, NDArray[Any]]) -> dict[str, Scores]:
+    """Score predictions for each of the test sets; subjects only count where windows are as they are."""
+    return {
+        name + suffix: scores(test.label, one, None if suffix else test.subject) for suffix, one in predicted.items()
+    }
+
+
+def score_splits(
     model: ATD | SALS | GRSALS,
     windows: Windows,
     protocol: Protocol,
     seeds: Sequence[int],
-    on_rows: _Rows | None = None,
+    on_rows: _OnRows | None = None,
     team: Team = ALONE,
 ) -> list[dict[str, Any]]:
-    """Train probes on the training part of splits, and test them on the test part.
+    """Train probes on the training part of several splits, and score them on the test part of each.
 
     Parameters
     ----------
     model : fitted; it is not fitted again
     windows : with labels
     protocol, seeds : of the splits
-    on_rows : called with the number of windows done, while their features are made
-    team : the processes that make the features together, from `polyadic.engine.join`, in one folder that all of
+    on_rows : called with the number of windows done, while their features are computed
+    team : the processes that compute the features together, from `polyadic.engine.join`, in one folder that all of
         them work in; each returns the same
 
     Returns
@@ -73,46 +243,44 @@ def judge_splits(
             raise PolyadicError("a split must have two classes or more to train on, and windows to test, but has not")
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
     Z = _features(model, windows[used], on_rows, team)
-    labels = labels_of(windows)
-    judged = []
+    labels, probes = labels_of(windows), logistic_probes()
+    found = []
     for seed, part in parts.items():
         Z_train, Z_test = (Z[np.searchsorted(used, rows)] for rows in (part.train, part.test))
         about = {"seed": seed, "split": part.hash, "trained": len(part.train), "tested": len(part.test)}
-        for kind in PROBES:
-            with unthreaded():
-                fitted = probe(kind).fit(Z_train, labels[part.train])
-            found = scores(labels[part.test], fitted.predict(Z_test), windows.subject[part.test])
-            judged.append({"probe": kind, **about, **found})
-    return judged
+        own = score_features(probes, Z_train, labels[part.train], Z_test, labels[part.test], windows.subject[part.test])
+        found += [{"probe": kind, **about, **one} for kind, one in own.items()]
+    return found
 
 
-def judge_probe(
-    model: ATD | SALS | GRSALS, windows: Windows, on_rows: _Rows | None = None, team: Team = ALONE
+def score_own_probe(
+    model: ATD | SALS | GRSALS, windows: Windows, on_rows: _OnRows | None = None, team: Team = ALONE
 ) -> list[dict[str, Any]]:
-    """Test the probe within a model on all windows with labels; where it learned from a part of them, on the test part.
+    """Score the probe within a model on all windows with labels; on the test part if it was fitted to a part of them.
 
     Parameters
     ----------
     model : fitted, with a probe
     windows : with labels; those of a class that the probe does not know count as labelled wrongly
-    on_rows, team : as for `judge_splits`
+    on_rows, team : as for `score_splits`
 
     Returns
     -------
-    one entry, as `judge_splits` has them, without a seed
+    one entry, as `score_splits` has them, without a seed
     """
     classifier = WindowClassifier.of(model)
     part = own_split(model, windows)
     rows = np.flatnonzero(windows.label >= 0) if part is None else part.test
     if not len(rows):
-        raise PolyadicError("windows must have labels to be judged by, but none has one")
+        raise PolyadicError("windows must have labels to be scored by, but none has one")
     tested = windows[rows]
     predicted = classifier.probe_.predict(_features(model, tested, on_rows, team)).astype(str)
     found = scores(labels_of(tested), predicted, tested.subject)
     return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **found}]
 
 
-def _features(model: ATD | SALS | GRSALS, windows: Windows, on_rows: _Rows | None, team: Team) -> NDArray[np.float64]:
+def _features(model: ATD | SALS | GRSALS, windows: Windows, on_rows: _OnRows | None, team: Team) -> NDArray[np.float64]:
+    """Compute features by one process or a team, which shares them through a file."""
     if team.size == 1:
         return np.asarray(model.transform(windows, on_rows=on_rows), np.float64)
     folder = Path(team.once(lambda: tempfile.mkdtemp(prefix=".polyadic-", dir=".")))
@@ -125,19 +293,33 @@ def _features(model: ATD | SALS | GRSALS, windows: Windows, on_rows: _Rows | Non
     return Z
 
 
-def summary(judged: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and, over several seeds, standard deviation of each measure, for each probe.
+# --------------------------------------------------------------------- summary
+
+
+def summarise(
+    rows: Sequence[Mapping[str, Any]], by: Sequence[str] = ("probe",), measures: Sequence[str] = _MEASURES
+) -> list[dict[str, Any]]:
+    """Return mean and, over several rows, standard deviation of each measure, for each group of rows.
+
+    Parameters
+    ----------
+    rows : as of `score_splits`
+    by : the names of what the rows of a group have in common; groups stand in the order of their first rows
+    measures : what is averaged, as far as rows have it
 
     Examples
     --------
-    >>> summary([{"probe": "plain", "accuracy": 0.25}, {"probe": "plain", "accuracy": 0.25}])
+    >>> summarise([{"probe": "plain", "accuracy": 0.25}, {"probe": "plain", "accuracy": 0.25}])
     [{'probe': 'plain', 'accuracy': 0.25, 'accuracy_std': 0.0}]
     """
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in by), []).append(row)
     entries = []
-    for kind in dict.fromkeys(row["probe"] for row in judged):
-        entry: dict[str, Any] = {"probe": kind}
-        for name in MEASURES:
-            values = [row[name] for row in judged if row["probe"] == kind and name in row]
+    for key, members in groups.items():
+        entry: dict[str, Any] = dict(zip(by, key, strict=True))
+        for name in measures:
+            values = [row[name] for row in members if name in row]
             if values:
                 entry[name] = float(np.mean(values))
             if len(values) > 1:

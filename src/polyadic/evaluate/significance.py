@@ -20,7 +20,7 @@ _ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
 def unpaired(a: ArrayLike, b: ArrayLike, *, equal_variances: bool = True) -> tuple[float, float]:
-    """Student's t-test for two sets of scores that have nothing to do with each other.
+    """Compare two sets of scores that have nothing to do with each other, by Student's t-test.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def unpaired(a: ArrayLike, b: ArrayLike, *, equal_variances: bool = True) -> tup
     >>> round(t, 3), round(p, 3)
     (2.449, 0.07)
     """
-    x, y = _scores("a", a), _scores("b", b)
+    x, y = _check_scores("a", a), _check_scores("b", b)
     n, m = len(x), len(y)
     if min(n, m) < 2:
         return float("nan"), float("nan")
@@ -50,11 +50,11 @@ def unpaired(a: ArrayLike, b: ArrayLike, *, equal_variances: bool = True) -> tup
     else:
         variance = u / n + v / m
         freedom = variance**2 / ((u / n) ** 2 / (n - 1) + (v / m) ** 2 / (m - 1))
-    return _verdict(gap, variance, freedom, largest)
+    return _t_and_p(gap, variance, freedom, largest)
 
 
 def paired(a: ArrayLike, b: ArrayLike) -> tuple[float, float]:
-    """Student's t-test for scores of two methods on the same seeds, and so on the same splits.
+    """Compare scores of two methods on the same seeds, and so on the same splits, by Student's t-test.
 
     Parameters
     ----------
@@ -70,14 +70,14 @@ def paired(a: ArrayLike, b: ArrayLike) -> tuple[float, float]:
     >>> round(t, 3), round(p, 3)
     (3.464, 0.074)
     """
-    x, y = _scores("a", a), _scores("b", b)
+    x, y = _check_scores("a", a), _check_scores("b", b)
     if x.shape != y.shape:
         raise PolyadicError(f"a and b must have a score for each of the same seeds, but have {len(x)} and {len(y)}")
-    return _of_differences(x - y, 0.0, float(abs(np.concatenate([x, y])).max(initial=0.0)))
+    return _test_differences(x - y, 0.0, float(abs(np.concatenate([x, y])).max(initial=0.0)))
 
 
 def corrected_resampled(differences: ArrayLike, test_share: float) -> tuple[float, float]:
-    """The paired t-test for splits drawn anew from the same windows, whose training parts overlap.
+    """Compare two methods on random splits of the same windows, whose training parts overlap, by a paired t-test.
 
     Scores over such splits are not independent, and the plain test finds too much; Nadeau and Bengio (2003) raise the
     variance of the mean from s²/n to (1/n + tests/trainings) · s².
@@ -100,12 +100,12 @@ def corrected_resampled(differences: ArrayLike, test_share: float) -> tuple[floa
     check_number("test_share", test_share, 0, 1)
     if test_share == 1:
         raise PolyadicError("test_share must be less than 1, but is 1: nothing would be left to train on")
-    gaps = _scores("differences", differences)
-    return _of_differences(gaps, test_share / (1 - test_share), float(abs(gaps).max(initial=0.0)))
+    gaps = _check_scores("differences", differences)
+    return _test_differences(gaps, test_share / (1 - test_share), float(abs(gaps).max(initial=0.0)))
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
-    """Holm's correction: below 0.05 are those that may be claimed together with a chance of 5 % for any false claim.
+    """Correct p-values by Holm: those below 0.05 may be claimed together with a chance of 5 % for any false claim.
 
     Parameters
     ----------
@@ -130,27 +130,29 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     return adjusted
 
 
-def _scores(name: str, values: ArrayLike) -> NDArray[np.float64]:
+def _check_scores(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Return scores as an array, or refuse them by name."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not np.isfinite(array).all():
         raise PolyadicError(f"{name} must be a list of finite numbers, one for each seed, but is {values!r}")
     return array
 
 
-def _of_differences(gaps: NDArray[Any], overlap: float, largest: float) -> tuple[float, float]:
+def _test_differences(gaps: NDArray[Any], overlap: float, largest: float) -> tuple[float, float]:
+    """Return t and p of paired differences, their variance raised by the overlap of the training parts."""
     n = len(gaps)
     if n < 2:
         return float("nan"), float("nan")
-    return _verdict(float(gaps.mean()), (1 / n + overlap) * _variance(gaps, largest), n - 1.0, largest)
+    return _t_and_p(float(gaps.mean()), (1 / n + overlap) * _variance(gaps, largest), n - 1.0, largest)
 
 
 def _variance(values: NDArray[Any], largest: float) -> float:
-    """The sample variance, 0 where it is only rounding: scores that should be equal may differ in the last bit."""
+    """Return the sample variance, 0 where it is only rounding: equal scores may differ in the last bit."""
     return 0.0 if np.ptp(values) <= _ROUNDING * largest else float(values.var(ddof=1))
 
 
-def _verdict(gap: float, variance: float, freedom: float, largest: float) -> tuple[float, float]:
-    """t and p of a mean difference; one that is there in every seed alike is certain, and none at all is chance."""
+def _t_and_p(gap: float, variance: float, freedom: float, largest: float) -> tuple[float, float]:
+    """Return t and p of a mean difference; the same in every seed is certain, and none at all is chance."""
     if abs(gap) <= _ROUNDING * largest:
         return 0.0, 1.0
     if variance == 0:

@@ -1,4 +1,4 @@
-"""Seconds a sweep or an epoch takes, by the rule of appendix D.7."""
+"""The one definition of seconds per sweep (or epoch), by the rule of appendix D.7."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _UNSTABLE, _RECORDED = 3, 8
 
 
 def seconds_per_sweep(seconds: Sequence[float]) -> float:
-    """The mean of sweeps 4 to 8: the paper records eight and drops the first three, which might be unstable.
+    """Return the mean of sweeps 4 to 8: the paper records eight and drops the first three, which might be unstable.
 
-    A fit that stopped earlier has the mean of all sweeps after its first, which also pays for memory and caches, and a
-    fit of one sweep that one.
+    For a fit that stopped earlier it is the mean of all sweeps after the first, which also pays for memory and caches,
+    and for a fit of one sweep that one.
 
     Parameters
     ----------

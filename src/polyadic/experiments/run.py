@@ -1,28 +1,35 @@
-"""`polyadic run`: from a command's settings to the comparison, its table on the screen and its files."""
+"""`polyadic run`: ATD, ATD_ss-, GR-SALS and SALS fitted to the same windows and scored by the same probes.
+
+Every seed has its own start, order and augmentations, and its own split of the labelled windows. The table goes to the
+screen; models, results and a report go to a folder.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from joblib import Parallel, delayed
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from sklearn.base import clone
 
 from polyadic import ATD, GRSALS, SALS, load, report
-from polyadic.data import Windows, synthetic
+from polyadic.data import Split, Windows, split, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
 from polyadic.data.store import read_manifest
 from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.estimators import paper_methods
-from polyadic.evaluate import PROBES
-from polyadic.experiments.compare import Row, compare, summarise
-from polyadic.experiments.paper.tables import as_code, as_text
+from polyadic.evaluate import PROBES, score_split, seconds_per_sweep, summarise
+from polyadic.evaluate.scoring import default_protocol
+from polyadic.experiments import markdown
+from polyadic.experiments.result_files import encode_result
 from polyadic.files import digest, write_atomically
 from polyadic.inputs import choose_device
 from polyadic.persist import encode
@@ -30,11 +37,17 @@ from polyadic.presets import settings_for
 from polyadic.progress import stage_bar
 from polyadic.provenance import provenance
 
-__all__ = ["Job", "compare_methods"]
+__all__ = ["RunSettings", "compare_methods", "fit_and_score_methods", "split_for", "summarise_methods"]
+
+_FIT_WINDOWS = 1024
+"""How many unlabelled windows the relative error is measured on."""
+
+Estimator = ATD | SALS | GRSALS
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Job:
+class RunSettings:
     """The settings of `polyadic run`; see its help."""
 
     out: Path
@@ -53,83 +66,203 @@ class Job:
     jobs: int = 1
 
 
-def compare_methods(job: Job, as_json: bool = False, quiet: bool = False) -> None:
-    """Do the job: print the table (or the JSON), write models, `results.json`, `results.md` and `report.html`."""
-    windows = _windows(job)
-    protocols = _protocols(job, windows)
-    chosen = settings_for(windows, preset=job.preset, defaults=job.defaults, n_fft=job.n_fft, hop=job.hop)
-    estimators = paper_methods(chosen, rank=job.rank, max_sweeps=job.sweeps, device=job.device)
-    job.out.mkdir(parents=True, exist_ok=True)
+def compare_methods(settings: RunSettings, as_json: bool = False, quiet: bool = False) -> None:
+    """Compare the methods: print the table (or the JSON), write models, `results.json`, `results.md`, `report.html`."""
+    windows = _open_windows(settings)
+    protocols = _choose_protocols(settings, windows)
+    chosen = settings_for(
+        windows, preset=settings.preset, defaults=settings.defaults, n_fft=settings.n_fft, hop=settings.hop
+    )
+    estimators = paper_methods(chosen, rank=settings.rank, max_sweeps=settings.sweeps, device=settings.device)
+    settings.out.mkdir(parents=True, exist_ok=True)
     hidden = quiet or as_json
-    rows = _compared(job, windows, estimators, protocols, hidden)
-    result = _result(job, windows, estimators, rows)
-    text = json.dumps(result, indent=1) + "\n"
-    write_atomically(job.out / "results.json", text.encode())
-    write_atomically(job.out / "results.md", _markdown(result).encode())
+    rows = _fit_with_progress(settings, windows, estimators, protocols, hidden)
+    result = _build_result(settings, windows, estimators, rows)
+    text = encode_result(result)
+    write_atomically(settings.out / "results.json", text.encode())
+    write_atomically(settings.out / "results.md", _markdown(result).encode())
     with stage_bar("report", hidden, "parts") as on_stage:
-        missing = _write_report(job, windows, protocols[-1], result, on_stage)
+        missing = _write_report(settings, windows, protocols[-1], result, on_stage)
     console = Console()
     if as_json:
         console.print_json(text)
         return
     for protocol in protocols:
-        console.print(_table(result, protocol))
+        console.print(_screen_table(result, protocol))
     if (windows.label >= 0).any():
         console.print(
             "Accuracy of a logistic regression on plain and on standardised features, mean ± std over the seeds."
         )
     files = "results.json and results.md" if missing else "results.json, results.md and report.html"
-    console.print(f"Models, {files} are in {job.out}/", highlight=False)
+    console.print(f"Models, {files} are in {settings.out}/", highlight=False)
     if missing:
         console.print(missing, highlight=False, markup=False)
 
 
-def _compared(
-    job: Job, windows: Windows, estimators: dict[str, Any], protocols: list[Protocol], hidden: bool
+# ------------------------------------------------------------- fits and scores
+
+
+def split_for(windows: Windows, protocol: Protocol, seed: int) -> Split:
+    """Return the split for a seed; windows without labels are all in its unlabelled part."""
+    if (windows.label >= 0).any():
+        return split(windows, protocol, seed=seed)
+    nothing = np.empty(0, dtype=np.intp)
+    return Split(windows, np.arange(len(windows)), nothing, nothing)
+
+
+def fit_and_score_methods(
+    windows: Windows,
+    estimators: Mapping[str, Estimator],
+    protocols: Sequence[Protocol],
+    seeds: Sequence[int],
+    jobs: int = 1,
+    on_fit: Callable[[str, int, Estimator], None] | None = None,
 ) -> list[Row]:
-    """Fit and judge all methods with all seeds, and save their models of the first seed."""
-    count, total = 0, job.seeds * len(estimators)
+    """Fit every method with every seed, and score it under every protocol.
+
+    Parameters
+    ----------
+    windows : with labels, or without for models and no accuracy
+    estimators : unfitted, by name; their `random_state` is set to the seed
+    protocols : how to split; where the data has an unlabelled part of its own, one fit serves all protocols
+    jobs : number of processes
+    on_fit : called with the method's name, the seed and the fitted model when a method is done with a seed
+
+    Returns
+    -------
+    a row for each method, seed and protocol: accuracies in percent by probe, seconds per sweep, sweeps, parameters, fit
+    """
+    for seed in seeds:
+        for protocol in protocols:
+            _check_classes(windows, split_for(windows, protocol, seed))
+    units = [(seed, name) for seed in seeds for name in estimators]
+    work = (delayed(_fit_one)(windows, estimators[name], protocols, seed) for seed, name in units)
+    rows: list[Row] = []
+    for (seed, name), (found, model) in zip(units, Parallel(jobs, return_as="generator")(work), strict=True):
+        rows += [{"method": name, "seed": seed, **row} for row in found]
+        if on_fit is not None:
+            on_fit(name, seed, model)
+    return rows
+
+
+def _fit_one(
+    windows: Windows, estimator: Estimator, protocols: Sequence[Protocol], seed: int
+) -> tuple[list[Row], Estimator]:
+    """Return a method's rows for one seed, one for each protocol, and its (last) model."""
+    rows: list[Row] = []
+    model, learned = None, np.empty(0, dtype=np.intp)
+    for protocol in protocols:
+        part = split_for(windows, protocol, seed)
+        if model is None or not np.array_equal(part.unlabelled, learned):
+            learned, unlabelled = part.unlabelled, next(iter(part))
+            model = clone(estimator).set_params(random_state=seed).fit(unlabelled)
+        rows.append({"protocol": protocol, "split": part.hash, **_score(model, windows, part)})
+    assert model is not None
+    return rows, model
+
+
+def _check_classes(windows: Windows, part: Split) -> None:
+    """Refuse labels that no classifier could learn, before anything is fitted."""
+    if len(part.train) and len(np.unique(windows.label[part.train])) < 2:
+        raise PolyadicError("label must have at least two classes among the training windows, but has one")
+
+
+def _score(model: Estimator, windows: Windows, part: Split) -> Row:
+    """Return a model's accuracies in percent, where there are labels, and what its fit took."""
+    found = score_split(model, part) if len(part.train) else {}
+    return {
+        **{kind: 100 * one["accuracy"] for kind, one in found.items()},
+        "seconds_per_sweep": seconds_per_sweep(model.history_["seconds"]),
+        "sweeps": model.n_sweeps_,
+        "parameters": model.n_parameters_,
+        "fit": model.score(windows[part.unlabelled[:_FIT_WINDOWS]]),
+    }
+
+
+def summarise_methods(rows: Sequence[Row]) -> list[Row]:
+    """Return mean and, over several seeds, standard deviation for each method and protocol, in the order of the rows.
+
+    Examples
+    --------
+    >>> summarise_methods([{"method": "A", "protocol": "paper", "seed": s, "plain": 90.0 + s} for s in (0, 2)])
+    [{'method': 'A', 'protocol': 'paper', 'plain': 91.0, 'plain_std': 1.4142135623730951}]
+    """
+    measures = sorted({name for row in rows for name in row} - {"method", "protocol", "seed", "split"})
+    return summarise(rows, ("method", "protocol"), measures)
+
+
+def _fit_with_progress(
+    settings: RunSettings,
+    windows: Windows,
+    estimators: Mapping[str, Estimator],
+    protocols: Sequence[Protocol],
+    hidden: bool,
+) -> list[Row]:
+    """Fit and score all methods with all seeds, show how far it is, and save their models of the first seed."""
+    count, total = 0, settings.seeds * len(estimators)
     with stage_bar("fitting", hidden, "fits") as show:
         show(0, total, "")
 
-        def on_fit(name: str, seed: int, model: ATD | SALS | GRSALS) -> None:
+        def on_fit(name: str, seed: int, model: Estimator) -> None:
             nonlocal count
             count += 1
             show(count, total, f"{name}, seed {seed} done")
             if seed == 0:
-                model.save(job.out / f"{name.lower().rstrip('-')}.safetensors")
+                model.save(settings.out / f"{name.lower().rstrip('-')}.safetensors")
 
         try:
-            return compare(windows, estimators, protocols, range(job.seeds), job.jobs, on_fit)
+            return fit_and_score_methods(windows, estimators, protocols, range(settings.seeds), settings.jobs, on_fit)
         except KeyboardInterrupt as stop:
             if count:
                 stop.args = (
-                    f"{count} of {total} fits were done, and those models of seed 0 are in {job.out}/; the same "
+                    f"{count} of {total} fits were done, and those models of seed 0 are in {settings.out}/; the same "
                     "command begins anew",
                 )
             raise
 
 
+# ----------------------------------------------------------- settings and files
+
+
+def _open_windows(settings: RunSettings) -> Windows:
+    if settings.data is None:
+        if settings.preset is not None:
+            raise PolyadicError("--preset is for recordings of that dataset: give them with --data")
+        return synthetic(nuisance=settings.nuisance)
+    return open_windows(settings.data, fs=settings.fs)
+
+
+def _choose_protocols(settings: RunSettings, windows: Windows) -> list[Protocol]:
+    if settings.protocol is None or not (windows.label >= 0).any():
+        return [default_protocol(windows)]
+    if settings.protocol == "both":
+        return ["paper", "subject"]
+    for known in PROTOCOLS:
+        if settings.protocol == known:
+            return [known]
+    raise PolyadicError(f"--protocol must be subject, paper or both, but is {settings.protocol!r}")
+
+
 def _write_report(
-    job: Job,
+    settings: RunSettings,
     windows: Windows,
     protocol: Protocol,
     result: dict[str, Any],
     on_stage: Callable[[int, int, str], None],
 ) -> str:
-    """Write the page about ATD with the first seed, or say why not, if what it is drawn with is not installed.
+    """Write the report of ATD with the first seed; return why not, if what draws it is not installed.
 
     Parameters
     ----------
     protocol : the last of the run, for which that model was fitted
     """
-    model = load(job.out / "atd.safetensors").set_params(device=job.device)
+    model = load(settings.out / "atd.safetensors").set_params(device=settings.device)
     origin = {key: result[key] for key in ("command", "commit", "date", "machine", "versions")}
     if result["data"]["sha256"] is not None:
         origin["sha256"] = {result["title"]: result["data"]["sha256"]}
     try:
         report.write(
-            job.out / "report.html",
+            settings.out / "report.html",
             model,
             windows,
             result=result,
@@ -143,61 +276,48 @@ def _write_report(
     return ""
 
 
-def _windows(job: Job) -> Windows:
-    if job.data is None:
-        if job.preset is not None:
-            raise PolyadicError("--preset is for recordings of that dataset: give them with --data")
-        return synthetic(nuisance=job.nuisance)
-    return open_windows(job.data, fs=job.fs)
-
-
-def _protocols(job: Job, windows: Windows) -> list[Protocol]:
-    if job.protocol is None or not (windows.label >= 0).any():
-        return ["paper" if (windows.subject == "").any() else "subject"]
-    if job.protocol == "both":
-        return ["paper", "subject"]
-    for known in PROTOCOLS:
-        if job.protocol == known:
-            return [known]
-    raise PolyadicError(f"--protocol must be subject, paper or both, but is {job.protocol!r}")
-
-
-def _printable(name: str) -> str:
-    """A name without what would command a terminal."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
-
-
-def _result(job: Job, windows: Windows, estimators: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
-    atd = estimators["ATD"]
-    settings = {name: encode(value) for name, value in atd.get_params(deep=False).items() if name != "random_state"}
+def _build_result(
+    settings: RunSettings, windows: Windows, estimators: Mapping[str, Any], rows: list[Row]
+) -> dict[str, Any]:
+    """Return what `results.json` holds."""
+    parameters = estimators["ATD"].get_params(deep=False)
     return {
-        "title": "built-in signals" if job.data is None else _printable(job.data.name),
+        "title": "built-in signals" if settings.data is None else _printable(settings.data.name),
         "data": {
-            "sha256": _checksum(job.data),
+            "sha256": _checksum(settings.data),
             "shape": list(windows.shape),
             "fs": windows.fs,
             "drawn": "recordings" if windows.dataset in PAPER else "windows",
-            "nuisance": job.nuisance if job.data is None else None,
+            "nuisance": settings.nuisance if settings.data is None else None,
         },
-        "preset": job.preset,
-        "settings_of_ATD": settings,
+        "preset": settings.preset,
+        "settings_of_ATD": {name: encode(value) for name, value in parameters.items() if name != "random_state"},
         "graph_weight_of_GR-SALS": estimators["GR-SALS"].graph_weight,
-        "seeds": list(range(job.seeds)),
-        "jobs": job.jobs,
-        **provenance(str(choose_device(job.device))),
-        "summary": summarise(rows),
+        "seeds": list(range(settings.seeds)),
+        "jobs": settings.jobs,
+        **provenance(str(choose_device(settings.device))),
+        "summary": summarise_methods(rows),
         "rows": rows,
     }
 
 
+def _printable(name: str) -> str:
+    """Return a name without characters that would control a terminal."""
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
+
+
 def _checksum(data: Path | None) -> str | None:
-    """What tells whether the data is the same: of a store the checksum in its manifest, which covers all of it."""
+    """Return what tells whether the data is the same; a store has a checksum of all of it in its manifest."""
     if data is None:
         return None
     return str(read_manifest(data)["checksum"]) if data.is_dir() else digest(data)
 
 
+# ----------------------------------------------------------------------- tables
+
+
 def _cells(entry: Row) -> list[str]:
+    """Return one line of the table."""
     spread = {kind: f" ± {entry[f'{kind}_std']:.2f}" if f"{kind}_std" in entry else "" for kind in PROBES}
     accuracies = [f"{entry[kind]:.2f}{spread[kind]}" for kind in PROBES if kind in entry]
     return [
@@ -211,51 +331,51 @@ def _cells(entry: Row) -> list[str]:
 
 
 def _heads(result: dict[str, Any]) -> list[str]:
+    """Return the headings of the table's columns."""
     accuracies = [f"{kind} %" for kind in PROBES if kind in result["summary"][0]]
     return ["method", *accuracies, "parameters", "s/sweep", "sweeps", "fit"]
 
 
+def _lines(result: dict[str, Any], protocol: str) -> list[list[str]]:
+    """Return the lines of the table for one protocol."""
+    return [_cells(entry) for entry in result["summary"] if entry["protocol"] == protocol]
+
+
 def _title(result: dict[str, Any], protocol: str) -> str:
-    split = {"subject": "people apart", "paper": f"{result['data']['drawn']} drawn at random"}[protocol]
+    """Return data, number of seeds and protocol."""
+    drawn = {"subject": "people apart", "paper": f"{result['data']['drawn']} drawn at random"}[protocol]
     labelled = PROBES[0] in result["summary"][0]
     count = len(result["seeds"])
     seeds = f"{count} seed{'s' * (count > 1)}"
-    return f"{result['title']}, {seeds}" + (f", protocol {protocol}: {split}" if labelled else "")
+    return f"{result['title']}, {seeds}" + (f", protocol {protocol}: {drawn}" if labelled else "")
 
 
-def _table(result: dict[str, Any], protocol: str) -> Table:
-    table = Table(
+def _screen_table(result: dict[str, Any], protocol: str) -> Table:
+    """Return the table of one protocol for the terminal."""
+    found = Table(
         title=Text(_title(result, protocol), "table.title"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         collapse_padding=True,
     )
     for number, head in enumerate(_heads(result)):
-        table.add_column(head, justify="right" if number else "left", no_wrap=True)
-    for entry in result["summary"]:
-        if entry["protocol"] == protocol:
-            table.add_row(*_cells(entry))
-    return table
+        found.add_column(head, justify="right" if number else "left", no_wrap=True)
+    for line in _lines(result, protocol):
+        found.add_row(*line)
+    return found
 
 
 def _markdown(result: dict[str, Any]) -> str:
-    """The tables as Markdown, with what is needed to make them again."""
-    lines = []
+    """Return the tables as Markdown, with what is needed to reproduce them."""
+    text = []
     for protocol in dict.fromkeys(entry["protocol"] for entry in result["summary"]):
-        heads = _heads(result)
-        lines += [
-            f"**{as_text(_title(result, protocol))}**",
-            "",
-            f"| {' | '.join(heads)} |",
-            f"|---{'|---:' * (len(heads) - 1)}|",
+        text += [
+            f"**{markdown.as_text(_title(result, protocol))}**\n",
+            markdown.table(_heads(result), _lines(result, protocol)),
         ]
-        entries = [entry for entry in result["summary"] if entry["protocol"] == protocol]
-        lines += [f"| {' | '.join(_cells(entry))} |" for entry in entries] + [""]
-    machine = result["machine"]
-    where = machine.get("gpu") or f"{machine['processor']}, {machine['threads']} threads"
-    lines.append(
+    text.append(
         "Accuracy of a logistic regression on plain and on standardised features, mean ± standard deviation over the "
-        f"seeds. {as_code(result['command'])}, {where}, {result['date']}, "
+        f"seeds. {markdown.as_code(result['command'])}, {markdown.machine_name(result['machine'])}, {result['date']}, "
         f"commit {result['commit']}."
     )
-    return "\n".join(lines) + "\n"
+    return "\n".join(text) + "\n"

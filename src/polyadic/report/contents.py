@@ -15,10 +15,10 @@ from polyadic.data.splits import Protocol
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.report.scores import Judged, judge, thinned
+from polyadic.report.scores import ProbeResult, score_probe, thinned
 from polyadic.tensorize import Axis
 
-__all__ = ["Component", "Looked", "Method", "Result", "Sample", "headline", "look", "methods_of"]
+__all__ = ["Component", "Headline", "Looked", "MethodScores", "Sample", "headline", "look", "methods_of"]
 
 _SAMPLED = 4000
 _SCORED = 1024
@@ -68,7 +68,7 @@ class Looked:
     store : where the windows are from, if it is a store
     classes : names of the classes that windows of the sample have
     trouble : why there is no probe, where there are labels but none could be trained
-    same_split : whether the model was fitted on the unlabelled part of the split that the probe is judged by; None if
+    same_split : whether the model was fitted on the unlabelled part of the split that the probe is scored on; None if
         it does not say what it was fitted on
     """
 
@@ -76,7 +76,7 @@ class Looked:
     sample: Sample | None
     components: list[Component]
     classes: list[str]
-    judged: Judged | None
+    probe: ProbeResult | None
     trouble: str
     same_split: bool | None
     store: WindowStore | None
@@ -92,24 +92,24 @@ def look(model: Any, data: Any = None, protocol: Protocol | None = None, seed: i
     """
     windows = _windows(model, data)
     sample = None if data is None else _sample(model, data if windows is None else windows, windows)
-    judged, trouble, store = None, "", None
+    probe, trouble, store = None, "", None
     if windows is not None:
         labels = windows.label[windows.label >= 0]
         try:
-            judged = judge(model, windows, protocol, seed) if len(np.unique(labels)) > 1 else None
+            probe = score_probe(model, windows, protocol, seed) if len(np.unique(labels)) > 1 else None
         except PolyadicError as error:
             trouble = str(error)
         samples = windows._samples
         store = samples if isinstance(samples, WindowStore) else None
-    same = judged and model.split_ and model.split_ == f"{judged.split.hash}:unlabelled"
+    same = probe and model.split_ and model.split_ == f"{probe.split.hash}:unlabelled"
     return Looked(
         axes=model.axes(windows),
         sample=sample,
         components=_components(model, sample, model.axes(windows)),
         classes=[] if sample is None else [name for _, name in _present(sample)],
-        judged=judged,
+        probe=probe,
         trouble=trouble,
-        same_split=None if not judged or not model.split_ else bool(same),
+        same_split=None if not probe or not model.split_ else bool(same),
         store=store,
     )
 
@@ -170,7 +170,7 @@ def _components(model: Any, sample: Sample | None, found: list[Axis]) -> list[Co
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodScores:
     """One line of a run's comparison: means over the seeds, with a 95 % interval of the accuracy's mean."""
 
     name: str
@@ -185,14 +185,14 @@ class Method:
     fit: float
 
 
-def methods_of(result: dict[str, Any], first: str = "", judged: Judged | None = None) -> list[Method]:
+def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | None = None) -> list[MethodScores]:
     """The methods of a run, in its order but for the ones the report is about, which come first.
 
     Parameters
     ----------
     result : as `polyadic run` writes it to results.json
     first : the method of the report's model
-    judged : whose protocol comes first
+    probe : whose protocol comes first
     """
     found = []
     try:
@@ -205,10 +205,12 @@ def methods_of(result: dict[str, Any], first: str = "", judged: Judged | None = 
             low, high = _of_mean(same)
             numbers = (float(entry[key]) for key in ("parameters", "seconds_per_sweep", "sweeps", "fit"))
             accuracy, plain = (entry.get(kind) for kind in ("standardised", "plain"))
-            found.append(Method(str(entry["method"]), str(entry["protocol"]), accuracy, low, high, plain, *numbers))
+            found.append(
+                MethodScores(str(entry["method"]), str(entry["protocol"]), accuracy, low, high, plain, *numbers)
+            )
     except (KeyError, TypeError, ValueError) as error:
         raise PolyadicError(f"result must be what `polyadic run` writes to results.json, but lacks {error}") from error
-    protocol = "" if judged is None else judged.protocol
+    protocol = "" if probe is None else probe.protocol
     return sorted(found, key=lambda method: (method.protocol != protocol, method.name != first))
 
 
@@ -221,7 +223,7 @@ def _of_mean(values: list[float]) -> tuple[float | None, float | None]:
 
 
 @dataclass(frozen=True)
-class Result:
+class Headline:
     """The headline: accuracy in percent with its interval, and in words where the interval is from."""
 
     accuracy: float
@@ -230,17 +232,17 @@ class Result:
     words: str
 
 
-def headline(methods: list[Method], seeds: int, judged: Judged | None) -> Result | None:
+def headline(methods: list[MethodScores], seeds: int, probe: ProbeResult | None) -> Headline | None:
     """The first method of a run, or else the probe; None without labels."""
     if methods and methods[0].accuracy is not None:
         best = methods[0]
         count = f"{seeds} seed{'s' * (seeds != 1)}"
         words = f"mean over {count}, each with its own start and split" if seeds > 1 else f"{count}, no interval"
-        return Result(methods[0].accuracy, best.low, best.high, words)
-    if judged is None:
+        return Headline(methods[0].accuracy, best.low, best.high, words)
+    if probe is None:
         return None
-    whom = f"the {judged.groups} people" if judged.by_people else f"the {judged.groups:,} windows"
-    accuracy = 100 * judged.scores["accuracy"]
-    return Result(
-        accuracy, 100 * judged.low, 100 * judged.high, f"one split; interval by resampling {whom} of its test part"
+    whom = f"the {probe.groups} people" if probe.by_people else f"the {probe.groups:,} windows"
+    accuracy = 100 * probe.scores["accuracy"]
+    return Headline(
+        accuracy, 100 * probe.low, 100 * probe.high, f"one split; interval by resampling {whom} of its test part"
     )

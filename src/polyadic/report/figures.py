@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from polyadic import plot
 from polyadic.plot.canvas import short
 from polyadic.plot.samples import thinned_lines
-from polyadic.report.contents import Looked, Method, Sample
+from polyadic.report.contents import Looked, MethodScores, Sample
 from polyadic.report.scores import thinned
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ Figures = dict[str, Any]
 
 
 def figures(
-    model: Any, looked: Looked, methods: list[Method], begin: Callable[[int, str], None] = lambda done, stage: None
+    model: Any,
+    looked: Looked,
+    methods: list[MethodScores],
+    begin: Callable[[int, str], None] = lambda done, stage: None,
 ) -> Figures:
     """All figures; those of component r are called `component-r-…`, in the order in which they are shown.
 
@@ -53,12 +56,12 @@ def figures(
     begin(0, "maps and scores")
     if looked.sample is not None and len(looked.sample.Z) >= 3:
         found |= _maps(looked.sample)
-    if looked.judged is not None:
-        judged, classes = looked.judged, _class_names(looked)
-        found["confusion"] = plot.confusion(judged.y, judged.predicted, classes)
-        if "per_subject" in judged.scores:
-            found["subjects"] = plot.subjects(judged.scores["per_subject"])
-        found["low-label"] = plot.low_label(judged.curve)
+    if looked.probe is not None:
+        probe, classes = looked.probe, _class_names(looked)
+        found["confusion"] = plot.confusion(probe.y, probe.predicted, classes)
+        if "per_subject" in probe.scores:
+            found["subjects"] = plot.subjects(probe.scores["per_subject"])
+        found["low-label"] = plot.low_label(probe.curve)
     if model.history_["loss"]:
         found["training-sweeps"] = plot.training(model)
         found["training-seconds"] = plot.training(model, "seconds")

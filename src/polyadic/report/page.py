@@ -95,7 +95,7 @@ def render(
     graph_objects()  # says which extra is missing before anything is computed
     begin(0, "features and probe")
     looked = look(model, data, protocol, seed)
-    methods = [] if result is None else methods_of(result, _method(model), looked.judged)
+    methods = [] if result is None else methods_of(result, _method(model), looked.probe)
     shown = [method for method in methods if method.protocol == methods[0].protocol]
     drawn = figures(model, looked, shown, lambda done, stage: begin(1 + done, stage))
     shots = thumbnails(looked.sample)
@@ -106,11 +106,11 @@ def render(
         "kind": type(model).__name__,
         "title": title or type(model).__name__,
         "looked": looked,
-        "judged": looked.judged,
+        "probe": looked.probe,
         "sample": looked.sample,
         "methods": methods,
         "protocols": list(dict.fromkeys(method.protocol for method in methods)),
-        "headline": headline(methods, len(result["seeds"]) if result else 0, looked.judged),
+        "headline": headline(methods, len(result["seeds"]) if result else 0, looked.probe),
         "result": result,
         "components": _rows(model, looked),
         "settings": _settings(model),

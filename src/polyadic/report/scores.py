@@ -1,4 +1,4 @@
-"""What a probe makes of a model's features: predictions, an interval, a curve over the number of labels."""
+"""What a report says of a probe: predictions, an interval of its accuracy, a curve over the number of labels."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sklearn.metrics import precision_recall_fscore_support
 
 from polyadic.data.splits import Protocol, Split, split
 from polyadic.data.windows import Windows
-from polyadic.evaluate import low_label_rows, probe, scores
-from polyadic.evaluate.probe import unthreaded
+from polyadic.evaluate import low_label_rows, probe, probe_accuracy, scores
+from polyadic.evaluate.scoring import default_protocol, predict_classes
 
-__all__ = ["Judged", "interval", "judge", "thinned"]
+__all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
 _MOST_WINDOWS = 4000
 _DRAWS = 5
@@ -23,14 +23,14 @@ _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A probe on one split.
+class ProbeResult:
+    """What a probe achieved on one split.
 
     protocol, split : by which the parts were drawn, and the parts
     n_train, n_test : windows the probe was trained and tested on
     y, predicted : (n_test,), true and predicted classes
     scores : as of `polyadic.evaluate.scores`
-    low, high : ends of a 95 % interval of the accuracy
+    low, high : limits of a 95 % interval of the accuracy
     groups : how many people (or windows, where people are not known) the interval was resampled from
     by_people : whether it was people
     guess : accuracy of always naming the most frequent class of the training windows
@@ -55,31 +55,30 @@ class Judged:
 
 
 def thinned(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
-    """At most so many rows, evenly from all."""
+    """Return at most so many rows, evenly spread over all."""
     if len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]
 
 
-def judge(model: Any, windows: Windows, protocol: Protocol | None, seed: int) -> Judged:
+def score_probe(model: Any, windows: Windows, protocol: Protocol | None, seed: int) -> ProbeResult:
     """Train and test a probe on features of a split's labelled parts, at most 4,000 windows of each.
 
     Parameters
     ----------
     protocol : as for `polyadic.data.split`; None for "subject" where people are known, else "paper"
     """
-    chosen: Protocol = protocol or ("paper" if (windows.subject == "").any() else "subject")
+    chosen = protocol or default_protocol(windows)
     parts = split(windows, chosen, seed=seed)
     train, test = (thinned(part, _MOST_WINDOWS) for part in (parts.train, parts.test))
     Z_train, Z_test = (np.asarray(model.transform(windows[rows])) for rows in (train, test))
     y_train, y_test = windows.label[train], windows.label[test]
-    with unthreaded():
-        predicted = probe().fit(Z_train, y_train).predict(Z_test)
+    (predicted,) = predict_classes(probe(), Z_train, y_train, Z_test)
     people = windows.subject[test]
     by_people = bool((people != "").all()) and len(np.unique(people)) > 1
     low, high = interval(y_test == predicted, people if by_people else None)
     common = np.bincount(y_train).argmax()
-    return Judged(
+    return ProbeResult(
         protocol=chosen,
         split=parts,
         n_train=len(train),
@@ -92,13 +91,13 @@ def judge(model: Any, windows: Windows, protocol: Protocol | None, seed: int) ->
         groups=len(np.unique(people)) if by_people else len(test),
         by_people=by_people,
         guess=float((y_test == common).mean()),
-        classes=_by_class(y_test, predicted, windows.classes),
-        curve=_curve(Z_train, y_train, Z_test, y_test),
+        classes=_scores_by_class(y_test, predicted, windows.classes),
+        curve=_low_label_curve(Z_train, y_train, Z_test, y_test),
     )
 
 
 def interval(right: NDArray[np.bool_], group: NDArray[Any] | None = None, seed: int = 0) -> tuple[float, float]:
-    """A 95 % interval of the share of right answers, by resampling people, or windows where there are none.
+    """Return a 95 % interval of the accuracy, by resampling people, or windows where people are not known.
 
     Windows of one person are alike: resampling them one by one would promise more than is known.
 
@@ -123,7 +122,8 @@ def interval(right: NDArray[np.bool_], group: NDArray[Any] | None = None, seed: 
     return float(low), float(high)
 
 
-def _by_class(y: NDArray[Any], predicted: NDArray[Any], names: tuple[str, ...]) -> list[dict[str, Any]]:
+def _scores_by_class(y: NDArray[Any], predicted: NDArray[Any], names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return name, precision, recall, F1 and number of windows of every class that was there or predicted."""
     present = np.union1d(y, predicted)
     columns = precision_recall_fscore_support(y, predicted, labels=present, zero_division=0)
     keys = ("precision", "recall", "f1", "windows")
@@ -133,13 +133,15 @@ def _by_class(y: NDArray[Any], predicted: NDArray[Any], names: tuple[str, ...]) 
     ]
 
 
-def _curve(Z: NDArray[Any], y: NDArray[Any], Z_test: NDArray[Any], y_test: NDArray[Any]) -> dict[int, list[float]]:
+def _low_label_curve(
+    Z: NDArray[Any], y: NDArray[Any], Z_test: NDArray[Any], y_test: NDArray[Any]
+) -> dict[int, list[float]]:
+    """Return the accuracies in percent of probes trained on a few of the labels, by their number."""
     classes = len(np.unique(y))
     counts = [classes * step for step in _STEPS if classes * step < 0.7 * len(y)] + [len(y)]
     curve: dict[int, list[float]] = {}
-    with unthreaded():
-        for count in counts:
-            # All labels can be drawn in one way only.
-            draws = [low_label_rows(y, count, seed) for seed in range(_DRAWS if count < len(y) else 1)]
-            curve[count] = [100 * float(probe().fit(Z[rows], y[rows]).score(Z_test, y_test)) for rows in draws]
+    for count in counts:
+        # All labels can be drawn in one way only.
+        draws = [low_label_rows(y, count, seed) for seed in range(_DRAWS if count < len(y) else 1)]
+        curve[count] = [100 * probe_accuracy("standardised", Z[rows], y[rows], Z_test, y_test) for rows in draws]
     return curve

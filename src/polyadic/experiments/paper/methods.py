@@ -1,4 +1,4 @@
-"""The arms of an experiment: methods with their settings, on one dataset, and how each is judged with one seed."""
+"""The methods of an experiment with their settings: how each is built, fitted and scored with one seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import RidgeClassifier, RidgeClassifierCV
 from sklearn.pipeline import make_pipeline
@@ -21,27 +20,37 @@ from polyadic.augment import Augmentation, Compose, Jitter, Rotate3D
 from polyadic.data import Split, Windows, split
 from polyadic.data.splits import Protocol
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import PROBES, low_label_rows, probe
-from polyadic.evaluate.augmented import augmented_features, perturbed
-from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.probe import unthreaded
-from polyadic.evaluate.timing import seconds_per_sweep
+from polyadic.evaluate import PROBES, low_label_rows, seconds_per_sweep
+from polyadic.evaluate.scoring import logistic_probes, score_classifier, score_split
 from polyadic.spectral import STFT
 
-__all__ = ["Arm", "Context", "Row", "clean_scores", "family", "fitted", "judged", "method", "views_of"]
+__all__ = [
+    "ExperimentSettings",
+    "MethodVariant",
+    "Row",
+    "choose_views",
+    "family",
+    "fit_and_score",
+    "fit_variant",
+    "score_variant",
+    "sweep_columns",
+    "variant",
+]
 
 Row = dict[str, Any]
 Kind = Literal["features", "supervised features", "classifier"]
 
-_VIEWS = 4
+_TENSOR_METHODS = ("ATD", "ATD_ss-", "GR-SALS", "SALS")
 _SUPERVISED = ("UMLDA", "STL", "CNN")
+_FIT_WINDOWS = 1024
+"""How many unlabelled windows the relative error is measured on."""
 _CP_ALS_WINDOWS = 1_500
 """CP-ALS sees all windows at once in every iteration; on more than these it takes longer than all other methods."""
 
 
 @dataclass(frozen=True)
-class Context:
-    """What all arms of an experiment have in common.
+class ExperimentSettings:
+    """What all methods of an experiment have in common.
 
     Parameters
     ----------
@@ -49,11 +58,11 @@ class Context:
     dataset : whose settings and whose figures in the paper they are compared with
     tensorize, augment, parameters : frames, augmentations and other arguments of the tensor methods
     seeds, protocols : what is repeated
-    unlabelled, labelled : most windows to learn from and to train a probe on; None for all
-    epochs : most epochs of the deep baselines
+    max_unlabelled, max_labelled : maximum number of windows to learn from and to train a probe on; None for all
+    epochs : maximum number of epochs of the deep baselines
     device : where to compute
-    settings : of methods by family, as `tuning` writes them: arguments of the estimator, `window` and `parts` of its
-        frames, and `views` by a name that `views_of` knows
+    tuned : settings of methods by family, as `polyadic bench tune` writes them: arguments of the estimator, `window`
+        and `parts` of its frames, and `views` by a name that `choose_views` knows
     tries : settings to try for each method when they are tuned
     fractions : of a split other than the data's own
     """
@@ -65,90 +74,99 @@ class Context:
     parameters: dict[str, Any]
     seeds: Sequence[int]
     protocols: Sequence[Protocol]
-    unlabelled: int | None = None
-    labelled: int | None = None
+    max_unlabelled: int | None = None
+    max_labelled: int | None = None
     epochs: int = 100
     device: str = "auto"
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     tries: int = 12
     fractions: tuple[float, float, float] | None = None
 
-    def with_views(self, augment: Augmentation) -> Context:
-        """The same with other views, whatever views the settings would have."""
-        settings = {name: {k: v for k, v in own.items() if k != "views"} for name, own in self.settings.items()}
-        return replace(self, augment=augment, settings=settings)
+    def with_views(self, augment: Augmentation) -> ExperimentSettings:
+        """Return the same with other views, whatever views the tuned settings would have."""
+        tuned = {name: {k: v for k, v in own.items() if k != "views"} for name, own in self.tuned.items()}
+        return replace(self, augment=augment, tuned=tuned)
 
-    def parts(self, protocol: Protocol, seed: int) -> Split:
-        """The split for a seed, its unlabelled and training part cut to what is asked for."""
+    def split_for(self, protocol: Protocol, seed: int) -> Split:
+        """Return the split for a seed, its unlabelled and training part reduced to the maximum numbers."""
         whole = split(self.windows, protocol, self.fractions, seed)
         rng = np.random.default_rng(seed)
         unlabelled, train = whole.unlabelled, whole.train
-        if self.unlabelled is not None and len(unlabelled) > self.unlabelled:
-            unlabelled = np.sort(rng.choice(unlabelled, self.unlabelled, replace=False))
-        if self.labelled is not None and len(train) > self.labelled:
-            train = train[low_label_rows(self.windows.label[train], self.labelled, seed)]
+        if self.max_unlabelled is not None and len(unlabelled) > self.max_unlabelled:
+            unlabelled = np.sort(rng.choice(unlabelled, self.max_unlabelled, replace=False))
+        if self.max_labelled is not None and len(train) > self.max_labelled:
+            train = train[low_label_rows(self.windows.label[train], self.max_labelled, seed)]
         return replace(whole, unlabelled=unlabelled, train=train)
 
 
 @dataclass(frozen=True)
-class Arm:
+class MethodVariant:
     """A method with settings of its own.
 
-    labels : what tells it from the other arms of its experiment, such as method and rank
-    make : from context and seed to the estimator, unfitted
+    labels : what tells it from the other variants of its experiment, such as method and rank
+    build : from settings and seed to the estimator, unfitted
     kind : whether it learns features without labels, features with them, or is a classifier itself
-    augment : views other than those of the context
-    counts : numbers of labelled windows to judge it with; all there are if none are given
+    augment : views other than those of the settings
+    label_counts : numbers of labelled windows to score it with; all there are if none are given
     """
 
     labels: dict[str, Any]
-    make: Callable[[Context, int], Any]
+    build: Callable[[ExperimentSettings, int], Any]
     kind: Kind = "features"
     augment: Augmentation | None = None
-    counts: tuple[int, ...] = ()
+    label_counts: tuple[int, ...] = ()
+
+    @property
+    def method(self) -> str:
+        """The method's name in the paper."""
+        return str(self.labels["method"])
 
 
-def method(
+def variant(
     name: str,
     labels: dict[str, Any] | None = None,
     augment: Augmentation | None = None,
-    counts: tuple[int, ...] = (),
+    label_counts: tuple[int, ...] = (),
     **changes: Any,
-) -> Arm:
-    """An arm by the method's name in the paper, its settings changed by `changes`.
+) -> MethodVariant:
+    """Return a method by its name in the paper, its settings changed by `changes`.
 
     Parameters
     ----------
     name : ATD, ATD_ss-, GR-SALS, SALS; SimCLR-32, BYOL-128, AE-32, AE_ss-32 and the like; CNN, UMLDA, STL; PCA-32,
         Hand, MiniRocket, CP-ALS
     labels : further ones than the method
-    augment, counts : as for `Arm`
-    changes : arguments of the estimator other than those of the context
+    augment, label_counts : as for `MethodVariant`
+    changes : arguments of the estimator other than those of the experiment's settings
     """
     kind: Kind = "features"
     if name in _SUPERVISED:
         kind = "supervised features" if name == "UMLDA" else "classifier"
-    return Arm({"method": name, **(labels or {})}, _Maker(name, changes), kind, augment, counts)
+    return MethodVariant({"method": name, **(labels or {})}, _Builder(name, changes), kind, augment, label_counts)
+
+
+# --------------------------------------------------------------- building
 
 
 @dataclass(frozen=True)
-class _Maker:
-    """Makes the estimator of a method; a class, so that it can be sent to other processes."""
+class _Builder:
+    """Builds the estimator of a method; a class, so that it can be sent to other processes."""
 
     name: str
     changes: dict[str, Any]
 
-    def __call__(self, context: Context, seed: int) -> Any:
-        changes = _resolved({**context.settings.get(family(self.name), {}), **self.changes}, context)
-        shared = {"tensorize": context.tensorize, "device": context.device, "random_state": seed}
+    def __call__(self, settings: ExperimentSettings, seed: int) -> Any:
+        changes = _as_arguments({**settings.tuned.get(family(self.name), {}), **self.changes}, settings)
+        shared = {"tensorize": settings.tensorize, "device": settings.device, "random_state": seed}
         _, _, dim = self.name.partition("-")
-        if self.name in ("ATD", "ATD_ss-", "GR-SALS", "SALS"):
-            return _tensor_method(self.name, {"augment": context.augment, **context.parameters, **shared, **changes})
-        return _baseline(family(self.name), int(dim) if dim.isdigit() else 32, shared, changes, context)
+        if self.name in _TENSOR_METHODS:
+            arguments = {"augment": settings.augment, **settings.parameters, **shared, **changes}
+            return _build_tensor_method(self.name, arguments)
+        return _build_baseline(family(self.name), int(dim) if dim.isdigit() else 32, shared, changes, settings)
 
 
 def family(name: str) -> str:
-    """A method without its number of features: settings are shared by all sizes.
+    """Return a method's name without its number of features: tuned settings are shared by all sizes.
 
     Examples
     --------
@@ -159,19 +177,19 @@ def family(name: str) -> str:
     return kind if dim.isdigit() else name
 
 
-def _resolved(settings: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Settings as arguments of an estimator: frames and views by what is changed of the context's."""
-    arguments = dict(settings)
+def _as_arguments(tuned: dict[str, Any], settings: ExperimentSettings) -> dict[str, Any]:
+    """Return tuned settings as arguments of an estimator: frames and views are those of the experiment, changed."""
+    arguments = dict(tuned)
     frames = {name: arguments.pop(name) for name in ("window", "parts") if name in arguments}
     if frames:
-        arguments["tensorize"] = replace(context.tensorize, **frames)
+        arguments["tensorize"] = replace(settings.tensorize, **frames)
     if "views" in arguments:
-        arguments["augment"] = views_of(context.augment, arguments.pop("views"))
+        arguments["augment"] = choose_views(settings.augment, arguments.pop("views"))
     return arguments
 
 
-def views_of(augment: Augmentation, name: str) -> Augmentation:
-    """What views are made with, by a name, from the augmentations of a dataset.
+def choose_views(augment: Augmentation, name: str) -> Augmentation:
+    """Return what views are made with, by a name, from the augmentations of a dataset.
 
     Parameters
     ----------
@@ -180,9 +198,9 @@ def views_of(augment: Augmentation, name: str) -> Augmentation:
 
     Examples
     --------
-    >>> views_of(Compose([Jitter(0.002), Rotate3D([(0, 1, 2)])]), "jitter alone")
+    >>> choose_views(Compose([Jitter(0.002), Rotate3D([(0, 1, 2)])]), "jitter alone")
     Compose(steps=(Jitter(degree=0.002),))
-    >>> views_of(Jitter(0.002), "jitter 0.3")
+    >>> choose_views(Jitter(0.002), "jitter 0.3")
     Jitter(degree=0.3)
     """
     steps = augment.steps if isinstance(augment, Compose) else (augment,)
@@ -197,7 +215,7 @@ def views_of(augment: Augmentation, name: str) -> Augmentation:
     raise PolyadicError(f"views must be all, no rotation, jitter alone or jitter DEGREE, but is {name!r}")
 
 
-def _tensor_method(name: str, arguments: dict[str, Any]) -> ATD | SALS | GRSALS:
+def _build_tensor_method(name: str, arguments: dict[str, Any]) -> ATD | SALS | GRSALS:
     if name == "ATD":
         return ATD(**arguments)
     if name == "ATD_ss-":
@@ -206,15 +224,17 @@ def _tensor_method(name: str, arguments: dict[str, Any]) -> ATD | SALS | GRSALS:
     return SALS(**known) if name == "SALS" else GRSALS(**known)
 
 
-def _baseline(kind: str, dim: int, shared: dict[str, Any], changes: dict[str, Any], context: Context) -> Any:
+def _build_baseline(
+    kind: str, dim: int, shared: dict[str, Any], changes: dict[str, Any], settings: ExperimentSettings
+) -> Any:
     from polyadic import baselines
 
     both = {**shared, **changes}
-    deep = {"max_epochs": context.epochs, **both}
-    views = {"augment": context.augment, **deep}
+    deep = {"max_epochs": settings.epochs, **both}
+    views = {"augment": settings.augment, **deep}
     raw = {**both, "tensorize": None}
-    rank = int(context.parameters.get("rank", 32))
-    makers: dict[str, Callable[[], Any]] = {
+    rank = int(settings.parameters.get("rank", 32))
+    builders: dict[str, Callable[[], Any]] = {
         "SimCLR": lambda: baselines.SimCLR(dim, **views),
         "BYOL": lambda: baselines.BYOL(dim, **views),
         "AE": lambda: baselines.AutoEncoder(dim, **deep),
@@ -227,47 +247,55 @@ def _baseline(kind: str, dim: int, shared: dict[str, Any], changes: dict[str, An
         "MiniRocket": lambda: baselines.MiniRocket(**raw),
         "CP-ALS": lambda: baselines.CPALS(rank, **both),
     }
-    return makers[kind]()
+    return builders[kind]()
 
 
-def judged(arm: Arm, context: Context, seed: int) -> list[Row]:
-    """Fit one arm with one seed and judge it under each protocol; a fit serves all protocols that share its windows."""
-    context = context if arm.augment is None else context.with_views(arm.augment)
+# ----------------------------------------------------- fitting and scoring
+
+
+def fit_and_score(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list[Row]:
+    """Fit a method with one seed and score it under each protocol; a fit serves all protocols that share its windows.
+
+    Returns
+    -------
+    a row for each protocol and number of labels
+    """
+    settings = settings if one.augment is None else settings.with_views(one.augment)
     rows: list[Row] = []
     model, learned = None, np.empty(0, dtype=np.intp)
-    said: list[str] = []
-    for protocol in context.protocols:
-        whole = context.parts(protocol, seed)
-        for count in arm.counts or (None,):
-            part = _cut(whole, count, seed)
+    messages: list[str] = []
+    for protocol in settings.protocols:
+        whole = settings.split_for(protocol, seed)
+        for count in one.label_counts or (None,):
+            part = _with_fewer_labels(whole, count, seed)
             if part is None:
                 continue
-            wanted = part.unlabelled if arm.kind == "features" else part.train
+            wanted = part.unlabelled if one.kind == "features" else part.train
             if model is None or not np.array_equal(wanted, learned):
                 learned = wanted
-                model, said = fitted(arm, context, part, seed)
-            labels = {**arm.labels, **({} if count is None else {"labels": count})}
+                model, messages = fit_variant(one, settings, part, seed)
+            labels = {**one.labels, **({} if count is None else {"labels": count})}
             known: Row = {"seed": seed, "protocol": protocol, "split": part.hash}
-            if said:
-                known["warnings"] = said
-            rows.append({**labels, **known, **_scores(arm, model, context, part, seed)})
+            if messages:
+                known["warnings"] = messages
+            rows.append({**labels, **known, **_describe_fit(one, model, settings, part, seed)})
     return rows
 
 
-def fitted(arm: Arm, context: Context, part: Split, seed: int) -> tuple[Any, list[str]]:
-    """The estimator of an arm, fitted to what it may learn from, and what it warned of."""
+def fit_variant(one: MethodVariant, settings: ExperimentSettings, part: Split, seed: int) -> tuple[Any, list[str]]:
+    """Return the estimator of a method, fitted to what it may learn from, and its warnings."""
     unlabelled, train, _ = part
-    model = arm.make(context, seed)
-    with warnings.catch_warnings(record=True) as said:
+    model = one.build(settings, seed)
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        if arm.labels["method"] == "CP-ALS":
+        if one.method == "CP-ALS":
             unlabelled = unlabelled[:: -(-len(unlabelled) // _CP_ALS_WINDOWS)]
-        model.fit(unlabelled) if arm.kind == "features" else model.fit(train, train.label)
-    return model, sorted({str(one.message) for one in said})
+        model.fit(unlabelled) if one.kind == "features" else model.fit(train, train.label)
+    return model, sorted({str(warning.message) for warning in caught})
 
 
-def _cut(part: Split, count: int | None, seed: int) -> Split | None:
-    """The split with that many training windows; None if it has fewer, or not two classes among them."""
+def _with_fewer_labels(part: Split, count: int | None, seed: int) -> Split | None:
+    """Return the split with that many training windows; None if it has fewer, or not two classes among them."""
     if count is None:
         return part
     if len(part.train) < count:
@@ -277,62 +305,46 @@ def _cut(part: Split, count: int | None, seed: int) -> Split | None:
     return replace(part, train=chosen) if len(np.unique(part.windows.label[chosen])) > 1 else None
 
 
-def _probes(arm: Arm, Z: NDArray[Any], y: NDArray[Any]) -> dict[str, Any]:
-    """The unfitted classifiers that judge an arm's features."""
-    if arm.labels["method"] != "MiniRocket":
-        return {kind: probe(kind) for kind in PROBES}
+def score_variant(
+    one: MethodVariant, model: Any, part: Split, augment: Augmentation | None = None, seed: int = 0
+) -> Row:
+    """Return the scores of a fitted model by all probes, as `polyadic.evaluate.score_split` does.
 
-    def ridge(classifier: Any) -> Any:
+    Accuracies of single subjects are left out: no table or figure reads them, and they would be most of a result file.
+    """
+    if one.kind == "classifier":
+        found = score_classifier(model, part, augment, seed)
+    else:
+        probes = _ridge_probes if one.method == "MiniRocket" else logistic_probes
+        found = score_split(model, part, probes, augment, seed)
+    return {
+        name: {score: value for score, value in own.items() if score != "per_subject"} for name, own in found.items()
+    }
+
+
+def _ridge_probes(Z_train: NDArray[Any], y_train: NDArray[Any]) -> dict[str, Any]:
+    """Return the classifier that MiniRocket's authors take, in the place of every probe."""
+
+    def with_scaling(classifier: Any) -> Any:
         return make_pipeline(FunctionTransformer(np.float64), StandardScaler(with_mean=False), classifier)
 
-    # As its authors do. Its penalty is chosen on the windows themselves, for cross-validation over copies of them, too,
-    # would take minutes.
-    chosen = ridge(RidgeClassifierCV(np.logspace(-3, 3, 10))).fit(Z, y)
-    return {kind: ridge(RidgeClassifier(chosen[-1].alpha_)) for kind in PROBES}
+    # Its penalty is chosen on the windows themselves: cross-validation over copies of them, too, would take minutes.
+    chosen = with_scaling(RidgeClassifierCV(np.logspace(-3, 3, 10))).fit(Z_train, y_train)
+    return {kind: with_scaling(RidgeClassifier(chosen[-1].alpha_)) for kind in PROBES}
 
 
-def clean_scores(arm: Arm, model: Any, part: Split) -> Row:
-    """The scores of a fitted model by both probes on the test windows as they are."""
-    _, train, test = part
-    subject = test.subject if (test.subject != "").all() else None
-    with unthreaded():
-        if arm.kind == "classifier":
-            found = scores(test.label, model.predict(test), subject)
-            return dict.fromkeys(PROBES, found)
-        Z, Z_test = model.transform(train), model.transform(test)
-        classifiers = _probes(arm, Z, train.label)
-        return {
-            kind: scores(test.label, classifier.fit(Z, train.label).predict(Z_test), subject)
-            for kind, classifier in classifiers.items()
-        }
-
-
-def _scores(arm: Arm, model: Any, context: Context, part: Split, seed: int) -> Row:
-    _, train, test = part
-    rough = perturbed(test, context.augment, seed)
-    row: Row = {"n_train": len(train), "n_test": len(test), "parameters": int(model.n_parameters_)}
+def sweep_columns(model: Any) -> Row:
+    """Return seconds per sweep and number of sweeps (or epochs) of a fitted model; nothing if it has none."""
     seconds = getattr(model, "history_", {}).get("seconds", [])
-    if len(seconds):
-        row |= {"seconds": seconds_per_sweep(seconds), "sweeps": len(seconds)}
-    subject = test.subject if (test.subject != "").all() else None
-    with unthreaded():
-        if arm.kind == "classifier":
-            for kind in ("plain", "standardised"):
-                row[kind] = scores(test.label, model.predict(test), subject)
-                row[f"{kind} perturbed"] = scores(test.label, model.predict(rough))
-            return row
-        Z, Z_test, Z_rough = model.transform(train), model.transform(test), model.transform(rough)
-        many = [Z, *(augmented_features(model, train, context.augment, view, seed) for view in range(_VIEWS))]
-        classifiers = _probes(arm, Z, train.label)
-        trained = {kind: (classifier, Z, train.label) for kind, classifier in classifiers.items()}
-        copies = (np.concatenate(many), np.tile(train.label, 1 + _VIEWS))
-        trained["augmented"] = (clone(classifiers["standardised"]), *copies)
-        for name, (classifier, features, labels) in trained.items():
-            classifier.fit(features, labels)
-            row[name] = scores(test.label, classifier.predict(Z_test), subject)
-            row[f"{name} perturbed"] = scores(test.label, classifier.predict(Z_rough))
-    if hasattr(model, "score") and arm.labels["method"] in ("ATD", "ATD_ss-", "GR-SALS", "SALS"):
-        row["fit"] = model.score(context.windows[part.unlabelled[:1024]])
+    return {"seconds": seconds_per_sweep(seconds), "sweeps": len(seconds)} if len(seconds) else {}
+
+
+def _describe_fit(one: MethodVariant, model: Any, settings: ExperimentSettings, part: Split, seed: int) -> Row:
+    """Return sizes, seconds, scores and, for the tensor methods, the fit and the weight of the self-supervised term."""
+    row: Row = {"n_train": len(part.train), "n_test": len(part.test), "parameters": int(model.n_parameters_)}
+    row |= sweep_columns(model) | score_variant(one, model, part, settings.augment, seed)
+    if one.method in _TENSOR_METHODS:
+        row["fit"] = model.score(settings.windows[part.unlabelled[:_FIT_WINDOWS]])
         last = {name: values[-1] for name, values in model.history_.items() if name != "seconds"}
         row["share_of_self_supervised"] = abs(last["self_supervised"]) / max(last["fit"], 1e-300)
     return row

@@ -1,4 +1,4 @@
-"""The figures of the paper, for showing ours beside them: Tables 1 to 13."""
+"""The paper's own figures, Tables 1 to 13, to be shown beside ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-Figure = tuple[float, float]
+MeanAndStd = tuple[float, float]
 """Mean and standard deviation of an accuracy in percent."""
 
 DATASETS = {"sleep_edf": "Sleep-EDF", "har": "HAR", "ptb_xl": "PTB-XL", "mgh": "MGH"}
@@ -44,11 +44,11 @@ DISTRIBUTION = {
 """Table 5: classes in percent."""
 
 
-def _columns(rows: dict[str, tuple[_T, _T, _T, _T]]) -> dict[str, dict[str, _T]]:
+def _by_dataset(rows: dict[str, tuple[_T, _T, _T, _T]]) -> dict[str, dict[str, _T]]:
     return {method: dict(zip(DATASETS, values, strict=True)) for method, values in rows.items()}
 
 
-MAIN: dict[str, dict[str, Figure]] = _columns(
+MAIN: dict[str, dict[str, MeanAndStd]] = _by_dataset(
     {
         "SimCLR-32": ((84.98, 0.358), (74.75, 0.723), (69.25, 0.355), (67.34, 0.970)),
         "SimCLR-128": ((85.19, 0.358), (76.69, 0.697), (68.19, 0.793), (66.98, 1.331)),
@@ -66,7 +66,7 @@ MAIN: dict[str, dict[str, Figure]] = _columns(
 )
 """Table 2: accuracy by method and dataset."""
 
-PARAMETERS: dict[str, dict[str, int]] = _columns(
+PARAMETERS: dict[str, dict[str, int]] = _by_dataset(
     {
         "SimCLR-32": (210_384, 53_286, 200_960, 212_624),
         "SimCLR-128": (222_768, 65_670, 237_920, 246_608),
@@ -84,7 +84,7 @@ PARAMETERS: dict[str, dict[str, int]] = _columns(
 )
 """Table 2: learnable parameters."""
 
-SECONDS: dict[str, dict[str, float]] = _columns(
+SECONDS: dict[str, dict[str, float]] = _by_dataset(
     {
         "SimCLR-32": (260.299, 8.459, 18.714, 1449.368),
         "SimCLR-128": (265.809, 8.532, 19.037, 1457.283),
@@ -100,9 +100,9 @@ SECONDS: dict[str, dict[str, float]] = _columns(
         "ATD": (148.375, 8.672, 12.599, 1360.569),
     }
 )
-"""Tables 11 and 12: seconds a sweep or epoch, on the authors' GPUs."""
+"""Tables 11 and 12: seconds per sweep or epoch, on the authors' GPUs."""
 
-P_VALUES: dict[str, dict[str, float]] = _columns(
+P_VALUES: dict[str, dict[str, float]] = _by_dataset(
     {
         "SALS": (0.0041, 2e-5, 0.0023, 5e-6),
         "GR-SALS": (0.0019, 0.0003, 0.0012, 8e-6),
@@ -111,7 +111,7 @@ P_VALUES: dict[str, dict[str, float]] = _columns(
 )
 """Tables 11 and 12: p-values against ATD; the paper does not say of which test."""
 
-ROUNDS: dict[str, dict[int, tuple[float, Figure]]] = {
+ROUNDS: dict[str, dict[int, tuple[float, MeanAndStd]]] = {
     "har": {
         1: (8.774, (93.30, 0.413)),
         2: (10.316, (93.35, 0.172)),
@@ -127,9 +127,9 @@ ROUNDS: dict[str, dict[int, tuple[float, Figure]]] = {
         8: (242.386, (85.31, 0.177)),
     },
 }
-"""Tables 3 and 4: seconds a sweep and accuracy by rounds of the iterative rule."""
+"""Tables 3 and 4: seconds per sweep and accuracy by rounds of the iterative rule."""
 
-AUGMENTATIONS: dict[str, dict[str, Figure]] = {
+AUGMENTATIONS: dict[str, dict[str, MeanAndStd]] = {
     "mgh": {"(a)": (72.53, 0.652), "(b)": (73.60, 0.270), "(a)+(b)": (74.15, 0.203)},
     "har": {
         "(a)": (92.06, 0.621),
@@ -143,12 +143,12 @@ AUGMENTATIONS: dict[str, dict[str, Figure]] = {
 }
 """Tables 6 and 7: accuracy by augmentations: (a) jittering, (b) bandpass, (c) rotation."""
 
-JITTER: dict[str, dict[float, Figure]] = {
+JITTER: dict[str, dict[float, MeanAndStd]] = {
     "mgh": {0.02: (74.18, 0.326), 0.05: (74.10, 0.302), 0.1: (73.85, 0.530), 0.5: (73.39, 0.493), 5.0: (72.18, 0.676)}
 }
 """Table 8: accuracy by degree of the jitter."""
 
-QUALITY: dict[str, dict[str, Figure]] = {
+QUALITY: dict[str, dict[str, MeanAndStd]] = {
     "mgh": {
         "SALS": (71.93, 0.379),
         "ATD": (74.15, 0.431),
@@ -169,12 +169,12 @@ QUALITY: dict[str, dict[str, Figure]] = {
 _RANKS = (8, 16, 32, 64, 128)
 
 
-def _ranks(rows: dict[str, tuple[Figure, ...]]) -> dict[str, dict[int, Figure]]:
+def _by_rank(rows: dict[str, tuple[MeanAndStd, ...]]) -> dict[str, dict[int, MeanAndStd]]:
     return {method: dict(zip(_RANKS, values, strict=True)) for method, values in rows.items()}
 
 
-RANKS: dict[str, dict[str, dict[int, Figure]]] = {
-    "har": _ranks(
+RANKS: dict[str, dict[str, dict[int, MeanAndStd]]] = {
+    "har": _by_rank(
         {
             "SALS": ((69.59, 0.526), (83.92, 0.416), (91.84, 0.295), (91.89, 0.217), (91.55, 0.388)),
             "GR-SALS": ((69.62, 0.458), (84.20, 0.727), (92.33, 0.282), (92.28, 0.359), (91.84, 0.534)),
@@ -182,7 +182,7 @@ RANKS: dict[str, dict[str, dict[int, Figure]]] = {
             "ATD": ((71.91, 0.253), (85.61, 0.294), (93.35, 0.357), (93.43, 0.411), (92.97, 0.273)),
         }
     ),
-    "sleep_edf": _ranks(
+    "sleep_edf": _by_rank(
         {
             "SALS": ((81.26, 0.345), (82.59, 0.638), (84.27, 0.481), (84.55, 0.527), (84.49, 0.317)),
             "GR-SALS": ((81.72, 0.664), (82.74, 0.481), (84.33, 0.356), (84.87, 0.486), (84.90, 0.781)),
@@ -193,7 +193,7 @@ RANKS: dict[str, dict[str, dict[int, Figure]]] = {
 }
 """Tables 9 and 10: accuracy by rank."""
 
-SUPERVISED: dict[str, dict[str, Figure]] = _columns(
+SUPERVISED: dict[str, dict[str, MeanAndStd]] = _by_dataset(
     {
         "UMLDA": ((81.06, 0.093), (85.73, 1.169), (65.55, 0.267), (62.04, 0.722)),
         "STL": ((77.86, 0.816), (80.52, 0.189), (61.83, 0.712), (41.44, 0.597)),

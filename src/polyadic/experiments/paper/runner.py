@@ -1,4 +1,4 @@
-"""`polyadic bench`: one experiment of the paper on one dataset, cell by cell, resumable, as JSON and Markdown."""
+"""`polyadic bench`: one experiment of the paper on one dataset, resumable cell by cell, as JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from polyadic.data import synthetic
 from polyadic.data.loading import open_windows
 from polyadic.data.splits import PROTOCOLS, Protocol
 from polyadic.errors import PolyadicError
-from polyadic.experiments.paper.methods import Arm, Context, Row, judged
+from polyadic.experiments.paper.methods import ExperimentSettings, MethodVariant, Row, fit_and_score
 from polyadic.experiments.paper.tuning import read_settings
+from polyadic.experiments.result_files import write_result
 from polyadic.files import write_atomically
 from polyadic.inputs import choose_device
 from polyadic.persist import encode
@@ -31,11 +32,13 @@ from polyadic.progress import stage_bar
 from polyadic.provenance import commit, provenance
 from polyadic.spectral import STFT
 
-__all__ = ["Experiment", "Request", "run"]
+__all__ = ["Experiment", "Request", "experiment_settings", "read_cells", "render", "run"]
 
 _ABLATION_UNLABELLED = 50_000
 _LABELLED = 5_000
 _QUICK_TRIES = 2
+
+RunCell = Callable[[MethodVariant, ExperimentSettings, int], list[Row]]
 
 
 @dataclass(frozen=True)
@@ -44,29 +47,29 @@ class Experiment:
 
     title : what it shows
     datasets : those the paper shows it for; the first is the default
-    arms : from the context to the arms; or
-    special : from the context to the rows, for those that are not about accuracy
-    markdown : from result and context to the text
+    markdown : from the result to the text
+    variants : from the settings to the methods that are compared; or
+    build_rows : from the settings to the rows, for experiments that are not about accuracy
     plot : from the result to a picture at a path, or None
     ablation : whether the paper takes 50,000 unlabelled windows for it where there are more
-    change : of the settings, by dataset
-    prepare : from the context to the one it runs in, where that is another
-    judge : from arm, context and seed to the rows of a cell
-    also : from the result to a further JSON file, `NAME-DATASET.settings.json`
+    parameters : of the tensor methods other than the preset's, by dataset
+    adjust : from the settings to those it runs with, where they are others
+    run_cell : from method, settings and seed to the rows of a cell
+    chosen_settings : from the result to a further JSON file, `NAME-DATASET.settings.json`
     alone : whether cells must have the machine for themselves
     """
 
     title: str
     datasets: tuple[str, ...]
     markdown: Callable[[dict[str, Any]], str]
-    arms: Callable[[Context], list[Arm]] | None = None
-    special: Callable[[Context], list[Row]] | None = None
+    variants: Callable[[ExperimentSettings], list[MethodVariant]] | None = None
+    build_rows: Callable[[ExperimentSettings], list[Row]] | None = None
     plot: Callable[[dict[str, Any], Path], None] | None = None
     ablation: bool = False
-    change: dict[str, dict[str, Any]] | None = None
-    prepare: Callable[[Context], Context] | None = None
-    judge: Callable[[Arm, Context, int], list[Row]] | None = None
-    also: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    parameters: dict[str, dict[str, Any]] | None = None
+    adjust: Callable[[ExperimentSettings], ExperimentSettings] | None = None
+    run_cell: RunCell = fit_and_score
+    chosen_settings: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     alone: bool = False
 
 
@@ -86,57 +89,57 @@ class Request:
     jobs: int = 1
     epochs: int = 100
     methods: tuple[str, ...] = ()
-    settings: Path | None = None
+    tuned: Path | None = None
     tries: int = 12
 
 
-def context_of(request: Request, experiment: Experiment) -> Context:
-    """Data and settings of a request."""
-    context = _context(request, experiment)
-    if request.settings is not None:
-        context = replace(context, settings=read_settings(request.settings, context.dataset))
-    return context if experiment.prepare is None else experiment.prepare(context)
+def experiment_settings(request: Request, experiment: Experiment) -> ExperimentSettings:
+    """Open the data of a request, and return it with all settings."""
+    settings = _untuned_settings(request, experiment)
+    if request.tuned is not None:
+        settings = replace(settings, tuned=read_settings(request.tuned, settings.dataset))
+    return settings if experiment.adjust is None else experiment.adjust(settings)
 
 
-def _context(request: Request, experiment: Experiment) -> Context:
+def _untuned_settings(request: Request, experiment: Experiment) -> ExperimentSettings:
     protocols: Sequence[Protocol] = [p for p in PROTOCOLS if request.protocol in (p, "both")]
     if not protocols:
         raise PolyadicError(f"--protocol must be subject, paper or both, but is {request.protocol!r}")
     if request.quick:
-        return _quick(request, protocols)
+        return _quick_settings(request, protocols)
     if request.store is None:
         raise PolyadicError("--store must name a window store or a .npz file with labels; --quick needs none")
     dataset = request.dataset or experiment.datasets[0]
     windows = open_windows(request.store)
     if not (windows.label >= 0).any():
         raise PolyadicError(f"{request.store.name} has no labels, without which nothing can be compared")
-    settings = preset(dataset, windows.fs)
+    paper = preset(dataset, windows.fs)
     base = dataset.removesuffix("_100hz")
-    parameters = dict(settings.parameters) if request.paper_settings else {"rank": settings.parameters["rank"]}
-    tensorize = settings.tensorize
+    parameters = dict(paper.parameters) if request.paper_settings else {"rank": paper.parameters["rank"]}
+    tensorize = paper.tensorize
     if not request.paper_settings:
         tensorize = STFT(tensorize.n_fft, tensorize.hop)
-    parameters |= (experiment.change or {}).get(base, {})
-    return Context(
+    parameters |= (experiment.parameters or {}).get(base, {})
+    return ExperimentSettings(
         windows=windows,
         dataset=base,
         tensorize=tensorize,
-        augment=settings.augment,
+        augment=paper.augment,
         parameters=parameters,
         seeds=range(request.seeds),
         protocols=protocols,
-        unlabelled=_ABLATION_UNLABELLED if experiment.ablation else None,
-        labelled=_LABELLED if base in ("sleep_edf", "mgh") else None,
+        max_unlabelled=_ABLATION_UNLABELLED if experiment.ablation else None,
+        max_labelled=_LABELLED if base in ("sleep_edf", "mgh") else None,
         epochs=request.epochs,
         device=request.device,
         tries=request.tries,
     )
 
 
-def _quick(request: Request, protocols: Sequence[Protocol]) -> Context:
-    """Small synthetic signals with settings that take seconds: to see that everything runs, not how well."""
+def _quick_settings(request: Request, protocols: Sequence[Protocol]) -> ExperimentSettings:
+    """Return small synthetic signals and settings that take seconds: to see that everything runs, not how well."""
     signals = synthetic(96, n_channels=3, length=64, n_classes=3)
-    return Context(
+    return ExperimentSettings(
         windows=signals,
         dataset="synthetic",
         tensorize=STFT(n_fft=16, hop=8),
@@ -154,38 +157,17 @@ def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: 
     """Run what is not done yet, write `NAME-DATASET.json` and `.md` (and `.png`), and show the table."""
     if experiment.alone and request.jobs > 1:
         raise PolyadicError(f"--jobs must be 1 for {request.name}, whose seconds mean nothing beside other work")
-    context = context_of(request, experiment)
+    settings = experiment_settings(request, experiment)
     request.out.mkdir(parents=True, exist_ok=True)
-    stem = f"{request.name}-{context.dataset}" + ("-paper" if request.paper_settings and not request.quick else "")
-    stem += "-tuned" if request.settings is not None else ""
-    rows = _rows(request, experiment, context, stem, quiet or as_json)
-    result = {
-        "experiment": request.name,
-        "title": experiment.title,
-        "dataset": context.dataset,
-        "data": {"windows": len(context.windows), "shape": list(context.windows.shape[1:]), "fs": context.windows.fs},
-        "settings": {
-            "tensorize": encode(context.tensorize),
-            "augment": encode(context.augment),
-            "parameters": encode_all(context.parameters),
-            "unlabelled": context.unlabelled,
-            "labelled": context.labelled,
-            "epochs": context.epochs,
-            "which": _which(request),
-            "tuned": {name: dict(own) for name, own in context.settings.items()},
-        },
-        "asked": {"seeds": request.seeds, "protocol": request.protocol, "tries": context.tries},
-        "seeds": list(context.seeds),
-        "protocols": list(context.protocols),
-        "jobs": request.jobs,
-        **provenance(str(choose_device(request.device))),
-        "rows": rows,
-    }
-    text = f"# {request.name}: {experiment.title}, {context.dataset}\n\n{experiment.markdown(result)}"
-    write_atomically(request.out / f"{stem}.json", (json.dumps(result, indent=1) + "\n").encode())
+    stem = f"{request.name}-{settings.dataset}" + ("-paper" if request.paper_settings and not request.quick else "")
+    stem += "-tuned" if request.tuned is not None else ""
+    rows = _build_rows(request, experiment, settings, stem, quiet or as_json)
+    result = _build_result(request, experiment, settings, rows)
+    text = render(result, experiment)
+    write_result(request.out / f"{stem}.json", result)
     write_atomically(request.out / f"{stem}.md", text.encode())
-    if experiment.also is not None:
-        more = json.dumps(experiment.also(result), indent=1) + "\n"
+    if experiment.chosen_settings is not None:
+        more = json.dumps(experiment.chosen_settings(result), indent=1) + "\n"
         write_atomically(request.out / f"{stem}.settings.json", more.encode())
     if experiment.plot is not None:
         experiment.plot(result, request.out / f"{stem}.png")
@@ -199,27 +181,67 @@ def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: 
     return result
 
 
-def _which(request: Request) -> str:
-    """Whose settings they are."""
+def render(result: dict[str, Any], experiment: Experiment) -> str:
+    """Return a result as the Markdown file that stands beside its JSON file."""
+    return f"# {result['experiment']}: {result['title']}, {result['dataset']}\n\n{experiment.markdown(result)}"
+
+
+def _build_result(
+    request: Request, experiment: Experiment, settings: ExperimentSettings, rows: list[Row]
+) -> dict[str, Any]:
+    """Return what the JSON file holds: settings, provenance and rows."""
+    return {
+        "experiment": request.name,
+        "title": experiment.title,
+        "dataset": settings.dataset,
+        "data": {
+            "windows": len(settings.windows),
+            "shape": list(settings.windows.shape[1:]),
+            "fs": settings.windows.fs,
+        },
+        "settings": {
+            "tensorize": encode(settings.tensorize),
+            "augment": encode(settings.augment),
+            "parameters": {name: encode(value) for name, value in settings.parameters.items()},
+            "unlabelled": settings.max_unlabelled,
+            "labelled": settings.max_labelled,
+            "epochs": settings.epochs,
+            "which": _whose_settings(request),
+            "tuned": {name: dict(own) for name, own in settings.tuned.items()},
+        },
+        "asked": {"seeds": request.seeds, "protocol": request.protocol, "tries": settings.tries},
+        "seeds": list(settings.seeds),
+        "protocols": list(settings.protocols),
+        "jobs": request.jobs,
+        **provenance(str(choose_device(request.device))),
+        "rows": rows,
+    }
+
+
+def _whose_settings(request: Request) -> str:
+    """Return whether settings are quick ones, the paper's or the library's, and whether they are tuned."""
     base = "quick" if request.quick else "paper" if request.paper_settings else "library"
-    return f"{base}, tuned" if request.settings is not None else base
+    return f"{base}, tuned" if request.tuned is not None else base
 
 
-def encode_all(parameters: dict[str, Any]) -> dict[str, Any]:
-    return {name: encode(value) for name, value in parameters.items()}
+# ----------------------------------------------------------------------- cells
 
 
-def _rows(request: Request, experiment: Experiment, context: Context, stem: str, quiet: bool) -> list[Row]:
-    if experiment.special is not None:
-        return experiment.special(context)
-    assert experiment.arms is not None
-    arms = _chosen(experiment.arms(context), request.methods)
-    cells = {_key(context, arm, seed): (arm, seed) for arm in arms for seed in context.seeds}
-    done = _kept(request.out, stem)
+def _build_rows(
+    request: Request, experiment: Experiment, settings: ExperimentSettings, stem: str, quiet: bool
+) -> list[Row]:
+    """Run the cells that are not done yet, and return the rows of all."""
+    if experiment.build_rows is not None:
+        return experiment.build_rows(settings)
+    assert experiment.variants is not None
+    variants = _select_methods(experiment.variants(settings), request.methods)
+    cells = {_cell_key(settings, one, seed): (one, seed) for one in variants for seed in settings.seeds}
+    done = _done_cells(request.out, stem)
     missing = {key: cell for key, cell in cells.items() if key not in done}
-    judge = experiment.judge or judged
     how = {"jobs": request.jobs, "commit": commit()}
-    work = (delayed(_cell)(key, judge, arm, context, seed, how) for key, (arm, seed) in missing.items())
+    work = (
+        delayed(_run_cell)(key, experiment.run_cell, one, settings, seed, how) for key, (one, seed) in missing.items()
+    )
     count = len(cells) - len(missing)
     with (
         stage_bar(request.name, quiet, "cells", count) as show,
@@ -234,36 +256,36 @@ def _rows(request: Request, experiment: Experiment, context: Context, stem: str,
                 file.flush()
                 os.fsync(file.fileno())
                 count += 1
-                show(count, len(cells), _named(rows))
+                show(count, len(cells), _describe_cell(rows))
         except KeyboardInterrupt as stop:
             # Counted on the disk: it may have come between a cell's line and the next.
-            count = len(cells.keys() & _kept(request.out, stem).keys())
+            count = len(cells.keys() & _done_cells(request.out, stem).keys())
             stop.args = (f"{count} of {len(cells)} cells are done; give the same command again to go on",)
             raise
     return [row for key in cells for row in done[key]]
 
 
-def _named(rows: list[Row]) -> str:
-    """What a cell was about."""
+def _describe_cell(rows: list[Row]) -> str:
+    """Return method and seed of a cell that is done."""
     return f"{rows[0]['method']}, seed {rows[0]['seed']} done" if rows and "method" in rows[0] else ""
 
 
-def _chosen(arms: list[Arm], names: tuple[str, ...]) -> list[Arm]:
-    """The arms of some methods, or all."""
-    known = {arm.labels["method"] for arm in arms}
+def _select_methods(variants: list[MethodVariant], names: tuple[str, ...]) -> list[MethodVariant]:
+    """Return the variants of some methods, or all."""
+    known = {one.method for one in variants}
     unknown = set(names) - known
     if unknown:
         raise PolyadicError(f"--method must be one of {', '.join(sorted(known))}, but is {sorted(unknown)[0]!r}")
-    return [arm for arm in arms if not names or arm.labels["method"] in names]
+    return [one for one in variants if not names or one.method in names]
 
 
-def _kept(out: Path, stem: str) -> dict[str, list[Row]]:
-    """The cells that need not be run again."""
-    return _earlier(out / f"{stem}.json") | _finished(out / f"{stem}.cells.jsonl")
+def _done_cells(out: Path, stem: str) -> dict[str, list[Row]]:
+    """Return the cells that need not be run again."""
+    return read_cells(out / f"{stem}.json") | _read_unfinished(out / f"{stem}.cells.jsonl")
 
 
-def _earlier(path: Path) -> dict[str, list[Row]]:
-    """The cells of a result that is complete: with more seeds or methods only the rest is run.
+def read_cells(path: Path) -> dict[str, list[Row]]:
+    """Return the cells of a result that is complete, by key: with more seeds or methods only the rest is run.
 
     Each keeps the commit it was run at, which early files have only as a whole.
     """
@@ -277,34 +299,35 @@ def _earlier(path: Path) -> dict[str, list[Row]]:
     return found
 
 
-def _cell(
-    key: str, judge: Callable[[Arm, Context, int], list[Row]], arm: Arm, context: Context, seed: int, how: Row
+def _run_cell(
+    key: str, run_cell: RunCell, one: MethodVariant, settings: ExperimentSettings, seed: int, how: Row
 ) -> tuple[str, list[Row]]:
-    place = choose_device(context.device)
+    """Run a cell, and note in its rows which cell it is, where it was run, and `how`."""
+    place = choose_device(settings.device)
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else str(place)
-    return key, [{**row, "key": key, "device": name, **how} for row in judge(arm, context, seed)]
+    return key, [{**row, "key": key, "device": name, **how} for row in run_cell(one, settings, seed)]
 
 
-def _key(context: Context, arm: Arm, seed: int) -> str:
-    """What a cell's outcome depends on, as a hash: other data or settings are another cell."""
-    windows = context.windows
-    estimator = arm.make(context, seed)
+def _cell_key(settings: ExperimentSettings, one: MethodVariant, seed: int) -> str:
+    """Return a hash of what a cell's outcome depends on: other data or settings are another cell."""
+    windows = settings.windows
+    estimator = one.build(settings, seed)
     parts = [
-        arm.labels,
-        [encode(arm.augment), list(arm.counts)],
+        one.labels,
+        [encode(one.augment), list(one.label_counts)],
         {name: repr(encode(value)) for name, value in estimator.get_params(deep=False).items()},
         seed,
-        list(context.protocols),
-        [context.unlabelled, context.labelled],
+        list(settings.protocols),
+        [settings.max_unlabelled, settings.max_labelled],
         list(windows.shape),
-        [context.parts(protocol, seed).hash for protocol in context.protocols],
+        [settings.split_for(protocol, seed).hash for protocol in settings.protocols],
         float(np.abs(windows.read(np.arange(1))).sum()),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
-def _finished(path: Path) -> dict[str, list[Row]]:
-    """The cells of an earlier run; a last line that was cut short does not count."""
+def _read_unfinished(path: Path) -> dict[str, list[Row]]:
+    """Return the cells of a run that was interrupted, by key; a last line that was cut short does not count."""
     found: dict[str, list[Row]] = {}
     if not path.exists():
         return found

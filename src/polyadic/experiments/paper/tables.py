@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
+from polyadic.experiments.markdown import as_code, machine_name, mean_and_std, table
 from polyadic.experiments.paper import reference
 
 __all__ = [
-    "as_code",
-    "as_text",
-    "figure",
+    "convergence_table",
+    "distinct_values",
+    "distribution_table",
     "footer",
-    "grid",
+    "grid_table",
     "heading",
+    "hyperparameter_table",
     "main_table",
-    "mean",
     "paired_table",
-    "percent",
+    "paper_figure",
+    "percentages",
     "seconds_table",
-    "table",
+    "select_rows",
+    "shapes_table",
+    "sizes_table",
     "timed_table",
 ]
 
@@ -31,58 +34,22 @@ Row = dict[str, Any]
 Result = dict[str, Any]
 
 _PROTOCOL = {"subject": "people apart", "paper": "as in the paper"}
+_PROBES = ("plain", "standardised", "augmented")
+_SCORED_BY = (*_PROBES, "standardised perturbed", "augmented perturbed")
 
 
-def percent(rows: Iterable[Row], probe: str = "standardised", score: str = "accuracy") -> list[float]:
-    """A score of each row, in percent."""
+def percentages(rows: Iterable[Row], probe: str = "standardised", score: str = "accuracy") -> list[float]:
+    """Return a score of each row in percent, of those that have that probe."""
     return [100 * row[probe][score] for row in rows if probe in row]
 
 
-def mean(values: list[float]) -> str:
-    """Mean ± standard deviation."""
-    if not values:
-        return "–"
-    spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.2f}{spread}"
-
-
-def figure(value: tuple[float, float] | None) -> str:
-    """A figure of the paper."""
+def paper_figure(value: tuple[float, float] | None) -> str:
+    """Return a figure of the paper as mean ± standard deviation, or a dash."""
     return "–" if value is None else f"{value[0]:.2f} ± {value[1]:.2f}"
 
 
-def as_text(name: str) -> str:
-    """A name as Markdown that shows it and nothing else.
-
-    Examples
-    --------
-    >>> print(as_text("<b>*a*.npz"))
-    \\<b\\>\\*a\\*.npz
-    """
-    return re.sub(r"([]\\`*_<>[|~&$@])", r"\\\1", " ".join(name.split()))
-
-
-def as_code(text: str) -> str:
-    """The same in the type of code, whatever backticks are in it.
-
-    Examples
-    --------
-    >>> as_code("polyadic run"), as_code("polyadic run --data `a`.npz")
-    ('`polyadic run`', '`` polyadic run --data `a`.npz ``')
-    """
-    text = " ".join(text.split())
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    fence, gap = "`" * (longest + 1), " " * (longest > 0)
-    return f"{fence}{gap}{text}{gap}{fence}"
-
-
-def table(heads: list[str], lines: Iterable[list[str]]) -> str:
-    """A Markdown table, its first column to the left and all others to the right."""
-    rule = "|---" + "|---:" * (len(heads) - 1) + "|"
-    return "\n".join([f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
-
-
 def heading(result: Result, protocol: str | None = None) -> str:
+    """Return the line above a table: title, dataset, seeds and protocol."""
     seeds = len(result["seeds"])
     parts = [result["title"], result["dataset"], f"{seeds} seed{'s' * (seeds != 1)}"]
     if protocol is not None:
@@ -91,8 +58,8 @@ def heading(result: Result, protocol: str | None = None) -> str:
 
 
 def footer(result: Result) -> str:
-    machine = result["machine"]
-    here = machine.get("gpu") or f"{machine['processor']}, {machine['threads']} threads"
+    """Return the lines below a table: settings, command, machines, date and commits."""
+    here = machine_name(result["machine"])
     # Cells of one result may have been run on several machines.
     places = dict.fromkeys(here if row.get("device", "cpu") == "cpu" else row["device"] for row in result["rows"])
     where = " and ".join(places) or here
@@ -105,35 +72,36 @@ def footer(result: Result) -> str:
     )
 
 
-def distinct(rows: Iterable[Row], key: str) -> list[Any]:
+def distinct_values(rows: Iterable[Row], key: str) -> list[Any]:
+    """Return the values that a label has in some rows, in their order."""
     return list(dict.fromkeys(row.get(key) for row in rows))
 
 
-def of(result: Result, **wanted: Any) -> list[Row]:
-    """The rows with these labels, in the order of the seeds."""
+def select_rows(result: Result, **wanted: Any) -> list[Row]:
+    """Return the rows with these labels, in the order of the seeds."""
     found = [row for row in result["rows"] if all(row.get(key) == value for key, value in wanted.items())]
     return sorted(found, key=lambda row: int(row["seed"]))
 
 
 def main_table(result: Result) -> str:
-    """Table 2: every method by both probes, clean and perturbed, with the paper's accuracy and parameters."""
+    """Return Table 2: every method by both probes, clean and perturbed, with the paper's accuracy and parameters."""
     text = []
     for protocol in result["protocols"]:
         lines = []
-        for name in distinct(result["rows"], "method"):
-            rows = of(result, protocol=protocol, method=name)
+        for name in distinct_values(result["rows"], "method"):
+            rows = select_rows(result, protocol=protocol, method=name)
             theirs = reference.MAIN.get(name, reference.SUPERVISED.get(name, {})).get(result["dataset"])
             lines.append(
                 [
                     name,
-                    mean(percent(rows, "plain")),
-                    mean(percent(rows, "standardised")),
-                    mean(percent(rows, "standardised", "macro_f1")),
-                    mean(percent(rows, "augmented")),
-                    mean(percent(rows, "standardised perturbed")),
-                    mean(percent(rows, "augmented perturbed")),
+                    mean_and_std(percentages(rows, "plain")),
+                    mean_and_std(percentages(rows, "standardised")),
+                    mean_and_std(percentages(rows, "standardised", "macro_f1")),
+                    mean_and_std(percentages(rows, "augmented")),
+                    mean_and_std(percentages(rows, "standardised perturbed")),
+                    mean_and_std(percentages(rows, "augmented perturbed")),
                     f"{np.mean([row['parameters'] for row in rows]):,.0f}",
-                    figure(theirs),
+                    paper_figure(theirs),
                     _count(reference.PARAMETERS.get(name, {}).get(result["dataset"])),
                 ]
             )
@@ -143,21 +111,18 @@ def main_table(result: Result) -> str:
     return "\n".join([*text, footer(result)])
 
 
-_JUDGES = ("plain", "standardised", "augmented", "standardised perturbed", "augmented perturbed")
-
-
 def paired_table(result: Result, protocol: str) -> str:
-    """What the self-supervised term and the second view bring: ATD less its rivals, seed by seed, with p of the t-test.
+    """Compare ATD with its rivals seed by seed: what the self-supervised term and the second view bring, and p of it.
 
     Returns
     -------
     a table with a line for each rival, and number of labels where there are several; "" if there is nothing to compare
     """
     lines = []
-    for count in distinct((row for row in result["rows"] if row.get("method") == "ATD"), "labels"):
+    for count in distinct_values((row for row in result["rows"] if row.get("method") == "ATD"), "labels"):
         for rival in ("ATD_ss-", "SALS"):
             ours, theirs = (
-                {row["seed"]: row for row in of(result, protocol=protocol, method=name, labels=count)}
+                {row["seed"]: row for row in select_rows(result, protocol=protocol, method=name, labels=count)}
                 for name in ("ATD", rival)
             )
             seeds = sorted(ours.keys() & theirs.keys())
@@ -165,54 +130,41 @@ def paired_table(result: Result, protocol: str) -> str:
                 continue
             label = f"ATD less {rival}" + ("" if count is None else f", {count} labels")
             cells = []
-            for judge in _JUDGES:
-                a, b = (percent([rows[seed] for seed in seeds], judge) for rows in (ours, theirs))
+            for name in _SCORED_BY:
+                a, b = (percentages([rows[seed] for seed in seeds], name) for rows in (ours, theirs))
                 cells.append(f"{np.mean(a) - np.mean(b):+.2f} ({paired(a, b)[1]:.2g})")
             most = [f"{max(rows[seed]['sweeps'] for seed in seeds)}" for rows in (ours, theirs)]
             lines.append([label, *cells, " and ".join(most)])
-    heads = ["points (p, paired over seeds)", *(name.replace(" p", ", p") for name in _JUDGES), "most sweeps"]
+    heads = ["points (p, paired over seeds)", *(name.replace(" p", ", p") for name in _SCORED_BY), "most sweeps"]
     return table(heads, lines) if lines else ""
 
 
 def _count(value: int | None) -> str:
+    """Return a number with thousands separated, or a dash."""
     return "–" if value is None else f"{value:,}"
 
 
 def timed_table(result: Result) -> str:
-    """Tables 11 and 12: accuracy with p-values against ATD, parameters, seconds a sweep or epoch."""
+    """Return Tables 11 and 12: accuracy with p-values against ATD, parameters, seconds per sweep or epoch."""
     text = []
+    dataset = result["dataset"]
     for protocol in result["protocols"]:
-        names = distinct(result["rows"], "method")
-        best = percent(of(result, protocol=protocol, method="ATD"))
-        others = [name for name in names if name != "ATD"]
-        tests: dict[str, list[float]] = {}
-        for name in others:
-            rows = of(result, protocol=protocol, method=name)
-            values = percent(rows)
-            share = rows[0]["n_test"] / (rows[0]["n_test"] + rows[0]["n_train"])
-            difference = [a - b for a, b in zip(best, values, strict=True)]
-            tests[name] = [
-                unpaired(best, values)[1],
-                paired(best, values)[1],
-                corrected_resampled(difference, share)[1],
-            ]
-        corrected = dict(zip(others, holm([tests[name][2] for name in others]), strict=True))
+        names = distinct_values(result["rows"], "method")
+        tests = _p_values(result, protocol, [name for name in names if name != "ATD"])
         lines = []
         for name in names:
-            rows = of(result, protocol=protocol, method=name)
-            p = [f"{value:.2g}" for value in tests[name]] + [f"{corrected[name]:.2g}"] if name in tests else ["–"] * 4
+            rows = select_rows(result, protocol=protocol, method=name)
             # Beside other work they would mean nothing; `polyadic bench seconds` measures them alone.
             seconds = [row["seconds"] for row in rows if "seconds" in row and row.get("jobs", 1) == 1]
-            dataset = result["dataset"]
             theirs = reference.SECONDS.get(name, {}).get(dataset)
             lines.append(
                 [
                     name,
-                    mean(percent(rows)),
-                    *p,
+                    mean_and_std(percentages(rows)),
+                    *([f"{value:.2g}" for value in tests[name]] if name in tests else ["–"] * 4),
                     f"{np.mean([row['parameters'] for row in rows]):,.0f}",
                     f"{np.mean(seconds):.3f}" if seconds else "–",
-                    figure(reference.MAIN.get(name, {}).get(dataset)),
+                    paper_figure(reference.MAIN.get(name, {}).get(dataset)),
                     "–" if (value := reference.P_VALUES.get(name, {}).get(dataset)) is None else f"{value:g}",
                     "–" if theirs is None else f"{theirs:.1f}",
                 ]
@@ -222,8 +174,23 @@ def timed_table(result: Result) -> str:
     return "\n".join([*text, footer(result)])
 
 
+def _p_values(result: Result, protocol: str, rivals: list[str]) -> dict[str, list[float]]:
+    """Return p of ATD against each rival: unpaired, paired, corrected for resampling, and the last by Holm."""
+    ours = percentages(select_rows(result, protocol=protocol, method="ATD"))
+    tests: dict[str, list[float]] = {}
+    for name in rivals:
+        rows = select_rows(result, protocol=protocol, method=name)
+        theirs = percentages(rows)
+        share = rows[0]["n_test"] / (rows[0]["n_test"] + rows[0]["n_train"])
+        differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+        resampled = corrected_resampled(differences, share)[1]
+        tests[name] = [unpaired(ours, theirs)[1], paired(ours, theirs)[1], resampled]
+    adjusted = holm([tests[name][2] for name in rivals])
+    return {name: [*tests[name], float(p)] for name, p in zip(rivals, adjusted, strict=True)}
+
+
 def seconds_table(result: Result) -> str:
-    """The seconds of appendix D.7, each method alone on the machine."""
+    """Return the seconds of appendix D.7, each method alone on the machine."""
     lines = []
     for row in result["rows"]:
         theirs = reference.SECONDS.get(row["method"], {}).get(result["dataset"])
@@ -232,33 +199,33 @@ def seconds_table(result: Result) -> str:
     return "\n".join([heading(result), table(["", "s/sweep", "parameters", "paper"], lines), footer(result)])
 
 
-def grid(
+def grid_table(
     row: str, column: str, theirs: Callable[[str, Any, Any], tuple[float, float] | None], seconds: bool = False
 ) -> Callable[[Result], str]:
-    """A layout with one label down and another across; each cell has the plain and the standardised probe.
+    """Return the function that lays out a table with one label down and another across, a line for each probe.
 
     Parameters
     ----------
     row, column : names of labels
     theirs : from dataset, row and column to the paper's figure
-    seconds : whether to show seconds a sweep, too
+    seconds : whether to show seconds per sweep, too
     """
 
     def layout(result: Result) -> str:
         text = []
         for protocol in result["protocols"]:
-            columns = distinct(result["rows"], column)
+            columns = distinct_values(result["rows"], column)
             lines = []
-            for name in distinct(result["rows"], row):
-                cells = [of(result, protocol=protocol, **{row: name, column: value}) for value in columns]
+            for name in distinct_values(result["rows"], row):
+                cells = [select_rows(result, protocol=protocol, **{row: name, column: value}) for value in columns]
                 lines += [
-                    [f"{name}, {probe}", *(mean(percent(rows, probe)) for rows in cells)]
-                    for probe in ("plain", "standardised", "augmented")
+                    [f"{name}, {probe}", *(mean_and_std(percentages(rows, probe)) for rows in cells)]
+                    for probe in _PROBES
                 ]
                 if seconds:
                     sums = [[r["seconds"] for r in rows if "seconds" in r] for rows in cells]
                     lines.append([f"{name}, s/sweep", *(f"{np.mean(s):.3f}" if s else "–" for s in sums)])
-                known = [figure(theirs(result["dataset"], name, value)) for value in columns]
+                known = [paper_figure(theirs(result["dataset"], name, value)) for value in columns]
                 if set(known) != {"–"}:
                     lines.append([f"{name}, the paper", *known])
             text += [heading(result, protocol), table(["", *(str(value) for value in columns)], lines)]
@@ -267,3 +234,67 @@ def grid(
         return "\n".join([*text, footer(result)])
 
     return layout
+
+
+# ------------------------------------------- tables of other things than accuracy
+
+
+def sizes_table(result: Result) -> str:
+    """Return Table 1: the sizes of the parts."""
+    lines = []
+    for row in result["rows"]:
+        people = " / ".join(str(count) for count in row["subjects"])
+        shape = " × ".join(str(size) for size in row["tensor"])
+        counts = [f"{row[part]:,}" for part in ("unlabelled", "train", "test")]
+        lines.append([f"protocol {row['protocol']}", shape, *counts, people])
+    theirs = reference.SIZES.get(result["dataset"])
+    if theirs is not None:
+        lines.append(["the paper", "", *(f"{count:,}" for count in theirs), ""])
+    heads = ["", "tensor", "unlabelled", "training", "test", "people in each"]
+    return "\n".join([heading(result), table(heads, lines), footer(result)])
+
+
+def distribution_table(result: Result) -> str:
+    """Return Table 5: the classes."""
+    theirs = reference.DISTRIBUTION.get(result["dataset"], ())
+    lines = [
+        [row["class"], f"{row['windows']:,}", f"{row['percent']:.2f}", f"{theirs[n]:.2f}" if n < len(theirs) else "–"]
+        for n, row in enumerate(result["rows"])
+    ]
+    return "\n".join([heading(result), table(["class", "windows", "percent", "paper"], lines), footer(result)])
+
+
+def convergence_table(result: Result) -> str:
+    """Return Figure 3 as numbers."""
+    rounds = distinct_values(result["rows"], "round")
+    lines = []
+    for bases in ("random", "learned"):
+        values = [[row["difference"] for row in select_rows(result, bases=bases, round=number)] for number in rounds]
+        lines.append([f"{bases} bases", *(f"{np.mean(found):.2e}" for found in values)])
+    heads = ["mean relative change in round", *(str(number) for number in rounds)]
+    return "\n".join([heading(result), table(heads, lines), footer(result)])
+
+
+def hyperparameter_table(result: Result) -> str:
+    """Return Figure 5 as numbers, with the self-supervised term relative to the fit term."""
+    text = []
+    for protocol in result["protocols"]:
+        lines = []
+        for name in distinct_values(result["rows"], "parameter"):
+            for value in distinct_values([row for row in result["rows"] if row["parameter"] == name], "value"):
+                rows = select_rows(result, protocol=protocol, parameter=name, value=value)
+                share = np.mean([row["share_of_self_supervised"] for row in rows])
+                accuracies = [mean_and_std(percentages(rows, probe)) for probe in _PROBES]
+                rough = mean_and_std(percentages(rows, "standardised perturbed"))
+                lines.append([f"{name} = {value:g}", *accuracies, rough, f"{share:.1e}"])
+        heads = ["", *_PROBES, "perturbed: standardised", "self-supervised / fit term"]
+        text += [heading(result, protocol), table(heads, lines)]
+    return "\n".join([*text, footer(result)])
+
+
+def shapes_table(result: Result) -> str:
+    """Return names and shapes of what a drawing shows."""
+    lines = [
+        [row["name"], " × ".join(str(size) for size in row["shape"]), row.get("note", "")] for row in result["rows"]
+    ]
+    return "\n".join([heading(result), table(["", "shape", ""], lines), footer(result)])

@@ -18,13 +18,33 @@ from typing import Any
 import numpy as np
 
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import PROBES, seconds_per_sweep
-from polyadic.experiments.paper.methods import Arm, Context, Row, clean_scores, family, fitted, method, views_of
-from polyadic.experiments.paper.tables import Result, distinct, footer, heading, table
+from polyadic.evaluate import PROBES
+from polyadic.experiments.markdown import table
+from polyadic.experiments.paper.methods import (
+    ExperimentSettings,
+    MethodVariant,
+    Row,
+    choose_views,
+    family,
+    fit_variant,
+    score_variant,
+    sweep_columns,
+    variant,
+)
+from polyadic.experiments.paper.tables import Result, distinct_values, footer, heading
 
-__all__ = ["SPACES", "arms", "chosen", "read_settings", "tried", "tries", "tuning_table", "untested"]
+__all__ = [
+    "SPACES",
+    "best_settings",
+    "read_settings",
+    "run_try",
+    "tries",
+    "tuning_table",
+    "variants_to_try",
+    "without_tested_subjects",
+]
 
-Settings = dict[str, Any]
+MethodSettings = dict[str, Any]
 Space = dict[str, tuple[Any, ...]]
 
 _FRACTIONS = (4.0, 1.0, 1.0)
@@ -69,8 +89,8 @@ SPACES: dict[str, Space] = {
 """What may be tried, those that take longest first. Of each setting the first value is the library's."""
 
 
-def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[Settings]:
-    """Up to `count` different settings of a space: first its defaults, then others drawn at random.
+def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[MethodSettings]:
+    """Return up to `count` different settings of a space: first its defaults, then others sampled at random.
 
     Where `views` are among them, they take turns, each of them first with the defaults of the rest: all are tried
     equally often. Fewer are the beginning of more. A space with fewer settings is tried as a whole.
@@ -92,7 +112,7 @@ def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[Settings]:
     """
     defaults = {name: values[0] for name, values in space.items()}
     rng = np.random.default_rng(_DRAW)
-    turns: list[list[Settings]] = []
+    turns: list[list[MethodSettings]] = []
     for view in space.get("views", (None,)):
         own = {**space, "views": (view,)} if "views" in space else space
         first, *rest = (dict(zip(own, values, strict=True)) for values in product(*own.values()))
@@ -101,13 +121,13 @@ def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[Settings]:
     return [{name: value for name, value in one.items() if value != defaults[name]} for one in drawn]
 
 
-def untested(context: Context) -> Context:
-    """The context of a tuning: only windows of people who are tested with none of its seeds and protocols."""
-    windows = context.windows
+def without_tested_subjects(settings: ExperimentSettings) -> ExperimentSettings:
+    """Return the settings of a tuning: only windows of people who are tested with none of its seeds and protocols."""
+    windows = settings.windows
     tested: set[str] = set()
-    for protocol in context.protocols:
-        for seed in context.seeds:
-            tested |= set(windows.subject[context.parts(protocol, seed).test].tolist())
+    for protocol in settings.protocols:
+        for seed in settings.seeds:
+            tested |= set(windows.subject[settings.split_for(protocol, seed).test].tolist())
     free = ~np.isin(windows.subject, sorted(tested))
     people = len(np.unique(windows.subject[free & (windows.label >= 0)]))
     if people < 3:
@@ -116,40 +136,42 @@ def untested(context: Context) -> Context:
             f"{people}: give fewer --seeds, or --protocol subject"
         )
     inner = windows[np.flatnonzero(free)]
-    return replace(context, windows=inner, protocols=("subject",), seeds=range(1), fractions=_FRACTIONS)
+    return replace(settings, windows=inner, protocols=("subject",), seeds=range(1), fractions=_FRACTIONS)
 
 
-def arms(context: Context) -> list[Arm]:
-    """The same number of tries of every method, or all settings of its space if there are fewer."""
+def variants_to_try(settings: ExperimentSettings) -> list[MethodVariant]:
+    """Return the same number of tries of every method, or all settings of its space if there are fewer."""
     found = []
     for name, space in SPACES.items():
-        usable = {key: _different(context, values) if key == "views" else values for key, values in space.items()}
+        usable = {
+            key: _different_views(settings, values) if key == "views" else values for key, values in space.items()
+        }
         size = math.prod(len(values) for values in usable.values())
-        for number, settings in enumerate(tries(usable, context.tries)):
-            labels = {"try": number, "settings": settings, "of": size}
-            found.append(method(name, labels, **settings))
+        for number, chosen in enumerate(tries(usable, settings.tries)):
+            labels = {"try": number, "settings": chosen, "of": size}
+            found.append(variant(name, labels, **chosen))
     return found
 
 
-def _different(context: Context, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the views that differ: where nothing is rotated, views without rotation are those there are anyway."""
+def _different_views(settings: ExperimentSettings, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those views that differ: where nothing is rotated, views without rotation are all there are anyway."""
     found: dict[str, str] = {}
     for name in names:
-        found.setdefault(repr(views_of(context.augment, name)), name)
+        found.setdefault(repr(choose_views(settings.augment, name)), name)
     return tuple(found.values())
 
 
-def tried(arm: Arm, context: Context, seed: int) -> list[Row]:
-    """One try: the mean scores of both halves of the held-out people; settings that cannot be fitted score nothing."""
-    part = context.parts("subject", seed)
-    row: Row = {**arm.labels, "seed": seed, "protocol": "subject", "split": part.hash}
+def run_try(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list[Row]:
+    """Try settings once: the mean scores of both halves of the held-out people, or why they cannot be fitted."""
+    part = settings.split_for("subject", seed)
+    row: Row = {**one.labels, "seed": seed, "protocol": "subject", "split": part.hash}
     halves: list[tuple[int, Row]] = []
-    model, said = None, list[str]()
+    model, messages = None, list[str]()
     for half in (part, replace(part, train=part.test, test=part.train)):
         try:
-            if model is None or arm.kind != "features":
-                model, said = fitted(arm, context, half, seed)
-            halves.append((len(half.test), clean_scores(arm, model, half)))
+            if model is None or one.kind != "features":
+                model, messages = fit_variant(one, settings, half, seed)
+            halves.append((len(half.test), score_variant(one, model, half)))
         except PolyadicError as error:
             return [{**row, "failed": str(error)}]
     assert model is not None
@@ -157,24 +179,22 @@ def tried(arm: Arm, context: Context, seed: int) -> list[Row]:
     for kind in PROBES:
         names = ("accuracy", "balanced_accuracy", "macro_f1", "kappa")
         row[kind] = {name: sum(count * found[kind][name] for count, found in halves) / total for name in names}
-    seconds = getattr(model, "history_", {}).get("seconds", [])
-    if len(seconds):
-        row |= {"seconds": seconds_per_sweep(seconds), "sweeps": len(seconds)}
-    if said:
-        row["warnings"] = said
+    row |= sweep_columns(model)
+    if messages:
+        row["warnings"] = messages
     return [{**row, "parameters": int(model.n_parameters_), "n_train": len(part.train), "n_test": total}]
 
 
-def _best(result: Result, name: str) -> Row | None:
-    """The best try of a method by the standardised probe, then the plain one, then the earliest."""
+def _best_try(result: Result, name: str) -> Row | None:
+    """Return the best try of a method by the standardised probe, then the plain one, then the earliest."""
     rows = [row for row in result["rows"] if row["method"] == name and "failed" not in row]
     return max(rows, key=lambda r: (*(r[kind]["accuracy"] for kind in reversed(PROBES)), -r["try"]), default=None)
 
 
-def chosen(result: Result) -> dict[str, Any]:
-    """What `--tuned` reads: the best settings of each method by family, and of how many they are the best."""
-    names = distinct(result["rows"], "method")
-    best = {name: row for name in names if (row := _best(result, name)) is not None}
+def best_settings(result: Result) -> dict[str, Any]:
+    """Return what `--tuned` reads: the best settings of each method by family, and of how many they are the best."""
+    names = distinct_values(result["rows"], "method")
+    best = {name: row for name in names if (row := _best_try(result, name)) is not None}
     return {
         "dataset": result["dataset"],
         "settings": {family(name): row["settings"] for name, row in best.items()},
@@ -184,11 +204,11 @@ def chosen(result: Result) -> dict[str, Any]:
     }
 
 
-def read_settings(path: Path, dataset: str) -> dict[str, Settings]:
-    """The settings by family in a file that `polyadic bench tune` wrote for this dataset."""
+def read_settings(path: Path, dataset: str) -> dict[str, MethodSettings]:
+    """Return the settings by family in a file that `polyadic bench tune` wrote for this dataset."""
     try:
         content = json.loads(path.read_bytes())
-        known, settings = content["dataset"], {name: _today(own) for name, own in content["settings"].items()}
+        known, settings = content["dataset"], {name: _update_names(own) for name, own in content["settings"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise PolyadicError(f"--tuned must be a file by `polyadic bench tune`, but {path.name} is none") from error
     families = {family(name) for name in SPACES}
@@ -202,18 +222,18 @@ def read_settings(path: Path, dataset: str) -> dict[str, Settings]:
     return settings
 
 
-def _today(own: Mapping[str, Any]) -> Settings:
-    """Settings of a file: an early one says `rotation` false, where `views` say so now."""
+def _update_names(own: Mapping[str, Any]) -> MethodSettings:
+    """Return the settings of a file by today's names: an early one has `rotation` false in the place of `views`."""
     settings = dict(own)
     return settings if settings.pop("rotation", True) else {**settings, "views": "no rotation"}
 
 
 def tuning_table(result: Result) -> str:
-    """One line a method: tries, accuracy of the defaults and of the best on held-out people, and the best settings."""
+    """Return a table with one line per method: tries, accuracy of its defaults and of its best try, best settings."""
     lines = []
-    for name in distinct(result["rows"], "method"):
+    for name in distinct_values(result["rows"], "method"):
         rows = [row for row in result["rows"] if row["method"] == name]
-        best, first = _best(result, name), rows[0]
+        best, first = _best_try(result, name), rows[0]
         exhausted = ", all there are" if len(rows) == first["of"] else ""
         failed = sum("failed" in row for row in rows)
         lines.append(
@@ -222,7 +242,7 @@ def tuning_table(result: Result) -> str:
                 f"{len(rows)}{exhausted}" + (f", {failed} failed" if failed else ""),
                 *(_percent(first, kind) for kind in PROBES),
                 *(_percent(best, kind) for kind in PROBES),
-                _words(best),
+                _describe_settings(best),
             ]
         )
     heads = ["", "tries", *(f"defaults, {kind}" for kind in PROBES), *(f"best, {kind}" for kind in PROBES), "settings"]
@@ -230,10 +250,12 @@ def tuning_table(result: Result) -> str:
 
 
 def _percent(row: Row | None, kind: str) -> str:
+    """Return the accuracy of a try by one probe in percent, or a dash."""
     return "–" if row is None or kind not in row else f"{100 * row[kind]['accuracy']:.2f}"
 
 
-def _words(row: Row | None) -> str:
+def _describe_settings(row: Row | None) -> str:
+    """Return the settings of a try in words."""
     if row is None:
         return "–"
     return ", ".join(f"{name} {value}" for name, value in row["settings"].items()) or "the defaults"

@@ -1,1 +1,1 @@
-"""All timing: stages, scaling, comparisons, races."""
+"""All timing: stages, scaling, comparisons, and accuracy against seconds."""

@@ -1,4 +1,4 @@
-"""How seconds, memory and a machine's own ceilings are measured; every figure of `bench speed` comes through here."""
+"""How seconds, memory and a machine's own ceilings are measured, for every figure of `polyadic bench speed`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["Laps", "Peak", "calls", "ceiling_works", "in_turn", "own_memory", "spread"]
+__all__ = ["Laps", "Peak", "anonymous_memory", "ceiling_calls", "median_and_range", "repeat_in_turn", "timed_calls"]
 
 _STATUS = Path("/proc/self/status")
 
 
 class Laps:
-    """Seconds from mark to mark, on a GPU by events in its own queue.
+    """Measures the seconds from mark to mark, on a GPU by events in its own queue.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Laps:
         self.mark("")
 
     def mark(self, name: str) -> None:
-        """The end of the lap of that name."""
+        """End the lap of that name."""
         moment: Any = time.perf_counter()
         if self.device.type == "cuda":
             moment = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -51,21 +51,21 @@ class Laps:
         self.marks.append((name, moment))
 
     def seconds(self) -> dict[str, float]:
-        """Of each lap, by name; waits until all is done."""
+        """Return the seconds of each lap by name; waits until all is done."""
         if self.device.type != "cuda":
             return {name: after - before for (_, before), (name, after) in pairwise(self.marks)}
         torch.cuda.synchronize(self.device)
         return {name: before.elapsed_time(after) / 1e3 for (_, before), (name, after) in pairwise(self.marks)}
 
 
-def in_turn(
-    rounds: Sequence[Callable[[], Mapping[str, float]]], repeats: int, warm_up: int = 1
+def repeat_in_turn(
+    measurements: Sequence[Callable[[], Mapping[str, float]]], repeats: int, warm_up: int = 1
 ) -> dict[str, list[float]]:
-    """Several measurements in turn, over and over, so that a disturbance of the machine hits all alike.
+    """Repeat several measurements in turn, so that a disturbance of the machine hits all alike.
 
     Parameters
     ----------
-    rounds : functions that measure something and give seconds by name
+    measurements : functions that measure something and return seconds by name
     repeats, warm_up : rounds that count, and those before them that do not
 
     Returns
@@ -74,44 +74,44 @@ def in_turn(
 
     Examples
     --------
-    >>> in_turn([lambda: {"a": 1.0}, lambda: {"b": 2.0}], repeats=2)
+    >>> repeat_in_turn([lambda: {"a": 1.0}, lambda: {"b": 2.0}], repeats=2)
     {'a': [1.0, 1.0], 'b': [2.0, 2.0]}
     """
     found: dict[str, list[float]] = {}
     for number in range(warm_up + repeats):
-        for one in rounds:
+        for one in measurements:
             for name, seconds in one().items():
                 if number >= warm_up:
                     found.setdefault(name, []).append(seconds)
     return found
 
 
-def calls(works: Mapping[str, Callable[[], object]], device: torch.device) -> Callable[[], dict[str, float]]:
-    """A round for `in_turn` that calls each of some functions once."""
+def timed_calls(functions: Mapping[str, Callable[[], object]], device: torch.device) -> Callable[[], dict[str, float]]:
+    """Return a measurement for `repeat_in_turn` that calls each of some functions once."""
 
     def once() -> dict[str, float]:
         laps = Laps(device)
-        for name, work in works.items():
-            work()
+        for name, function in functions.items():
+            function()
             laps.mark(name)
         return laps.seconds()
 
     return once
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and most.
+def median_and_range(values: Sequence[float]) -> dict[str, float]:
+    """Return median, least and most.
 
     Examples
     --------
-    >>> spread([3.0, 1.0, 2.0])
+    >>> median_and_range([3.0, 1.0, 2.0])
     {'median': 2.0, 'least': 1.0, 'most': 3.0}
     """
     return {"median": float(np.median(values)), "least": float(np.min(values)), "most": float(np.max(values))}
 
 
-def ceiling_works(device: torch.device, quick: bool) -> tuple[dict[str, Callable[[], object]], dict[str, float]]:
-    """What shows how fast the machine can be: a large float32 matrix product and a large copy.
+def ceiling_calls(device: torch.device, quick: bool) -> tuple[dict[str, Callable[[], object]], dict[str, float]]:
+    """Return calls that show how fast the machine can be: a large float32 matrix product and a large copy.
 
     On a GPU the product is made in TF32, too, whether the library uses it or not.
 
@@ -131,21 +131,21 @@ def ceiling_works(device: torch.device, quick: bool) -> tuple[dict[str, Callable
         torch.mm(A, B, out=C)
         settings.fp32_precision = before
 
-    works: dict[str, Callable[[], object]] = {
+    functions: dict[str, Callable[[], object]] = {
         "matmul": lambda: torch.mm(A, B, out=C),
         "copy": lambda: target.copy_(source),
     }
     amounts = {"matmul": 2.0 * size**3, "copy": 8.0 * count}
     if cuda:
-        works["matmul_tf32"] = in_tf32
+        functions["matmul_tf32"] = in_tf32
         amounts["matmul_tf32"] = amounts["matmul"]
-    return works, amounts
+    return functions, amounts
 
 
-def own_memory() -> int:
-    """Anonymous resident memory of this process in bytes, without pages of mapped files, which cost nobody anything.
+def anonymous_memory() -> int:
+    """Return the anonymous resident memory of this process in bytes: pages of mapped files are not counted.
 
-    Where the system does not tell, the most that was ever resident.
+    Where the system does not tell, it is the most that was ever resident.
     """
     if not _STATUS.exists():
         unit = 1 if sys.platform == "darwin" else 1024
@@ -154,14 +154,14 @@ def own_memory() -> int:
     return 1024 * sum(int(kilobytes) for kilobytes in found)
 
 
-def _give_back() -> None:
-    """Have the C library, where it can, return freed memory to the system, so that it is not taken for used."""
+def _trim_heap() -> None:
+    """Have the C library, where it can, return freed memory to the system, so that it does not count as used."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class Peak(threading.Thread):
-    """The most memory a block of code takes: of the process, looked at every few milliseconds, or of a GPU.
+    """Measures the most memory a block of code takes: of the process, sampled every few milliseconds, or of a GPU.
 
     Parameters
     ----------
@@ -180,11 +180,11 @@ class Peak(threading.Thread):
         self.device = device
         self.done = threading.Event()
         if device.type != "cuda":
-            _give_back()
+            _trim_heap()
         self.highest = self.first = self._now()
 
     def _now(self) -> int:
-        return own_memory() if self.device.type != "cuda" else torch.cuda.memory_allocated(self.device)
+        return anonymous_memory() if self.device.type != "cuda" else torch.cuda.memory_allocated(self.device)
 
     def run(self) -> None:
         while self.device.type != "cuda" and not self.done.wait(0.005):

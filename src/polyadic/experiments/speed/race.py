@@ -25,15 +25,15 @@ from sklearn.exceptions import ConvergenceWarning
 from polyadic import ATD, als
 from polyadic.algebra import gram, project
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter
-from polyadic.data import Windows, split, synthetic
+from polyadic.data import Split, Windows, split, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.engine.loop import has_converged
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import probe_accuracy
-from polyadic.experiments.paper.figures import canvas, save
-from polyadic.experiments.paper.tables import mean, table
-from polyadic.experiments.speed.runner import write
-from polyadic.experiments.speed.tables import machine_line
+from polyadic.evaluate import probe_accuracy, seconds_per_sweep
+from polyadic.experiments.drawing import new_figure, save_figure
+from polyadic.experiments.markdown import mean_and_std, table
+from polyadic.experiments.speed.runner import write_files
+from polyadic.experiments.speed.tables import footer
 from polyadic.inputs import choose_device
 from polyadic.presets import preset
 from polyadic.progress import stage_bar
@@ -41,7 +41,7 @@ from polyadic.provenance import provenance
 from polyadic.spectral import STFT
 from polyadic.tensorize import tensors
 
-__all__ = ["CANDIDATES", "REFERENCE", "run", "summary"]
+__all__ = ["CANDIDATES", "REFERENCE", "markdown", "open_training_people", "plot", "run", "split_people", "summary"]
 
 REFERENCE = "blend 0.002 (paper)"
 """The way of the paper, against which the others run."""
@@ -84,7 +84,7 @@ def run(
     store : windows with labels and subjects; where the publisher has parted them, his training part is all that is used
     dataset : whose frames and augmentations to take
     """
-    windows, tensorize, augment = _synthetic() if quick else _opened(store, dataset)
+    windows, tensorize, augment = _synthetic_windows() if quick else open_training_people(store, dataset)
     place = choose_device(device)
     result: Result = {
         "experiment": "race",
@@ -102,11 +102,11 @@ def run(
     stem = f"race-{result['dataset']}-{place.type}"
     with stage_bar(f"race on {place.type}", quiet or as_json, "fits") as show:
         for seed in result["seeds"]:
-            for row in _seed(windows, tensorize, augment, seed, place, quick):
+            for row in _run_seed(windows, tensorize, augment, seed, place, quick):
                 result["rows"].append(row)
                 show(len(result["rows"]), len(result["seeds"]) * len(CANDIDATES), f"seed {seed}")
             result["summary"] = summary(result["rows"])
-            write(result, out, stem, markdown, plot)
+            write_files(result, out, stem, markdown, plot)
     if as_json:
         Console().print_json(json.dumps(result))
     else:
@@ -115,7 +115,8 @@ def run(
     return result
 
 
-def _opened(store: Path | None, dataset: str) -> tuple[Windows, STFT, Augmentation]:
+def open_training_people(store: Path | None, dataset: str) -> tuple[Windows, STFT, Augmentation]:
+    """Return the windows of the publisher's training people, with a dataset's frames and augmentations."""
     if store is None:
         raise PolyadicError("--store must name a window store or a .npz file with labels; --quick needs none")
     windows = open_windows(store)
@@ -127,24 +128,30 @@ def _opened(store: Path | None, dataset: str) -> tuple[Windows, STFT, Augmentati
     return windows, STFT(settings.tensorize.n_fft, settings.tensorize.hop), settings.augment
 
 
-def _synthetic() -> tuple[Windows, STFT, Augmentation]:
+def _synthetic_windows() -> tuple[Windows, STFT, Augmentation]:
+    """Return small signals, frames and augmentations for a quick run."""
     augment = Compose([Jitter(0.05), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)])
     return synthetic(120, n_channels=3, length=64, n_classes=3), STFT(n_fft=16, hop=8), augment
 
 
-def _seed(
+def split_people(windows: Windows, seed: int) -> Split:
+    """Return the split of a seed: two thirds of the people unlabelled, two halves of the others with labels."""
+    return split(windows, "subject", fractions=_PEOPLE, seed=seed)
+
+
+def _run_seed(
     windows: Windows, tensorize: STFT, augment: Augmentation, seed: int, device: torch.device, quick: bool
 ) -> Iterator[Row]:
-    """The rows of all candidates for one seed, on one split."""
-    parts = split(windows, "subject", fractions=_PEOPLE, seed=seed)
+    """Return the rows of all candidates for one seed, on one split."""
+    parts = split_people(windows, seed)
     unlabelled, *labelled = parts
     X = torch.from_numpy(unlabelled.X).to(device)
     shared = {"tensorize": tensorize, "augment": augment, "tol": 0.0, "device": device, "random_state": seed}
     for name, (parameters, sweeps) in CANDIDATES.items():
         settings = {**shared, **parameters, "rank": 4 if quick else 32}
         # One sweep that does not count: whatever is compiled or allocated once is there afterwards.
-        _timed(ATD(**settings, max_sweeps=1), X)
-        model, seconds, bases = _timed(ATD(**settings, max_sweeps=3 if quick else sweeps), X)
+        _fit_with_clock(ATD(**settings, max_sweeps=1), X)
+        model, seconds, bases = _fit_with_clock(ATD(**settings, max_sweeps=3 if quick else sweeps), X)
         losses = model.history_["loss"]
         row = {"candidate": name, "seed": seed, "split": parts.hash, "seconds": seconds, "loss": losses}
         stops = (number for number in range(1, len(losses) + 1) if has_converged(losses[:number], _TOL, _PATIENCE))
@@ -152,18 +159,18 @@ def _seed(
 
 
 def _accuracies(model: ATD, bases: list[list[torch.Tensor]], labelled: list[Windows]) -> list[float]:
-    """In percent, for each of the bases: the mean of a probe from the first part to the second, and back."""
+    """Return an accuracy in percent for each of the bases: the mean of probes trained on either part for the other."""
     first, second = (part.label for part in labelled)
-    labelled_tensors = [tensors(model.tensorize_, torch.from_numpy(part.X)) for part in labelled]
-    features = [[_features(T, factors, float(model.alpha)) for T in labelled_tensors] for factors in bases]
+    both = [tensors(model.tensorize_, torch.from_numpy(part.X)) for part in labelled]
+    features = [[_features(T, factors, float(model.alpha)) for T in both] for factors in bases]
     return [
         50 * (probe_accuracy("standardised", Z, first, W, second) + probe_accuracy("standardised", W, second, Z, first))
         for Z, W in features
     ]
 
 
-def _timed(model: ATD, X: torch.Tensor) -> tuple[ATD, list[float], list[list[torch.Tensor]]]:
-    """The fitted model, the seconds since the beginning of the fit and the bases after every sweep."""
+def _fit_with_clock(model: ATD, X: torch.Tensor) -> tuple[ATD, list[float], list[list[torch.Tensor]]]:
+    """Return the fitted model, and after every sweep the seconds since the beginning of the fit and the bases."""
     seconds: list[float] = []
     bases: list[list[torch.Tensor]] = []
     watching = 0.0
@@ -183,7 +190,7 @@ def _timed(model: ATD, X: torch.Tensor) -> tuple[ATD, list[float], list[list[tor
 
 
 def _features(T: torch.Tensor, factors: list[torch.Tensor], alpha: float) -> NDArray[Any]:
-    """What `ATD.transform` gives for tensors."""
+    """Return what `ATD.transform` gives for tensors."""
     bases = [factor.to(T) for factor in factors]
     G = gram([factor.double() for factor in bases])
     return als.solve_coefficients(project(T, bases), G, als.Objective(alpha=alpha)).cpu().numpy()
@@ -193,7 +200,9 @@ def _features(T: torch.Tensor, factors: list[torch.Tensor], alpha: float) -> NDA
 
 
 def reached(row: Row, target: float) -> float | None:
-    """Seconds until the accuracy is at or above the target after two sweeps in a row, or after the last; None if never.
+    """Return the seconds until the accuracy stays at or above the target for two sweeps; None if it never does.
+
+    After the last sweep one is enough.
 
     Examples
     --------
@@ -208,7 +217,7 @@ def reached(row: Row, target: float) -> float | None:
 
 
 def summary(rows: list[Row]) -> list[Row]:
-    """What came out for each candidate, a number for each seed, None where something was not reached.
+    """Summarise each candidate: a number for each seed, None where something was not reached.
 
     Converged is the mean accuracy of the last three sweeps. There are two targets for each seed, each the same for all
     candidates: 99 % of the converged accuracy of the paper's way, and 99 % of that of the candidate that is best on
@@ -221,7 +230,8 @@ def summary(rows: list[Row]) -> list[Row]:
     found = []
     for name in names:
         entry: Row = {"candidate": name, "best": name == best, "converged": converged[name]}
-        entry["sweep_seconds"] = float(np.median([row["seconds"][-1] / len(row["seconds"]) for row in runs[name]]))
+        sweeps = [np.diff(row["seconds"], prepend=0.0) for row in runs[name]]
+        entry["sweep_seconds"] = float(np.median([seconds_per_sweep(seconds) for seconds in sweeps]))
         for label, whose in (("paper", REFERENCE), ("best", best)):
             targets = [_SHARE * accuracy for accuracy in converged[whose]]
             ours, theirs = (
@@ -238,19 +248,19 @@ def summary(rows: list[Row]) -> list[Row]:
 
 
 def markdown(result: Result) -> str:
-    """A line for each candidate: medians over the seeds, least and most in brackets."""
+    """Return a table with a line for each candidate: medians over the seeds, least and most in brackets."""
     lines = []
     for entry in result["summary"]:
-        stop = f"{_middle(entry['seconds_at_stop'])} s, {_middle(entry['accuracy_at_stop'])} %"
+        stop = f"{_median_and_range(entry['seconds_at_stop'])} s, {_median_and_range(entry['accuracy_at_stop'])} %"
         lines.append(
             [
                 entry["candidate"] + (" (best)" if entry["best"] else ""),
                 f"{entry['sweep_seconds']:.3g}",
-                mean(entry["converged"]),
-                _middle(entry["seconds_to_paper"]),
-                _middle(entry["sooner_to_paper"]),
-                _middle(entry["seconds_to_best"]),
-                _middle(entry["sooner_to_best"]),
+                mean_and_std(entry["converged"]),
+                _median_and_range(entry["seconds_to_paper"]),
+                _median_and_range(entry["sooner_to_paper"]),
+                _median_and_range(entry["seconds_to_best"]),
+                _median_and_range(entry["sooner_to_best"]),
                 stop,
             ]
         )
@@ -258,11 +268,11 @@ def markdown(result: Result) -> str:
     heads += ["times sooner", "at the stop rule"]
     seeds = len(result["seeds"])
     text = f"**Accuracy against seconds of the fit, {result['dataset']}, {seeds} seed{'s' * (seeds != 1)}**\n\n"
-    return text + table(heads, lines) + "\n" + machine_line(result)
+    return text + table(heads, lines) + "\n" + footer(result)
 
 
-def _middle(values: list[float | None]) -> str:
-    """Median, least and most of what was reached, and how often it was if not always."""
+def _median_and_range(values: list[float | None]) -> str:
+    """Return median, least and most of what was reached, and how often it was if not always."""
     known = [value for value in values if value is not None]
     if not known:
         return "–"
@@ -271,8 +281,8 @@ def _middle(values: list[float | None]) -> str:
 
 
 def plot(result: Result, path: Path) -> None:
-    """Accuracy against seconds: a thin line for each seed, a thick one for their median after each sweep."""
-    drawing, axes = canvas(1, width=7.5, height=4.6)
+    """Draw accuracy against seconds: a thin line for each seed, a thick one for their median after each sweep."""
+    figure, axes = new_figure(1, width=7.5, height=4.6)
     axis = axes[0, 0]
     for number, name in enumerate(result["candidates"]):
         rows = [row for row in result["rows"] if row["candidate"] == name]
@@ -282,4 +292,4 @@ def plot(result: Result, path: Path) -> None:
         axis.plot(seconds, accuracy, color=f"C{number}", marker="o", markersize=3, linewidth=1.6, label=name)
     axis.set(xscale="log", xlabel="seconds of the fit", ylabel="accuracy of the probe in %")
     axis.legend(fontsize=8, loc="lower right")
-    save(drawing, path)
+    save_figure(figure, path)

@@ -1,4 +1,4 @@
-"""`polyadic bench speed`: what each stage costs, how near it is to what the machine can do, and how cost grows."""
+"""`polyadic bench speed`: what each stage costs, how near it is to what the machine can do, and how cost scales."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from rich.markdown import Markdown
 
 from polyadic.errors import PolyadicError
 from polyadic.experiments.paper import reference
+from polyadic.experiments.result_files import write_result
 from polyadic.experiments.speed import comparisons, scaling, stages, tables
 from polyadic.files import write_atomically
 from polyadic.inputs import choose_device
 from polyadic.progress import stage_bar
 from polyadic.provenance import provenance
 
-__all__ = ["run", "write"]
+__all__ = ["run", "write_files"]
 
 Result = dict[str, Any]
 
@@ -51,7 +52,7 @@ def run(
         raise PolyadicError(f"--dataset must be one of {', '.join(reference.DATASETS)}, but is {dataset!r}")
     cuda = device == "auto" and torch.cuda.is_available()
     places = [torch.device("cpu"), *[torch.device("cuda")] * cuda] if device == "auto" else [choose_device(device)]
-    results = [_measured(place, out, dataset, quick, quiet or as_json) for place in places]
+    results = [_measure(place, out, dataset, quick, quiet or as_json) for place in places]
     console = Console()
     for result in results:
         if as_json:
@@ -63,7 +64,8 @@ def run(
     return results
 
 
-def _measured(device: torch.device, out: Path, dataset: str | None, quick: bool, quiet: bool) -> Result:
+def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, quiet: bool) -> Result:
+    """Measure all parts on one device, and write the result after each."""
     result: Result = {
         "experiment": "speed",
         "title": "Speed",
@@ -75,13 +77,14 @@ def _measured(device: torch.device, out: Path, dataset: str | None, quick: bool,
         "rows": [],
     }
     names = ("har",) if quick else (dataset,) if dataset is not None else tuple(reference.DATASETS)
-    parts: dict[str, Callable[[], Any]] = {name: partial(stages.measure, name, device, quick) for name in names}
+    parts: dict[str, Callable[[], Any]] = {name: partial(stages.measure_dataset, name, device, quick) for name in names}
     if dataset is None:
-        parts["growth"] = partial(scaling.seconds, device, quick)
+        parts["growth"] = partial(scaling.measure_seconds, device, quick)
     if dataset is None and device.type == "cpu":
-        parts["memory"] = partial(scaling.memory, quick)
+        parts["memory"] = partial(scaling.measure_memory, quick)
         parts["textbook"] = partial(comparisons.against_textbook, quick)
         parts["tensorly"] = partial(comparisons.against_tensorly, quick)
+        parts["mttkrp"] = partial(comparisons.against_mttkrp, quick)
     with stage_bar(f"speed of {device.type}", quiet, "parts") as show:
         for count, (name, part) in enumerate(parts.items()):
             show(count, len(parts), name)
@@ -91,15 +94,15 @@ def _measured(device: torch.device, out: Path, dataset: str | None, quick: bool,
             else:
                 result[name] = found
             # After every part: what is cut short keeps what it had.
-            write(result, out, f"speed-{device.type}", tables.markdown, tables.bars)
+            write_files(result, out, f"speed-{device.type}", tables.markdown, tables.plot_stages)
     return result
 
 
-def write(
+def write_files(
     result: Result, out: Path, stem: str, markdown: Callable[[Result], str], plot: Callable[[Result, Path], None]
 ) -> None:
-    """A result as JSON, as Markdown and as a picture."""
+    """Write a result as JSON, as Markdown and as a picture."""
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / f"{stem}.json", (json.dumps(result, indent=1) + "\n").encode())
+    write_result(out / f"{stem}.json", result)
     write_atomically(out / f"{stem}.md", markdown(result).encode())
     plot(result, out / f"{stem}.png")

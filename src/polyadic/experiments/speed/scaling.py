@@ -1,4 +1,4 @@
-"""How the cost of a fit grows: with the windows, with each dimension of the tensor, with the rank; and its memory.
+"""How the cost of a fit scales with the windows, each dimension of the tensor and the rank; and its memory.
 
     python -m polyadic.experiments.speed.scaling WINDOWS.npy
 
@@ -21,14 +21,15 @@ from numpy.typing import ArrayLike
 
 from polyadic import ATD, als
 from polyadic.augment import Bandpass, Compose, Jitter
-from polyadic.experiments.speed.measure import Peak, calls, in_turn
-from polyadic.experiments.speed.stages import fitted, model_of
+from polyadic.evaluate import seconds_per_sweep
+from polyadic.experiments.speed.measure import Peak, repeat_in_turn, timed_calls
+from polyadic.experiments.speed.stages import build_model, fit_quietly
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 from polyadic.tensorize import tensors
 from polyadic.threads import thread_pool
 
-__all__ = ["exponent", "memory", "seconds"]
+__all__ = ["ProblemSize", "exponent", "measure_memory", "measure_seconds"]
 
 _REPEATS = 5
 
@@ -36,8 +37,8 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Size:
-    """A problem: tensors of (2 · channels) × (n_fft / 2 + 1) × frames."""
+class ProblemSize:
+    """A size of the problem: tensors of (2 · channels) × (n_fft / 2 + 1) × frames."""
 
     windows: int = 512
     channels: int = 6
@@ -53,8 +54,8 @@ class Size:
     def length(self) -> int:
         return self.n_fft + (self.frames - 1) * self.hop
 
-    def scaled(self) -> dict[str, int]:
-        """The numbers in which cost should be linear, by name."""
+    def dimensions(self) -> dict[str, int]:
+        """Return the numbers in which cost should be linear, by name."""
         return {
             "windows": self.windows,
             "I (channels)": 2 * self.channels,
@@ -64,8 +65,8 @@ class Size:
         }
 
 
-_BASE = Size()
-_LINES: dict[str, list[Size]] = {
+_BASE = ProblemSize()
+_SIZES: dict[str, list[ProblemSize]] = {
     "windows": [replace(_BASE, windows=count) for count in (256, 512, 1024, 2048)],
     "I (channels)": [replace(_BASE, channels=count) for count in (3, 6, 12, 24)],
     "J (frequencies)": [replace(_BASE, n_fft=size) for size in (32, 64, 128, 256)],
@@ -76,7 +77,7 @@ _MEMORY_WINDOWS = (4_000, 16_000, 64_000)
 
 
 def exponent(sizes: ArrayLike, values: ArrayLike) -> float:
-    """The slope of a straight line through the logarithms: 1 for what grows in proportion.
+    """Return the slope of a straight line through the logarithms: 1 for what grows in proportion.
 
     Examples
     --------
@@ -86,15 +87,15 @@ def exponent(sizes: ArrayLike, values: ArrayLike) -> float:
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
-def seconds(device: torch.device, quick: bool) -> list[Row]:
-    """Seconds of a sweep through `ATD.fit`, and of its steps alone, over the sizes of each kind; exponents of both."""
+def measure_seconds(device: torch.device, quick: bool) -> list[Row]:
+    """Measure a sweep through `ATD.fit`, and its steps alone, over several sizes in each dimension; fit exponents."""
     rows = []
-    for name, sizes in _LINES.items():
+    for name, sizes in _SIZES.items():
         # A GPU is not busy with less than this.
         scale = 1 / 64 if quick else 16 if device.type == "cuda" else 1
         chosen = [replace(size, windows=int(size.windows * scale)) for size in (sizes[:3] if quick else sizes)]
-        found = [_seconds(size, device, quick) for size in chosen]
-        numbers = [size.scaled()[name] for size in chosen]
+        found = [_measure_size(size, device, quick) for size in chosen]
+        numbers = [size.dimensions()[name] for size in chosen]
         row: Row = {"what": name, "sizes": numbers}
         for kind in ("sweep", "steps"):
             values = [one[kind] for one in found]
@@ -103,7 +104,8 @@ def seconds(device: torch.device, quick: bool) -> list[Row]:
     return rows
 
 
-def _seconds(size: Size, device: torch.device, quick: bool) -> dict[str, float]:
+def _measure_size(size: ProblemSize, device: torch.device, quick: bool) -> dict[str, float]:
+    """Return the seconds of a sweep of one size, and of its steps alone."""
     X = torch.randn(size.windows, size.channels, size.length, generator=torch.Generator().manual_seed(0)).to(device)
     repeats = 2 if quick else _REPEATS
     batch = min(size.windows, 1024 if device.type == "cuda" else 128)
@@ -116,25 +118,24 @@ def _seconds(size: Size, device: torch.device, quick: bool) -> dict[str, float]:
         tol=0.0,
         device=device,
     )
-    fitted(model, X)
+    fit_quietly(model, X)
     views = tensors(model.tensorize_, torch.cat([X[:batch], X[:batch]]))
     objective = als.Objective(alpha=1e-3, beta=2.0)
     state = als.State([torch.as_tensor(factor, device=device) for factor in model.factors_])
-    once = calls({"step": lambda: als.step(views, state, objective, 2, "blend", 1e-3)}, device)
+    once = timed_calls({"step": lambda: als.step(views, state, objective, 2, "blend", 1e-3)}, device)
     with thread_pool():
-        step = float(np.median(in_turn([once], repeats)["step"]))
-    sweep = float(np.median(model.history_["seconds"][1:]))
-    return {"sweep": sweep, "steps": step * (size.windows // batch)}
+        step = float(np.median(repeat_in_turn([once], repeats)["step"]))
+    return {"sweep": seconds_per_sweep(model.history_["seconds"]), "steps": step * (size.windows // batch)}
 
 
-def memory(quick: bool) -> Row:
-    """The most memory that a fit takes for itself from a file of windows, for several lengths of the file.
+def measure_memory(quick: bool) -> Row:
+    """Measure the most memory that a fit takes for itself from a file of windows, for several lengths of the file.
 
-    Each fit is the work of a process of its own (not in a quick run). HAR windows in a `.npy` file, mapped into memory.
+    Each fit runs in a process of its own (not in a quick run). HAR windows in a `.npy` file, mapped into memory.
     """
     counts = (256, 512) if quick else _MEMORY_WINDOWS
     with tempfile.TemporaryDirectory() as folder:
-        found = [_of_file(Path(folder) / "windows.npy", count, quick) for count in counts]
+        found = [_measure_file(Path(folder) / "windows.npy", count, quick) for count in counts]
     values = [one["own_bytes"] for one in found]
     return {
         "windows": list(counts),
@@ -144,25 +145,26 @@ def memory(quick: bool) -> Row:
     }
 
 
-def _of_file(path: Path, count: int, quick: bool) -> Row:
+def _measure_file(path: Path, count: int, quick: bool) -> Row:
+    """Write so many windows to a file, and return what one fit from it takes."""
     shape = (count, *preset("har").shape)
     np.save(path, np.random.default_rng(0).standard_normal(shape, np.float32))
     if quick:
-        return _one_fit(path)
+        return _fit_from_file(path)
     words = [sys.executable, "-m", "polyadic.experiments.speed.scaling", str(path)]
     answer = subprocess.run(words, check=True, capture_output=True, text=True)  # noqa: S603
     row: Row = json.loads(answer.stdout)
     return row
 
 
-def _one_fit(path: Path) -> Row:
-    """Own memory of one fit from a file."""
+def _fit_from_file(path: Path) -> Row:
+    """Return the memory that one fit from a file takes for itself."""
     X = np.load(path, mmap_mode="r")
-    model = model_of(preset("har"), torch.device("cpu"), max_sweeps=1)
+    model = build_model(preset("har"), torch.device("cpu"), max_sweeps=1)
     with Peak(torch.device("cpu")) as peak:
-        fitted(model, X)
+        fit_quietly(model, X)
     return {"windows": len(X), "file_bytes": path.stat().st_size, "own_bytes": peak.own}
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_one_fit(Path(sys.argv[1]))) + "\n")
+    sys.stdout.write(json.dumps(_fit_from_file(Path(sys.argv[1]))) + "\n")

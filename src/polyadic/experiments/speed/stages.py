@@ -24,20 +24,28 @@ from polyadic import ATD, als
 from polyadic.algebra import khatri_rao, project
 from polyadic.augment import Bandpass, Compose
 from polyadic.draws import permutation
+from polyadic.evaluate import seconds_per_sweep
 from polyadic.experiments.paper import reference
-from polyadic.experiments.speed.measure import Laps, Peak, calls, ceiling_works, in_turn, spread
+from polyadic.experiments.speed.measure import (
+    Laps,
+    Peak,
+    ceiling_calls,
+    median_and_range,
+    repeat_in_turn,
+    timed_calls,
+)
 from polyadic.inputs import Samples
 from polyadic.presets import Preset, preset
 from polyadic.spectral import STFT
 from polyadic.tensorize import tensors
 from polyadic.threads import thread_pool
 
-__all__ = ["STAGES", "Case", "measure", "model_of", "random_windows"]
+__all__ = ["STAGES", "StageCase", "build_model", "fit_quietly", "measure_dataset", "random_windows"]
 
 STAGES = ("read", "augment", "STFT", "project", "align", "collect", "solve")
 
 _FLOAT = 4
-_REST = 0.05
+_PAUSE = 0.05
 _REPEATS, _SWEEPS = 7, 4
 _SECONDS = {"cpu": 20.0, "cuda": 100.0}
 _WARM_UP = {"cpu": 1, "cuda": 3}
@@ -47,7 +55,7 @@ Row = dict[str, Any]
 
 
 def random_windows(settings: Preset, count: int, device: torch.device) -> Any:
-    """Random windows of a dataset's shape as they would be kept: digits of 16 bits, floats for HAR.
+    """Return random windows of a dataset's shape as they would be stored: digits of 16 bits, floats for HAR.
 
     Returns
     -------
@@ -66,7 +74,7 @@ def random_windows(settings: Preset, count: int, device: torch.device) -> Any:
 
 
 @dataclass
-class Case:
+class StageCase:
     """Windows of one dataset's shape on one device, ready for a step.
 
     name : of the preset
@@ -91,24 +99,24 @@ class Case:
         self.factors = als.initial_factors(self.dims, self.rank, 0, torch.float32, self.device)
         # As in a fit: always the same memory, in the order in which a transform leaves its numbers.
         channels, frequencies, frames = self.dims
-        self.room = torch.empty(2 * self.batch, channels, frames, frequencies, device=self.device).transpose(2, 3)
+        self.buffer = torch.empty(2 * self.batch, channels, frames, frequencies, device=self.device).transpose(2, 3)
 
     def _raw(self) -> Tensor:
         return self.samples.take(self.ids, self.device, torch.float32)
 
     def views(self) -> Tensor:
-        """A batch and its augmentation: (2b, channels, time)."""
+        """Return a batch and its augmentation: (2b, channels, time)."""
         raw = self._raw()
         return torch.cat([raw, self.settings.augment(raw, self.ids)])
 
     def stages(self) -> dict[str, float]:
-        """One batch through all stages: the seconds of each."""
+        """Take one batch through all stages, and return the seconds of each."""
         laps = Laps(self.device)
         raw = self._raw()
         laps.mark("read")
         view = self.settings.augment(raw, self.ids)
         laps.mark("augment")
-        T = self.room
+        T = self.buffer
         self.tensorize.into(torch.cat([raw, view]), T)
         laps.mark("STFT")
         M = project(T, self.factors)
@@ -122,20 +130,20 @@ class Case:
         laps.mark("solve")
         return laps.seconds()
 
-    def in_crew(self) -> dict[str, float]:
-        """The same as in a fit: after another batch, and on a CPU by threads of our own.
+    def stages_as_in_fit(self) -> dict[str, float]:
+        """Do the same as in a fit: after another batch, and on a CPU in the thread pool of a fit.
 
-        Torch's threads, which spin for a while after a call, are at rest by then.
+        Torch's own threads, which spin for a while after a call, are idle by then.
         """
         if self.device.type != "cpu":
             return self.stages()
         with thread_pool():
-            time.sleep(_REST)
+            time.sleep(_PAUSE)
             self.stages()
             return self.stages()
 
-    def bare_works(self) -> dict[str, Callable[[], object]]:
-        """The calls of torch and scipy that a stage cannot do without, on arrays of the same sizes.
+    def bare_calls(self) -> dict[str, Callable[[], object]]:
+        """Return the calls of torch and scipy that a stage cannot do without, on arrays of the same sizes.
 
         Small stages are bound by what a call costs at all, not by arithmetic or memory; this shows it. They are in the
         order of the stages, for a call costs more after one that has filled the caches with something else.
@@ -155,7 +163,7 @@ class Case:
             return torch.cholesky_inverse(torch.linalg.cholesky(G))
 
         def align() -> None:
-            """Gram matrices, an inverse, least squares, and for either view a direction and a correction."""
+            """Compute Gram matrices, an inverse, least squares, and for either view a direction and a correction."""
             inverse(), wide @ G, [factor.T @ factor for factor in exact]
             for view in X.chunk(2):
                 direction = view / torch.linalg.vector_norm(view, dim=1, keepdim=True)
@@ -163,7 +171,7 @@ class Case:
                 torch.addcmul(view, along, direction, value=-1) @ V
 
         def solve() -> None:
-            """Both contractions of the statistics, and for each basis an inverse, least squares and its Gram matrix."""
+            """Contract the statistics twice, and for each basis compute an inverse, least squares, its Gram matrix."""
             for end, shape in zip(ends, ((self.dims[0], -1), (-1, self.dims[-1])), strict=True):
                 slices = Y.reshape(self.rank, *shape)
                 torch.bmm(end, slices if shape[0] > 0 else slices.mT)
@@ -184,24 +192,24 @@ class Case:
         }
 
     def _bare_filter(self, raw: Tensor) -> Callable[[], object]:
-        """A filter on every channel once, and one random number for each sample."""
+        """Return a call that filters every channel once, and draws one random number for each sample."""
         steps = self.settings.augment.steps if isinstance(self.settings.augment, Compose) else ()
         bandpass = next(one for one in steps if isinstance(one, Bandpass))
         b, a = (c.astype(np.float32) for c in signal.butter(1, bandpass.bands[0], btype="bandpass", fs=bandpass.fs))
         size = 2 * raw.shape[2]
         response = torch.fft.rfft(torch.ones(size, device=self.device))
 
-        def work() -> None:
+        def filter_once() -> None:
             torch.rand(raw.shape, device=raw.device)
             if raw.is_cuda:
                 torch.fft.irfft(torch.fft.rfft(raw, n=size) * response, n=size)
             else:
                 signal.lfilter(b, a, raw.numpy())
 
-        return work
+        return filter_once
 
     def amounts(self) -> dict[str, tuple[float, float]]:
-        """The least flops and bytes of each stage, and of the whole batch if nothing is moved twice that need not be.
+        """Return the least flops and bytes of each stage, and of the whole batch if nothing is moved needlessly.
 
         A real FFT of n points is 2.5 n log₂ n flops; drawing and interpolating noise 4 for each sample, a filter 9 (a
         third of the channels pass two), a rotation 6; a logarithm 1. Raw windows are read as they are stored, tensors
@@ -228,15 +236,15 @@ class Case:
         return {name: (float(flops), float(moved)) for name, (flops, moved) in found.items()}
 
 
-def measure(name: str, device: torch.device, quick: bool) -> Row:
-    """Everything about one dataset on one device.
+def measure_dataset(name: str, device: torch.device, quick: bool) -> Row:
+    """Measure everything about one dataset's shape on one device.
 
     Returns
     -------
     a row of the results: shapes, ceilings, stages, whole sweeps, features, memory
     """
-    case = Case(name, device, batch=8 if quick else None)
-    times, totals = _times(case, quick)
+    case = StageCase(name, device, batch=8 if quick else None)
+    times, totals = _measure_in_turn(case, quick)
     # A ceiling is the best that was seen, a stage what is usual.
     rates = {one: totals[one] / min(times[one]) for one in totals}
     ceilings = {f"{one}_{'gbs' if one == 'copy' else 'gflops'}": rate / 1e9 for one, rate in rates.items()}
@@ -245,7 +253,7 @@ def measure(name: str, device: torch.device, quick: bool) -> Row:
     for one in ("project", "collect"):
         ceilings[f"bare_{one}_gflops"] = amounts[one][0] / min(times[f"bare {one}"]) / 1e9
     bounds = {one: max(flops / rates["matmul"], moved / rates["copy"]) for one, (flops, moved) in amounts.items()}
-    stages = [_stage(one, times, amounts[one], bounds[one]) for one in STAGES]
+    stages = [_stage_row(one, times, amounts[one], bounds[one]) for one in STAGES]
     batches = math.ceil(reference.SIZES[name][0] / int(case.batch or 1))
     stages = [row | {"sweep_seconds": batches * row["seconds"]["median"]} for row in stages]
     total = sum(row["seconds"]["median"] for row in stages)
@@ -261,7 +269,7 @@ def measure(name: str, device: torch.device, quick: bool) -> Row:
         "stages": stages,
         "sum_of_stages_seconds": total,
     }
-    row["sweep"] = _sweep(case, total, quick)
+    row["sweep"] = _measure_sweeps(case, total, quick)
     flops, moved = amounts["batch"]
     seconds = row["sweep"]["batch_seconds"]
     row["whole_batch"] = {
@@ -274,16 +282,17 @@ def measure(name: str, device: torch.device, quick: bool) -> Row:
     return row
 
 
-def _times(case: Case, quick: bool) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Seconds of stages, bare calls and ceilings by name, and the flops or bytes of the ceilings."""
-    works, totals = ceiling_works(case.device, quick)
-    rounds = [case.in_crew, calls(case.bare_works(), case.device), calls(works, case.device)]
-    return in_turn(rounds, 2 if quick else _REPEATS, _WARM_UP[case.device.type]), totals
+def _measure_in_turn(case: StageCase, quick: bool) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Return seconds of stages, bare calls and ceilings by name, and the flops or bytes of the ceilings."""
+    ceilings, totals = ceiling_calls(case.device, quick)
+    bare = timed_calls(case.bare_calls(), case.device)
+    measurements = [case.stages_as_in_fit, bare, timed_calls(ceilings, case.device)]
+    return repeat_in_turn(measurements, 2 if quick else _REPEATS, _WARM_UP[case.device.type]), totals
 
 
-def _stage(name: str, times: dict[str, list[float]], amount: tuple[float, float], bound: float) -> Row:
-    """Seconds of a stage a batch, what it achieved, and how far it is from its bound."""
-    seconds = spread(times[name])
+def _stage_row(name: str, times: dict[str, list[float]], amount: tuple[float, float], bound: float) -> Row:
+    """Return the seconds of a stage per batch, what it achieved, and how far it is from its bound."""
+    seconds = median_and_range(times[name])
     row: Row = {
         "stage": name,
         "seconds": seconds,
@@ -296,58 +305,63 @@ def _stage(name: str, times: dict[str, list[float]], amount: tuple[float, float]
     return row | {"ratio": seconds["median"] / bound, "bare_seconds": bare, "bare_ratio": seconds["median"] / bare}
 
 
-def model_of(settings: Preset, device: torch.device, **changes: Any) -> ATD:
-    """ATD with a preset's settings."""
+def build_model(settings: Preset, device: torch.device, **changes: Any) -> ATD:
+    """Return ATD with a preset's settings."""
     parameters = {**settings.parameters, "tol": 0.0, **changes}
     return ATD(tensorize=settings.tensorize, augment=settings.augment, device=device, **parameters)
 
 
-def fitted(model: ATD, X: Any) -> ATD:
-    """Fit without a word about convergence: random windows have nothing to converge to."""
+def fit_quietly(model: ATD, X: Any) -> ATD:
+    """Fit without warnings about convergence: random windows have nothing to converge to."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(X)
 
 
-def _sweep(case: Case, batch_seconds: float, quick: bool) -> Row:
-    """Sweeps through the estimator, of the paper's size where time and memory allow, else of as many batches as do."""
+def _measure_sweeps(case: StageCase, batch_seconds: float, quick: bool) -> Row:
+    """Measure sweeps through `ATD.fit`, of the paper's size where time and memory allow, else of fewer batches."""
     settings, device, batch = case.settings, case.device, int(case.batch or 0)
     theirs = reference.SIZES[case.name][0]
     window = 2 * math.prod(settings.shape)
-    room = _room(device) // (window * (2 if case.name == "har" else 1))
+    fitting = _memory_for_windows(device) // (window * (2 if case.name == "har" else 1))
     affordable = batch * max(3, int(_SECONDS[device.type] / _SWEEPS / batch_seconds))
-    count = 3 * batch if quick else min(theirs, affordable, room)
+    count = 3 * batch if quick else min(theirs, affordable, fitting)
     X = random_windows(settings, count, device)
-    model = model_of(settings, device, max_sweeps=2 if quick else _SWEEPS, batch_size=batch)
+    model = build_model(settings, device, max_sweeps=2 if quick else _SWEEPS, batch_size=batch)
     with Peak(device) as peak:
-        fitted(model, X)
-    seconds = spread(model.history_["seconds"][1:])
+        fit_quietly(model, X)
+    seconds = seconds_per_sweep(model.history_["seconds"])
     row: Row = {
         "windows": count,
-        "seconds": seconds,
-        "batch_seconds": seconds["median"] / math.ceil(count / batch),
+        "seconds": median_and_range(model.history_["seconds"][1:]),
+        "batch_seconds": seconds / math.ceil(count / batch),
         "paper_windows": theirs,
         "measured": count == theirs,
-        "sweep_seconds": seconds["median"] * theirs / count,
+        "sweep_seconds": seconds * theirs / count,
         "paper_seconds": reference.SECONDS["ATD"][case.name],
         "memory_bytes": peak.own,
         "data_bytes": int(X.nbytes),
     }
     if device.type == "cuda":
         host = random_windows(settings, min(count, 2**31 // window), torch.device("cpu"))
-        streamed = fitted(model_of(settings, device, max_sweeps=3, batch_size=batch), host)
-        row["streamed_sweep_seconds"] = min(streamed.history_["seconds"][1:]) * theirs / len(host)
+        streamed = fit_quietly(build_model(settings, device, max_sweeps=3, batch_size=batch), host)
+        row["streamed_sweep_seconds"] = seconds_per_sweep(streamed.history_["seconds"]) * theirs / len(host)
         X = None
-        X = random_windows(settings, count if quick else min(_FEATURE_WINDOWS, room), device)
-    row["features"] = _features(model, X, device)
+        X = random_windows(settings, count if quick else min(_FEATURE_WINDOWS, fitting), device)
+    row["features"] = _measure_transform(model, X, device)
     return row
 
 
-def _features(model: ATD, X: Any, device: torch.device) -> Row:
-    times = in_turn([calls({"transform": lambda: model.transform(X)}, device)], 3)["transform"]
-    return {"windows": len(X), "seconds": spread(times), "windows_per_second": len(X) / float(np.median(times))}
+def _measure_transform(model: ATD, X: Any, device: torch.device) -> Row:
+    """Measure how fast windows become features."""
+    times = repeat_in_turn([timed_calls({"transform": lambda: model.transform(X)}, device)], 3)["transform"]
+    return {
+        "windows": len(X),
+        "seconds": median_and_range(times),
+        "windows_per_second": len(X) / float(np.median(times)),
+    }
 
 
-def _room(device: torch.device) -> int:
-    """Bytes that raw windows may take: a third of a GPU's free memory, or 2 GiB."""
+def _memory_for_windows(device: torch.device) -> int:
+    """Return the bytes that raw windows may take: a third of a GPU's free memory, or 2 GiB."""
     return torch.cuda.mem_get_info(device)[0] // 3 if device.type == "cuda" else 2**31

@@ -5,52 +5,57 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from polyadic.experiments.drawing import new_figure, save_figure
+from polyadic.experiments.markdown import as_code, machine_name, table
 from polyadic.experiments.paper import reference
-from polyadic.experiments.paper.figures import canvas, save
-from polyadic.experiments.paper.tables import as_code, table
 
-__all__ = ["bars", "machine_line", "markdown"]
+__all__ = ["footer", "markdown", "plot_stages"]
 
 Result = dict[str, Any]
 
 
 def markdown(result: Result) -> str:
-    """All tables of a result; parts that are not there yet are left out."""
+    """Return all tables of a result; parts that are not there yet are left out."""
     text = []
     if result["rows"]:
-        text += ["**Sweeps**\n", _sweeps(result)]
-    text += [_stages(row) for row in result["rows"]]
+        text += ["**Sweeps**\n", _sweep_table(result)]
+    text += [_stage_table(row) for row in result["rows"]]
     if "growth" in result:
-        text += ["**Growth**\n", _growth(result)]
+        text += ["**Growth**\n", _scaling_table(result)]
     if "textbook" in result:
-        text.append(_yardsticks(result))
-    return "\n".join([*text, machine_line(result)])
+        text.append(_comparison_text(result))
+    if result.get("mttkrp"):
+        text.append(_step_table(result["mttkrp"]))
+    return "\n".join([*text, footer(result)])
 
 
-def machine_line(result: Result) -> str:
-    """Machine, command, date, commit, and whether to believe it."""
-    machine = result["machine"]
-    where = f"{machine['processor']}, {machine['threads']} threads"
-    where = f"{machine['gpu']} ({where})" if "gpu" in machine else where
+def footer(result: Result) -> str:
+    """Return the lines below the tables: command, machine, date, commit, and how far to trust the figures."""
+    processor = {name: result["machine"][name] for name in ("processor", "threads")}
+    where = machine_name(processor)
+    where = f"{result['machine']['gpu']} ({where})" if "gpu" in result["machine"] else where
     load = "" if result.get("load") is None else f" Load average before the run: {result['load']:.1f}."
     small = " Sizes of a quick run: the figures mean nothing." if result.get("quick") else ""
     return f"{as_code(result['command'])}, {where}, {result['date']}, commit {result['commit']}.{load}{small}\n"
 
 
 def _number(value: float) -> str:
-    """Three digits that count."""
+    """Return a number with three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _ms(seconds: float) -> str:
+    """Return seconds as milliseconds."""
     return _number(1e3 * seconds)
 
 
-def _size(count: float) -> str:
+def _mib(count: float) -> str:
+    """Return bytes as MiB."""
     return f"{count / 2**20:,.0f} MiB"
 
 
-def _sweeps(result: Result) -> str:
+def _sweep_table(result: Result) -> str:
+    """Return the table of sweeps: seconds, bound, memory and features of every dataset."""
     streamed = any("streamed_sweep_seconds" in row["sweep"] for row in result["rows"])
     lines = []
     for row in result["rows"]:
@@ -68,7 +73,7 @@ def _sweeps(result: Result) -> str:
             _number(row["whole_batch"]["ratio"]),
             _number(row["whole_batch"]["gflops"]),
             _number(row["whole_batch"]["gbs"]),
-            _size(sweep["memory_bytes"]),
+            _mib(sweep["memory_bytes"]),
             f"{sweep['features']['windows_per_second']:,.0f}",
         ]
         if streamed:
@@ -81,7 +86,8 @@ def _sweeps(result: Result) -> str:
     return table(heads, lines)
 
 
-def _stages(row: Result) -> str:
+def _stage_table(row: Result) -> str:
+    """Return the table of one dataset's stages."""
     dims, window = (" × ".join(str(size) for size in row[key]) for key in ("tensor", "window"))
     rates = row["ceilings"]
     ceilings = f"matrix product {_number(rates['matmul_gflops'])} GFLOP/s"
@@ -122,7 +128,8 @@ def _stages(row: Result) -> str:
     return f"{title}\n{table(heads, lines)}"
 
 
-def _growth(result: Result) -> str:
+def _scaling_table(result: Result) -> str:
+    """Return the table of seconds over sizes, and a sentence about memory."""
     lines = [
         [
             row["what"],
@@ -140,7 +147,7 @@ def _growth(result: Result) -> str:
         memory = result["memory"]
         counts, files, own = (
             ", ".join(show(value) for value in memory[key])
-            for key, show in (("windows", "{:,}".format), ("file_bytes", _size), ("own_bytes", _size))
+            for key, show in (("windows", "{:,}".format), ("file_bytes", _mib), ("own_bytes", _mib))
         )
         text += (
             f"\nMemory of a fit from a file of {counts} windows ({files}): {own}; exponent {memory['exponent']:.2f}.\n"
@@ -148,7 +155,8 @@ def _growth(result: Result) -> str:
     return text
 
 
-def _yardsticks(result: Result) -> str:
+def _comparison_text(result: Result) -> str:
+    """Return sentences about the textbook method and TensorLy's CP-ALS."""
     one = result["textbook"]
     text = (
         f"A sweep of {one['windows']:,} HAR windows, augmented and transformed on the fly: "
@@ -165,13 +173,28 @@ def _yardsticks(result: Result) -> str:
     return text
 
 
+def _step_table(rows: list[Result]) -> str:
+    """Return the table of one step against TensorLy's MTTKRP of every mode."""
+    lines = [
+        [
+            reference.DATASETS[row["dataset"]],
+            *(_ms(row[f"{name}_seconds"]["median"]) for name in ("step", "products", "numpy", "torch")),
+            *(_range(row[f"step_ratio_to_{backend}"]) for backend in ("numpy", "torch")),
+        ]
+        for row in rows
+    ]
+    heads = ["ms", "whole step", "its products alone", "TensorLy, numpy", "TensorLy, torch"]
+    return table([*heads, "step ratio to numpy", "to torch"], lines)
+
+
 def _range(values: dict[str, float]) -> str:
+    """Return median (least to most)."""
     return f"{_number(values['median'])} ({_number(values['least'])} to {_number(values['most'])})"
 
 
-def bars(result: Result, path: Path) -> None:
-    """For each dataset the stages of a batch on top of each other, beside bare calls and bounds; a line for the fit."""
-    drawing, axes = canvas(len(result["rows"]), width=3.1, height=3.6)
+def plot_stages(result: Result, path: Path) -> None:
+    """Draw for each dataset the stages of a batch on top of each other, beside bare calls and bounds."""
+    figure, axes = new_figure(len(result["rows"]), width=3.1, height=3.6)
     for axis, row in zip(axes[0], result["rows"], strict=True):
         bottoms = [0.0, 0.0, 0.0]
         for number, stage in enumerate(row["stages"]):
@@ -183,5 +206,5 @@ def bars(result: Result, path: Path) -> None:
         axis.set(title=reference.DATASETS[row["dataset"]], ylabel="ms a batch" if row is result["rows"][0] else None)
         axis.tick_params(labelsize=8)
     handles, labels = axes[0][0].get_legend_handles_labels()
-    drawing.legend(handles, labels, fontsize=8, loc="outside right center", reverse=True)
-    save(drawing, path)
+    figure.legend(handles, labels, fontsize=8, loc="outside right center", reverse=True)
+    save_figure(figure, path)

@@ -1,4 +1,4 @@
-"""The method as the paper prints it (Algorithm 2), without a thought for speed: the yardstick of `bench speed`.
+"""The method as the paper prints it (Algorithm 2), without a thought for speed: what `bench speed` compares with.
 
 One contraction of the batch for each mode and view, the N × N matrix G(γ) in full, a loop over all N rows for the
 fixed-point rule, and windows that are augmented one by one, channel by channel, by scipy in the workers of a torch
@@ -21,7 +21,7 @@ from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
 
-__all__ = ["Pairs", "Sweeper", "spectra", "step"]
+__all__ = ["AugmentedPairs", "TextbookSweeps", "spectra", "step"]
 
 _SHORTEST_NOISE = 100
 _KINDS = (Jitter, Bandpass, Rotate3D)
@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 def step(
     T: Tensor, T_augmented: Tensor, bases: list[Tensor], alpha: float, beta: float, learning_rate: float
 ) -> list[Tensor]:
-    """One mini-batch of Algorithm 2 with γ = N: both coefficient matrices, then A, B and C in turn.
+    """Do one mini-batch of Algorithm 2 with γ = N: both coefficient matrices, then A, B and C in turn.
 
     Parameters
     ----------
@@ -60,21 +60,21 @@ def step(
     X, X_augmented = V1 @ V3, V1_augmented @ V3
     G = torch.full((count, count), (count + 1) / (count * (count - 1)), dtype=T.dtype)
     G.fill_diagonal_(-1 / count)
-    X = _rows(V1, V3, X, X_augmented, G, beta)
-    X_augmented = _rows(V1_augmented, V3, X_augmented, X, G, beta)
+    X = _improve_rows(V1, V3, X, X_augmented, G, beta)
+    X_augmented = _improve_rows(V1_augmented, V3, X_augmented, X, G, beta)
     S = X.T @ X + X_augmented.T @ X_augmented
     pairs = ((T, X), (T_augmented, X_augmented))
     M = sum(torch.einsum("nijk,nr,jr,kr->ir", view, x, B, C) for view, x in pairs)
-    A = (1 - learning_rate) * A + learning_rate * _ridge(S * (B.T @ B) * (C.T @ C), M, alpha)
+    A = (1 - learning_rate) * A + learning_rate * _solve_ridge(S * (B.T @ B) * (C.T @ C), M, alpha)
     M = sum(torch.einsum("nijk,nr,ir,kr->jr", view, x, A, C) for view, x in pairs)
-    B = (1 - learning_rate) * B + learning_rate * _ridge(S * (A.T @ A) * (C.T @ C), M, alpha)
+    B = (1 - learning_rate) * B + learning_rate * _solve_ridge(S * (A.T @ A) * (C.T @ C), M, alpha)
     M = sum(torch.einsum("nijk,nr,ir,jr->kr", view, x, A, B) for view, x in pairs)
-    C = (1 - learning_rate) * C + learning_rate * _ridge(S * (A.T @ A) * (B.T @ B), M, alpha)
+    C = (1 - learning_rate) * C + learning_rate * _solve_ridge(S * (A.T @ A) * (B.T @ B), M, alpha)
     return [A, B, C]
 
 
-def _rows(V1: Tensor, V3: Tensor, X: Tensor, X_other: Tensor, G: Tensor, beta: float) -> Tensor:
-    """Eqn. improved_x, once for every row."""
+def _improve_rows(V1: Tensor, V3: Tensor, X: Tensor, X_other: Tensor, G: Tensor, beta: float) -> Tensor:
+    """Solve Eqn. improved_x once for every row."""
     eye = torch.eye(len(V3), dtype=X.dtype)
     D = torch.diag(1 / torch.linalg.vector_norm(X_other, dim=1))
     directions = D @ X_other
@@ -87,7 +87,8 @@ def _rows(V1: Tensor, V3: Tensor, X: Tensor, X_other: Tensor, G: Tensor, beta: f
     return improved
 
 
-def _ridge(S: Tensor, M: Any, alpha: float) -> Tensor:
+def _solve_ridge(S: Tensor, M: Any, alpha: float) -> Tensor:
+    """Return M (S + alpha I)⁻¹."""
     solved: Tensor = torch.linalg.solve(S + alpha * torch.eye(len(S), dtype=S.dtype), M.T)
     return solved.T
 
@@ -95,8 +96,8 @@ def _ridge(S: Tensor, M: Any, alpha: float) -> Tensor:
 # ----------------------------------------------------- windows one by one
 
 
-class Pairs(Dataset[tuple[Tensor, Tensor]]):
-    """A window and its augmentation by number, as a loader's worker makes them (appendix D.3).
+class AugmentedPairs(Dataset[tuple[Tensor, Tensor]]):
+    """Windows with their augmentations by number, as the worker of a loader computes them (appendix D.3).
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ class Pairs(Dataset[tuple[Tensor, Tensor]]):
     Examples
     --------
     >>> from polyadic.presets import preset
-    >>> window, view = Pairs(np.ones((2, 9, 128), np.float32), preset("har").augment)[0]
+    >>> window, view = AugmentedPairs(np.ones((2, 9, 128), np.float32), preset("har").augment)[0]
     >>> window.shape == view.shape
     True
     """
@@ -134,16 +135,16 @@ class Pairs(Dataset[tuple[Tensor, Tensor]]):
         window = self.X[number].astype(np.float32)
         # A loader gives every worker a torch seed of its own.
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
-        view = np.stack([self._channel(channel, rng) for channel in window])
+        view = np.stack([self._augment_channel(channel, rng) for channel in window])
         matrix = Rotation.random(random_state=rng).as_matrix()
         for triad in self.triads:
             view[list(triad)] = matrix @ view[list(triad)]
         return torch.from_numpy(window), torch.from_numpy(view.astype(np.float32))
 
-    def _channel(self, channel: Array, rng: np.random.Generator) -> Array:
-        """Noise and filter of one channel."""
+    def _augment_channel(self, channel: Array, rng: np.random.Generator) -> Array:
+        """Add noise to one channel and filter it."""
         if self.degree > 0:
-            channel = channel + self.degree * np.ptp(channel) / 2 * _noise(len(channel), rng)
+            channel = channel + self.degree * np.ptp(channel) / 2 * _sample_noise(len(channel), rng)
         kind = rng.integers(3)
         for number, (b, a) in enumerate(self.filters):
             if kind != 1 - number:
@@ -151,8 +152,8 @@ class Pairs(Dataset[tuple[Tensor, Tensor]]):
         return channel
 
 
-def _noise(length: int, rng: np.random.Generator) -> Array:
-    """Fast, slow, or both, in [-1, 1] each."""
+def _sample_noise(length: int, rng: np.random.Generator) -> Array:
+    """Sample fast noise, slow noise, or both, in [-1, 1] each."""
     kind = rng.integers(3)
     noise = np.zeros(length)
     if kind != 1:
@@ -165,7 +166,7 @@ def _noise(length: int, rng: np.random.Generator) -> Array:
 
 
 def spectra(X: Tensor, settings: STFT) -> Tensor:
-    """log|Re| and log|Im| of the short-time spectra of a batch, by the plainest calls.
+    """Return log|Re| and log|Im| of the short-time spectra of a batch, by the plainest calls.
 
     Parameters
     ----------
@@ -186,8 +187,8 @@ def spectra(X: Tensor, settings: STFT) -> Tensor:
     return torch.cat([torch.log(Z.real.abs() + floor), torch.log(Z.imag.abs() + floor)], dim=1)
 
 
-class Sweeper:
-    """Sweeps over windows with workers that stay: `sweep()` is one of them.
+class TextbookSweeps:
+    """Sweeps over windows with workers that are kept: `sweep()` does one of them.
 
     Parameters
     ----------
@@ -210,7 +211,7 @@ class Sweeper:
         self.tensorize, self.bases = tensorize, bases
         self.settings = {name: float(parameters[name]) for name in ("alpha", "beta", "learning_rate")}
         self.loader = DataLoader(
-            Pairs(X, augment),
+            AugmentedPairs(X, augment),
             batch_size=int(parameters["batch_size"]),
             shuffle=True,
             num_workers=workers,
@@ -218,6 +219,7 @@ class Sweeper:
         )
 
     def sweep(self) -> None:
+        """Do one sweep over all windows."""
         for window, view in self.loader:
             T, T_augmented = spectra(window, self.tensorize), spectra(view, self.tensorize)
             self.bases = step(T, T_augmented, self.bases, **self.settings)
