@@ -12,7 +12,6 @@ import select
 import shlex
 import struct
 import subprocess
-import sys
 import termios
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ import edfio
 import numpy as np
 import pytest
 import typer
+from command_line import FRESH, polyadic
 from typer.testing import CliRunner
 
 from polyadic import load
@@ -30,17 +30,14 @@ from polyadic.cli.tables import harmless
 from polyadic.data import Windows, WindowStore, split, synthetic
 from polyadic.evaluate import WindowClassifier, judge_probe, judge_splits, labels_of, own_split, probe, scores, summary
 
-RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 QUICK = ("--rank", "3", "--sweeps", "2")
 
 
-def polyadic(*words: object, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [*RUN, *map(str, words)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT, timeout=120)
-    assert result.returncode == code, result.stdout + result.stderr
-    assert "Traceback" not in result.stderr
-    return result
+def fresh(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A command in an interpreter of its own."""
+    command = [*FRESH, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT, timeout=120)
 
 
 def run(*words: object, code: int = 0):
@@ -298,6 +295,7 @@ def load_of(signals: Windows):
 # ---------------------------------------------------------------------------------------------------------- info
 
 
+@pytest.mark.filterwarnings("ignore:the fixed-point rule")
 def test_info_tells_what_each_kind_of_file_is(made, here):
     store = ("prepare", "folder", made / "recordings", "s.store", "--seconds", 2, "--class", "slow")
     run(*store)
@@ -305,7 +303,9 @@ def test_info_tells_what_each_kind_of_file_is(made, here):
     run("predict", "model.safetensors", "s.store", "-o", "l.csv")
     np.savez(here / "w.npz", X=np.zeros((4, 2, 8)), y=np.zeros(4, int))
     np.savez(here / "other.npz", a=np.zeros(3))
-    run("run", "--seeds", 1, "--sweeps", 1, "--out", "results", "--json")
+    signals = synthetic(60, 2, 32)
+    np.savez(here / "small.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
+    run("run", "--data", "small.npz", "--rank", 2, "--seeds", 1, "--sweeps", 1, "--out", "results", "--json")
     lines = "\n".join(f"{n / 50},1" for n in range(100))
     (here / "r.csv").write_text(f"time,left\n{lines}\n")
     wanted = {
@@ -391,6 +391,17 @@ def test_exit_codes_mean_what_the_manual_says(words, code, message, here):
         assert result.stderr == ""
 
 
+@pytest.mark.parametrize(
+    "words", [("--version",), ("fit", "absent"), ("info", "notes.txt"), ("info", "model.safetensors")]
+)
+def test_a_command_of_these_tests_does_what_it_does_in_an_interpreter_of_its_own(words, here):
+    """Most commands here are forked from a process that has the imports done: same words, same exit code."""
+    (here / "notes.txt").write_text("hello")
+    alone = fresh(*words, cwd=here)
+    forked = polyadic(*words, cwd=here, code=alone.returncode)
+    assert (forked.stdout, forked.stderr) == (alone.stdout, alone.stderr)
+
+
 def test_results_for_programs_are_alone_on_standard_output(here):
     X = np.random.default_rng(0).normal(size=(40, 2, 200)).astype("f4")
     np.savez(here / "w.npz", X=X, fs=100, y=np.arange(40) % 2, subject=np.arange(40) // 5)
@@ -424,7 +435,7 @@ def in_a_terminal(columns: int, words: tuple[str, ...], cwd: Path) -> tuple[int,
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(cwd)
-        os.execve(RUN[0], [*RUN, *words], ENVIRONMENT | {"TERM": "xterm"})
+        os.execve(FRESH[0], [*FRESH, *words], ENVIRONMENT | {"TERM": "xterm"})
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     shown, until = b"", time.monotonic() + 120
     while time.monotonic() < until:
@@ -439,7 +450,7 @@ def in_a_terminal(columns: int, words: tuple[str, ...], cwd: Path) -> tuple[int,
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), shown.decode()
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.long)])
 def test_a_terminal_shows_stage_throughput_and_time_left(columns, big):
     code, shown = in_a_terminal(columns, ("fit", "big.npz", *QUICK, "-o", "m.safetensors"), big)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
@@ -466,7 +477,9 @@ BARS = {
 }
 
 
-@pytest.mark.parametrize("words", BARS)
+@pytest.mark.parametrize(
+    "words", [pytest.param(words, marks=[] if words[0] == "rank" else pytest.mark.long) for words in BARS]
+)
 def test_what_takes_long_shows_a_bar_that_fits_and_goes(words, big):
     code, shown = in_a_terminal(80, words, big)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
@@ -535,7 +548,7 @@ def test_shells_complete_commands_options_and_choices():
             "COMP_WORDS": words,
             "COMP_CWORD": str(len(words.split(" ")) - 1),
         }
-        result = subprocess.run(RUN, capture_output=True, text=True, env=environment, timeout=60)
+        result = subprocess.run(FRESH, capture_output=True, text=True, env=environment, timeout=60)
         return result.stdout
 
     assert "predict" in completed("polyadic pred")

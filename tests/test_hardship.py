@@ -80,6 +80,17 @@ OVERFLOW = re.compile(
 )
 
 
+def assert_clear(message: str, X: np.ndarray) -> None:
+    """The message names a sample that is not finite where there is one, and otherwise what to do about an overflow."""
+    infinite = np.flatnonzero(~np.isfinite(X).all(axis=(1, 2)))
+    if len(infinite):
+        named = re.match(r"X must be finite, but sample (\d+) contains infinity", message)
+        assert named, message
+        assert int(named[1]) in infinite, message
+    else:
+        assert OVERFLOW.fullmatch(message), message
+
+
 def fitted_or_told(model: Any, X: np.ndarray) -> bool:
     """Whether the fit ended with finite bases and features; if not, its error names the cause and the remedy."""
     try:
@@ -88,12 +99,7 @@ def fitted_or_told(model: Any, X: np.ndarray) -> bool:
             warnings.filterwarnings("ignore", "the .* Gram matrix is singular", RuntimeWarning)
             features = model.fit(X).transform(X)
     except PolyadicError as error:
-        infinite = np.flatnonzero(~np.isfinite(X).all(axis=(1, 2)))
-        if len(infinite):
-            named = re.match(r"X must be finite, but sample (\d+) contains infinity", str(error))
-            assert named and int(named[1]) in infinite, error
-        else:
-            assert OVERFLOW.fullmatch(str(error)), error
+        assert_clear(str(error), X)
         return False
     assert all(np.isfinite(factor).all() for factor in model.factors_)
     assert np.isfinite(features).all()
@@ -161,20 +167,16 @@ def test_every_kind_of_data_is_fitted_by_every_method(
 
 
 @pytest.mark.parametrize(
-    ("error", "X"),
+    ("message", "X"),
     [
-        (PolyadicError("something went wrong"), np.ones((2, 1, 3))),
-        (PolyadicError("X must be finite, but sample 0 contains infinity"), np.ones((2, 1, 3))),
-        (PolyadicError("X must be finite, but sample 0 contains infinity"), np.array([[[1.0]], [[np.inf]]])),
+        ("something went wrong", np.ones((2, 1, 3))),
+        ("X must be finite, but sample 0 contains infinity", np.ones((2, 1, 3))),
+        ("X must be finite, but sample 0 contains infinity", np.array([[[1.0]], [[np.inf]]])),
     ],
 )
-def test_an_error_that_does_not_name_the_cause_does_not_pass_for_a_clear_one(error: Exception, X: np.ndarray) -> None:
-    class Failing:
-        def fit(self, X: np.ndarray) -> None:
-            raise error
-
+def test_an_error_that_does_not_name_the_cause_does_not_pass_for_a_clear_one(message: str, X: np.ndarray) -> None:
     with pytest.raises(AssertionError):
-        fitted_or_told(Failing(), X)
+        assert_clear(message, X)
 
 
 def test_a_small_channel_beside_a_large_one_does_not_spoil_the_fit_of_the_large_one() -> None:
