@@ -4,12 +4,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test lint docs linkcheck bench reliability clean
+.PHONY: help setup demo test test-long test-all lint docs linkcheck bench reliability clean
 
 help:
 	@echo "make setup  install everything into .venv; then . .venv/bin/activate, and polyadic --help"
 	@echo "make demo   compare the tensor methods on built-in signals (under a minute after the first set-up)"
-	@echo "make test   run all tests; POLYADIC_DATA=folder adds those on real recordings"
+	@echo "make test   run the tests of every promise and formula (under 5 minutes on two cores);"
+	@echo "            POLYADIC_DATA=folder adds those on real recordings"
+	@echo "make test-all  make test, and then all the rest (make test-long): more kills, fuzzing, kernels, browser sizes"
 	@echo "make lint   ruff, mypy, import-linter"
 	@echo "make docs   build the documentation into docs/_build/html"
 	@echo "make linkcheck  ask the addresses that the documentation names (needs a network)"
@@ -31,8 +33,15 @@ setup: $(READY)
 demo: $(READY)
 	$(BIN)/polyadic run
 
+PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(PYTEST) -m "not long"
+
+test-long: $(READY)
+	$(PYTEST) -m long
+
+test-all: test test-long
 
 lint: $(READY)
 	$(BIN)/ruff check

@@ -7,9 +7,14 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
 
-# Everything here is small: threads would only get in each other's way, and badly so on a busy machine.
+# Everything here is small: threads would only get in each other's way, and badly so on a busy machine. Libraries look
+# at these when they are loaded, in the processes that tests start, too.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+import torch  # noqa: E402
+
 torch.set_num_threads(1)
 
 # Triton looks at it when it is imported for the first time, by whichever test that is.
@@ -37,17 +42,25 @@ def data_folder() -> Path:
     return Path(folder)
 
 
-_LONG = {
-    "test_distributed",
-    "test_stopping",
-    "test_kernels",
+_FIRST = [
     "test_reliability",
-    "test_report_browser",
+    "test_memory",
+    "test_stopping",
+    "test_distributed",
     "test_side_by_side",
-    "test_checkpoints",
-}
+    "test_mutations",
+    "test_commands",
+    "test_run",
+    "test_bench",
+    "test_report_browser",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take minutes come first, so that no process is left with one of them at the end."""
-    items.sort(key=lambda item: item.path.stem not in _LONG)
+    """Files with the longest tests come first, so that no process is left with one of them at the end.
+
+    pytest-xdist begins with a contiguous part for each process, and one that is done takes from the end of another's:
+    files stay together, and so do the fixtures that their tests share.
+    """
+    places = {name: place for place, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))

@@ -1,6 +1,6 @@
-"""What each process of a team does in `test_distributed`: `torchrun … tests/teams.py TASK FOLDER [OPTION=VALUE …]`.
+"""What each process of a team does in `test_distributed`: `torchrun … teams.py TASK[+TASK …] FOLDER [OPTION=VALUE …]`.
 
-Each process writes what it ended with to FOLDER/TASK.RANK.npz. `test_nccl` does the same with `device=cuda`.
+Each process writes what it ended a task with to FOLDER/TASK/NUMBER.npz. `test_nccl` does the same with `device=cuda`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ def asked(fit: Callable[[], Any]) -> list[np.ndarray]:
         return original(self, parts, sweep)
 
     batches.WindowSource.batches = recorded  # type: ignore[method-assign]
-    fit()
+    try:
+        fit()
+    finally:
+        batches.WindowSource.batches = original  # type: ignore[method-assign]
     return seen
 
 
@@ -123,12 +126,12 @@ def messages(team: Team, folder: Path) -> dict[str, np.ndarray]:
 
 
 def features(team: Team, folder: Path) -> dict[str, np.ndarray]:
-    """Features of all windows into one file, of two into another, and the score."""
+    """Features of all windows into one file, of fewer than there are processes into another, and the score."""
     model = KINDS["ATD"]().fit(WINDOWS["float64"])
     X = WINDOWS["float64"]
     done = [0]
     Z = model.transform(X, out=folder / "features.npy", on_rows=done.append, team=team)
-    few = model.transform(X[:2], out=folder / "few.npy", team=team)
+    few = model.transform(X[: max(1, team.size - 1)], out=folder / "few.npy", team=team)
     return {"Z": Z, "few": few, "score": np.array(model.score(X, team=team)), "done": np.array(done[-1])}
 
 
@@ -200,15 +203,18 @@ def refused(team: Team, folder: Path) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    task, folder, *options = sys.argv[1:]
+    tasks, folder, *options = sys.argv[1:]
     given = dict(option.split("=", 1) for option in options)
     FIXED["device"] = given.pop("device", "cpu")
     if given.pop("group", "") == "own":
         dist.init_process_group("gloo")
         atexit.register(dist.destroy_process_group)  # who makes a group ends it; otherwise its threads may be cut off
     team = processes.join(given.pop("exchange", "auto"))  # type: ignore[arg-type]
-    found = globals()[task](team, Path(folder), **given)
-    np.savez(Path(folder) / f"{task}.{team.index}.npz", **found)
+    for task in tasks.split("+"):
+        place = Path(folder) / task
+        place.mkdir(exist_ok=True)
+        found = globals()[task](team, place, **given)
+        np.savez(place / f"{team.index}.npz", **found)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 
 import numpy as np
+import oracles
 import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
@@ -113,73 +113,34 @@ def assert_agrees(actual: Tensor, expected: np.ndarray, like: Tensor) -> None:
     )
 
 
-def slow_component(factors: list[np.ndarray], index: tuple[int, ...], r: int) -> float:
-    """Entry `index` of the r-th rank-one tensor."""
-    return math.prod(factor[i, r] for factor, i in zip(factors, index, strict=True))
-
-
-def slow_khatri_rao(factors: list[np.ndarray]) -> np.ndarray:
-    rank = factors[0].shape[1]
-    cells = np.ndindex(*(len(factor) for factor in factors))
-    return np.array([[slow_component(factors, index, r) for r in range(rank)] for index in cells])
-
-
-def slow_gram(factors: list[np.ndarray]) -> np.ndarray:
-    product = slow_khatri_rao(factors)
-    rank = product.shape[1]
-    return np.array([[sum(row[r] * row[s] for row in product) for s in range(rank)] for r in range(rank)])
-
-
-def slow_project(T: np.ndarray, factors: list[np.ndarray]) -> np.ndarray:
-    rank = factors[0].shape[1]
-    out = np.zeros((len(T), rank))
-    for (n, *index), r in itertools.product(np.ndindex(*T.shape), range(rank)):
-        out[n, r] += T[(n, *index)] * slow_component(factors, tuple(index), r)
-    return out
-
-
-def slow_collect(X: np.ndarray, T: np.ndarray) -> np.ndarray:
-    out = np.zeros((X.shape[1], *T.shape[1:]))
-    for (n, *index), r in itertools.product(np.ndindex(*T.shape), range(X.shape[1])):
-        out[(r, *index)] += X[n, r] * T[(n, *index)]
-    return out
-
-
-def slow_reconstruct(X: np.ndarray, factors: list[np.ndarray]) -> np.ndarray:
-    out = np.zeros((len(X), *(len(factor) for factor in factors)))
-    for n, *index in np.ndindex(*out.shape):
-        out[(n, *index)] = sum(X[n, r] * slow_component(factors, tuple(index), r) for r in range(X.shape[1]))
-    return out
-
-
 @over_shapes
 def test_khatri_rao_equals_explicit_loops(device, shape):
     _, _, factors = shape.draw(device)
-    assert_agrees(khatri_rao(factors), slow_khatri_rao([array(f) for f in factors]), like=factors[0])
+    assert_agrees(khatri_rao(factors), oracles.khatri_rao([array(f) for f in factors]), like=factors[0])
 
 
 @over_shapes
 def test_gram_equals_the_inner_products_of_the_khatri_rao_columns(device, shape):
     _, _, factors = shape.draw(device)
-    assert_agrees(gram(factors), slow_gram([array(f) for f in factors]), like=factors[0])
+    assert_agrees(gram(factors), oracles.gram([array(f) for f in factors]), like=factors[0])
 
 
 @over_shapes
 def test_project_equals_explicit_loops(device, shape):
     T, _, factors = shape.draw(device)
-    assert_agrees(project(T, factors), slow_project(array(T), [array(f) for f in factors]), like=T)
+    assert_agrees(project(T, factors), oracles.project(array(T), [array(f) for f in factors]), like=T)
 
 
 @over_shapes
 def test_collect_equals_explicit_loops(device, shape):
     T, X, _ = shape.draw(device)
-    assert_agrees(collect(X, T), slow_collect(array(X), array(T)), like=T)
+    assert_agrees(collect(X, T), oracles.collect(array(X), array(T)), like=T)
 
 
 @over_shapes
-def test_reconstruct_equals_explicit_loops(device, shape):
+def test_reconstruct_equals_the_sum_of_the_outer_products(device, shape):
     _, X, factors = shape.draw(device)
-    assert_agrees(reconstruct(X, factors), slow_reconstruct(array(X), [array(f) for f in factors]), like=X)
+    assert_agrees(reconstruct(X, factors), oracles.reconstruct(array(X), [array(f) for f in factors]), like=X)
 
 
 @over_shapes
@@ -247,7 +208,7 @@ def test_ridge_solve_equals_least_squares_on_the_stacked_system(device, shape, a
     T, _, factors = shape.draw(device)
     # Columns of one norm keep the system's condition in the hands of alpha.
     factors = [f / torch.linalg.vector_norm(f, dim=0) for f in factors]
-    design = np.vstack([slow_khatri_rao([array(f) for f in factors]), math.sqrt(alpha) * np.eye(shape.rank)])
+    design = np.vstack([oracles.khatri_rao([array(f) for f in factors]), math.sqrt(alpha) * np.eye(shape.rank)])
     target = np.hstack([array(T).reshape(len(T), -1), np.zeros((len(T), shape.rank))])
     expected = np.linalg.lstsq(design, target.T)[0].T
     solved = ridge_solve(gram(factors), project(T, factors), alpha)
@@ -377,7 +338,7 @@ def test_a_gram_that_is_not_finite_is_an_error(device, dtype, value, place):
 @over_shapes
 def test_squared_and_relative_error_equal_those_of_the_dense_reconstruction(device, shape):
     T, X, factors = shape.draw(device)
-    residual = array(T) - slow_reconstruct(array(X), [array(f) for f in factors])
+    residual = array(T) - oracles.reconstruct(array(X), [array(f) for f in factors])
     error = squared_error(T, X, project(T, factors), gram(factors))
     assert error.dtype == torch.float64
     # Rounding is that of the terms that cancel, not of the small difference.

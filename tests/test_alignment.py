@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import oracles
 import pytest
 import torch
 from hypothesis import HealthCheck, assume, example, given, settings
@@ -104,48 +105,10 @@ class Subproblem:
         return guesses
 
 
-def literal_pair_matrix(count: int, gamma: float) -> np.ndarray:
-    G = np.zeros((count, count))
-    for n in range(count):
-        for s in range(count):
-            G[n, s] = -1 / count if n == s else (gamma + 1) / (count * (count - 1))
-    return G
-
-
 def literal_update(problem: Subproblem, X_init: np.ndarray, beta: float) -> np.ndarray:
-    """Eqn. improved_x row by row, with G(γ), D(X̃) and the projector in full."""
-    K = array(khatri_rao(problem.factors))
-    X_other = array(problem.X_other)
-    rank = K.shape[1]
-    hadamard = np.ones((rank, rank))
-    for factor in problem.factors:
-        hadamard = hadamard * (array(factor).T @ array(factor))
-    V3 = np.linalg.inv(hadamard + problem.alpha * np.eye(rank))
-    D = np.diag([1 / np.linalg.norm(row) for row in X_other])
-    G = literal_pair_matrix(len(X_init), problem.gamma)
-    rows = []
-    for k in range(len(X_init)):
-        x = X_init[k : k + 1]
-        norm = np.linalg.norm(x)
-        v1 = array(problem.T)[k].reshape(1, -1) @ K
-        v2 = G[k : k + 1] @ D @ X_other
-        rows.append(v1 @ V3 - beta * v2 / (2 * norm) @ (np.eye(rank) - x.T @ x / norm**2) @ V3)
-    return np.vstack(rows)
-
-
-def double_sum(X: np.ndarray, X_augmented: np.ndarray, gamma: float) -> float:
-    """Eqn. empirical_ss_loss, pair by pair."""
-
-    def cosine(x: np.ndarray, y: np.ndarray) -> float:
-        return float(x @ y / (np.linalg.norm(x) * np.linalg.norm(y)))
-
-    count = len(X)
-    positive = sum(cosine(X[n], X_augmented[n]) for n in range(count)) / count
-    if count == 1:
-        return -positive
-    pairs = [(n, s) for n in range(count) for s in range(count) if s != n]
-    random_pairs = sum(cosine(X[n], X_augmented[s]) for n, s in pairs) / (count * (count - 1))
-    return (gamma + 1) * random_pairs - positive
+    """Eqn. improved_x for every row, literally."""
+    factors, T, X_other = [array(factor) for factor in problem.factors], array(problem.T), array(problem.X_other)
+    return oracles.improved_rows(T, factors, X_init, X_other, problem.alpha, beta, problem.gamma)
 
 
 # The loss.
@@ -157,7 +120,7 @@ def double_sum(X: np.ndarray, X_augmented: np.ndarray, gamma: float) -> float:
 @given(st.integers(1, 8), st.integers(1, 6), st.floats(0, 200), st.integers(0, 2**31))
 def test_the_loss_equals_its_trace_form_and_its_double_sum(device, count, rank, gamma, seed):
     X, other = (normal(count, rank, seed=seed + view, device=device) for view in (0, 1))
-    expected = double_sum(array(X), array(other), gamma)
+    expected = oracles.alignment_loss(array(X), array(other), gamma)
     tolerance = 1e-12 * (2 + gamma)
     assert float(loss(X, other, gamma)) == pytest.approx(expected, abs=tolerance)
     assert float(trace_loss(X, other, gamma)) == pytest.approx(expected, abs=tolerance)
@@ -171,7 +134,7 @@ def test_the_loss_equals_its_trace_form_and_its_double_sum(device, count, rank, 
 
 @pytest.mark.parametrize("count", [2, 3, 7])
 def test_pair_matrix_has_the_entries_of_the_paper(count):
-    np.testing.assert_allclose(pair_matrix(count, 2.5).numpy(), literal_pair_matrix(count, 2.5), rtol=1e-14)
+    np.testing.assert_allclose(pair_matrix(count, 2.5).numpy(), oracles.pair_matrix(count, 2.5), rtol=1e-14)
 
 
 @steady
@@ -179,7 +142,7 @@ def test_pair_matrix_has_the_entries_of_the_paper(count):
 def test_pull_equals_the_product_with_the_full_pair_matrix(device, count, rank, gamma, seed):
     X = normal(count, rank, seed=seed, device=device)
     D = np.diag(1 / np.linalg.norm(array(X), axis=1))
-    G = literal_pair_matrix(count, gamma)
+    G = oracles.pair_matrix(count, gamma)
     np.testing.assert_allclose(array(pull(X, gamma)), G @ D @ array(X), atol=1e-12 * (2 + gamma))
 
 
@@ -207,7 +170,7 @@ def test_a_zero_row_adds_nothing_to_the_loss(device, dtype):
     X[1] = 0
     units = array(X[[0, 2]]) / np.linalg.norm(array(X[[0, 2]]), axis=1, keepdims=True)
     others = array(other) / np.linalg.norm(array(other), axis=1, keepdims=True)
-    expected = float(np.sum(literal_pair_matrix(3, 2.0)[[0, 2]] * (units @ others.T)))
+    expected = float(np.sum(oracles.pair_matrix(3, 2.0)[[0, 2]] * (units @ others.T)))
     assert float(loss(X, other, 2.0)) == pytest.approx(expected, abs=1e-6)
     assert torch.equal(normalise(X)[1], torch.zeros_like(X[1]))
     assert bool(torch.isfinite(pull(X, 2.0)).all())
@@ -268,7 +231,7 @@ def row_objective(problem: Subproblem, X: Tensor, beta: float) -> Tensor:
     """Eqn. non-convex_prob as it is written, with a dense reconstruction and G(γ) in full."""
     K = khatri_rao(problem.factors)
     residual = problem.T.reshape(len(X), -1) - X @ K.T
-    G = torch.as_tensor(literal_pair_matrix(len(X), problem.gamma))
+    G = torch.as_tensor(oracles.pair_matrix(len(X), problem.gamma))
     D = torch.diag(1 / X.norm(dim=1))
     D_other = torch.diag(1 / problem.X_other.norm(dim=1))
     alignment = torch.trace(X.T @ D @ G @ D_other @ problem.X_other)

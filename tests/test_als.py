@@ -1,15 +1,12 @@
-"""One step of the solver, its coefficients and its bases, against literal numpy transcriptions.
-
-The transcriptions follow section 3.3 and appendix C of the paper word by word, with loops over rows and G(γ) in full.
-"""
+"""One step of the solver, its coefficients and its bases, against section 3.3 and appendix C of the paper in numpy."""
 
 from __future__ import annotations
 
-from functools import reduce
-
 import numpy as np
+import oracles
 import pytest
 import torch
+from problems import arrays, assert_same, bases, draw, graph_weights, two_views
 from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD, als
@@ -18,116 +15,6 @@ from polyadic.als import Objective, State, Statistics
 from polyadic.engine.loop import normalise_components
 
 SHAPES = [(6,), (4, 3), (4, 3, 5), (3, 2, 4, 2)]
-
-
-def draw(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
-    return torch.from_numpy(scale * np.random.default_rng(seed).normal(size=shape))
-
-
-def two_views(count: int, shape: tuple[int, ...], seed: int = 0, scale: float = 1.0) -> torch.Tensor:
-    """Windows and slightly perturbed copies of them, stacked: (2 · count, I, J, …)."""
-    T = draw(count, *shape, seed=seed, scale=scale)
-    return torch.cat([T, T + draw(count, *shape, seed=seed + 1000, scale=0.2 * scale)])
-
-
-def bases(shape: tuple[int, ...], rank: int, seed: int = 0) -> list[torch.Tensor]:
-    return [draw(size, rank, seed=100 * seed + mode) for mode, size in enumerate(shape)]
-
-
-def graph_weights(count: int, seed: int = 0) -> torch.Tensor:
-    weights = draw(count, count, seed=seed).abs()
-    return (weights + weights.T).fill_diagonal_(0)
-
-
-def khatri_rao(matrices: list[np.ndarray]) -> np.ndarray:
-    rank = matrices[0].shape[1]
-    return np.stack([reduce(np.kron, [matrix[:, r] for matrix in matrices]) for r in range(rank)], axis=1)
-
-
-def dense(X: np.ndarray, factors: list[np.ndarray]) -> np.ndarray:
-    """⟦X, A, B, …⟧ as the sum of its outer products."""
-    components = zip(X.T, *(factor.T for factor in factors), strict=True)
-    return sum(reduce(np.multiply.outer, vectors) for vectors in components)
-
-
-def ridge_on_unfolding(T: np.ndarray, matrices: list[np.ndarray], mode: int, alpha: float) -> np.ndarray:
-    """argmin ‖T_(mode) − F·Kᵀ‖² + α‖F‖², as plain least squares with √α·I below K."""
-    K = khatri_rao([matrix for other, matrix in enumerate(matrices) if other != mode])
-    unfolding = np.moveaxis(T, mode, 0).reshape(T.shape[mode], -1)
-    rank = K.shape[1]
-    left = np.concatenate([K, np.sqrt(alpha) * np.eye(rank)])
-    right = np.concatenate([unfolding.T, np.zeros((rank, len(unfolding)))])
-    return np.linalg.lstsq(left, right)[0].T
-
-
-def literal_rows(T, factors, init, other, objective: Objective) -> np.ndarray:
-    """Eqn. improved_x, row by row, `rounds` times from the guess `init`."""
-    N, R = init.shape
-    gamma = N if objective.gamma is None else objective.gamma
-    G = np.full((N, N), (gamma + 1) / (N * (N - 1)) if N > 1 else 0.0)
-    np.fill_diagonal(G, -1 / N)
-    D = np.diag(1 / np.linalg.norm(other, axis=1))
-    V3 = np.linalg.inv(reduce(np.multiply, [f.T @ f for f in factors]) + objective.alpha * np.eye(R))
-    X = init.copy()
-    for k in range(N):
-        v1 = T[k].reshape(1, -1) @ khatri_rao(factors)
-        v2 = G[k : k + 1] @ D @ other
-        x = X[k : k + 1]
-        for _ in range(objective.rounds):
-            norm = np.linalg.norm(x)
-            x = v1 @ V3 - objective.beta * v2 / (2 * norm) @ (np.eye(R) - x.T @ x / norm**2) @ V3
-        X[k] = x
-    return X
-
-
-def literal_coefficients(T, factors, objective: Objective, start: np.ndarray | None = None) -> np.ndarray:
-    """X with X̃ fixed, then X̃ with the new X fixed; both begin as least squares unless `start` holds them."""
-    if start is None:
-        start = ridge_on_unfolding(T, [np.zeros((len(T), len(factors[0].T))), *factors], 0, objective.alpha)
-    (T1, T2), (X1, X2) = np.split(T, 2), np.split(start, 2)
-    X1 = literal_rows(T1, factors, X1, X2, objective)
-    X2 = literal_rows(T2, factors, X2, X1, objective)
-    return np.concatenate([X1, X2])
-
-
-def literal_bases(T, X, factors, alpha: float, eta: float = 1.0) -> list[np.ndarray]:
-    """A with B and C fixed, B with the new A, C with the new A and B, each moved by η."""
-    factors = list(factors)
-    for mode, factor in enumerate(factors):
-        solved = ridge_on_unfolding(T, [X, *factors], mode + 1, alpha)
-        factors[mode] = (1 - eta) * factor + eta * solved
-    return factors
-
-
-def brute_terms(T, X, factors, objective: Objective, n_views: int, weights: np.ndarray | None = None) -> list[float]:
-    """Every term of Eqn. objective by its definition, the Tikhonov term with the bases' share, the graph's last."""
-    errors = [
-        ((t - dense(x, factors)) ** 2).sum() for t, x in zip(np.split(T, n_views), np.split(X, n_views), strict=True)
-    ]
-    tikhonov = objective.alpha * sum((matrix**2).sum() for matrix in (X, *factors))
-    contrast = smoothness = 0.0
-    if n_views == 2 and objective.beta > 0:
-        U, W = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in np.split(X, 2))
-        N = len(U)
-        gamma = N if objective.gamma is None else objective.gamma
-        for n in range(N):
-            contrast -= U[n] @ W[n] / N
-            contrast += sum((gamma + 1) / (N * (N - 1)) * (U[n] @ W[s]) for s in range(N) if s != n)
-    if objective.graph_weight > 0:
-        weights = np.full((len(X), len(X)), 1 / len(X)) if weights is None else weights
-        # Tr(XᵀLX) is half the weighted sum of squared distances.
-        smoothness = sum(w / 2 * ((X[i] - X[j]) ** 2).sum() for (i, j), w in np.ndenumerate(weights))
-    errors += [0.0] * (2 - n_views)
-    return [*errors, tikhonov, objective.beta * contrast, objective.graph_weight * smoothness]
-
-
-def arrays(tensors) -> list[np.ndarray]:
-    return [tensor.numpy() for tensor in tensors]
-
-
-def assert_same(came, expected, rtol: float = 1e-9, atol: float = 1e-10) -> None:
-    for a, b in zip(came, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol)
 
 
 # ------------------------------------------------------------------------ bases
@@ -139,7 +26,7 @@ def assert_same(came, expected, rtol: float = 1e-9, atol: float = 1e-10) -> None
 def test_each_base_update_is_ridge_least_squares_on_the_unfolding_with_the_bases_already_updated(shape, rank, eta):
     T, X, factors = two_views(7, shape), draw(14, rank, seed=3), bases(shape, rank)
     came = als.update_bases(factors, Statistics.of(X, T), 0.4, eta)
-    assert_same(came, literal_bases(T.numpy(), X.numpy(), arrays(factors), 0.4, eta))
+    assert_same(came, oracles.updated_bases(T.numpy(), X.numpy(), arrays(factors), 0.4, eta))
 
 
 def test_the_base_update_does_not_change_its_input():
@@ -172,14 +59,16 @@ def test_coefficients_are_the_row_by_row_rule_of_the_paper_from_a_cold_or_a_warm
     T, factors = two_views(5, shape, scale=2.0), bases(shape, 3)
     start = draw(10, 3, seed=9) if warm else None
     came = als.solve_coefficients(project(T, factors), gram(factors), objective, 2, start)
-    expected = literal_coefficients(T.numpy(), arrays(factors), objective, start if start is None else start.numpy())
+    expected = oracles.aligned_coefficients(
+        T.numpy(), arrays(factors), objective, start if start is None else start.numpy()
+    )
     assert_same([came], [expected])
 
 
 def test_without_alignment_coefficients_are_ridge_least_squares_whatever_the_start():
     T, factors = two_views(5, (4, 3)), bases((4, 3), 3)
     M, G = project(T, factors), gram(factors)
-    expected = ridge_on_unfolding(T.numpy(), [np.zeros((10, 3)), *arrays(factors)], 0, 0.2)
+    expected = oracles.least_squares(T.numpy(), arrays(factors), 0.2)
     assert_same([als.solve_coefficients(M, G, Objective(0.2), 2, draw(10, 3))], [expected])
     assert_same([als.solve_coefficients(M, G, Objective(0.2, beta=1.0), 1)], [expected])
 
@@ -271,8 +160,8 @@ def test_steps_are_algorithm_2_literally(shape, eta, rounds, gamma):
     for batch, count in enumerate((6, 4, 5)):
         T = two_views(count, shape, seed=batch, scale=3.0)
         als.step(T, state, objective, 2, "blend", eta)
-        X = literal_coefficients(T.numpy(), literal, objective)
-        literal = literal_bases(T.numpy(), X, literal, 0.3, eta)
+        X = oracles.aligned_coefficients(T.numpy(), literal, objective)
+        literal = oracles.updated_bases(T.numpy(), X, literal, 0.3, eta)
         assert_same(state.factors, literal)
 
 
@@ -284,7 +173,7 @@ def test_partial_fit_is_algorithm_2_literally_on_exactly_that_batch():
         T = draw(count, *shape, seed=batch, scale=3.0).numpy()
         model.partial_fit(T)
         both = np.concatenate([T, 1.1 * T + 0.2])
-        literal = literal_bases(both, literal_coefficients(both, literal, objective), literal, 0.3, 0.4)
+        literal = oracles.updated_bases(both, oracles.aligned_coefficients(both, literal, objective), literal, 0.3, 0.4)
         assert_same(model.factors_, literal)
 
 
@@ -306,7 +195,9 @@ def test_the_terms_of_a_step_are_those_of_the_dense_objective_before_the_bases_m
     X = als.solve_coefficients(M, G, objective, n_views, adjacency=weights).numpy()
     came = als.step(T, State(factors), objective, n_views, ids=ids).numpy()
     F = arrays(factors)
-    expected = brute_terms(T.numpy(), X, F, objective, n_views, None if weights is None else weights.numpy())
+    expected = oracles.objective_terms(
+        T.numpy(), X, F, objective, n_views, None if weights is None else weights.numpy()
+    )
     expected[2] -= objective.alpha * sum((f**2).sum() for f in F)  # the bases' share is added once a sweep
     assert_same([came], [expected])
 
@@ -315,7 +206,7 @@ def test_steps_add_up_the_energy_of_every_component():
     state, energy = State(bases((4, 3), 3)), np.zeros(3)
     for batch in range(3):
         T = two_views(5, (4, 3), seed=batch, scale=3.0)
-        X = literal_coefficients(T.numpy(), arrays(state.factors), Objective(0.2, beta=0.5))
+        X = oracles.aligned_coefficients(T.numpy(), arrays(state.factors), Objective(0.2, beta=0.5))
         als.step(T, state, Objective(0.2, beta=0.5), 2, "blend", 0.3)
         energy += (X**2).sum(axis=0)
     assert_same([state.energy], [energy])
@@ -346,7 +237,7 @@ def test_memory_is_the_weighted_sum_of_all_statistics_and_the_bases_are_solved_f
     for batch in range(4):
         T, before = two_views(5, (4, 3), seed=batch, scale=3.0), arrays(state.factors)
         als.step(T, state, objective, 2, "memory", eta)
-        seen.append((literal_coefficients(T.numpy(), before, objective), T.numpy()))
+        seen.append((oracles.aligned_coefficients(T.numpy(), before, objective), T.numpy()))
         weights = [(1 - eta) ** age for age in reversed(range(len(seen)))]
         Y = sum(w * np.einsum("nr,nij->rij", X, T) for w, (X, T) in zip(weights, seen, strict=True))
         S = sum(w * X.T @ X for w, (X, _) in zip(weights, seen, strict=True))
@@ -354,7 +245,7 @@ def test_memory_is_the_weighted_sum_of_all_statistics_and_the_bases_are_solved_f
         # Least squares over all batches, each weighted by its age.
         X = np.concatenate([np.sqrt(w) * X for w, (X, _) in zip(weights, seen, strict=True)])
         T = np.concatenate([np.sqrt(w) * T for w, (_, T) in zip(weights, seen, strict=True)])
-        assert_same(state.factors, literal_bases(T, X, before, 0.2))
+        assert_same(state.factors, oracles.updated_bases(T, X, before, 0.2))
 
 
 @pytest.mark.parametrize(("energy", "order"), [(None, [2, 0, 1]), ([1.0, 9.0, 0.1], [1, 0, 2])])

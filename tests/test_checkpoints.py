@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import stopped
 import torch
+from command_line import polyadic
 from scipy import sparse
 
 from polyadic import ATD, GRSALS, SALS, als, load
@@ -296,9 +297,11 @@ def test_settings_of_an_augmentation_of_ones_own_that_differ_are_named(tmp_path,
 
 
 @pytest.mark.parametrize("data", [torch.from_numpy(X), torch.from_numpy(X).bfloat16(), X.astype(">f8"), X > 0])
-def test_every_kind_of_array_has_a_fingerprint(data, tmp_path):
-    small().fit(data, checkpoint=tmp_path)
-    small(max_sweeps=5).fit(data, checkpoint=tmp_path, resume=True)
+def test_every_kind_of_array_has_a_fingerprint(data, tmp_path, monkeypatch):
+    start(monkeypatch, tmp_path, data=data)
+    with pytest.raises(CheckpointError, match="data sampled windows was"):
+        small().fit(data[np.arange(len(data))[::-1].copy()], checkpoint=tmp_path, resume=True)
+    assert_alike(small().fit(data, checkpoint=tmp_path, resume=True), small().fit(data))
 
 
 def test_another_given_graph_is_refused(tmp_path, monkeypatch):
@@ -324,8 +327,7 @@ def test_a_checkpoint_of_other_data_is_refused_with_the_difference(data, differe
 def test_another_part_or_order_of_a_store_is_refused(tmp_path, monkeypatch):
     signals = synthetic(60, 2, 32)
     np.savez(tmp_path / "w.npz", X=signals.X, subject=signals.subject, fs=signals.fs)
-    words = [sys.executable, "-m", "polyadic", "prepare", "arrays", "w.npz", "s.store"]
-    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    polyadic("prepare", "arrays", "w.npz", "s.store", cwd=tmp_path)
     store = WindowStore(tmp_path / "s.store")
     folder = tmp_path / "checkpoints"
     start(monkeypatch, folder, 3, data=store.windows[:40])
@@ -451,22 +453,18 @@ def fitting(tmp_path):
     signals = synthetic(400, 4, 128)
     np.savez(tmp_path / "w.npz", X=signals.X, fs=signals.fs)
     options = ["--rank", "4", "--sweeps", "40", "--batch-size", "16", "--learning-rate", "0.01", "--quiet"]
-    return [sys.executable, "-m", "polyadic", "fit", "w.npz", *options]
+    return ["fit", "w.npz", *options]
 
 
-def run(words, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == code, done.stderr
-    return done
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_a_fit_that_is_interrupted_leaves_a_checkpoint_and_goes_on_to_the_bit(fitting, number, code, tmp_path):
-    run([*fitting, "-o", "whole.safetensors"], tmp_path)
+    polyadic(*fitting, "-o", "whole.safetensors", cwd=tmp_path)
     words = [*fitting, "-o", "m.safetensors", "--checkpoint", "c"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
+    start = [sys.executable, "-m", "polyadic", *words]
+    process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
     while not (tmp_path / "c").is_dir():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
@@ -478,7 +476,7 @@ def test_a_fit_that_is_interrupted_leaves_a_checkpoint_and_goes_on_to_the_bit(fi
     assert "how far it came is in c. To go on:" in said
     assert names(tmp_path / "c") == ["checkpoint-00000001"]
     assert not (tmp_path / "m.safetensors").exists()
-    run([*words, "--resume"], tmp_path)
+    polyadic(*words, "--resume", cwd=tmp_path)
     assert_alike(load(tmp_path / "m.safetensors"), load(tmp_path / "whole.safetensors"))
 
 

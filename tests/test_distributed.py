@@ -9,38 +9,21 @@ import subprocess
 import sys
 from functools import cache
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 import teams
 import torch
+from torchrun import SCRIPT, assert_close, ended, part_of, torchrun, written_store
 
 from polyadic import SALS, load
-from polyadic.data import StoreWriter, Windows, WindowStore, synthetic
-from polyadic.data.store import Header
+from polyadic.data import WindowStore, synthetic
 from polyadic.engine import processes
 from polyadic.errors import PolyadicError
 from polyadic.team import ALONE
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package here")
-SCRIPT = str(Path(__file__).parent / "teams.py")
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
-
-
-def torchrun(*words: object, processes: int, code: int = 0, restarts: int = 0, cwd: Path | None = None) -> str:
-    """Run a command in so many processes; what they said."""
-    options = ["--standalone", "--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
-    command = [sys.executable, "-m", "torch.distributed.run", *options, *map(str, words)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCHELASTIC_ERROR_FILE": "", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, cwd=cwd)
-    assert (done.returncode != 0) == (code != 0), done.stderr
-    return done.stdout + done.stderr
-
-
-def ended(task: str, folder: Path, processes: int) -> list[dict[str, np.ndarray]]:
-    """What each of the processes ended with."""
-    return [dict(np.load(folder / f"{task}.{rank}.npz")) for rank in range(processes)]
 
 
 @cache
@@ -49,25 +32,28 @@ def alone(kind: str, dtype: str = "float64") -> dict[str, np.ndarray]:
     return teams.outcome(teams.KINDS[kind]().fit(teams.WINDOWS[dtype]))
 
 
-def part_of(found: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)}
-
-
-def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float) -> None:
-    """Histories are measured by the loss, of which their terms are parts."""
-    for name, array in expected.items():
-        size = np.abs(expected["history loss"]).max() if "history" in name else np.linalg.norm(array)
-        assert np.linalg.norm(found[name] - array) <= tolerance * size, name
-
-
 # ------------------------------------------------------------------------ fits
 
 
-@pytest.mark.parametrize("processes", [1, 2, 4])
-def test_any_number_of_processes_ends_with_the_bases_of_one_and_uses_every_window_once_a_sweep(processes, tmp_path):
-    store = written_store(tmp_path)
-    torchrun(SCRIPT, "fits", tmp_path, processes=processes)
-    found = ended("fits", tmp_path, processes)
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """The folder in which two processes did the tasks that need no more: starting them takes longest."""
+    folder = tmp_path_factory.mktemp("pair")
+    written_store(folder / "fits")
+    torchrun(SCRIPT, "fits+messages+features+refused", folder, processes=2)
+    return folder
+
+
+@pytest.mark.parametrize("processes", [2, *(pytest.param(count, marks=pytest.mark.long) for count in (1, 4))])
+def test_any_number_of_processes_ends_with_the_bases_of_one_and_uses_every_window_once_a_sweep(
+    processes, pair, tmp_path
+):
+    folder = pair
+    if processes != 2:
+        folder = tmp_path
+        written_store(folder / "fits")
+        torchrun(SCRIPT, "fits", folder, processes=processes)
+    found = ended("fits", folder, processes)
     for exchange, kind, dtype in product(("block", "modes"), teams.KINDS, TOLERANCE):
         prefix, expected = f"{exchange}; {kind}; {dtype}; ", alone(kind, dtype)
         mine = [part_of(part, prefix) for part in found]
@@ -81,17 +67,16 @@ def test_any_number_of_processes_ends_with_the_bases_of_one_and_uses_every_windo
             assert sorted(windows[sweeps == sweep]) == list(range(61))
     for shuffle in teams.ORDERS:
         mine = [part_of(part, f"{shuffle}; ") for part in found]
-        model = teams.KINDS["ATD"]().fit(WindowStore(store.path, shuffle=shuffle))
+        model = teams.KINDS["ATD"]().fit(WindowStore(folder / "fits" / "w.store", shuffle=shuffle))
         assert_close(mine[0], teams.outcome(model), TOLERANCE["float32"])
         sweeps, windows = np.concatenate([part["seen"] for part in mine], axis=1)
         assert all(sorted(windows[sweeps == sweep]) == list(range(80)) for sweep in range(4))
 
 
-def test_a_step_sends_two_sums_of_rows_and_the_statistics_and_nothing_else(tmp_path):
-    torchrun(SCRIPT, "messages", tmp_path, processes=2)
+def test_a_step_sends_two_sums_of_rows_and_the_statistics_and_nothing_else(pair):
     rank, modes = 4, [len(factor) for factor in teams.KINDS["ATD"]().fit(teams.WINDOWS["float32"]).factors_]
     block, by_modes = [(rank * math.prod(modes), False, False)], [(rank * mode, True, False) for mode in modes]
-    for found in ended("messages", tmp_path, 2):
+    for found in ended("messages", pair, 2):
         for kind, views, rows in (("ATD", 2, 2), ("ATD, memory", 2, 2), ("SALS", 1, 0), ("GRSALS", 1, 1)):
             # XᵀX travels with two squared errors and what the penalties follow from, the sums of rows among it.
             small = (rank**2 + 2 + 2 + views * rank, True, False)
@@ -146,45 +131,37 @@ REFUSALS = {
 }
 
 
-def test_what_cannot_be_done_together_is_refused_by_all_and_leaves_nothing(tmp_path):
-    torchrun(SCRIPT, "refused", tmp_path, processes=2)
-    first, second = ended("refused", tmp_path, 2)
+def test_what_cannot_be_done_together_is_refused_by_all_and_leaves_nothing(pair):
+    first, second = ended("refused", pair, 2)
     assert set(first) == set(second) == set(REFUSALS)
     for name, message in REFUSALS.items():
         assert message in str(second[name])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["refused.0.npz", "refused.1.npz"]
+    assert sorted(path.name for path in (pair / "refused").iterdir()) == ["0.npz", "1.npz"]
 
 
 # ---------------------------------------------------------- features and scores
 
 
-def test_processes_write_one_file_of_features_and_agree_on_the_score_in_a_group_of_their_own(tmp_path):
-    torchrun(SCRIPT, "features", tmp_path, "group=own", processes=3)
+@pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_processes_write_one_file_of_features_and_agree_on_the_score(processes, pair, tmp_path):
+    folder = pair
+    if processes != 2:
+        folder = tmp_path
+        torchrun(SCRIPT, "features", folder, "group=own", processes=processes)
     # None of them makes, or is sent, the rows of another.
-    assert sorted(int(found["done"]) for found in ended("features", tmp_path, 3)) == [20, 20, 21]
+    done = sorted(int(found["done"]) for found in ended("features", folder, processes))
+    assert done == {2: [30, 31], 3: [20, 20, 21]}[processes]
     model = teams.KINDS["ATD"]().fit(teams.WINDOWS["float64"])
     Z = model.transform(teams.WINDOWS["float64"])
-    for found in ended("features", tmp_path, 3):
+    for found in ended("features", folder, processes):  # of the few windows one process has none
         np.testing.assert_allclose(found["Z"], Z, rtol=1e-9)
-        np.testing.assert_allclose(found["few"], Z[:2], rtol=1e-9)  # one of the processes has none of these
+        np.testing.assert_allclose(found["few"], Z[: processes - 1], rtol=1e-9)
         np.testing.assert_allclose(found["score"], model.score(teams.WINDOWS["float64"]), rtol=1e-12)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".npz") == ["features.npy", "few.npy"]
+    there = sorted(path.name for path in (folder / "features").iterdir() if path.suffix != ".npz")
+    assert there == ["features.npy", "few.npy"]
 
 
-def written_store(folder: Path) -> WindowStore:
-    """A store of shards of very different sizes."""
-    signals, names = synthetic(80, 3, 96), ("a", "b", "c")
-    recording = np.repeat(["r0", "r1", "r2", "r3"], [50, 3, 20, 7])
-    windows = Windows(signals.X, signals.fs, recording=recording, channels=names, units=["uV"] * 3)
-    header = Header(signals.fs, names, ("uV",) * 3, 96, "float32")
-    with StoreWriter(folder / "w.store", header, shard_bytes=1) as writer:
-        for name in np.unique(recording):
-            writer.add_windows(windows.select(recording=str(name)))
-    found = WindowStore(folder / "w.store")
-    assert [shard.rows for shard in found.shards] == [50, 3, 20, 7]
-    return found
-
-
+@pytest.mark.long
 def test_the_command_line_under_torchrun_fits_and_transforms_a_store_as_alone(tmp_path):
     store = written_store(tmp_path)
     options = ["w.store", "--rank", 3, "--sweeps", 3, "--batch-size", 32, "--shuffle", "block"]
@@ -204,6 +181,7 @@ def test_the_command_line_under_torchrun_fits_and_transforms_a_store_as_alone(tm
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), two.transform(store), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_an_evaluation_by_two_processes_is_that_of_one_and_leaves_nothing_behind(tmp_path):
     signals = synthetic(80, 3, 96)
     np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, fs=signals.fs)
@@ -226,7 +204,7 @@ def test_fits_of_four_processes_go_on_with_two_and_end_with_one(tmp_path):
     for count, exchange in ((4, "block"), (2, "modes")):
         words = ("resumed", tmp_path, f"kinds={';'.join(kinds)}", "stop=1", f"exchange={exchange}")
         torchrun(SCRIPT, *words, processes=count)
-    found = teams.resumed(ALONE, tmp_path, ";".join(kinds))
+    found = teams.resumed(ALONE, tmp_path / "resumed", ";".join(kinds))
     for kind in kinds:
         mine = part_of(found, f"{kind}; ")
         assert_close(mine, alone(kind), 1e-10)
@@ -273,8 +251,9 @@ def two_hosts():
         pytest.skip("network namespaces cannot be made here")
 
 
+@pytest.mark.long
 def test_two_hosts_over_a_network_end_with_the_bases_of_one_process(two_hosts, tmp_path):
-    written_store(tmp_path)
+    written_store(tmp_path / "fits")
     running = []
     for number, (name, _, cable) in enumerate(two_hosts):
         options = ["--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(number)]

@@ -12,6 +12,7 @@ from typing import Any
 
 import joblib
 import numpy as np
+import oracles
 import pandas as pd
 import pytest
 import torch
@@ -106,17 +107,6 @@ def tensors(model: Model, X: np.ndarray) -> np.ndarray:
     return X if model.tensorize_ is None else model.tensorize_(torch.tensor(X)).numpy()
 
 
-def dense(Z: np.ndarray, factors: list[np.ndarray]) -> np.ndarray:
-    """The reconstruction, by an explicit sum over components."""
-    total = 0.0
-    for r in range(Z.shape[1]):
-        part = Z[:, r]
-        for factor in factors:
-            part = np.multiply.outer(part, factor[:, r])
-        total = total + part
-    return np.asarray(total)
-
-
 def arranged(factors: list[np.ndarray]) -> list[Tensor]:
     """Bases in the one order, scale and sign that depends on them alone."""
     state = als.State([torch.tensor(factor) for factor in factors])
@@ -202,9 +192,9 @@ def test_a_transform_in_pieces_equals_the_transform_of_the_whole(
 def test_features_are_the_ridge_least_squares_solution(case: tuple[Model, np.ndarray]) -> None:
     model, X = case
     Z = model.fit(X).transform(X)
-    K = dense(np.eye(3), [factor.astype(np.float64) for factor in model.factors_]).reshape(3, -1)
-    T = tensors(model, X).reshape(len(X), -1).astype(np.float64)
-    expected = np.linalg.solve(K @ K.T + model.alpha * np.eye(3), K @ T.T).T
+    expected = oracles.least_squares(
+        tensors(model, X).astype(float), [f.astype(float) for f in model.factors_], model.alpha
+    )
     np.testing.assert_allclose(Z, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
 
 
@@ -226,7 +216,7 @@ def test_inverse_transform_is_the_sum_of_the_components(case: tuple[Model, np.nd
     back = model.inverse_transform(Z)
     assert back.shape == tensors(model, X).shape
     assert back.dtype == X.dtype
-    np.testing.assert_allclose(back, dense(Z, model.factors_), rtol=1e-4, atol=1e-4 * np.abs(back).max())
+    np.testing.assert_allclose(back, oracles.reconstruct(Z, model.factors_), rtol=1e-4, atol=1e-4 * np.abs(back).max())
     from_torch = model.inverse_transform(torch.tensor(Z))
     assert isinstance(from_torch, Tensor)
     np.testing.assert_array_equal(from_torch.numpy(), back)
@@ -235,7 +225,7 @@ def test_inverse_transform_is_the_sum_of_the_components(case: tuple[Model, np.nd
 def test_score_is_one_minus_the_dense_relative_error(case: tuple[Model, np.ndarray]) -> None:
     model, X = case
     T = tensors(model.fit(X), X)
-    error = np.linalg.norm(T - dense(model.transform(X), model.factors_)) / np.linalg.norm(T)
+    error = np.linalg.norm(T - oracles.reconstruct(model.transform(X), model.factors_)) / np.linalg.norm(T)
     assert model.score(X) == pytest.approx(1 - error, abs=1e-4)
     assert isinstance(model.score(X), float)
 
@@ -810,12 +800,10 @@ def test_the_graph_term_is_the_trace_at_the_coefficients_that_minimise_the_objec
     settings = SETTINGS | {"batch_size": None, "max_sweeps": 1, "alpha": alpha}
     model = GRSALS(graph=weights, graph_weight=weight, **settings).fit(CUBE)
     start = als.initial_factors((3, 40), 3, 4, torch.float64, torch.device("cpu"))
-    K = dense(np.eye(3), [factor.numpy() for factor in start]).reshape(3, -1)
-    L = np.diag(weights.sum(axis=1)) - weights
-    system = np.kron(np.eye(34), K @ K.T + alpha * np.eye(3)) + weight * np.kron(L, np.eye(3))
-    X = np.linalg.solve(system, (CUBE.reshape(34, -1) @ K.T).reshape(-1)).reshape(34, 3)
-    assert model.history_["graph"] == [pytest.approx(weight * np.trace(X.T @ L @ X))]
-    assert model.history_["fit"] == [pytest.approx(np.sum((CUBE.reshape(34, -1) - X @ K) ** 2))]
+    factors = [factor.numpy() for factor in start]
+    X = oracles.graph_coefficients(CUBE, factors, alpha, weight, weights)
+    assert model.history_["graph"] == [pytest.approx(weight * np.trace(X.T @ oracles.laplacian(weights) @ X))]
+    assert model.history_["fit"] == [pytest.approx(np.sum((CUBE - oracles.reconstruct(X, factors)) ** 2))]
 
 
 def test_each_batch_takes_its_own_part_of_the_graph() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -73,14 +74,32 @@ METHODS = {
 KINDS: dict[str, Any] = {"ATD": ATD, "SALS": SALS, "GRSALS": GRSALS}
 
 
-def finite_or_told(model: Any, X: np.ndarray) -> bool:
-    """Whether the fit ended well; what it ended with is finite, and so are its features."""
+OVERFLOW = re.compile(
+    r"(G must be finite, but holds NaN or infinity .*: the data or the factors have overflowed; scale the data"
+    r"|the features are not finite: the numbers in X or in the bases are too large; scale X) or .*float64"
+)
+
+
+def assert_clear(message: str, X: np.ndarray) -> None:
+    """The message names a sample that is not finite where there is one, and otherwise what to do about an overflow."""
+    infinite = np.flatnonzero(~np.isfinite(X).all(axis=(1, 2)))
+    if len(infinite):
+        named = re.match(r"X must be finite, but sample (\d+) contains infinity", message)
+        assert named, message
+        assert int(named[1]) in infinite, message
+    else:
+        assert OVERFLOW.fullmatch(message), message
+
+
+def fitted_or_told(model: Any, X: np.ndarray) -> bool:
+    """Whether the fit ended with finite bases and features; if not, its error names the cause and the remedy."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # of a beta that is far too large
             warnings.filterwarnings("ignore", "the .* Gram matrix is singular", RuntimeWarning)
             features = model.fit(X).transform(X)
-    except PolyadicError:
+    except PolyadicError as error:
+        assert_clear(str(error), X)
         return False
     assert all(np.isfinite(factor).all() for factor in model.factors_)
     assert np.isfinite(features).all()
@@ -129,9 +148,9 @@ def test_a_fit_ends_finite_or_with_a_clear_error(
         random_state=seed,
         **METHODS[method](beta, gamma),
     )
-    told = not finite_or_told(model, X)
+    fitted = fitted_or_told(model, X)
     reasonable = data in ORDINARY and dtype is not np.float16 and beta < 1e6 and gamma < 1e6
-    assert not (told and reasonable), "what is merely unusual must be fitted"
+    assert fitted or not reasonable, "what is merely unusual must be fitted"
 
 
 @pytest.mark.parametrize("data", DATA)
@@ -144,7 +163,20 @@ def test_every_kind_of_data_is_fitted_by_every_method(
     X = data(np.random.default_rng(0))
     given = METHODS[method](2.0, 1.0)
     model = KINDS[method](4, solver=solver, batch_size=batch_size, max_sweeps=3, device="cpu", random_state=0, **given)
-    assert finite_or_told(model, X)
+    assert fitted_or_told(model, X)
+
+
+@pytest.mark.parametrize(
+    ("message", "X"),
+    [
+        ("something went wrong", np.ones((2, 1, 3))),
+        ("X must be finite, but sample 0 contains infinity", np.ones((2, 1, 3))),
+        ("X must be finite, but sample 0 contains infinity", np.array([[[1.0]], [[np.inf]]])),
+    ],
+)
+def test_an_error_that_does_not_name_the_cause_does_not_pass_for_a_clear_one(message: str, X: np.ndarray) -> None:
+    with pytest.raises(AssertionError):
+        assert_clear(message, X)
 
 
 def test_a_small_channel_beside_a_large_one_does_not_spoil_the_fit_of_the_large_one() -> None:

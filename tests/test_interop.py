@@ -275,6 +275,7 @@ def test_the_weights_on_the_scalp_are_those_of_the_channels_by_name(monkeypatch)
     info = mne.create_info(order, FS, "eeg", verbose="ERROR").set_montage(montage(), verbose="ERROR")
     topomap(model, info, [1], channels=raw.ch_names)
     A = np.delete(model.factors_[0].reshape(2, 6, -1), 1, axis=1)
+    assert len(seen) == 2
     for part, (values, names, limits) in enumerate(seen):
         assert names == ["Fz", "Cz", "Pz", "C3", "C4"]
         assert np.array_equal(values, A[part, :, 1])

@@ -19,6 +19,7 @@ from polyadic.explain.matching import match
 from polyadic.kernels import signals, steps
 from polyadic.spectral import STFT
 
+long = pytest.mark.long  # Triton's interpreter takes seconds for what a GPU does in no time
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 
@@ -95,7 +96,13 @@ def test_a_single_channel_may_come_with_any_stride(n_fft, monkeypatch):
 @pytest.mark.parametrize("window", ["rectangular", "hann"])
 @pytest.mark.parametrize("parts", list(signals.PART_CODES))
 @pytest.mark.parametrize(
-    ("n_fft", "hop", "length"), [(16, 5, 150), (12, 7, 50), (64, 2, 128), (2, 3, 9), (8, 8, 8), (256, 100, 700)]
+    ("n_fft", "hop", "length"),
+    [
+        (16, 5, 150),
+        (12, 7, 50),
+        (2, 3, 9),
+        *(pytest.param(*sizes, marks=long) for sizes in ((64, 2, 128), (8, 8, 8), (256, 100, 700))),
+    ],
 )
 def test_parts_fill_the_same_tensor(window, parts, n_fft, hop, length, turned, dtype, monkeypatch):
     X = torch.randn(3, 2, length, device=DEVICE)
@@ -170,7 +177,10 @@ def test_contract_sums_over_a_mode(rank, sizes):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("rank", [1, 5, 32])
-@pytest.mark.parametrize(("rows", "sizes"), [(3, (1, 5, 1)), (70, (9, 37, 1)), (130, (2, 27, 19)), (1, (2, 1, 2))])
+@pytest.mark.parametrize(
+    ("rows", "sizes"),
+    [(3, (1, 5, 1)), (70, (9, 37, 1)), pytest.param(130, (2, 27, 19), marks=long), (1, (2, 1, 2))],
+)
 def test_projections_solve_the_batch(rows, sizes, rank, dtype):
     factors, _ = bases(rank, sizes)
     factors = [factor.float() * 10.0 ** (mode - 2) for mode, factor in enumerate(factors)]
@@ -221,7 +231,12 @@ def test_solve_moves_a_basis_and_renews_what_follows(count, rank):
     assert torch.equal(peak, narrow.abs().amax(dim=0))
 
 
-STEPS = [(2, 2.0, 5, 7), (2, 50.0, 4, 20), (1, 0.0, 17, 4), (2, 0.0, 3, 1), (2, 1.0, 32, 3), (2, 2.0, 2, 1)]
+STEPS = [
+    (2, 2.0, 5, 7),
+    (1, 0.0, 3, 4),
+    (2, 2.0, 2, 1),
+    *(pytest.param(*case, marks=long) for case in ((2, 50.0, 4, 20), (1, 0.0, 17, 4), (2, 0.0, 3, 1), (2, 1.0, 32, 3))),
+]
 
 
 @pytest.mark.parametrize(("dtype", "order"), [(torch.float32, (0, 1, 2)), (torch.float16, (0, 2, 1))])

@@ -330,17 +330,20 @@ def test_damaged_recordings_are_refused_with_the_reason(tmp_path: Path, kind: st
 
 def test_any_flipped_byte_of_the_signals_is_found_in_the_channels_read(tmp_path: Path) -> None:
     folder, digits = write(tmp_path)
-    found = 0
+    found = elsewhere = 0
     for data in flips(folder / f"{NAME}.mat"):
         (folder / f"{NAME}.mat").write_bytes(data)
         with pytest.raises(DataError, match=r"^tr03-0005\.mat: "):
             read_mgh(folder, channels=None)
         found += 1
         try:
-            np.testing.assert_array_equal(read_mgh(folder).signal, digits[:6])
+            six = read_mgh(folder)
         except DataError:
             continue
+        np.testing.assert_array_equal(six.signal, digits[:6])
+        elsewhere += 1
     assert found == FLIPS
+    assert elsewhere > 0.3 * FLIPS, "a flip in another channel does not matter to those read"
 
 
 @pytest.mark.parametrize(("ending", "least"), [(".hea", 0.8), ("-arousal.mat", 0.03), (".mat", 0.5)])

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import teams
 import torch
-from test_distributed import SCRIPT, assert_close, ended, part_of, torchrun, written_store
+from torchrun import SCRIPT, assert_close, ended, part_of, torchrun, written_store
 
 from polyadic import load
 from polyadic.team import ALONE
@@ -40,7 +40,7 @@ def processes(request):
 
 
 def test_fits_over_nccl_end_with_the_bases_of_a_process_alone(processes, tmp_path):
-    written_store(tmp_path)
+    written_store(tmp_path / "fits")
     torchrun(SCRIPT, "fits", tmp_path, "device=cuda", processes=processes)
     found = ended("fits", tmp_path, processes)
     for kind, dtype in product(teams.KINDS, TOLERANCE):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import polyadic
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
@@ -304,9 +305,8 @@ def test_the_example_runs_on_a_device(labelled, tmp_path):
 def test_the_command_writes_the_graph_of_a_model_file(labelled, tmp_path):
     windows, model, Z = labelled
     model.save(tmp_path / "model.safetensors")
-    command = [sys.executable, "-m", "polyadic", "export", str(tmp_path / "model.safetensors"), "--fs", "64", "--json"]
-    result = subprocess.run([*command, "-o", str(tmp_path / "m.onnx")], capture_output=True, text=True, check=True)
-    outcome = json.loads(result.stdout)
+    words = ("export", "model.safetensors", "--fs", 64, "--json", "-o", "m.onnx")
+    outcome = json.loads(polyadic(*words, cwd=tmp_path).stdout)
     assert outcome["file"] == "m.onnx"
     assert outcome["fs"] == 64.0
     assert outcome["bytes"] == (tmp_path / "m.onnx").stat().st_size

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from command_line import polyadic
 from typer.testing import CliRunner
 
 from polyadic import match, suggest_rank
@@ -245,8 +244,7 @@ def test_the_command_shows_a_table_and_writes_the_plot(file, tmp_path):
 
 
 def test_the_command_prints_json_and_nothing_else(file):
-    command = [sys.executable, "-m", "polyadic", "rank", str(file), "--ranks", "1,2", "--restarts", "1", "--json"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    result = polyadic("rank", file, "--ranks", "1,2", "--restarts", "1", "--json", cwd=file.parent)
     content = json.loads(result.stdout)
     assert [row["rank"] for row in content["tried"]] == [1, 2]
     assert content["tried"][0]["stability"] is None
@@ -258,7 +256,4 @@ def test_the_command_prints_json_and_nothing_else(file):
     [(["--ranks", "two"], "--ranks must be"), (["-o", "missing/rank.png"], "--out must lie in a folder")],
 )
 def test_the_command_says_what_it_cannot_use(file, words, said):
-    command = [sys.executable, "-m", "polyadic", "rank", str(file), *words]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
-    assert said in result.stderr
+    assert said in polyadic("rank", file, *words, cwd=file.parent, code=1).stderr

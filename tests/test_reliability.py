@@ -14,6 +14,7 @@ import reliability
 HERE = Path(__file__).parent
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as Linux does")
 def test_the_long_run_counts_what_it_does(tmp_path: Path) -> None:
     out = tmp_path / "results" / "reliability.json"

@@ -149,7 +149,7 @@ def brightness(page, selector: str, what: str) -> float:
     return sum(float(part) for part in text[text.index("(") + 1 : -1].split(",")[:3]) / 3
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.long), "dark"])
 def test_dark_and_light_follow_the_reader_and_the_button(running, written, scheme):
     with Page(running, written, scheme=scheme) as page:
         page.draw_all()
@@ -167,7 +167,7 @@ def test_dark_and_light_follow_the_reader_and_the_button(running, written, schem
         assert page.complaints == []
 
 
-@pytest.mark.parametrize("width", [360, 1600])
+@pytest.mark.parametrize("width", [360, pytest.param(1600, marks=pytest.mark.long)])
 def test_no_text_overlaps_and_nothing_sticks_out(running, written, width):
     with Page(running, written, width=width) as page:
         page.draw_all()
@@ -220,7 +220,11 @@ BIPOLAR = [
 
 
 @pytest.mark.parametrize(
-    ("names", "shown"), [([f"EEG {name}-REF" for name in TEN_TWENTY], TEN_TWENTY), (BIPOLAR, [])], ids=["19", "bipolar"]
+    ("names", "shown"),
+    [
+        pytest.param([f"EEG {name}-REF" for name in TEN_TWENTY], TEN_TWENTY, id="19"),
+        pytest.param(BIPOLAR, [], id="bipolar", marks=pytest.mark.long),
+    ],
 )
 def test_names_on_a_head_do_not_overlap(running, tmp_path, names, shown):
     X = np.random.default_rng(0).normal(size=(12, len(names), 64))
@@ -240,7 +244,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * r + 0.7152 * g + 0.0722 * b
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_text_stands_out_from_its_ground_and_everything_has_a_name(running, written, scheme):
     with Page(running, written, scheme=scheme) as page:
 
@@ -339,7 +343,9 @@ def test_hostile_names_are_only_names(running, tmp_path):
         assert "{{ 7 * 7 }}" in page.page.locator("#window-words").inner_text()
 
 
-@pytest.mark.parametrize("what", ["unlabelled", "tensors", "model", "vectors"])
+@pytest.mark.parametrize(
+    "what", ["unlabelled", *(pytest.param(what, marks=pytest.mark.long) for what in ("tensors", "model", "vectors"))]
+)
 def test_less_data_gives_a_shorter_report(running, tmp_path, what):
     rng = np.random.default_rng(0)
     if what == "tensors":

@@ -65,12 +65,12 @@ def test_a_fit_after_a_fork_is_the_fit_before_it() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as Linux does")
-def test_memory_stays_flat_over_many_fits_and_long_ones() -> None:
-    seconds = os.environ.get("POLYADIC_SOAK", "5")
-    words = [sys.executable, str(HERE / "endurance.py"), "--fits", "200", "--seconds", seconds]
+@pytest.mark.parametrize(("fits", "seconds"), [(60, 3), pytest.param(200, 20, marks=pytest.mark.long)])
+def test_memory_stays_flat_over_many_fits_and_long_ones(fits: int, seconds: int) -> None:
+    words = [sys.executable, str(HERE / "endurance.py"), "--fits", str(fits), "--seconds", str(seconds)]
     done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=900)
     assert done.stdout, done.stderr
     found = json.loads(done.stdout)
-    assert found["fits"]["fits"] == 200
+    assert found["fits"]["fits"] == fits
     assert found["soak"]["sweeps"] > 10
     assert max(found[kind]["grew_bytes"] for kind in ("fits", "soak")) < found["allowed_bytes"], found

@@ -17,11 +17,11 @@ import edfio
 import numpy as np
 import pytest
 import torch
+from command_line import FRESH, polyadic
 
 from polyadic import load
 from polyadic.data import WindowStore, synthetic
 
-RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 LONG = ("fit", "w.npz", "--rank", "4", "--batch-size", "8", "--checkpoint-every", "3600", "-o", "m.safetensors")
@@ -58,12 +58,6 @@ def swept(process: subprocess.Popen[str]) -> Callable[[], bool]:
     return lambda: "sweep 1" in process.stderr.readline()
 
 
-def done(*words: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run([*RUN, *words], cwd=cwd, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
-    assert result.returncode == code, result.stderr
-    return result
-
-
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -81,7 +75,7 @@ def said_command(said: str) -> list[str]:
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_stopped_fit_goes_on_to_the_bit_by_the_command_it_says(number, code, here):
     (here / "m.safetensors").write_text("older")
-    process = started([*RUN, *LONG, "--sweeps", "100000"], here)
+    process = started([*FRESH, *LONG, "--sweeps", "100000"], here)
     said = stopped(process, number, swept(process))
     assert process.returncode == code
     assert "polyadic: stopped; how far it came is in m.safetensors.checkpoint. To go on:" in said
@@ -89,11 +83,11 @@ def test_a_stopped_fit_goes_on_to_the_bit_by_the_command_it_says(number, code, h
     assert (here / "m.safetensors").read_text() == "older"
     command = said_command(said)
     assert command == [*LONG, "--sweeps", "100000", "--resume"]
-    refused = done(*LONG, cwd=here, code=1).stderr
+    refused = polyadic(*LONG, cwd=here, code=1).stderr
     assert "m.safetensors.checkpoint holds checkpoints of a fit already" in refused
-    done(*command, "--sweeps", "12", cwd=here)
+    polyadic(*command, "--sweeps", "12", cwd=here)
     assert names(here) == ["m.safetensors", "w.npz"]
-    done(*LONG, "--sweeps", "12", "-o", "whole.safetensors", cwd=here)
+    polyadic(*LONG, "--sweeps", "12", "-o", "whole.safetensors", cwd=here)
     ours, whole = (load(here / f"{name}.safetensors") for name in ("m", "whole"))
     assert ours.history_["loss"] == whole.history_["loss"]
     for one, other in zip(ours.factors_, whole.factors_, strict=True):
@@ -101,13 +95,13 @@ def test_a_stopped_fit_goes_on_to_the_bit_by_the_command_it_says(number, code, h
 
 
 def test_a_fit_that_is_killed_outright_has_its_last_checkpoint(here):
-    process = started([*RUN, *LONG, "--sweeps", "100000", "--checkpoint-every", "0"], here)
+    process = started([*FRESH, *LONG, "--sweeps", "100000", "--checkpoint-every", "0"], here)
     folder = here / "m.safetensors.checkpoint"
     while not (folder.is_dir() and any(name.isprintable() for name in names(folder) if name[0] != ".")):
         time.sleep(0.01)
     process.kill()
     process.communicate()
-    done(*LONG, "--sweeps", "2", "--resume", cwd=here)
+    polyadic(*LONG, "--sweeps", "2", "--resume", cwd=here)
     assert names(here) == ["m.safetensors", "w.npz"]
 
 
@@ -119,43 +113,51 @@ def test_a_fit_of_recordings_goes_on_though_they_are_cut_anew_and_leaves_no_temp
         edfio.Edf(signals).write(tmp_path / "own" / person / "one.edf")
     (tmp_path / "temporary").mkdir()
     words = ["fit", "own", "--seconds", "1", "--batch-size", "4", "--rank", "3", "-o", "model of mine.safetensors"]
-    process = started([*RUN, *words, "--sweeps", "100000"], tmp_path, TMPDIR=str(tmp_path / "temporary"))
+    process = started([*FRESH, *words, "--sweeps", "100000"], tmp_path, TMPDIR=str(tmp_path / "temporary"))
     said = stopped(process, signal.SIGTERM, swept(process))
     assert process.returncode == 143
     assert names(tmp_path / "temporary") == []
-    done(*said_command(said), "--sweeps", "3", cwd=tmp_path)
+    polyadic(*said_command(said), "--sweeps", "3", cwd=tmp_path)
     assert names(tmp_path) == ["model of mine.safetensors", "own", "temporary"]
 
 
 def test_a_folder_that_was_named_stays_and_is_named_when_the_fit_is_stopped(here):
     words = [*LONG, "--sweeps", "100000", "--checkpoint", "kept"]
-    process = started([*RUN, *words], here)
+    process = started([*FRESH, *words], here)
     said = stopped(process, signal.SIGINT, swept(process))
     assert said_command(said) == [*words, "--resume"]
-    done(*words, "--resume", "--sweeps", "3", cwd=here)
+    polyadic(*words, "--resume", "--sweeps", "3", cwd=here)
     assert names(here) == ["kept", "m.safetensors", "w.npz"]
 
 
 def test_a_fit_that_is_refused_leaves_no_folder_and_others_files_are_not_touched(here):
     np.savez(here / "zero.npz", X=np.full((20, 2, 64), np.nan, "f4"), fs=10)
-    done("fit", "zero.npz", "-o", "m.safetensors", cwd=here, code=1)
+    polyadic("fit", "zero.npz", "-o", "m.safetensors", cwd=here, code=1)
     assert names(here) == ["w.npz", "zero.npz"]
     (here / "m.safetensors.checkpoint").mkdir()
     (here / "m.safetensors.checkpoint" / "notes.txt").write_text("mine")
-    done(*LONG, "--sweeps", "1", cwd=here)
+    polyadic(*LONG, "--sweeps", "1", cwd=here)
     assert names(here / "m.safetensors.checkpoint") == ["notes.txt"]
 
 
-@pytest.mark.parametrize("library", ["_multiarray_umath", "libtorch_cpu", "_sparsetools"])
+@pytest.mark.parametrize(
+    "library",
+    [
+        pytest.param("_multiarray_umath", marks=pytest.mark.long),
+        "libtorch_cpu",
+        pytest.param("_sparsetools", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has loaded can be seen on Linux alone")
 def test_ctrl_c_while_things_are_still_being_loaded_is_no_different(library, here):
-    process = started([*RUN, *LONG], here)
+    process = started([*FRESH, *LONG], here)
     said = stopped(process, signal.SIGINT, lambda: library in Path(f"/proc/{process.pid}/maps").read_text())
     assert process.returncode == 130
     assert "polyadic: stopped" in said
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package here")
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_processes_that_fit_together_stop_together_and_go_on(number, here):
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "polyadic"]
@@ -182,17 +184,18 @@ def test_a_stopped_prepare_says_how_to_go_on(tmp_path):
         signals = [edfio.EdfSignal(np.random.default_rng(person).normal(size=30_000), 500, label="C3")]
         edfio.Edf(signals).write(tmp_path / "own" / f"{person}.edf")
     words = ("prepare", "folder", "own", "s.store", "--seconds", "2")
-    process = started([*RUN, *words], tmp_path)
+    process = started([*FRESH, *words], tmp_path)
     said = stopped(process, signal.SIGTERM, (tmp_path / "s.store" / "writing.json").exists)
     assert process.returncode == 143, said
     assert said.strip() == "polyadic: stopped; give the same command again to go on with s.store"
-    done(*words, cwd=tmp_path)
+    polyadic(*words, cwd=tmp_path)
     assert len(WindowStore(tmp_path / "s.store")) == 40 * 30
 
 
+@pytest.mark.long
 def test_a_stopped_bench_says_that_the_same_command_goes_on(tmp_path):
     words = ("bench", "table9", "--quick", "--quiet", "--jobs", "2")
-    process = started([*RUN, *words], tmp_path)
+    process = started([*FRESH, *words], tmp_path)
     cells = tmp_path / "polyadic-bench" / "table9-synthetic.cells.jsonl"
     said = stopped(process, signal.SIGINT, lambda: cells.exists() and cells.read_bytes().count(b"\n") >= 2)
     assert process.returncode == 130
@@ -200,14 +203,14 @@ def test_a_stopped_bench_says_that_the_same_command_goes_on(tmp_path):
     assert found
     before = [json.loads(line) for line in cells.read_bytes().splitlines()]
     assert len(before) == int(found[1])
-    done(*words, cwd=tmp_path)
+    polyadic(*words, cwd=tmp_path)
     rows = json.loads((tmp_path / "polyadic-bench" / "table9-synthetic.json").read_text())["rows"]
     for cell in before:
         assert [row for row in rows if row["key"] == cell["key"]] == cell["rows"]
 
 
 def test_a_stopped_run_says_what_there_is(tmp_path):
-    process = started([*RUN, "run", "--sweeps", "2"], tmp_path)
+    process = started([*FRESH, "run", "--sweeps", "2"], tmp_path)
     saved = tmp_path / "polyadic-run" / "atd.safetensors"
     said = stopped(process, signal.SIGINT, saved.exists)
     assert process.returncode == 130

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -18,22 +16,12 @@ import edfio
 import numpy as np
 import pytest
 import trees
+from command_line import FRESH, polyadic
 
 from polyadic import load
 from polyadic.data import WindowStore, split, synthetic
 from polyadic.errors import DataError
 from polyadic.files import digest
-
-RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
-
-
-def polyadic(*arguments: object, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    words = [*RUN, *map(str, arguments)]
-    result = subprocess.run(words, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
-    assert result.returncode == code, result.stderr
-    assert "Traceback" not in result.stderr
-    return result
 
 
 @pytest.fixture
@@ -150,7 +138,7 @@ def test_a_prepare_that_is_killed_goes_on_and_ends_with_the_same_store(tmp_path)
     rng = np.random.default_rng(0)
     killed = 0
     for _ in range(6):
-        process = subprocess.Popen([*RUN, *map(str, arguments)], cwd=tmp_path, stderr=subprocess.PIPE)
+        process = subprocess.Popen([*FRESH, *map(str, arguments)], cwd=tmp_path, stderr=subprocess.PIPE)
         store = tmp_path / "s.store"
         while process.poll() is None and not (store / "writing.json").exists():
             time.sleep(0.005)
@@ -175,6 +163,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.long
 def test_har_from_a_uci_folder_to_the_table_of_methods(tmp_path, data_folder):
     path = data_folder / "har.npz"
     if not path.exists():

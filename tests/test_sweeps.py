@@ -1,5 +1,5 @@
 """Whole fits: Algorithm 1 in memory and out of it, the sweeps of Algorithm 2, the stop rule, the history, recovery,
-and what is settled at the end. What one step does is the business of `test_als`, whose transcriptions serve here too.
+and what is settled at the end. What one step does is for `test_als`.
 """
 
 from __future__ import annotations
@@ -9,22 +9,12 @@ from dataclasses import replace
 from itertools import chain
 
 import numpy as np
+import oracles
 import pytest
 import torch
+from problems import arrays, assert_same, bases, draw, graph_weights
 from scipy.optimize import linear_sum_assignment
 from sklearn.exceptions import ConvergenceWarning
-from test_als import (
-    arrays,
-    assert_same,
-    bases,
-    brute_terms,
-    draw,
-    graph_weights,
-    khatri_rao,
-    literal_bases,
-    literal_coefficients,
-    ridge_on_unfolding,
-)
 
 from polyadic import ATD, SALS, als, draws
 from polyadic.algebra import gram, project, reconstruct
@@ -93,31 +83,19 @@ OBJECTIVES = {
     "complete graph": (Objective(0.1, graph_weight=0.5), None),
     "given graph": (Objective(0.1, graph_weight=0.5, graph=lambda ids: GIVEN[ids][:, ids]), None),
 }
+
+
+def literal_algorithm_1(source: Recorded, factors: list[torch.Tensor], objective: Objective, sweeps: int):
+    """The bases and the terms of the objective that the paper's Algorithm 1 has, as the oracles have it."""
+    T = source.views(torch.arange(10), 0).numpy()
+    weights = None if objective.graph is None else GIVEN.numpy()
+    return oracles.algorithm_1(T, arrays(factors), objective, source.n_views, sweeps, weights)
+
+
 each_objective = pytest.mark.parametrize(("objective", "view"), OBJECTIVES.values(), ids=OBJECTIVES)
 
 
 # ------------------------------------------------------------------ Algorithm 1
-
-
-def literal_algorithm_1(T, factors, objective: Objective, n_views: int, sweeps: int):
-    """The bases and every term of the objective, with X and X̃ kept from sweep to sweep."""
-    history, X = [], None
-    for _ in range(sweeps):
-        if objective.graph_weight > 0:
-            weights = np.full((len(T), len(T)), 1 / len(T)) if objective.graph is None else GIVEN.numpy()
-            L = np.diag(weights.sum(0)) - weights
-            K = khatri_rao(factors)
-            G, M = K.T @ K, T.reshape(len(T), -1) @ K
-            left = np.kron(np.eye(len(T)), G + objective.alpha * np.eye(len(G)))
-            left += objective.graph_weight * np.kron(L, np.eye(len(G)))
-            X = np.linalg.solve(left, M.ravel()).reshape(M.shape)
-        elif objective.beta > 0:
-            X, weights = literal_coefficients(T, factors, objective, X), None
-        else:
-            X, weights = ridge_on_unfolding(T, [np.zeros((len(T), 3)), *factors], 0, objective.alpha), None
-        history.append(brute_terms(T, X, factors, objective, n_views, weights))
-        factors = literal_bases(T, X, factors, objective.alpha)
-    return factors, np.array(history).T
 
 
 @each_objective
@@ -131,8 +109,8 @@ def test_algorithm_1_is_literally_the_papers_in_memory_and_accumulated(objective
     source.asked.clear()
     state = State(factors)
     history = Fit(source, state, objective, FULL).run()
-    expected, terms = literal_algorithm_1(T.numpy(), arrays(factors), objective, source.n_views, 4)
     assert max(len(ids) for ids, _ in source.asked) == (chunk or 10)
+    expected, terms = literal_algorithm_1(source, factors, objective, 4)
     assert_same(state.factors, expected, rtol=1e-7, atol=1e-8)
     assert_same([history[name] for name in TERMS], terms, rtol=1e-8, atol=1e-8)
     assert_same([history["loss"]], [terms.sum(axis=0)], rtol=1e-8)
@@ -178,9 +156,9 @@ def test_algorithm_1_carries_its_coefficients_over_from_sweep_to_sweep():
     T, literal, cold = source.views(torch.arange(10), 0).numpy(), arrays(factors), arrays(factors)
     X = None
     for _ in range(4):
-        X = literal_coefficients(T, literal, objective, X)
-        literal = literal_bases(T, X, literal, 0.1)
-        cold = literal_bases(T, literal_coefficients(T, cold, objective), cold, 0.1)
+        X = oracles.aligned_coefficients(T, literal, objective, X)
+        literal = oracles.updated_bases(T, X, literal, 0.1)
+        cold = oracles.updated_bases(T, oracles.aligned_coefficients(T, cold, objective), cold, 0.1)
     assert_same([state.coefficients, *state.factors], [X, *literal], rtol=1e-7, atol=1e-8)
     # A cold start in each sweep would have led elsewhere.
     assert np.abs(cold[0] - literal[0]).max() > 1e-4
@@ -202,10 +180,10 @@ def test_full_batch_als_never_increases_its_loss_without_alignment(alpha, view, 
     T, losses, reported = source.views(torch.arange(12), 0).numpy(), [], []
     for _ in range(25):
         F = arrays(state.factors)
-        X = ridge_on_unfolding(T, [np.zeros((len(T), 3)), *F], 0, alpha)
-        losses.append(sum(brute_terms(T, X, F, objective, source.n_views)))
+        X = oracles.least_squares(T, F, alpha)
+        losses.append(sum(oracles.objective_terms(T, X, F, objective, source.n_views)))
         reported += Fit(source, state, objective, replace(FULL, max_sweeps=1)).run()["loss"]
-        losses.append(sum(brute_terms(T, X, arrays(state.factors), objective, source.n_views)))
+        losses.append(sum(oracles.objective_terms(T, X, arrays(state.factors), objective, source.n_views)))
     assert (np.diff(losses) <= 1e-10 * losses[0]).all()
     assert losses[-1] < 0.999 * losses[0]
     history = Fit(source, State(bases(shape, 3)), objective, replace(FULL, max_sweeps=25)).run()["loss"]
@@ -266,9 +244,7 @@ def test_a_mini_batch_fit_is_its_steps_one_after_another_arranged_by_the_energy_
 def test_the_history_of_one_batch_is_the_dense_objective(objective, view):
     source, factors = Recorded(windows(), view), bases((4, 3, 2), 3)
     history = Fit(source, State(factors), objective, replace(MINI, batch_size=10, max_sweeps=1)).run()
-    _, terms = literal_algorithm_1(
-        source.views(torch.arange(10), 0).numpy(), arrays(factors), objective, source.n_views, 1
-    )
+    _, terms = literal_algorithm_1(source, factors, objective, 1)
     assert_same([history[name] for name in TERMS], terms, atol=1e-8)
     assert_same([history["loss"]], [terms.sum(axis=0)])
 
@@ -277,7 +253,7 @@ def test_a_single_window_has_no_random_pair():
     source, factors = Recorded(windows(1), perturbed), bases((4, 3, 2), 3)
     objective = Objective(0.1, beta=0.5, gamma=1e6)
     history = Fit(source, State(factors), objective, replace(MINI, max_sweeps=1)).run()
-    x, y = literal_coefficients(source.views(torch.arange(1), 0).numpy(), arrays(factors), objective)
+    x, y = oracles.aligned_coefficients(source.views(torch.arange(1), 0).numpy(), arrays(factors), objective)
     assert_same([history["self_supervised"]], [[-0.5 * x @ y / np.linalg.norm(x) / np.linalg.norm(y)]])
 
 

@@ -245,6 +245,10 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
             "upgrade polyadic to open it"
         )
     checksum = header.pop(_CHECKSUM, None)
-    if (checksum is not None or schema > 1) and checksum != _checksum(arrays, header):
+    try:
+        sound = (checksum is None and schema == 1) or checksum == _checksum(arrays, header)
+    except RecursionError as error:  # the header is nested a little less deeply than reading it allows
+        raise ModelFileError(f"{path} has a damaged header: {error!r}") from error
+    if not sound:
         raise ModelFileError(f"{path} is damaged: its checksum does not fit")
     return arrays, header

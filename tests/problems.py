@@ -1,0 +1,37 @@
+"""Small random tensor problems, and how results are compared with the oracles'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def draw(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
+    return torch.from_numpy(scale * np.random.default_rng(seed).normal(size=shape))
+
+
+def two_views(count: int, shape: tuple[int, ...], seed: int = 0, scale: float = 1.0) -> torch.Tensor:
+    """Windows and slightly perturbed copies of them, stacked: (2 · count, I, J, …)."""
+    T = draw(count, *shape, seed=seed, scale=scale)
+    return torch.cat([T, T + draw(count, *shape, seed=seed + 1000, scale=0.2 * scale)])
+
+
+def bases(shape: tuple[int, ...], rank: int, seed: int = 0) -> list[torch.Tensor]:
+    return [draw(size, rank, seed=100 * seed + mode) for mode, size in enumerate(shape)]
+
+
+def graph_weights(count: int, seed: int = 0) -> torch.Tensor:
+    weights = draw(count, count, seed=seed).abs()
+    return (weights + weights.T).fill_diagonal_(0)
+
+
+def arrays(tensors: Iterable[torch.Tensor]) -> list[np.ndarray]:
+    return [tensor.numpy() for tensor in tensors]
+
+
+def assert_same(found: Iterable[Any], expected: Iterable[Any], rtol: float = 1e-9, atol: float = 1e-10) -> None:
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol)
