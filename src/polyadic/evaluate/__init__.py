@@ -9,13 +9,18 @@ from polyadic.evaluate.probe import PROBES, low_label_rows, probe, probe_accurac
 from polyadic.evaluate.scoring import judge_probe, judge_splits, own_split, summary
 from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
 from polyadic.evaluate.timing import seconds_per_sweep
+from polyadic.evaluate.validation import CrossValidation, cross_validate
+from polyadic.validated_probe import Probe
 
 __all__ = [
     "PROBES",
     "AugmentedProbe",
+    "CrossValidation",
+    "Probe",
     "WindowClassifier",
     "augmented_features",
     "corrected_resampled",
+    "cross_validate",
     "holm",
     "judge_probe",
     "judge_splits",
