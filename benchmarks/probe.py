@@ -30,7 +30,7 @@ from polyadic.spectral import STFT
 
 RANK, SWEEPS, LEVELS, FLOOR = 64, 30, 0.25, 0.1
 PARTS, DRAWS = 3, 4
-COUNTS = (1, 3, 10, 20, 30, 100, "all")
+COUNTS = (1, 3, 10, 20, 30, "all")
 GRID, SCALES = validated_probe.GRID, validated_probe.SCALES
 
 

@@ -181,6 +181,19 @@ def test_choice_and_coefficients_are_the_same_every_time():
     assert Probe().fit(Z, y, names).reason_ == first.reason_
 
 
+def test_the_number_of_threads_changes_nothing():
+    Z, y, people = example()
+    alone = Probe().fit(Z, y, people, [5])
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        together = Probe().fit(Z, y, people, [5])
+    finally:
+        torch.set_num_threads(threads)
+    assert together.validation_ == alone.validation_
+    np.testing.assert_array_equal(together.coef_, alone.coef_)
+
+
 def test_random_labels_are_predicted_no_better_than_by_chance():
     Z, _, people = example(rows=600)
     y = np.random.default_rng(1).integers(3, size=600)
@@ -224,6 +237,14 @@ def test_features_wider_than_the_rows_give_what_the_direct_fit_gives(scale, clas
     np.testing.assert_allclose(wide[0], direct[-1].coef_ / spread, atol=1e-6)
     new = np.random.default_rng(1).normal(size=(50, 200))
     np.testing.assert_allclose(logistic.decisions(new, *wide), direct.decision_function(new), atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [3, 400])
+def test_features_that_do_not_vary_are_learned_from_without_an_error(width):
+    _, y, people = example()
+    probe = Probe().fit(np.full((240, width), 7.0), y, people)
+    assert np.isfinite(probe.coef_).all()
+    np.testing.assert_allclose(probe.predict_proba(np.full((1, width), 7.0)), 1 / 3, atol=1e-6)
 
 
 def test_a_path_ends_where_single_fits_do():

@@ -6,17 +6,20 @@ Features may be standardised, or wider than there are rows; coefficients come ou
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import qr
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
+
+from polyadic.threads import for_each
 
 __all__ = ["STANDARDISED", "decisions", "left_out", "named", "regressions", "unthreaded"]
 
@@ -65,17 +68,37 @@ def regressions(
     centre = Z.mean(axis=0)
     # One divisor for plain features, made up for by C, only sets the scale that the solver's tolerance refers to.
     divisor = StandardScaler().fit(Z).scale_ if scale == STANDARDISED else np.sqrt(Z.var(axis=0).mean() or 1.0)
-    F, basis = (Z - centre) / divisor, None
-    if F.shape[1] > F.shape[0]:
-        basis = qr(F.T, mode="economic", check_finite=False)[0]
-        F = F @ basis
+    F = (Z - centre) / divisor
+    wide = F.shape[1] > F.shape[0] and F.any()
+    rows, back = _within_span(F) if wide else (F, None)
     solver = LogisticRegression(warm_start=True, tol=tolerance, max_iter=_MOST_ITERATIONS, class_weight=class_weight)
     lines = []
     for C in Cs:
-        solver.set_params(C=C if scale == STANDARDISED else C * divisor**2).fit(F, y)
-        coef = (solver.coef_ if basis is None else solver.coef_ @ basis.T) / divisor
+        solver.set_params(C=C if scale == STANDARDISED else C * divisor**2).fit(rows, y)
+        coef = (solver.coef_ if back is None else back(solver.coef_)) / divisor
         lines.append((coef, solver.intercept_ - coef @ centre))
     return lines
+
+
+def _within_span(
+    F: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], Callable[[NDArray[np.float64]], NDArray[np.float64]]]:
+    """Coordinates of rows in an orthonormal basis of their span (n, r), and a map of coefficients (K, r) to (K, F).
+
+    By a pivoted Cholesky decomposition of the rows' inner products, a fifth of the cost of a QR decomposition.
+    """
+    lower, pivots, rank, _ = dpstrf(F @ F.T, lower=1)
+    order = pivots - 1  # LAPACK counts from 1
+    lower = np.tril(lower)[:, :rank]
+    coordinates = np.empty_like(lower)
+    coordinates[order] = lower
+    spanning = F[order[:rank]]  # lower[:rank] @ basis.T
+
+    def back(coef: NDArray[np.float64]) -> NDArray[np.float64]:
+        weights = solve_triangular(lower[:rank], coef.T, lower=True, trans="T").T
+        return np.asarray(weights @ spanning)
+
+    return coordinates, back
 
 
 def left_out(
@@ -89,24 +112,29 @@ def left_out(
 ) -> NDArray[Any]:
     """Predict each row by regressions trained without its fold, one for each C: (len(Cs), n).
 
+    Within `polyadic.threads.thread_pool` its threads share the folds.
+
     Parameters
     ----------
     fold : (n,), from 0 on; a fold without which only one class is left is predicted to be of that class
     others : as for `regressions`
     """
     predicted = np.empty((len(Cs), len(y)), y.dtype)
-    for number in range(fold.max() + 1):
+
+    def leave_out(number: int) -> None:
         test, train = fold == number, fold != number
         classes = np.unique(y[train])
         if len(classes) == 1:
             predicted[:, test] = classes[0]
-            continue
+            return
         weight = class_weight
         if isinstance(weight, dict):  # scikit-learn refuses weights of classes that are not there
             weight = {name: value for name, value in weight.items() if name in classes}
         lines = regressions(Z[train], y[train], scale, Cs, weight, tolerance)
         for row, line in zip(predicted, lines, strict=True):
             row[test] = named(decisions(Z[test], *line), classes)
+
+    for_each(leave_out, range(fold.max() + 1))
     return predicted
 
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from polyadic.data.folds import contiguous_blocks, group_folds
 from polyadic.errors import PolyadicError
 from polyadic.logistic import STANDARDISED, decisions, left_out, named, regressions, unthreaded
+from polyadic.threads import for_each, thread_pool
 
 __all__ = ["FEWEST_LABELS", "FIXED_C", "FIXED_SCALE", "FOLDS", "GRID", "SCALES", "Probe", "level_columns"]
 
@@ -159,7 +160,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         candidates = self._candidates(rows)
         fixed = self._fixed(rows)
         reason = _reason_not_to_validate(rows, len(candidates))
-        with unthreaded():
+        with unthreaded(), thread_pool():
             if reason:
                 chosen, table = fixed, list[dict[str, Any]]()
             else:
@@ -246,12 +247,16 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The best candidate, the table of all, and how it was found."""
         fold = group_folds(rows.y, rows.groups, FOLDS)
         scores: dict[_Setting, float] = {}
-        for scale, level in dict.fromkeys((setting.scale, setting.levels) for setting in candidates):
+
+        def try_all(variant: tuple[str, bool]) -> None:
+            scale, level = variant
             path = sorted(setting for setting in candidates if (setting.scale, setting.levels) == (scale, level))
             Z = rows.Z[:, rows.columns(level)]
             Cs = [setting.C for setting in path]
             predicted = left_out(Z, rows.y, fold, scale, Cs, self.class_weight, _SEARCH_TOLERANCE)
-            scores |= {s: _balanced_accuracy(rows.y, guess) for s, guess in zip(path, predicted, strict=True)}
+            scores.update({s: _balanced_accuracy(rows.y, guess) for s, guess in zip(path, predicted, strict=True)})
+
+        for_each(try_all, list(dict.fromkeys((setting.scale, setting.levels) for setting in candidates)))
 
         def preference(setting: _Setting) -> tuple[Any, ...]:
             like = (setting.scale == fixed.scale, setting.levels == fixed.levels)
