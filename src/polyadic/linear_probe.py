@@ -1,4 +1,7 @@
-"""A fitted probe as arrays and a few words, and back: a logistic regression in a model file that holds no code."""
+"""Fitted probes as plain numbers: for a model file, which holds no code, and for exports.
+
+A probe is a `Probe`, a LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,59 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.validated_probe import SCALES, Probe
 
-__all__ = ["PREFIX", "pack", "unpack"]
+__all__ = ["PREFIX", "linear", "pack", "unpack"]
 
 PREFIX = "probe."
 """How the names of a probe's arrays begin."""
+
+
+_VALIDATED = "Probe"
+_COLUMNS = ("C", "scale", "levels", "balanced_accuracy")
+
+
+def linear(probe: Any, features: int) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Any]]:
+    """The linear functions of a fitted probe, in terms of features as they are.
+
+    Parameters
+    ----------
+    probe : a fitted `Probe` or LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression
+    features : how many the model has
+
+    Returns
+    -------
+    weights (features, n), offsets (n,) and the classes; n is 1 for two classes
+
+    Examples
+    --------
+    >>> weights, offsets, classes = linear(LogisticRegression().fit([[0.0], [1.0]], ["rest", "walk"]), features=1)
+    >>> weights.shape, offsets.shape, classes
+    ((1, 1), (1,), ['rest', 'walk'])
+    """
+    steps = [step for _, step in probe.steps] if isinstance(probe, Pipeline) else [probe]
+    if [type(step) for step in steps] not in ([Probe], [LogisticRegression], [StandardScaler, LogisticRegression]):
+        raise PolyadicError(
+            "probe must be a LogisticRegression or a pipeline of StandardScaler and LogisticRegression, or a Probe, "
+            "but is " + " and ".join(type(step).__name__ for step in steps)
+        )
+    for step in steps:
+        check_is_fitted(step)
+    last = steps[-1]
+    weights, offsets = last.coef_.T.astype(np.float64), last.intercept_.astype(np.float64)
+    if len(weights) != features:
+        raise PolyadicError(
+            f"probe must be fitted to the model's {features} features, but was fitted to {len(weights)}"
+        )
+    # Some versions of scikit-learn can fit one regression for each of many classes, whose probabilities are no softmax.
+    one_by_one = getattr(last, "solver", "") == "liblinear" or getattr(last, "multi_class", "auto") == "ovr"
+    if one_by_one and len(offsets) > 1:
+        raise PolyadicError("probe must be one regression for all classes, but has one for each class against the rest")
+    if len(steps) == 2:
+        scaler = steps[0]
+        weights = weights / scaler.scale_[:, None] if scaler.with_std else weights
+        offsets = offsets - scaler.mean_ @ weights if scaler.with_mean else offsets
+    return weights, offsets, last.classes_.tolist()
 
 
 def pack(probe: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -25,12 +76,13 @@ def pack(probe: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
 
     Parameters
     ----------
-    probe : a fitted LogisticRegression, or a pipeline of a StandardScaler and one
+    probe : a fitted `Probe` or LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression
 
     Returns
     -------
     `probe.coef` (K, R) and `probe.intercept` (K,), K the number of classes or 1 for two of them, with a scaler also
-    `probe.mean` and `probe.scale` (R,), all float64; and the classes, names or whole numbers, for JSON
+    `probe.mean` and `probe.scale` (R,), all float64; and for JSON the classes, names or whole numbers, and of a `Probe`
+    its settings and how they were chosen
 
     Examples
     --------
@@ -46,7 +98,8 @@ def pack(probe: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     arrays = {"coef": regression.coef_, "intercept": regression.intercept_}
     if scaler is not None:
         arrays |= {"mean": scaler.mean_, "scale": scaler.scale_}
-    return {PREFIX + name: np.asarray(array, np.float64) for name, array in arrays.items()}, {"classes": classes}
+    words = {"classes": classes} | (_words(regression) if isinstance(regression, Probe) else {})
+    return {PREFIX + name: np.asarray(array, np.float64) for name, array in arrays.items()}, words
 
 
 def unpack(arrays: Mapping[str, NDArray[Any]], header: Any, rank: int) -> Any:
@@ -75,14 +128,15 @@ def unpack(arrays: Mapping[str, NDArray[Any]], header: Any, rank: int) -> Any:
     assert isinstance(classes, list)
     rows = 1 if len(classes) == 2 else len(classes)
     expected = {"coef": (rows, rank), "intercept": (rows,)}
-    if {"mean", "scale"} & own.keys():
+    validated = "kind" in header
+    if {"mean", "scale"} & own.keys() and not validated:
         expected |= {"mean": (rank,), "scale": (rank,)}
     shapes = {name: array.shape for name, array in own.items()}
     if shapes != expected:
         raise ModelFileError(f"the file's probe has arrays {shapes}, but its classes call for {expected}")
     if "scale" in own and not (own["scale"] > 0).all():
         raise ModelFileError("the file's probe has scales that are not positive")
-    regression = LogisticRegression(max_iter=1000)
+    regression = _from_words(header) if validated else LogisticRegression(max_iter=1000)
     regression.coef_, regression.intercept_ = own["coef"], own["intercept"]
     regression.classes_, regression.n_features_in_ = np.asarray(classes), rank
     if "mean" not in own:
@@ -93,18 +147,76 @@ def unpack(arrays: Mapping[str, NDArray[Any]], header: Any, rank: int) -> Any:
     return make_pipeline(scaler, regression)
 
 
-def _parts(probe: Any) -> tuple[StandardScaler | None, LogisticRegression]:
+def _parts(probe: Any) -> tuple[StandardScaler | None, LogisticRegression | Probe]:
     steps = [step for _, step in probe.steps] if isinstance(probe, Pipeline) else [probe]
-    if [type(step) for step in steps] == [LogisticRegression]:
+    kinds = [type(step) for step in steps]
+    if kinds in ([LogisticRegression], [Probe]):
         return None, steps[0]
-    if [type(step) for step in steps] == [StandardScaler, LogisticRegression] and steps[0].with_mean & steps[
-        0
-    ].with_std:
+    if kinds == [StandardScaler, LogisticRegression] and steps[0].with_mean & steps[0].with_std:
         return steps[0], steps[1]
     raise PolyadicError(
-        "a model file holds a LogisticRegression, or a pipeline of a StandardScaler and one, as its probe, but this is "
-        f"{probe!r}"
+        "a model file holds a Probe, a LogisticRegression or a pipeline of a StandardScaler and one as its probe, "
+        f"but this is {probe!r}"
     )
+
+
+def _words(probe: Probe) -> dict[str, Any]:
+    """A `Probe` without its numbers: parameters, what was chosen, and why."""
+    weight = probe.class_weight
+    return {
+        "kind": _VALIDATED,
+        "parameters": {
+            "C": probe.C if isinstance(probe.C, str) else float(probe.C),
+            "scale": probe.scale,
+            "levels": probe.levels if isinstance(probe.levels, str) else bool(probe.levels),
+            # Names of classes may be numbers, which cannot be keys in JSON.
+            "class_weight": [[_plain(name), float(value)] for name, value in weight.items()]
+            if isinstance(weight, dict)
+            else weight,
+        },
+        "C": float(probe.C_),
+        "scale": probe.scale_,
+        "levels": probe.levels_,
+        "validation": probe.validation_,
+        "reason": probe.reason_,
+    }
+
+
+def _plain(name: Any) -> Any:
+    return name.item() if isinstance(name, np.generic) else name
+
+
+def _from_words(header: dict[str, Any]) -> Probe:
+    """The `Probe` that `_words` described, without its numbers."""
+    try:
+        if header["kind"] != _VALIDATED:
+            raise ValueError(f"its kind is {header['kind']!r}")
+        parameters = dict(header["parameters"])
+        if isinstance(parameters["class_weight"], list):
+            parameters["class_weight"] = {name: float(value) for name, value in parameters["class_weight"]}
+        probe = Probe(**parameters)
+        probe._check_parameters()
+        chosen = {name: header[name] for name in ("C", "scale", "levels")}
+        table, reason = header["validation"], header["reason"]
+        if not isinstance(table, list) or not isinstance(reason, str):
+            raise TypeError("its validation must be a list and its reason a text")
+        for entry in table:
+            _check_setting({name: entry[name] for name in _COLUMNS[:3]})
+            if set(entry) != set(_COLUMNS) or not 0 <= float(entry["balanced_accuracy"]) <= 1:
+                raise ValueError("its table of validation scores is not one")
+        _check_setting(chosen)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelFileError(f"the file's probe is described wrongly: {error}") from error
+    probe.C_, probe.scale_, probe.levels_ = float(chosen["C"]), chosen["scale"], chosen["levels"]
+    probe.validation_, probe.reason_ = table, reason
+    return probe
+
+
+def _check_setting(setting: dict[str, Any]) -> None:
+    C, levels = setting["C"], setting["levels"]
+    positive = type(C) in (int, float) and 0 < C < np.inf
+    if not positive or setting["scale"] not in SCALES or not (levels is None or isinstance(levels, bool)):
+        raise ValueError(f"{setting!r} is not a setting")
 
 
 def _are_classes(classes: Any) -> bool:

@@ -17,13 +17,18 @@ from polyadic.evaluate.scoring import (
 )
 from polyadic.evaluate.significance import corrected_resampled, holm, paired, unpaired
 from polyadic.evaluate.timing import seconds_per_sweep
+from polyadic.evaluate.validation import CrossValidation, cross_validate
+from polyadic.validated_probe import Probe
 
 __all__ = [
     "PROBES",
     "AugmentedProbe",
+    "CrossValidation",
+    "Probe",
     "WindowClassifier",
     "augmented_features",
     "corrected_resampled",
+    "cross_validate",
     "holm",
     "labels_of",
     "low_label_rows",

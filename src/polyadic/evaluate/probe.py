@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
 
 from polyadic.draws import permutation
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer
+from polyadic.logistic import unthreaded
 
 __all__ = ["PROBES", "low_label_rows", "probe", "unthreaded"]
 
@@ -41,16 +37,6 @@ def probe(kind: str = "standardised") -> Any:
         raise PolyadicError(f"kind must be one of {', '.join(PROBES)}, but is {kind!r}")
     regression = LogisticRegression(max_iter=1000)
     return regression if kind == "plain" else make_pipeline(StandardScaler(), regression)
-
-
-@contextmanager
-def unthreaded() -> Iterator[None]:
-    """Fit a probe in here: on one thread, and without a word if it stops short of its optimum."""
-    # Problems as small as this one only lose by threads: in BLAS they can take a hundred times as long.
-    with threadpool_limits(limits=1), warnings.catch_warnings():
-        # A regression that is not quite at its optimum after 1000 iterations scores features fairly all the same.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
 
 
 def low_label_rows(y: ArrayLike, count: int, seed: int = 0) -> NDArray[np.intp]:

@@ -156,6 +156,8 @@ def onnx(
 
 def _written(model: Any, probe: Any, fs: float | None, channels: Sequence[str]) -> bytes:
     """The graph of a model, as bytes."""
+    from polyadic.linear_probe import linear
+
     shape = tuple(int(size) for size in model._sample_shape)
     graph = _Graph()
     features = graph.add("MatMul", _projections(graph, model, shape), graph.constant(_closed_form(model)))
@@ -163,7 +165,7 @@ def _written(model: Any, probe: Any, fs: float | None, channels: Sequence[str]) 
     classes: list[Any] = []
     probe = getattr(model, "probe_", None) if probe is None else probe
     if probe is not None:
-        weights, offsets, classes = _linear(probe, model.rank)
+        weights, offsets, classes = linear(probe, model.rank)
         outputs[_PROBABILITIES] = (_probabilities(graph, features, weights, offsets), len(classes))
     names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
     if len(names) not in (0, shape[0]):
@@ -261,36 +263,6 @@ def _closed_form(model: Any) -> NDArray[np.float64]:
 
     G = gram([torch.as_tensor(factor, dtype=torch.float64) for factor in model.factors_])
     return ridge_inverse(G, float(model.alpha)).numpy()
-
-
-def _linear(probe: Any, rank: int) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Any]]:
-    """A probe as weights (R, n), offsets (n,) and its classes; n is 1 for two classes."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import StandardScaler
-    from sklearn.utils.validation import check_is_fitted
-
-    steps = [step for _, step in probe.steps] if isinstance(probe, Pipeline) else [probe]
-    if [type(step) for step in steps] not in ([LogisticRegression], [StandardScaler, LogisticRegression]):
-        raise PolyadicError(
-            "probe must be a LogisticRegression or a pipeline of StandardScaler and LogisticRegression, but is "
-            + " and ".join(type(step).__name__ for step in steps)
-        )
-    for step in steps:
-        check_is_fitted(step)
-    regression = steps[-1]
-    weights, offsets = regression.coef_.T.astype(np.float64), regression.intercept_.astype(np.float64)
-    if len(weights) != rank:
-        raise PolyadicError(f"probe must be fitted to the model's {rank} features, but was fitted to {len(weights)}")
-    # Some versions of scikit-learn can fit one regression for each of many classes, whose probabilities are no softmax.
-    one_by_one = regression.solver == "liblinear" or getattr(regression, "multi_class", "auto") == "ovr"
-    if one_by_one and len(offsets) > 1:
-        raise PolyadicError("probe must be one regression for all classes, but has one for each class against the rest")
-    if len(steps) == 2:
-        scaler = steps[0]
-        weights = weights / scaler.scale_[:, None] if scaler.with_std else weights
-        offsets = offsets - scaler.mean_ @ weights if scaler.with_mean else offsets
-    return weights, offsets, regression.classes_.tolist()
 
 
 def _probabilities(graph: _Graph, features: str, weights: NDArray[np.float64], offsets: NDArray[np.float64]) -> str:

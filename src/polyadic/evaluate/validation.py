@@ -1,0 +1,339 @@
+"""Subject-wise cross-validation: what a model's features and a probe are worth for subjects they have not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from polyadic.data.folds import group_folds
+from polyadic.data.windows import Windows
+from polyadic.errors import PolyadicError
+from polyadic.evaluate.classifier import labels_of
+from polyadic.evaluate.metrics import scores
+from polyadic.evaluate.scoring import own_split
+from polyadic.inputs import check_integer
+from polyadic.logistic import unthreaded
+from polyadic.validated_probe import Probe, level_columns
+
+__all__ = ["CrossValidation", "cross_validate"]
+
+MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
+_Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class CrossValidation:
+    """Scores of predictions for left-out subjects, as fractions; means over repeats.
+
+    Every labelled window of a known subject is predicted once per repeat, by a probe that was trained without its
+    subject.
+
+    balanced_accuracy : mean recall of the classes
+    accuracy, macro_f1, kappa : as of `polyadic.evaluate.scores`, over all windows
+    over_repeats : for each of these four its value in each repeat
+    per_class : by class name its precision, recall, F1 and number of windows
+    per_subject : by subject its accuracy, balanced accuracy (over the classes it has) and number of windows
+    over_subjects : mean, standard deviation, lowest and highest of the subjects' balanced accuracies
+    classes : names of the classes, in the order of `confusion`
+    confusion : (K, K), windows of a true class (row) predicted to be of a class (column), summed over repeats
+    chance : balanced accuracy of guessing, 1 / number of classes
+    majority : accuracy of always naming the most frequent class
+    refitted : whether features were learned anew in every fold, without the test subjects
+    transductive : whether features may have been learned from the test subjects' windows (never from their labels)
+    folds, repeats, seed : how subjects were left out; `folds` is a number in either case
+    subjects, windows : how many were tested
+    left_out : labelled windows of unknown subjects, which were neither trained nor tested on
+    rows : (n,), which windows were tested
+    predicted : (repeats, n), the classes predicted for them
+    """
+
+    balanced_accuracy: float
+    accuracy: float
+    macro_f1: float
+    kappa: float
+    over_repeats: dict[str, list[float]] = field(repr=False)
+    per_class: dict[str, dict[str, float]] = field(repr=False)
+    per_subject: dict[str, dict[str, float]] = field(repr=False)
+    over_subjects: dict[str, float] = field(repr=False)
+    classes: tuple[str, ...]
+    confusion: NDArray[np.int64] = field(repr=False)
+    chance: float
+    majority: float
+    refitted: bool
+    transductive: bool
+    folds: int
+    repeats: int
+    seed: int
+    subjects: int
+    windows: int
+    left_out: int
+    rows: _Rows = field(repr=False)
+    predicted: NDArray[np.str_] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but `rows` and `predicted`, ready for JSON (a kappa that is not defined is None)."""
+        plain = {name: value for name, value in asdict(self).items() if name not in ("rows", "predicted")}
+        plain |= {"classes": list(self.classes), "confusion": self.confusion.tolist()}
+        kappas = [None if np.isnan(value) else value for value in self.over_repeats["kappa"]]
+        plain["over_repeats"] = {**self.over_repeats, "kappa": kappas}
+        plain["kappa"] = None if np.isnan(self.kappa) else self.kappa
+        return plain
+
+    def summary(self) -> str:
+        """The result in a few lines of text."""
+        spread = self.over_subjects
+        way = "leaving one subject out" if self.folds == self.subjects else f"{self.folds} folds of subjects"
+        times = f", {self.repeats} repeats" if self.repeats > 1 else ""
+        lines = [
+            f"balanced accuracy {_percent(self.balanced_accuracy)} (chance {_percent(self.chance)}), accuracy "
+            f"{_percent(self.accuracy)} (most frequent class {_percent(self.majority)}), macro F1 "
+            f"{_percent(self.macro_f1)}, kappa {self.kappa:.3f}",
+            f"{self.subjects} subjects, {self.windows} windows, {way}{times}; subjects {_percent(spread['mean'])} ± "
+            f"{_percent(spread['std'])}, from {_percent(spread['min'])} to {_percent(spread['max'])}",
+            self.features,
+        ]
+        if self.left_out:
+            lines.append(f"Left out: {self.left_out} labelled windows of unknown subjects.")
+        return "\n".join(lines)
+
+    @property
+    def features(self) -> str:
+        """One sentence on what the features were learned from."""
+        if self.refitted:
+            return "Features were learned anew in every fold, without the test subjects."
+        if self.transductive:
+            return (
+                "Transductive: features were not refitted and may have been learned from the test subjects' windows, "
+                "though not from their labels."
+            )
+        return "Features were learned once, from other subjects than those tested."
+
+    def __str__(self) -> str:
+        return self.summary()
+
+
+def cross_validate(
+    model: Any,
+    windows: Windows,
+    folds: Literal["loso"] | int = "loso",
+    repeats: int = 1,
+    probe: Any = None,
+    transductive: bool = False,
+    seed: int = 0,
+    on_fold: Callable[[int, int], None] | None = None,
+) -> CrossValidation:
+    """Train and test on different subjects, until every labelled window has been tested.
+
+    Unless it can be shown that the model has not learned from the windows of any tested subject (by the split that it
+    and these windows share), features are learned anew in every fold, by a clone of the model, from all windows of the
+    other subjects, labelled or not.
+
+    Parameters
+    ----------
+    model : a feature extractor with `fit` and `transform`, such as `ATD` or a baseline, fitted or not
+    windows : with labels and subjects; windows without a label help to learn features, windows of unknown subjects are
+        not used at all
+    folds : "loso" leaves out one subject at a time; a number leaves out that many groups of subjects
+    repeats : how often to assign subjects to folds anew; needs a number of folds
+    probe : an unfitted scikit-learn classifier; by default a `Probe`. Given subjects if its `fit` takes `groups`
+    transductive : keep the features of a fitted model even if it may have seen the test subjects' windows
+    seed : of the fold assignments
+    on_fold : called after each fold with the number of folds done and the number of all
+
+    Examples
+    --------
+    >>> from polyadic import SALS
+    >>> from polyadic.data import synthetic
+    >>> from polyadic.spectral import STFT
+    >>> model = SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3, device="cpu")
+    >>> found = cross_validate(model, synthetic(300), folds=3)
+    >>> found.refitted, found.balanced_accuracy > found.chance
+    (True, True)
+    """
+    whole = windows.windows if hasattr(windows, "windows") else windows
+    tested = _tested(whole)
+    assignments = _assignments(whole, tested, folds, repeats, seed)
+    refit, seen = _must_refit(model, whole, tested, transductive)
+    labels, subject = labels_of(whole)[tested], whole.subject[tested]
+    once = None if refit else _features(model, whole[tested])
+    predicted = np.empty((len(assignments), len(tested)), labels.dtype)
+    folds_of_all = [(repeat, test) for repeat, fold in enumerate(assignments) for test in _left_out(fold)]
+    for done, (repeat, test) in enumerate(folds_of_all, start=1):
+        fitted, Z = model, once
+        if Z is None:
+            fitted = clone(model).fit(whole[_others(whole, subject[test])])
+            Z = _features(fitted, whole[tested])
+        trained = _trained(Probe() if probe is None else probe, fitted, Z[~test], labels[~test], subject[~test])
+        predicted[repeat, test] = trained.predict(Z[test])
+        if on_fold is not None:
+            on_fold(done, len(folds_of_all))
+    how = {
+        "refitted": refit,
+        "transductive": seen and not refit,
+        "folds": int(assignments[0].max()) + 1,
+        "repeats": len(assignments),
+        "seed": int(seed),
+        "left_out": int(((whole.label >= 0) & (whole.subject == "")).sum()),
+    }
+    return _result(labels, predicted, subject, tested, how)
+
+
+def _tested(windows: Windows) -> _Rows:
+    """The labelled windows of known subjects."""
+    if not isinstance(windows, Windows):
+        raise PolyadicError(f"windows must be Windows with labels and subjects, but are {type(windows).__name__}")
+    labelled = windows.label >= 0
+    if not labelled.any():
+        raise PolyadicError("windows must have labels to be cross-validated, but none has one")
+    known = labelled & (windows.subject != "")
+    if not known.any():
+        raise PolyadicError("windows must have subjects, so that test subjects can be left out, but none has one")
+    if len(np.unique(windows.subject[known])) < 2:
+        raise PolyadicError(
+            f"at least two subjects must have labels, but only {str(windows.subject[known][0])!r} has any: there would "
+            "be nobody to test on"
+        )
+    if len(np.unique(windows.label[known])) < 2:
+        name = windows.classes[int(windows.label[known][0])]
+        raise PolyadicError(f"labels must be of at least two classes, but all are {name!r}")
+    return np.flatnonzero(known)
+
+
+def _assignments(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed: int) -> list[_Rows]:
+    """The fold of each tested window, for each repeat."""
+    check_integer("repeats", repeats, 1)
+    check_integer("seed", seed, 0)
+    subject = windows.subject[tested]
+    count = len(np.unique(subject))
+    if isinstance(folds, str) and folds != "loso":
+        raise PolyadicError(f"folds must be 'loso' or a number of folds, but is {folds!r}")
+    if isinstance(folds, str):
+        if repeats > 1:
+            raise PolyadicError("repeats must be 1 with folds='loso', which leaves out the same subjects every time")
+        found = [np.unique(subject, return_inverse=True)[1]]
+    else:
+        check_integer("folds", folds, 2)
+        if folds > count:
+            raise PolyadicError(f"folds must be at most the number of subjects with labels, {count}, but is {folds}")
+        found = [group_folds(windows.label[tested], subject, folds, (seed, repeat)) for repeat in range(repeats)]
+    for test in (test for fold in found for test in _left_out(fold)):
+        if len(np.unique(windows.label[tested[~test]])) < 2:
+            raise PolyadicError(
+                f"without {_few(np.unique(subject[test]))} only one class is left to train on: use other folds, or "
+                "more labels"
+            )
+    return found
+
+
+def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool) -> tuple[bool, bool]:
+    """Whether features must be learned anew in every fold, and whether the model may have seen tested subjects."""
+    if not hasattr(model, "fit") or not hasattr(model, "transform"):
+        raise PolyadicError(
+            f"model must be a feature extractor with fit and transform, but is {type(model).__name__}: give a "
+            "classifier as probe"
+        )
+    if not _is_fitted(model):
+        if transductive:
+            raise PolyadicError("transductive=True keeps the features of a fitted model, but this one is not fitted")
+        return True, False
+    part = own_split(model, windows) if getattr(model, "split_", "") and hasattr(model, "seed_") else None
+    # Windows of unknown subjects may be anyone's.
+    learned = {""} if part is None else set(windows.subject[part.unlabelled].tolist())
+    seen = "" in learned or not learned.isdisjoint(windows.subject[tested].tolist())
+    return seen and not transductive, seen
+
+
+def _is_fitted(model: Any) -> bool:
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
+        return False
+    return True
+
+
+def _left_out(fold: _Rows) -> Iterator[NDArray[np.bool_]]:
+    for number in range(fold.max() + 1):
+        yield fold == number
+
+
+def _others(windows: Windows, subjects: NDArray[np.str_]) -> _Rows:
+    """All windows, labelled or not, that are known to be of other subjects."""
+    return np.flatnonzero(~np.isin(windows.subject, subjects) & (windows.subject != ""))
+
+
+def _features(model: Any, windows: Windows) -> NDArray[np.float64]:
+    return np.asarray(model.transform(windows), np.float64)
+
+
+def _trained(classifier: Any, model: Any, Z: NDArray[Any], y: NDArray[Any], subject: NDArray[Any]) -> Any:
+    """A clone of the probe, trained; told of subjects and levels if it takes them."""
+    given = {"groups": subject, "level_columns": level_columns(model)}
+    words = {name: value for name, value in given.items() if has_fit_parameter(classifier, name)}
+    with unthreaded():
+        return clone(classifier).fit(Z, y, **words)
+
+
+def _result(
+    y: NDArray[np.str_], predicted: NDArray[np.str_], subject: NDArray[np.str_], rows: _Rows, how: dict[str, Any]
+) -> CrossValidation:
+    """All scores of the predictions."""
+    each = [scores(y, guess) for guess in predicted]
+    over_repeats = {name: [found[name] for found in each] for name in MEASURES}
+    classes, counts = np.unique(y, return_counts=True)
+    everything, guesses = np.tile(y, len(predicted)), predicted.reshape(-1)
+    columns = precision_recall_fscore_support(everything, guesses, labels=classes, zero_division=0)[:3]
+    per_class = {
+        name: {"precision": p, "recall": r, "f1": f, "windows": count}
+        for name, p, r, f, count in zip(classes.tolist(), *(c.tolist() for c in columns), counts.tolist(), strict=True)
+    }
+    per_subject = {name: _of_subject(y, predicted, subject == name) for name in np.unique(subject).tolist()}
+    values = np.array([found["balanced_accuracy"] for found in per_subject.values()])
+    over_subjects = {
+        "mean": float(values.mean()),
+        "std": float(values.std(ddof=1)),
+        "min": float(values.min()),
+        "max": float(values.max()),
+    }
+    means = {name: float(np.mean(found)) for name, found in over_repeats.items()}
+    return CrossValidation(
+        balanced_accuracy=means["balanced_accuracy"],
+        accuracy=means["accuracy"],
+        macro_f1=means["macro_f1"],
+        kappa=means["kappa"],
+        over_repeats=over_repeats,
+        per_class=per_class,
+        per_subject=per_subject,
+        over_subjects=over_subjects,
+        classes=tuple(classes.tolist()),
+        confusion=confusion_matrix(everything, guesses, labels=classes).astype(np.int64),
+        chance=1 / len(classes),
+        majority=float(counts.max() / counts.sum()),
+        subjects=len(per_subject),
+        windows=len(y),
+        rows=rows,
+        predicted=predicted,
+        **how,
+    )
+
+
+def _of_subject(y: NDArray[np.str_], predicted: NDArray[np.str_], own: NDArray[np.bool_]) -> dict[str, float]:
+    each = [scores(y[own], guess[own]) for guess in predicted]
+    means = {name: float(np.mean([found[name] for found in each])) for name in ("accuracy", "balanced_accuracy")}
+    return {**means, "windows": int(own.sum())}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _few(names: NDArray[np.str_]) -> str:
+    listed = ", ".join(names[:3].tolist())
+    return f"subject {listed}" if len(names) == 1 else f"subjects {listed}{', …' if len(names) > 3 else ''}"

@@ -1,0 +1,366 @@
+"""`Probe`: logistic regression with regularisation, scaling and level block chosen by leaving groups out.
+
+Importable as `polyadic.evaluate.Probe`. It stands below the estimators because model files hold fitted probes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from numbers import Real
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import recall_score
+from sklearn.utils import assert_all_finite
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from polyadic.data.folds import contiguous_blocks, group_folds
+from polyadic.errors import PolyadicError
+from polyadic.logistic import STANDARDISED, decisions, left_out, named, regressions, unthreaded
+from polyadic.threads import for_each, thread_pool
+
+__all__ = ["FEWEST_LABELS", "FIXED_C", "FIXED_SCALE", "FOLDS", "GRID", "SCALES", "Probe", "level_columns"]
+
+SCALES = ("plain", STANDARDISED)
+"""Features as they are, or each brought to mean 0 and variance 1."""
+
+GRID = tuple(10.0**power for power in range(-4, 3))
+"""The values of C that are tried, for features of mean variance 1."""
+
+FOLDS = 5
+"""The most folds that groups are left out in."""
+
+FIXED_C, FIXED_SCALE = 1.0, "plain"
+"""The choice without validation, C for features of mean variance 1; the level block is used."""
+
+FEWEST_LABELS = 100
+"""Labels below which validation chose worse than the fixed choice on the development people."""
+
+_SEARCH_TOLERANCE, _TOLERANCE = 1e-3, 1e-4
+
+
+def level_columns(model: Any) -> NDArray[np.intp]:
+    """Which of a feature extractor's columns are its level block: those whose names begin with "level ".
+
+    Parameters
+    ----------
+    model : fitted; without `get_feature_names_out` it has no level block
+
+    Examples
+    --------
+    >>> from sklearn.preprocessing import FunctionTransformer
+    >>> names = lambda *_: ["z1", "z2", "level x"]
+    >>> level_columns(FunctionTransformer(feature_names_out=names).fit(np.zeros((1, 3))))
+    array([2])
+    """
+    names = model.get_feature_names_out() if hasattr(model, "get_feature_names_out") else []
+    return np.flatnonzero([str(name).startswith("level ") for name in names])
+
+
+class _Setting(NamedTuple):
+    C: float
+    scale: str
+    levels: bool
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """The rows that a probe learns from: features (n, F), labels (n,), groups (n,), and the level columns.
+
+    blocks : whether the groups are contiguous blocks, because none were given
+    """
+
+    Z: NDArray[np.float64]
+    y: NDArray[Any]
+    groups: NDArray[np.intp]
+    blocks: bool
+    levels: NDArray[np.intp]
+
+    def columns(self, levels: bool) -> NDArray[np.intp]:
+        """The columns that are used with or without the level block."""
+        every = np.arange(self.Z.shape[1])
+        return every if levels else np.setdiff1d(every, self.levels)
+
+
+class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Logistic regression on features, with its settings chosen for groups (subjects) it has not seen.
+
+    What is "auto" is chosen jointly by the balanced accuracy of predictions for left-out groups, in up to five folds.
+    Without groups, contiguous blocks of rows take their place. Ties go to the setting closest to the fixed choice:
+    features as they are, level block used, C = 1 / (mean variance of the features). This is also the choice where
+    validation is not possible or too noisy: all labels of one group, or fewer than 100 labels in all.
+
+    Rows whose label is unknown ("", None, NaN or -1) are left out.
+
+    With `class_weight="balanced"` each class counts the same in training, however rare it is. That raises recall of
+    rare classes, and it changes probabilities: `predict_proba` then holds for a world in which all classes are equally
+    frequent. Use `class_weight=None` where probabilities must match the class frequencies of the training data.
+
+    Parameters
+    ----------
+    C : inverse strength of the regularisation, as in scikit-learn, or "auto" for seven values from 1e-4 to 1e2, each
+        divided by the mean variance of the features, so that their unit does not matter
+    scale : "plain" for features as they are, "standardised" for mean 0 and variance 1, or "auto"
+    levels : whether the level block (`level_columns` of `fit`) is used, or "auto"
+    class_weight : "balanced", None, or a dictionary of weights by class
+
+    Attributes
+    ----------
+    C_, scale_ : the settings used
+    levels_ : whether the level block is used; None if there is none
+    classes_ : (K,), the classes
+    coef_, intercept_ : (K, F) and (K,), or (1, F) and (1,) for two classes; for the features as given to `fit`, with
+        scaling folded in and 0 for columns that are not used
+    validation_ : what was tried: a list of dictionaries with C, scale, levels and balanced_accuracy; empty without
+        validation
+    reason_ : one sentence on how the settings were chosen
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y, subject = np.arange(200) % 2, np.arange(200) // 20
+    >>> Z = rng.normal(size=(200, 3)) + 4 * y[:, None]
+    >>> probe = Probe().fit(Z, y, groups=subject)
+    >>> probe.scale_, len(probe.validation_), probe.score(Z, y)
+    ('plain', 14, 1.0)
+    """
+
+    def __init__(
+        self, C: Any = "auto", scale: str = "auto", levels: Any = "auto", class_weight: Any = "balanced"
+    ) -> None:
+        self.C = C
+        self.scale = scale
+        self.levels = levels
+        self.class_weight = class_weight
+
+    def fit(self, Z: Any, y: ArrayLike, groups: ArrayLike | None = None, level_columns: Any = None) -> Self:
+        """Choose the settings and train on all labelled rows.
+
+        Parameters
+        ----------
+        Z : (N, F), features
+        y : (N,), classes; rows labelled "", None, NaN or -1 are left out
+        groups : (N,), whose rows they are, for example `Windows.subject`; rows of unknown subject ("", -1) count as one
+            group. In a pipeline `probe__groups=`, or metadata routing by `set_fit_request(groups=True)`
+        level_columns : which columns of Z are the level block: a slice, indices or a mask
+
+        Returns
+        -------
+        the probe itself
+        """
+        self._check_parameters()
+        rows = self._labelled(Z, y, groups, level_columns)
+        candidates = self._candidates(rows)
+        fixed = self._fixed(rows)
+        reason = _reason_not_to_validate(rows, len(candidates))
+        with unthreaded(), thread_pool():
+            if reason:
+                chosen, table = fixed, list[dict[str, Any]]()
+            else:
+                chosen, table, reason = self._validated(rows, candidates, fixed)
+            columns = rows.columns(chosen.levels)
+            line = regressions(rows.Z[:, columns], rows.y, chosen.scale, [chosen.C], self.class_weight, _TOLERANCE)[0]
+        self.C_, self.scale_, self.validation_ = chosen.C, chosen.scale, table
+        self.levels_ = chosen.levels if len(rows.levels) else None
+        self.classes_ = np.unique(rows.y)
+        self.coef_ = np.zeros((len(line[0]), rows.Z.shape[1]))
+        self.coef_[:, columns], self.intercept_ = line
+        self.reason_ = f"{_described(chosen, self.levels_)}: {reason}"
+        return self
+
+    def decision_function(self, Z: Any) -> NDArray[np.float64]:
+        """Log odds of the second of two classes (N,), or the score of each of more classes (N, K)."""
+        check_is_fitted(self)
+        features = validate_data(self, _on_cpu(Z), reset=False, dtype=np.float64)
+        return decisions(features, self.coef_, self.intercept_)
+
+    def predict(self, Z: Any) -> NDArray[Any]:
+        """The most probable class of each row: (N,)."""
+        return named(self.decision_function(Z), self.classes_)
+
+    def predict_proba(self, Z: Any) -> NDArray[np.float64]:
+        """How probable each of `classes_` is: (N, K). Balanced class weights change probabilities (see the class)."""
+        decision = self.decision_function(Z)
+        if decision.ndim == 2:
+            probabilities: NDArray[np.float64] = softmax(decision, axis=1)
+            return probabilities
+        return np.stack([expit(-decision), expit(decision)], axis=1)
+
+    # ------------------------------------------------------------- the choice
+
+    def _labelled(self, Z: Any, y: Any, groups: Any, level_columns: Any) -> _Labelled:
+        """The labelled rows, checked."""
+        if y is None:
+            raise PolyadicError("Probe requires y to be passed, but the target y is None")
+        features = validate_data(self, _on_cpu(Z), dtype=np.float64)
+        labels = column_or_1d(y, warn=True)
+        if len(labels) != len(features):
+            raise PolyadicError(f"y must have shape ({len(features)},), one class per row, but has {labels.shape}")
+        known = _is_known(labels)
+        labels = _plain_type(labels[known])
+        assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+        found = np.unique(labels)
+        if len(found) < 2:
+            what = f"1 class, {found.tolist()[0]!r}" if len(found) else "no labelled row"
+            raise PolyadicError(
+                f'y must have at least two classes, but has {what} (labels "", None, NaN and -1 count as unknown)'
+            )
+        levels = _columns(level_columns, features.shape[1])
+        if not self.levels and (level_columns is None or len(levels) == features.shape[1]):
+            what = "none were given" if level_columns is None else f"they are all {len(levels)} columns"
+            raise PolyadicError(f"levels=False requires level_columns, the columns to leave out, but {what}")
+        given = _coded(groups, known)
+        blocks = contiguous_blocks(labels, FOLDS) if given is None else given
+        return _Labelled(features[known], labels, blocks, given is None, levels)
+
+    def _candidates(self, rows: _Labelled) -> list[_Setting]:
+        """Every combination of what may be chosen."""
+        scales = SCALES if self.scale == "auto" else (self.scale,)
+        both = _is_auto(self.levels) and 0 < len(rows.levels) < rows.Z.shape[1]
+        levels = (True, False) if both else (bool(self.levels),)
+        found = []
+        for scale, level in product(scales, levels):
+            unit = _mean_variance(rows, scale, level)
+            found += [_Setting(C / unit if _is_auto(self.C) else float(C), scale, level) for C in self._values()]
+        return found
+
+    def _values(self) -> Sequence[float]:
+        return GRID if _is_auto(self.C) else (self.C,)
+
+    def _fixed(self, rows: _Labelled) -> _Setting:
+        """The choice without validation, wherever nothing else was given."""
+        scale, level = FIXED_SCALE if self.scale == "auto" else self.scale, bool(self.levels)
+        C = FIXED_C / _mean_variance(rows, scale, level) if _is_auto(self.C) else float(self.C)
+        return _Setting(C, scale, level)
+
+    def _validated(
+        self, rows: _Labelled, candidates: list[_Setting], fixed: _Setting
+    ) -> tuple[_Setting, list[dict[str, Any]], str]:
+        """The best candidate, the table of all, and how it was found."""
+        fold = group_folds(rows.y, rows.groups, FOLDS)
+        scores: dict[_Setting, float] = {}
+
+        def try_all(variant: tuple[str, bool]) -> None:
+            scale, level = variant
+            path = sorted(setting for setting in candidates if (setting.scale, setting.levels) == (scale, level))
+            Z = rows.Z[:, rows.columns(level)]
+            Cs = [setting.C for setting in path]
+            predicted = left_out(Z, rows.y, fold, scale, Cs, self.class_weight, _SEARCH_TOLERANCE)
+            scores.update({s: _balanced_accuracy(rows.y, guess) for s, guess in zip(path, predicted, strict=True)})
+
+        for_each(try_all, list(dict.fromkeys((setting.scale, setting.levels) for setting in candidates)))
+
+        def preference(setting: _Setting) -> tuple[Any, ...]:
+            like = (setting.scale == fixed.scale, setting.levels == fixed.levels)
+            return (round(scores[setting], 12), *like, -abs(np.log(setting.C / fixed.C)), -setting.C)
+
+        chosen = max(candidates, key=preference)
+        table = [{**setting._asdict(), "balanced_accuracy": scores[setting]} for setting in candidates]
+        if not len(rows.levels):
+            table = [entry | {"levels": None} for entry in table]
+        who = f"{len(np.unique(rows.groups))} {'contiguous blocks' if rows.blocks else 'groups'}"
+        reason = (
+            f"the best of {len(candidates)} settings by leaving out {who} in {fold.max() + 1} folds, "
+            f"balanced accuracy {scores[chosen]:.3f}"
+        )
+        return chosen, table, reason
+
+    def _check_parameters(self) -> None:
+        if not _is_auto(self.C):
+            number = isinstance(self.C, Real) and not isinstance(self.C, bool | np.bool_)
+            if not number or not 0 < float(self.C) < np.inf:
+                raise PolyadicError(f"C must be 'auto' or a positive number, but is {self.C!r}")
+        if self.scale not in ("auto", *SCALES):
+            raise PolyadicError(f"scale must be 'auto', 'plain' or 'standardised', but is {self.scale!r}")
+        if not _is_auto(self.levels) and not isinstance(self.levels, bool | np.bool_):
+            raise PolyadicError(f"levels must be 'auto', True or False, but is {self.levels!r}")
+        weight = self.class_weight
+        if weight is not None and weight != "balanced" and not isinstance(weight, dict):
+            raise PolyadicError(f"class_weight must be 'balanced', None or a dictionary, but is {weight!r}")
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def _reason_not_to_validate(rows: _Labelled, candidates: int) -> str:
+    if candidates == 1:
+        return "as given"
+    if len(np.unique(rows.groups)) < 2 and not rows.blocks:
+        return "the fixed choice, because all labels are of one group"
+    if len(rows.y) < FEWEST_LABELS or len(np.unique(rows.groups)) < 2:
+        return f"the fixed choice, because {len(rows.y)} labels are too few to validate (fewer than {FEWEST_LABELS})"
+    return ""
+
+
+def _described(setting: _Setting, levels: bool | None) -> str:
+    block = "" if levels is None else ", level block used" if levels else ", level block left out"
+    return f"C={setting.C:.3g}, {setting.scale} features{block}"
+
+
+def _mean_variance(rows: _Labelled, scale: str, level: bool) -> float:
+    """Mean variance of the features that the regression sees, 1 if they do not vary."""
+    if scale == STANDARDISED:
+        return 1.0
+    return float(rows.Z[:, rows.columns(level)].var(axis=0).mean()) or 1.0
+
+
+def _balanced_accuracy(y: NDArray[Any], predicted: NDArray[Any]) -> float:
+    return float(recall_score(y, predicted, labels=np.unique(y), average="macro", zero_division=0))
+
+
+# ------------------------------------------------------------------- input
+
+
+def _on_cpu(Z: Any) -> Any:
+    return Z.numpy(force=True) if isinstance(Z, Tensor) else Z
+
+
+def _is_known(y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows have a label. To be replaced by the library's one rule for unknown labels once it is in `data`."""
+    if y.dtype.kind in "US":
+        return np.asarray(np.char.str_len(y) > 0)
+    if y.dtype.kind == "O":
+        return np.array([value is not None and value == value and value not in ("", -1) for value in y], bool)
+    return np.asarray((y == y) & (y != -1))
+
+
+def _plain_type(y: NDArray[Any]) -> NDArray[Any]:
+    """Labels of type object, once None and NaN are gone, as strings or numbers where they are all alike."""
+    return np.array(y.tolist()) if y.dtype.kind == "O" and len({type(value) for value in y}) == 1 else y
+
+
+def _coded(groups: ArrayLike | None, known: NDArray[np.bool_]) -> NDArray[np.intp] | None:
+    """Groups of the labelled rows as numbers; None where no row has one ("", None, NaN or -1 throughout)."""
+    if groups is None:
+        return None
+    column = np.asarray(groups)
+    if column.shape != known.shape:
+        raise PolyadicError(f"groups must have shape {known.shape}, one entry per row, but has shape {column.shape}")
+    column = column[known]
+    if not _is_known(column).any():
+        return None
+    names = column.astype(str) if column.dtype.kind == "O" else column
+    return np.unique(names, return_inverse=True)[1]
+
+
+def _columns(chosen: Any, count: int) -> NDArray[np.intp]:
+    """The level block as ascending column numbers."""
+    if chosen is None:
+        return np.empty(0, np.intp)
+    try:
+        picked = chosen if isinstance(chosen, slice) else np.asarray(chosen)
+        empty = not isinstance(picked, slice) and picked.size == 0
+        return np.empty(0, np.intp) if empty else np.unique(np.arange(count)[picked])
+    except IndexError as error:
+        raise PolyadicError(
+            f"level_columns must be a slice, indices or a mask of {count} columns, but is {chosen!r}"
+        ) from error

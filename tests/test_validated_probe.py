@@ -1,0 +1,519 @@
+"""`Probe`: settings chosen for new groups, coefficients of the original features, files and ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn
+import torch
+from sklearn.base import BaseEstimator, clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from polyadic import SALS, linear_probe, load, logistic, validated_probe
+from polyadic.data import synthetic
+from polyadic.data.folds import contiguous_blocks, group_folds
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.evaluate import Probe
+from polyadic.spectral import STFT
+
+
+def example(rows: int = 240, width: int = 6, classes: int = 3, spread: float = 1.0, seed: int = 0):
+    """Features of classes that overlap, of 12 people who each have an offset of their own."""
+    rng = np.random.default_rng(seed)
+    y, people = np.arange(rows) % classes, np.arange(rows) * 12 // rows
+    centres = rng.normal(size=(classes, width))
+    offsets = 0.7 * rng.normal(size=(12, width))
+    return centres[y] + offsets[people] + spread * rng.normal(size=(rows, width)), y, people
+
+
+def leaking(seed: int = 0):
+    """A weak feature that holds for everyone, and a level block that only tells people's classes apart by heart."""
+    rng = np.random.default_rng(seed)
+    y, people = np.arange(400) % 2, np.arange(400) // 40
+    codes = 3 * rng.normal(size=(10, 2, 30))
+    weak = 1.5 * y[:, None] + rng.normal(size=(400, 2))
+    block = codes[people, y] + 0.3 * rng.normal(size=(400, 30))
+    return np.hstack([weak, block]), y, people, slice(2, None)
+
+
+# ---------------------------------------------------------------- the choice
+
+
+def slow_search(Z, y, people, levels, tolerance):
+    """Every setting the obvious way: a pipeline for each, trained once a fold."""
+    fold = group_folds(y, people, 5)
+    used = {True: np.arange(Z.shape[1]), False: np.setdiff1d(np.arange(Z.shape[1]), levels)}
+    table = {}
+    for scale in ("plain", "standardised"):
+        for level, columns in used.items():
+            unit = Z[:, columns].var(axis=0).mean() if scale == "plain" else 1.0
+            for C in 10.0 ** np.arange(-4, 3) / unit:
+                guess = np.empty_like(y)
+                for left_out in range(5):
+                    train, test = fold != left_out, fold == left_out
+                    regression = LogisticRegression(C=C, class_weight="balanced", tol=tolerance, max_iter=10_000)
+                    steps = [StandardScaler(), regression] if scale == "standardised" else [regression]
+                    fitted = make_pipeline(*steps).fit(Z[train][:, columns], y[train])
+                    guess[test] = fitted.predict(Z[test][:, columns])
+                table[C, scale, level] = balanced_accuracy_score(y, guess)
+    return table
+
+
+def test_settings_are_chosen_together_as_a_slow_search_over_all_of_them_would(monkeypatch):
+    monkeypatch.setattr(validated_probe, "_SEARCH_TOLERANCE", 1e-7)
+    Z, y, people = example()
+    probe = Probe().fit(Z, y, groups=people, level_columns=[4, 5])
+    expected = slow_search(Z, y, people, [4, 5], 1e-7)
+    assert len(probe.validation_) == len(expected) == 28
+    for (C, scale, level), score in expected.items():
+        (entry,) = [
+            row
+            for row in probe.validation_
+            if (row["scale"], row["levels"]) == (scale, level) and np.isclose(row["C"], C)
+        ]
+        assert entry["balanced_accuracy"] == pytest.approx(score, abs=1e-12)
+    best = max(expected.values())
+    assert expected[min(expected, key=lambda s: (abs(s[0] - probe.C_), s[1:] != (probe.scale_, probe.levels_)))] == best
+    assert f"{best:.3f}" in probe.reason_
+    assert "12 groups in 5 folds" in probe.reason_
+
+
+def test_values_of_c_are_at_least_six_over_five_decades():
+    Z, y, people = example()
+    for scale in ("plain", "standardised"):
+        tried = [row["C"] for row in Probe(scale=scale).fit(Z, y, groups=people).validation_]
+        assert len(tried) >= 6
+        assert max(tried) / min(tried) >= 1e5 * (1 - 1e-9)
+
+
+def test_what_only_holds_within_people_is_left_out_by_groups_and_taken_by_shuffled_folds():
+    Z, y, people, block = leaking()
+    by_people = Probe().fit(Z, y, groups=people, level_columns=block)
+    shuffled = Probe().fit(Z, y, groups=np.random.default_rng(0).permutation(400) % 5, level_columns=block)
+    assert by_people.levels_ is False
+    assert shuffled.levels_ is True
+    new, truth, _, _ = leaking(seed=1)
+    assert by_people.score(new, truth) > shuffled.score(new, truth) + 0.1
+
+
+def test_without_groups_neighbouring_rows_are_left_out_together():
+    rng = np.random.default_rng(0)
+    y = np.arange(600) // 60 % 2  # long runs of one class
+    shared = np.repeat(3 * rng.normal(size=(60, 40)), 10, axis=0)  # ten neighbours overlap
+    Z = np.hstack([1.5 * y[:, None] + rng.normal(size=(600, 2)), shared + 0.3 * rng.normal(size=shared.shape)])
+    blocks = Probe().fit(Z, y, level_columns=slice(2, None))
+    shuffled = Probe().fit(Z, y, groups=rng.permutation(600) % 5, level_columns=slice(2, None))
+    assert (blocks.levels_, shuffled.levels_) == (False, True)
+    assert "5 contiguous blocks" in blocks.reason_
+
+
+def test_unknown_groups_throughout_count_as_no_groups():
+    Z, y, _ = example()
+    plain = Probe().fit(Z, y)
+    for unknown in (np.full(len(y), ""), np.full(len(y), -1), np.full(len(y), None)):
+        assert Probe().fit(Z, y, groups=unknown).reason_ == plain.reason_
+
+
+def test_ties_go_to_the_fixed_choice():
+    y = np.arange(200) % 2
+    Z = 100.0 * y[:, None] + np.random.default_rng(0).normal(size=(200, 2))
+    probe = Probe().fit(Z, y, np.arange(200) // 20)
+    assert sum(row["balanced_accuracy"] == 1 for row in probe.validation_) > 5
+    assert probe.scale_ == validated_probe.FIXED_SCALE
+    assert probe.C_ * Z.var(axis=0).mean() == pytest.approx(validated_probe.FIXED_C)
+
+
+def test_few_labels_or_one_group_get_the_fixed_choice():
+    Z, y, people = example()
+    few = np.arange(validated_probe.FEWEST_LABELS - 1)
+    for rows, groups, why in (
+        (few, people[few], f"{len(few)} labels are too few"),
+        (np.arange(len(y)), np.full(len(y), "anna"), "all labels are of one group"),
+        (np.arange(3), None, "3 labels are too few"),
+    ):
+        probe = Probe().fit(Z[rows], y[rows], groups=groups, level_columns=[5])
+        assert (probe.scale_, probe.levels_, probe.validation_) == ("plain", True, [])
+        assert probe.C_ * Z[rows].var(axis=0).mean() == pytest.approx(1)
+        assert "fixed choice" in probe.reason_
+        assert why in probe.reason_
+    enough = np.arange(validated_probe.FEWEST_LABELS)
+    assert Probe().fit(Z[enough], y[enough], groups=people[enough]).validation_
+
+
+def test_what_is_given_is_kept_and_the_rest_chosen():
+    Z, y, people = example()
+    given = Probe(C=0.3, scale="standardised", levels=False).fit(Z, y, people, [5])
+    assert (given.C_, given.scale_, given.levels_, given.validation_) == (0.3, "standardised", False, [])
+    assert given.reason_.endswith("as given")
+    half = Probe(C=0.3).fit(Z, y, people)
+    assert [(row["C"], row["scale"], row["levels"]) for row in half.validation_] == [
+        (0.3, "plain", None),
+        (0.3, "standardised", None),
+    ]
+    assert half.levels_ is None
+
+
+def test_the_unit_of_the_features_changes_nothing():
+    Z, y, people = example()
+    metres, micrometres = Probe().fit(Z, y, people), Probe().fit(1e6 * Z, y, people)
+    assert metres.scale_ == micrometres.scale_
+    np.testing.assert_array_equal(metres.predict(Z), micrometres.predict(1e6 * Z))
+    first, last = (
+        [row["C"] for row in probe.validation_ if row["scale"] == "plain"] for probe in (metres, micrometres)
+    )
+    np.testing.assert_allclose(np.multiply(last, 1e12), first)
+
+
+def test_choice_and_coefficients_are_the_same_every_time():
+    Z, y, people = example()
+    first, second = Probe().fit(Z, y, people), Probe().fit(Z, y, people)
+    assert first.validation_ == second.validation_
+    np.testing.assert_array_equal(first.coef_, second.coef_)
+    names = np.array([f"person {number:02}" for number in people])
+    assert Probe().fit(Z, y, names).reason_ == first.reason_
+
+
+def test_the_number_of_threads_changes_nothing():
+    Z, y, people = example()
+    alone = Probe().fit(Z, y, people, [5])
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        together = Probe().fit(Z, y, people, [5])
+    finally:
+        torch.set_num_threads(threads)
+    assert together.validation_ == alone.validation_
+    np.testing.assert_array_equal(together.coef_, alone.coef_)
+
+
+def test_random_labels_are_predicted_no_better_than_by_chance():
+    Z, _, people = example(rows=600)
+    y = np.random.default_rng(1).integers(3, size=600)
+    assert max(row["balanced_accuracy"] for row in Probe().fit(Z, y, people).validation_) < 0.43
+
+
+# ------------------------------------------------------------ the regression
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("scale", ["plain", "standardised"])
+@pytest.mark.parametrize("weight", ["balanced", None, {0: 1.0, 1: 3.0, 2: 2.0}])
+def test_coefficients_are_those_of_scikit_learn_with_the_scaling_folded_in(classes, scale, weight, monkeypatch):
+    monkeypatch.setattr(validated_probe, "_TOLERANCE", 1e-9)
+    Z, y, _ = example(classes=classes)
+    Z, y = Z[y * np.arange(len(y)) % 5 != 1] * [1, 2, 3, 4, 5, 600] + 50, y[y * np.arange(len(y)) % 5 != 1]
+    weight = {name: weight[name] for name in range(classes)} if isinstance(weight, dict) else weight
+    probe = Probe(C=0.02, scale=scale, class_weight=weight).fit(Z, y)
+    # Centred, which changes nothing but the intercept, scikit-learn's solver reaches its optimum, too.
+    centred = StandardScaler(with_std=scale == "standardised")
+    direct = LogisticRegression(C=0.02, class_weight=weight, tol=1e-10, max_iter=100_000)
+    direct = make_pipeline(centred, direct).fit(Z, y)
+    np.testing.assert_allclose(probe.decision_function(Z), direct.decision_function(Z), atol=1e-4)
+    np.testing.assert_allclose(probe.predict_proba(Z), direct.predict_proba(Z), atol=1e-4)
+    np.testing.assert_array_equal(probe.predict(Z), direct.predict(Z))
+    assert probe.coef_.shape == (1 if classes == 2 else classes, 6)
+    np.testing.assert_allclose(probe.predict_proba(Z).sum(axis=1), 1)
+    assert probe.score(Z, y) == direct.score(Z, y)
+
+
+@pytest.mark.parametrize("scale", ["plain", "standardised"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_features_wider_than_the_rows_give_what_the_direct_fit_gives(scale, classes):
+    Z, y, _ = example(rows=30, width=200, classes=classes)
+    Z[:, 7] = 1.0
+    (wide,) = logistic.regressions(Z, y, scale, [0.5], "balanced", 1e-9)
+    steps = [StandardScaler()] if scale == "standardised" else [StandardScaler(with_std=False)]
+    direct = LogisticRegression(C=0.5, class_weight="balanced", tol=1e-9, max_iter=100_000)
+    direct = make_pipeline(*steps, direct).fit(Z, y)
+    spread = direct[0].scale_ if scale == "standardised" else 1.0
+    np.testing.assert_allclose(wide[0], direct[-1].coef_ / spread, atol=1e-6)
+    new = np.random.default_rng(1).normal(size=(50, 200))
+    np.testing.assert_allclose(logistic.decisions(new, *wide), direct.decision_function(new), atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [3, 400])
+def test_features_that_do_not_vary_are_learned_from_without_an_error(width):
+    _, y, people = example()
+    probe = Probe().fit(np.full((240, width), 7.0), y, people)
+    assert np.isfinite(probe.coef_).all()
+    np.testing.assert_allclose(probe.predict_proba(np.full((1, width), 7.0)), 1 / 3, atol=1e-6)
+
+
+def test_a_path_ends_where_single_fits_do():
+    Z, y, _ = example()
+    Cs = [1e-3, 1e-1, 10.0]
+    for C, (coef, intercept) in zip(Cs, logistic.regressions(Z, y, "plain", Cs, None, 1e-9), strict=True):
+        ((alone, offset),) = logistic.regressions(Z, y, "plain", [C], None, 1e-9)
+        np.testing.assert_allclose(coef, alone, atol=1e-6)
+        np.testing.assert_allclose(intercept, offset, atol=1e-6)
+
+
+def test_columns_of_an_unused_level_block_have_no_weight():
+    Z, y, people, block = leaking()
+    probe = Probe(levels=False).fit(Z, y, people, block)
+    assert probe.coef_.shape == (1, 32)
+    assert not probe.coef_[:, block].any()
+    assert probe.coef_[:, :2].all()
+    changed = Z.copy()
+    changed[:, block] = 1e9
+    np.testing.assert_array_equal(probe.predict_proba(Z), probe.predict_proba(changed))
+
+
+@pytest.mark.parametrize("block", [slice(2, None), [2, 3, 4, 5], np.array([False, False, True, True, True, True])])
+def test_the_level_block_may_be_a_slice_numbers_or_a_mask(block):
+    Z, y, people = example()
+    expected = Probe().fit(Z, y, people, range(2, 6))
+    assert Probe().fit(Z, y, people, block).validation_ == expected.validation_
+
+
+def test_balanced_weights_change_probabilities():
+    rng = np.random.default_rng(0)
+    y = (rng.random(4000) < 0.1).astype(int)
+    Z = rng.normal(size=(4000, 1)) + y[:, None]
+    balanced = Probe(C=1.0, scale="plain").fit(Z, y)
+    honest = Probe(C=1.0, scale="plain", class_weight=None).fit(Z, y)
+    assert honest.predict_proba(Z)[:, 1].mean() == pytest.approx(y.mean(), abs=0.01)
+    assert balanced.predict_proba(Z)[:, 1].mean() > 0.25
+    assert balanced_accuracy_score(y, balanced.predict(Z)) > balanced_accuracy_score(y, honest.predict(Z)) + 0.1
+
+
+# -------------------------------------------------------------------- labels
+
+
+def labels(kind: str, y: np.ndarray, unknown: np.ndarray) -> Any:
+    names = np.array(["rest", "run", "walk"])[y]
+    if kind == "text":
+        return np.where(unknown, "", names)
+    if kind == "none":
+        return np.where(unknown, None, names.astype(object))
+    if kind == "nan":
+        return np.where(unknown, np.nan, y.astype(float))
+    if kind == "object nan":
+        return np.where(unknown, np.nan, names.astype(object))
+    return np.where(unknown, -1, y)
+
+
+@pytest.mark.parametrize("kind", ["text", "none", "nan", "object nan", "number"])
+def test_rows_of_unknown_label_are_left_out(kind):
+    Z, y, people = example()
+    unknown = np.arange(len(y)) % 4 == 0
+    whole = Probe().fit(Z, labels(kind, y, unknown), people)
+    known = Probe().fit(Z[~unknown], labels(kind, y, unknown)[~unknown], people[~unknown])
+    np.testing.assert_array_equal(whole.coef_, known.coef_)
+    assert whole.classes_.tolist() == (["rest", "run", "walk"] if kind in ("text", "none", "object nan") else [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"y": np.full(240, -1)}, "no labelled row"),
+        ({"y": np.ones(240, int)}, "1 class, 1"),
+        ({"y": np.ones(7, int)}, r"shape \(240,\)"),
+        ({"y": None}, "requires y"),
+        ({"groups": np.ones(7)}, "groups must have shape"),
+        ({"level_columns": [6]}, "level_columns must be"),
+        ({"level_columns": [0.5]}, "level_columns must be"),
+        ({"Z": np.full((240, 6), np.nan)}, "NaN"),
+    ],
+)
+def test_input_that_cannot_be_used_is_refused_with_a_sentence(change, said):
+    Z, y, people = example()
+    with pytest.raises(ValueError, match=said):
+        Probe().fit(**({"Z": Z, "y": y, "groups": people} | change))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"C": 0}, "C must be"),
+        ({"C": "best"}, "C must be"),
+        ({"C": True}, "C must be"),
+        ({"scale": "none"}, "scale must be"),
+        ({"levels": "yes"}, "levels must be"),
+        ({"levels": False}, "requires level_columns"),
+        ({"class_weight": "even"}, "class_weight must be"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_refused_with_a_sentence(parameters, said):
+    Z, y, people = example()
+    with pytest.raises(PolyadicError, match=said):
+        Probe(**parameters).fit(Z, y, people)
+
+
+# -------------------------------------------------------------- scikit-learn
+
+
+@parametrize_with_checks(
+    [Probe(), Probe(C=0.1, scale="standardised")],
+    expected_failed_checks=lambda _: {"check_classifiers_classes": "its classes are -1 and 1, but -1 is unknown here"},
+)
+def test_every_common_check_of_scikit_learn_passes(
+    estimator: BaseEstimator, check: Callable[[BaseEstimator], None]
+) -> None:
+    check(estimator)
+
+
+def test_a_clone_is_unfitted_and_has_the_parameters():
+    Z, y, people = example()
+    copy = clone(Probe(C=2.0, levels=True).fit(Z, y, people))
+    assert copy.get_params() == {"C": 2.0, "scale": "auto", "levels": True, "class_weight": "balanced"}
+    assert not hasattr(copy, "coef_")
+
+
+def test_groups_reach_the_probe_in_a_pipeline():
+    Z, y, people, block = leaking()
+    pipeline = Pipeline([("same", FunctionTransformer()), ("probe", Probe())])
+    pipeline.fit(Z, y, probe__groups=people, probe__level_columns=block)
+    assert pipeline[-1].reason_ == Probe().fit(Z, y, people, block).reason_
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = make_pipeline(FunctionTransformer(), Probe().set_fit_request(groups=True)).fit(Z, y, groups=people)
+    assert routed[-1].reason_ == Probe().fit(Z, y, people).reason_
+
+
+def test_a_grid_search_over_its_parameters_runs():
+    Z, y, people = example()
+    search = GridSearchCV(Probe(), {"class_weight": ["balanced", None], "C": ["auto", 0.1]}, cv=GroupKFold(3))
+    search.fit(Z, y, groups=people)
+    assert set(search.best_params_) == {"class_weight", "C"}
+
+
+def test_tensors_are_taken_as_arrays_are():
+    Z, y, people = example()
+    probe = Probe(C=1.0).fit(torch.from_numpy(Z), y, people)
+    np.testing.assert_array_equal(probe.predict(torch.from_numpy(Z)), Probe(C=1.0).fit(Z, y, people).predict(Z))
+
+
+# --------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("names", [["rest", "run", "walk"], [3, 5, 9], ["no", "yes"]])
+def test_a_packed_probe_comes_back_to_the_bit(names):
+    Z, y, people = example(classes=len(names))
+    weight = dict.fromkeys(names, 2.0)
+    probe = Probe(class_weight=weight).fit(Z, np.array(names)[y], people, [5])
+    again = linear_probe.unpack(*linear_probe.pack(probe), rank=6)
+    assert type(again) is Probe
+    assert again.get_params() == probe.get_params()
+    for name in ("C_", "scale_", "levels_", "validation_", "reason_", "n_features_in_"):
+        assert getattr(again, name) == getattr(probe, name)
+    assert again.classes_.tolist() == names
+    np.testing.assert_array_equal(again.predict_proba(Z), probe.predict_proba(Z))
+    np.testing.assert_array_equal(again.predict(Z), probe.predict(Z))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3, device="cpu").fit(synthetic(240))
+
+
+def test_a_model_file_holds_it(model, tmp_path):
+    windows = synthetic(240)
+    features = np.asarray(model.transform(windows), np.float64)
+    try:
+        model.probe_ = Probe().fit(features, windows.label, groups=windows.subject)
+        model.save(tmp_path / "model.safetensors")
+        again = load(tmp_path / "model.safetensors").probe_
+        assert again.reason_ == model.probe_.reason_
+        np.testing.assert_array_equal(again.predict_proba(features), model.probe_.predict_proba(features))
+    finally:
+        del model.probe_
+
+
+def test_onnx_gives_its_probabilities(model, tmp_path):
+    pytest.importorskip("onnxruntime")
+    from polyadic import export
+
+    windows = synthetic(240)
+    features = np.asarray(model.transform(windows), np.float64)
+    probe = Probe().fit(features, windows.label, groups=windows.subject)
+    export.onnx(model, tmp_path / "model.onnx", probe=probe)
+    found = export.Features(tmp_path / "model.onnx").probabilities(windows.X)
+    np.testing.assert_allclose(found, probe.predict_proba(features), atol=1e-4)
+
+
+def edited(**changes: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda header: header | changes
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        edited(kind="Forest"),
+        edited(C=-1.0),
+        edited(C="much"),
+        edited(scale="none"),
+        edited(levels=2),
+        edited(validation="none"),
+        edited(validation=[{"C": 1.0, "scale": "plain", "levels": None}]),
+        edited(validation=[{"C": 1.0, "scale": "plain", "levels": None, "balanced_accuracy": 7.0}]),
+        edited(reason=None),
+        edited(parameters={"C": 1.0}),
+        edited(parameters=[]),
+        edited(parameters={"C": "auto", "scale": "auto", "levels": "auto", "class_weight": [1]}),
+        edited(parameters={"C": "auto", "scale": "auto", "levels": "auto", "class_weight": None, "shell": "rm"}),
+        lambda header: {name: value for name, value in header.items() if name != "reason"},
+    ],
+)
+def test_a_damaged_description_is_refused(edit):
+    Z, y, people = example()
+    arrays, header = linear_probe.pack(Probe().fit(Z, y, people))
+    linear_probe.unpack(arrays, header, rank=6)
+    with pytest.raises(ModelFileError):
+        linear_probe.unpack(arrays, edit(header), rank=6)
+
+
+def test_every_kind_of_probe_has_the_same_linear_form():
+    Z, y, people = example()
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression())
+    for probe in (LogisticRegression().fit(Z, y), pipeline.fit(Z, y), Probe().fit(Z, y, people)):
+        weights, offsets, classes = linear_probe.linear(probe, 6)
+        np.testing.assert_allclose(Z @ weights + offsets, probe.decision_function(Z), atol=1e-9)
+        assert classes == [0, 1, 2]
+    with pytest.raises(PolyadicError, match="model's 5 features, but was fitted to 6"):
+        linear_probe.linear(pipeline, 5)
+
+
+# --------------------------------------------------------------------- folds
+
+
+def test_folds_keep_groups_together_and_classes_even():
+    _, y, people = example(rows=1200)
+    for seed in (None, 0, 1):
+        fold = group_folds(y, people, 5, seed)
+        assert [len(set(fold[people == person])) for person in np.unique(people)] == [1] * 12
+        assert set(fold) == set(range(5))
+        counts = np.array([np.bincount(y[fold == number], minlength=3) for number in range(5)])
+        assert counts.min() > 0
+        assert counts.sum(axis=1).max() <= 1.5 * counts.sum(axis=1).min()
+    assert not np.array_equal(group_folds(y, people, 5, 0), group_folds(y, people, 5, 1))
+
+
+def test_people_of_one_class_each_are_spread_over_folds():
+    people = np.repeat(np.arange(20), 5)
+    y = people % 2
+    fold = group_folds(y, people, 5)
+    for number in range(5):
+        assert set(y[fold == number]) == {0, 1}
+
+
+def test_there_are_no_more_folds_than_groups_and_none_is_empty():
+    fold = group_folds([0, 1, 2, 0], ["a", "b", "c", "c"], 5)
+    assert sorted(set(fold.tolist())) == [0, 1, 2]
+
+
+def test_blocks_are_contiguous_within_each_class_and_have_all_classes():
+    y = np.random.default_rng(0).integers(3, size=100)
+    block = contiguous_blocks(y, 5)
+    for label in range(3):
+        assert (np.diff(block[y == label]) >= 0).all()
+        assert set(block[y == label]) == set(range(5))
+        sizes = np.bincount(block[y == label])
+        assert sizes.max() - sizes.min() <= 1

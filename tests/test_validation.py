@@ -1,0 +1,303 @@
+"""Subject-wise cross-validation: no test subject is ever seen, and every score is scikit-learn's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import (
+    accuracy_score,
+    balanced_accuracy_score,
+    cohen_kappa_score,
+    confusion_matrix,
+    f1_score,
+    precision_score,
+    recall_score,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from polyadic import SALS
+from polyadic.data import Windows, split, synthetic
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import Probe, cross_validate
+from polyadic.spectral import STFT
+
+SEEN: list[set[int]] = []
+
+
+class Means(TransformerMixin, BaseEstimator):
+    """Mean and spread of each channel; remembers which windows each fit saw by the number in their last sample."""
+
+    def fit(self, X: Any, y: Any = None) -> Means:
+        SEEN.append(set(X.X[:, 0, -1].astype(int).tolist()))
+        self.fitted_ = True
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        samples = X.X[:, :, :-1]
+        return np.hstack([samples.mean(axis=2), samples.std(axis=2)])
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    SEEN.clear()
+
+
+def signals(rows: int = 240, classes: int = 3, unlabelled: int = 3, signal: float = 0.6, seed: int = 0) -> Windows:
+    """Windows of eight people; each carries its own number, and every third may be without a label."""
+    rng = np.random.default_rng(seed)
+    y, people = np.arange(rows) % classes, np.arange(rows) * 8 // rows
+    X = rng.normal(size=(rows, classes, 16)) + signal * (np.arange(classes) == y[:, None])[:, :, None]
+    X += 0.2 * rng.normal(size=(8, classes, 1))[people]
+    X[:, 0, -1] = np.arange(rows)
+    labels = np.array(["rest", "run", "walk", "fall"])[y]
+    labels[np.arange(rows) // classes % unlabelled == 0] = ""
+    return Windows(X, 50.0, subject=[f"p{person}" for person in people], label=labels)
+
+
+PROBE = make_pipeline(StandardScaler(), LogisticRegression())
+
+
+# ------------------------------------------------------------------- leakage
+
+
+@pytest.mark.parametrize("folds", ["loso", 3])
+def test_features_are_refitted_without_the_test_subjects_and_with_all_windows_of_the_others(folds):
+    windows = signals()
+    result = cross_validate(Means(), windows, folds=folds, probe=PROBE)
+    assert result.refitted
+    assert not result.transductive
+    assert result.folds == len(SEEN) == (8 if folds == "loso" else 3)
+    people, left_out = windows.subject, []
+    for seen in SEEN:
+        seen_people = set(people[sorted(seen)])
+        assert seen == set(np.flatnonzero(np.isin(people, sorted(seen_people))))  # labelled or not
+        left_out += sorted(set(people) - seen_people)
+    assert sorted(left_out) == sorted(set(people))
+
+
+def test_a_fitted_model_is_refitted_unless_it_can_be_shown_that_it_has_not_seen_the_subjects():
+    windows = signals()
+    model = Means().fit(windows[:10])
+    SEEN.clear()
+    assert cross_validate(model, windows, folds=2, probe=PROBE).refitted
+    assert len(SEEN) == 2
+
+
+def test_transductive_keeps_the_features_and_says_so():
+    windows = signals()
+    model = Means().fit(windows)
+    SEEN.clear()
+    result = cross_validate(model, windows, folds=2, probe=PROBE, transductive=True)
+    assert not SEEN
+    assert (result.refitted, result.transductive) == (False, True)
+    assert "Transductive" in result.summary()
+    with pytest.raises(PolyadicError, match="not fitted"):
+        cross_validate(Means(), windows, transductive=True)
+
+
+def sals() -> SALS:
+    return SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3, device="cpu")
+
+
+def test_a_model_of_the_unlabelled_part_of_the_same_split_keeps_its_features():
+    windows = synthetic(400)
+    official = np.where(np.isin(windows.subject, windows.subject[:40]), "train", "test")
+    labels = np.where(official == "train", -1, windows.label)
+    parts = Windows(windows.X, windows.fs, subject=windows.subject, label=labels, part=official)
+    model = sals().fit(next(iter(split(parts))))
+    result = cross_validate(model, parts, folds=2, probe=PROBE)
+    assert (result.refitted, result.transductive) == (False, False)
+    assert "other subjects" in result.summary()
+    assert cross_validate(model, parts, folds=2, probe=PROBE, transductive=True).transductive is False
+    # With labels of those people, too, some tested subjects have been seen.
+    everyone = Windows(windows.X, windows.fs, subject=windows.subject, label=windows.label, part=official)
+    assert cross_validate(model, everyone, folds=2, probe=PROBE).refitted
+
+
+def test_random_labels_are_at_chance_even_if_people_are_easy_to_tell_apart():
+    rng = np.random.default_rng(0)
+    people = np.arange(400) // 20
+    X = 5 * rng.normal(size=(20, 24, 1))[people] + rng.normal(size=(400, 24, 16))
+    habit = rng.integers(2, size=20)[people]  # most windows of a person have one label
+    y = np.where(rng.random(400) < 0.9, habit, 1 - habit)
+    windows = Windows(X, 50.0, subject=people, label=y)
+    result = cross_validate(Means(), windows, folds=5, repeats=2)
+    assert abs(result.balanced_accuracy - result.chance) < 0.15
+    # Shuffled "subjects", each with windows of everyone, would promise far more.
+    leaky = Windows(X, 50.0, subject=rng.permutation(400) % 20, label=y)
+    assert cross_validate(Means(), leaky, folds=5).balanced_accuracy > 0.8
+
+
+def test_windows_of_unknown_subjects_are_not_used_at_all():
+    windows = signals()
+    people = windows.subject.copy()
+    people[people == "p3"] = ""
+    labels = np.array([*windows.classes, ""])[windows.label]
+    known = Windows(windows.X, 50.0, subject=people, label=labels)
+    result = cross_validate(Means(), known, probe=PROBE)
+    nobody = set(np.flatnonzero(people == "").tolist())
+    assert all(seen.isdisjoint(nobody) for seen in SEEN)
+    assert nobody.isdisjoint(result.rows.tolist())
+    assert result.left_out == int((known.label[people == ""] >= 0).sum()) > 0
+    assert f"{result.left_out} labelled windows of unknown subjects" in result.summary()
+
+
+def test_the_probe_is_given_the_training_subjects_as_groups():
+    given = []
+
+    class Spy(Probe):
+        def fit(self, Z: Any, y: Any, groups: Any = None, level_columns: Any = None) -> Spy:
+            given.append((set(groups), len(level_columns)))
+            return super().fit(Z, y, groups, level_columns)
+
+    cross_validate(Means(), signals(), folds=4, probe=Spy())
+    everyone = {f"p{person}" for person in range(8)}
+    assert len(given) == 4
+    assert sum(len(everyone - groups) for groups, _ in given) == 8
+    assert {levels for _, levels in given} == {0}
+
+
+# -------------------------------------------------------------------- scores
+
+
+@pytest.fixture(scope="module")
+def result():
+    return cross_validate(Means(), signals(signal=0.3), folds=3, repeats=2, probe=PROBE, seed=5)
+
+
+def test_scores_are_those_of_scikit_learn(result):
+    windows = signals(signal=0.3)
+    y = np.array(windows.classes)[windows.label[result.rows]]
+    assert result.windows == len(y) == (windows.label >= 0).sum()
+    assert not np.array_equal(*result.predicted)
+    for name, formula in (
+        ("balanced_accuracy", balanced_accuracy_score),
+        ("accuracy", accuracy_score),
+        ("kappa", cohen_kappa_score),
+        ("macro_f1", lambda truth, guess: f1_score(truth, guess, average="macro")),
+    ):
+        expected = [formula(y, guess) for guess in result.predicted]
+        assert result.over_repeats[name] == pytest.approx(expected)
+        assert getattr(result, name) == pytest.approx(np.mean(expected))
+    twice, guesses = np.tile(y, 2), result.predicted.ravel()
+    np.testing.assert_array_equal(result.confusion, confusion_matrix(twice, guesses, labels=result.classes))
+    for name, formula in (("recall", recall_score), ("precision", precision_score), ("f1", f1_score)):
+        values = formula(twice, guesses, labels=result.classes, average=None)
+        assert [result.per_class[label][name] for label in result.classes] == pytest.approx(values)
+    assert [result.per_class[label]["windows"] for label in result.classes] == [
+        int((y == c).sum()) for c in result.classes
+    ]
+    assert result.chance == pytest.approx(1 / 3)
+    assert result.majority == pytest.approx(max(np.unique(y, return_counts=True)[1]) / len(y))
+
+
+def test_scores_of_subjects_and_their_spread(result):
+    windows = signals(signal=0.3)
+    y, people = np.array(windows.classes)[windows.label[result.rows]], windows.subject[result.rows]
+    assert list(result.per_subject) == [f"p{person}" for person in range(8)]
+    for person, found in result.per_subject.items():
+        own = people == person
+        expected = np.mean([balanced_accuracy_score(y[own], guess[own]) for guess in result.predicted])
+        assert found["balanced_accuracy"] == pytest.approx(expected)
+        assert found["accuracy"] == pytest.approx(np.mean([(y == guess)[own].mean() for guess in result.predicted]))
+        assert found["windows"] == own.sum()
+    values = [found["balanced_accuracy"] for found in result.per_subject.values()]
+    assert result.over_subjects["mean"] == pytest.approx(np.mean(values))
+    assert result.over_subjects["std"] == pytest.approx(np.std(values, ddof=1))
+    assert (result.over_subjects["min"], result.over_subjects["max"]) == (min(values), max(values))
+
+
+def test_the_result_is_told_in_words_and_as_json(result):
+    content = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert content["confusion"] == result.confusion.tolist()
+    assert content["refitted"] is True
+    assert "predicted" not in content
+    text = result.summary()
+    assert str(result) == text
+    for part in (
+        f"{100 * result.balanced_accuracy:.1f} %",
+        "chance 33.3 %",
+        "8 subjects",
+        "3 folds",
+        "2 repeats",
+        "anew",
+    ):
+        assert part in text
+
+
+def test_predictions_are_those_of_a_plain_loop():
+    windows = signals()
+    result = cross_validate(Means(), windows, folds="loso", probe=PROBE)
+    Z, labelled = Means().transform(windows), windows.label >= 0
+    y = np.array([*windows.classes, ""])[windows.label]
+    for person in np.unique(windows.subject):
+        train, test = labelled & (windows.subject != person), labelled & (windows.subject == person)
+        expected = make_pipeline(StandardScaler(), LogisticRegression()).fit(Z[train], y[train]).predict(Z[test])
+        np.testing.assert_array_equal(result.predicted[0][test[result.rows]], expected)
+
+
+def test_folds_follow_from_the_seed():
+    windows = signals(signal=0.3)
+    first, again, other = (cross_validate(Means(), windows, 2, probe=PROBE, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.predicted, again.predicted)
+    assert not np.array_equal(first.predicted, other.predicted)
+
+
+def test_every_fold_is_reported():
+    calls: list[tuple[int, int]] = []
+    cross_validate(Means(), signals(), 2, repeats=2, probe=PROBE, on_fold=lambda *numbers: calls.append(numbers))
+    assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_the_librarys_own_models_and_probe_work():
+    result = cross_validate(sals(), synthetic(300), folds=2)
+    assert result.refitted
+    assert result.balanced_accuracy > 1.5 * result.chance
+
+
+# -------------------------------------------------------------------- errors
+
+
+def relabelled(windows: Windows, label: Any = None, subject: Any = None) -> Windows:
+    names = np.array([*windows.classes, ""])[windows.label]
+    return Windows(
+        windows.X,
+        50.0,
+        label=names if label is None else label,
+        subject=windows.subject if subject is None else subject,
+    )
+
+
+@pytest.mark.parametrize(
+    ("windows", "options", "said"),
+    [
+        (lambda w: relabelled(w, label=np.full(240, "")), {}, "must have labels"),
+        (lambda w: relabelled(w, subject=np.full(240, "")), {}, "must have subjects"),
+        (lambda w: relabelled(w, subject=np.full(240, "anna")), {}, "only 'anna' has any"),
+        (lambda w: relabelled(w, label=np.full(240, "rest")), {}, "all are 'rest'"),
+        (lambda w: w.X, {}, "windows must be Windows"),
+        (lambda w: w, {"folds": 9}, "at most the number of subjects with labels, 8"),
+        (lambda w: w, {"folds": 1}, "folds must be a whole number >= 2"),
+        (lambda w: w, {"folds": "kfold"}, "folds must be 'loso'"),
+        (lambda w: w, {"repeats": 2}, "repeats must be 1 with folds='loso'"),
+        (lambda w: w, {"model": LogisticRegression()}, "model must be a feature extractor"),
+    ],
+)
+def test_what_cannot_be_validated_is_refused_with_a_sentence(windows, options, said):
+    with pytest.raises(PolyadicError, match=said):
+        cross_validate(**({"model": Means(), "windows": windows(signals())} | options))
+    assert not SEEN
+
+
+def test_a_fold_that_leaves_one_class_to_train_on_is_refused_before_anything_is_fitted():
+    windows = signals(classes=2)
+    people = np.array(["anna" if label == 0 else "ben" for label in windows.label])
+    with pytest.raises(PolyadicError, match="without subject anna only one class is left"):
+        cross_validate(Means(), relabelled(windows, subject=people))
+    assert not SEEN
