@@ -155,12 +155,12 @@ def resumed(team: Team, folder: Path, kinds: str, stop: str = "0", kill: str = "
         if count == int(stop):
             raise InterruptedError
 
-    def dying(*arguments: Any) -> torch.Tensor:
+    def dying(*arguments: Any, **named: Any) -> torch.Tensor:
         nonlocal steps
         steps += 1
         if steps == int(kill) and team.index == 1 and restarts == "0":
             os.kill(os.getpid(), signal.SIGKILL)
-        return step(*arguments)
+        return step(*arguments, **named)
 
     checkpoints.Checkpoints.save, als.step = limited, dying  # type: ignore[method-assign]
     found = {"restarts": np.array(int(restarts))}

@@ -89,12 +89,12 @@ def test_a_step_sends_two_sums_of_rows_and_the_statistics_and_nothing_else(pair)
 
 def test_shares_are_even_and_together_everything():
     class Three(processes.Processes):
-        def __init__(self, rank: int) -> None:
-            self.rank, self.size = rank, 3
+        def __init__(self, index: int) -> None:
+            self.index, self.size = index, 3
 
     for count in (0, 1, 2, 3, 10, 11):
         ids = torch.randperm(count)
-        shares = [Three(rank).share(ids) for rank in range(3)]
+        shares = [Three(index).share(ids) for index in range(3)]
         assert sorted(torch.cat(shares).tolist()) == list(range(count))
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
@@ -102,11 +102,11 @@ def test_shares_are_even_and_together_everything():
 def test_small_blocks_travel_as_they_are_and_large_ones_by_modes_unless_one_insists():
     class Two(processes.Processes):
         def __init__(self, exchange: str) -> None:
-            self.rank, self.size, self._exchange = 0, 2, exchange
+            self.index, self.size, self._exchange = 0, 2, exchange
 
     for rows, by_size in ((2**17, False), (2**17 + 1, True)):  # 512 KiB, and a little more
         Y = torch.empty(rows)
-        chosen = [Two(exchange).modes(Y) is not None for exchange in ("auto", "block", "modes")]
+        chosen = [Two(exchange).sum_by_mode(Y) is not None for exchange in ("auto", "block", "modes")]
         assert chosen == [by_size, False, True]
 
 

@@ -32,7 +32,7 @@ from polyadic import ATD, SALS
 from polyadic.augment import Augmentation, Jitter, Rotate3D
 from polyadic.data import Split, StoreWriter, Windows, WindowStore, split, synthetic
 from polyadic.data.store import Header
-from polyadic.draws import integer_seed
+from polyadic.draws import integer_seed, window_keys
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import (
     PROBES,
@@ -380,7 +380,8 @@ def slow_copy(X: np.ndarray, augment: Any, sweep: int, seed: int) -> np.ndarray:
             copies.append(augment(window[None], torch.tensor([number]), seed=seed, sweep=sweep))
         else:
             with torch.random.fork_rng():
-                torch.manual_seed(integer_seed(seed, sweep, number))
+                key = window_keys(seed, sweep, torch.tensor([number]))[0]
+                torch.manual_seed(integer_seed(int(key)))
                 copies.append(augment(window[None]))
     return torch.cat(copies).numpy()
 
@@ -635,7 +636,7 @@ def test_a_default_probe_short_of_its_optimum_is_silent_and_a_classifier_of_ones
         ({"features": FunctionTransformer(lambda X: X[:, 0, 0])}, "^features.transform must give"),
         ({"features": FunctionTransformer()}, "^features.transform must give"),
         ({"batch_size": 0}, "^batch_size must"),
-        ({"random_state": "x"}, "'x' cannot be used to seed"),
+        ({"random_state": "x"}, "random_state must be an integer, a numpy RandomState or None, but is 'x'"),
     ],
 )
 def test_parameters_that_cannot_be_used_are_refused_by_name_and_leave_the_probe_as_it_was(changes, message):

@@ -317,7 +317,15 @@ WRONG_PARAMETERS: list[tuple[type[SALS] | type[ATD] | type[GRSALS], str, Any, st
     *((SALS, "learning_rate", value, "must be a number of at least 0 and at most 1, but is") for value in (-0.1, 1.1)),
     (SALS, "learning_rate", None, "must be a number of at least 0 and at most 1, but is"),
     *((SALS, "solver", value, "must be 'blend' or 'memory', but is") for value in ("sgd", None, 1)),
-    *((SALS, "tensorize", value, "must be None, an STFT or a function of a batch, but is") for value in ("stft", 3)),
+    *(
+        (
+            SALS,
+            "tensorize",
+            value,
+            "must be None, a Tensorizer such as STFT, a torch module or a function of a batch, but is",
+        )
+        for value in ("stft", 3)
+    ),
     *((SALS, "random_state", value, "must be an integer, a numpy RandomState or None, but is") for value in ("a", 1.5)),
     (SALS, "random_state", np.random.default_rng(0), "must be an integer, a numpy RandomState or None, but is"),
     *((SALS, "verbose", value, "must be a whole number >= 0, but is") for value in ("loud", None, -1, 0.5)),
@@ -325,7 +333,10 @@ WRONG_PARAMETERS: list[tuple[type[SALS] | type[ATD] | type[GRSALS], str, Any, st
     *((ATD, "beta", value, "must be a number of at least 0, but is") for value in (-1, "a", None, np.nan)),
     *((ATD, "gamma", value, "must be a number of at least 0 or None, but is") for value in (-1, "a", np.inf)),
     *((ATD, "rounds", value, WHOLE) for value in (0, 1.5, None)),
-    *((ATD, "augment", value, "must be None or a function of a batch, but is") for value in ("jitter", 3, [abs])),
+    *(
+        (ATD, "augment", value, "must be None, an Augmentation or a function of a batch, but is")
+        for value in ("jitter", 3, [abs])
+    ),
     *((GRSALS, "graph_weight", value, "must be a number of at least 0, but is") for value in (-1, "a", None)),
     *((GRSALS, "graph", value, "must be 'complete' or an .N, N. array of weights, but is") for value in ("ring", None)),
 ]

@@ -118,9 +118,9 @@ def test_parts_fill_the_same_tensor(window, parts, n_fft, hop, length, turned, d
 
 
 def test_the_kernels_know_the_parts_that_the_transform_sends_them():
-    from polyadic.spectral import _FUSED
+    from polyadic.spectral import _WITH_KERNEL
 
-    assert set(_FUSED) == set(signals.PART_CODES)
+    assert set(_WITH_KERNEL) == set(signals.PART_CODES)
 
 
 def bases(rank, sizes=(3, 6, 4)):

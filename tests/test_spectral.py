@@ -331,7 +331,7 @@ def test_floors_that_are_not_positive_numbers_are_refused(floor: object) -> None
 
 def test_floors_for_another_number_of_channels_are_refused() -> None:
     stft = STFT(n_fft=8, hop=2, floor=[0.1, 0.2])
-    for use in (stft, stft.fitted):
+    for use in (stft, stft.calibrated):
         with pytest.raises(PolyadicError, match=r"^floor must be .*each of the 3 channels, but has 2"):
             use(recordings(1, 3, 20))
 
@@ -339,7 +339,7 @@ def test_floors_for_another_number_of_channels_are_refused() -> None:
 @pytest.mark.parametrize("floor", ["auto", 0.1])
 def test_windows_shorter_than_a_frame_are_refused(floor: float | str) -> None:
     stft = STFT(n_fft=64, hop=2, floor=floor)
-    for use in (stft, stft.fitted):
+    for use in (stft, stft.calibrated):
         with pytest.raises(
             PolyadicError, match=r"^X must have windows of at least n_fft=64 samples, but they have 63 "
         ):

@@ -235,7 +235,7 @@ def test_a_file_names_the_module_of_a_tensorizer_that_is_not_defined(signals, tm
 
     SALS(rank=2, tensorize=Haar(), max_sweeps=1).fit(signals).save(tmp_path / "m.safetensors")
     monkeypatch.delitem(Immutable._kinds, Haar.type_name())
-    with pytest.raises(ModelFileError, match=r"'test_tensorize\.Haar', which is not known here: import the module"):
+    with pytest.raises(ModelFileError, match=r"'test_tensorize\.Haar' that cannot be built: import the module"):
         load(tmp_path / "m.safetensors")
 
 

@@ -64,8 +64,6 @@ def encode(value: Any) -> Any:
             return {"type": value.type_name(), **fields}
     if isinstance(value, torch.nn.Module):
         return ModuleTensorizer(value).describe()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     if isinstance(value, np.generic):
@@ -88,15 +86,16 @@ def decode(value: Any, given: Any = None) -> Any:
         return [decode(item) for item in value]
     if not isinstance(value, dict):
         return value
-    name = str(value.get("type"))
+    name = value.get("type")
     if name in _OWN_KINDS:
         return given
-    kind = Immutable.find(name)
+    kind = Immutable.find(str(name))
     if kind is None and given is not None:
         return given
     if kind is None:
-        hint = f": import the module that defines it, {name.rpartition('.')[0]}, before loading" if "." in name else ""
-        raise ModelFileError(f"the header describes preprocessing of type {name!r}, which is not known here{hint}")
+        module = str(name).rpartition(".")[0]
+        hint = f"import the module that defines it, {module}, before loading" if module else "no such class is known"
+        raise ModelFileError(f"the header describes preprocessing of type {name!r} that cannot be built: {hint}")
     fields = {key: decode(item) for key, item in value.items() if key != "type"}
     try:
         return kind(**fields)
@@ -169,7 +168,7 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
     except ModelFileError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, RuntimeError) as error:
-        raise ModelFileError(f"{path} has a damaged header or arrays that do not fit it: {error!r}") from error
+        raise ModelFileError(f"{path} has a damaged header: {error!r}, or arrays that do not fit it") from error
     for name, value in (("tensorize", tensorize), ("augment", augment)):
         if value is not None and getattr(model, name, None) is not value:
             raise PolyadicError(f"{name} was given, but the model in {path} was not made with one of your own")

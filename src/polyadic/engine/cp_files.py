@@ -37,16 +37,14 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
     names = [f"factors.{mode}" for mode in range(sum(name.startswith("factors.") for name in arrays))]
     model.factors_ = [arrays[name] for name in names]
     shapes = [factor.shape for factor in model.factors_]
-    shape = tuple(size for size, *_ in shapes)
-    if model.tensorize_ is None:
-        shape = model._sample_shape
-    elif len(model._sample_shape) == 2:
-        shape = model.tensorize_.shape(*model._sample_shape) or shape
+    shape = tuple(len(factor) if factor.ndim else 0 for factor in model.factors_)
+    known = model._sample_shape if model.tensorize_ is None else model.tensorize_.shape(*model._sample_shape)
+    shape = known or shape
     expected = [(size, model.rank) for size in shape]
     if shapes != expected or not expected:
         raise ModelFileError(f"the file's factors have shapes {shapes}, but its header calls for {expected}")
-    if any(array.dtype.kind != "f" for array in arrays.values()):
-        raise ModelFileError("the file's arrays hold something other than floating-point numbers")
+    if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in arrays.values()):
+        raise ModelFileError("the file's arrays hold NaN, infinity or no floating-point numbers")
     model._memory = None
     if "memory.Y" in arrays:
         Y, S = arrays["memory.Y"], arrays["memory.S"]

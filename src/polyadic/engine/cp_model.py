@@ -187,6 +187,14 @@ class CPModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator
         self._check_rank()
         super().save(path)
 
+    @classmethod
+    def _from_file(
+        cls, arrays: dict[str, np.ndarray], header: dict[str, Any], tensorize: Any, augment: Any
+    ) -> WindowEstimator:
+        for name in ("rank", "alpha"):
+            header["parameters"][name]  # features depend on them: a default would be a guess
+        return super()._from_file(arrays, header, tensorize, augment)
+
     def _arrays(self) -> dict[str, np.ndarray]:
         return cp_files.arrays_of(self)
 

@@ -206,7 +206,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             "seed": int(self.seed_),
             "split": self.split_,
             "history": self.history_,
-            "extra": self._extra(),
+            **self._extra(),
         }
         persist.write(path, self._arrays(), header)
 
@@ -220,20 +220,20 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         model = cls(**{name: persist.decode(value, given.get(name)) for name, value in parameters.items()})
         model.tensorize_ = persist.decode_tensorizer(header["tensorize"], tensorize)
         model._sample_shape = tuple(int(size) for size in header["sample_shape"])
-        if model.tensorize_ is not None and len(model._sample_shape) == 2:
+        if model.tensorize_ is not None:
             model.tensorize_.check(model._sample_shape)
         model.history_ = {str(name): [float(v) for v in values] for name, values in header["history"].items()}
         model.seed_, model.split_ = int(header["seed"]), str(header.get("split", ""))
         model.n_features_in_ = model._sample_shape[0]
-        columns = header.get("feature_names", [])
+        # Files of baselines of the first release have no names, and what is extra in an entry of its own.
+        columns = header.get("feature_names", []) if "extra" in header else header["feature_names"]
         if not isinstance(columns, list) or len(columns) not in (0, model.n_features_in_):
             raise ModelFileError(f"the file names {columns!r} as columns, but the model has {model.n_features_in_}")
         if columns:
             model.feature_names_in_ = np.asarray(columns, dtype=object)
+        model._restore(arrays, header.get("extra", header))
         if not all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays.values()):
             raise ModelFileError("the file's arrays hold NaN or infinity")
-        # Files of the first releases have what is extra beside the rest.
-        model._restore(arrays, header.get("extra", header))
         return model
 
     def _arrays(self) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What one process tells the others, as bytes: numbers, names, tensors and the state of a fit, never pickles."""
+"""What one process tells the others, as bytes: numbers, names, tensors and the state of a fit; nothing is executed."""
 
 from __future__ import annotations
 
