@@ -21,6 +21,7 @@ from polyadic.experiments.paper import reference
 from polyadic.experiments.paper.catalogue import EXPERIMENTS, experiment
 from polyadic.experiments.paper.runner import Request, experiment_settings, run
 from polyadic.experiments.paper.tables import paired_table
+from polyadic.experiments.result_files import encode_result
 
 pytest.importorskip("matplotlib")
 
@@ -28,7 +29,9 @@ pytest.importorskip("matplotlib")
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_table_and_figure_of_the_paper_runs_in_small(name, tmp_path, capsys):
     result = run(Request(name, tmp_path, quick=True), experiment(name), quiet=True)
-    saved = json.loads((tmp_path / f"{name}-synthetic.json").read_text())
+    written = (tmp_path / f"{name}-synthetic.json").read_text()
+    saved = json.loads(written)
+    assert written == encode_result(saved)
     assert saved["rows"] == json.loads(json.dumps(result["rows"]))
     assert saved["rows"]
     assert {"command", "commit", "machine", "versions", "seeds", "settings"} <= saved.keys()
@@ -47,6 +50,8 @@ def test_the_main_comparison_has_every_method_under_both_protocols_with_no_empty
     for row in result["rows"]:
         for score in ("accuracy", "balanced_accuracy", "macro_f1", "kappa"):
             assert np.isfinite(row["standardised"][score])
+        assert row["standardised"]["worst_subject"] <= row["standardised"]["mean_subject"]
+        assert "per_subject" not in row["standardised"]  # no table reads it, and it would be most of the file
         assert np.isfinite(row["standardised perturbed"]["accuracy"])
         assert len(row["split"]) == 16
     assert {row["protocol"] for row in result["rows"]} == {"subject", "paper"}

@@ -19,6 +19,7 @@ from polyadic.data.loading import open_windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import paper_methods
 from polyadic.evaluate import PROBES, probe_accuracy, score_split, seconds_per_sweep
+from polyadic.experiments.result_files import encode_result
 from polyadic.experiments.run import fit_and_score_methods, split_for, summarise_methods
 from polyadic.presets import preset
 
@@ -43,7 +44,9 @@ def test_run_writes_a_table_the_results_and_a_model_of_each_method(tmp_path, arr
     assert result.exit_code == 0, result.output
     assert all(method in result.stdout for method in METHODS)
     assert "protocol subject: people apart" in result.stdout
-    written = json.loads((tmp_path / "out" / "results.json").read_text())
+    text = (tmp_path / "out" / "results.json").read_text()
+    written = json.loads(text)
+    assert text == encode_result(written)
     assert [entry["method"] for entry in written["summary"]] == METHODS
     assert {"command", "commit", "date", "machine", "versions", "seeds"} <= written.keys()
     assert str(tmp_path) not in json.dumps(written)

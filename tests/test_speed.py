@@ -16,6 +16,7 @@ from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
+from polyadic.experiments.result_files import encode_result
 from polyadic.experiments.speed import comparisons, measure, race, runner, scaling, stages, tables
 from polyadic.spectral import STFT
 
@@ -28,7 +29,9 @@ ORIGIN = {"command": "polyadic bench speed", "date": "2026-11-16", "commit": "0"
 
 def test_everything_about_speed_runs_in_small_and_is_written(tmp_path):
     (result,) = runner.run(tmp_path, "cpu", quick=True, quiet=True)
-    saved = json.loads((tmp_path / "speed-cpu.json").read_text())
+    written = (tmp_path / "speed-cpu.json").read_text()
+    saved = json.loads(written)
+    assert written == encode_result(saved)
     assert saved == json.loads(json.dumps(result))
     assert {
         "commit",
