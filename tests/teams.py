@@ -104,9 +104,9 @@ def messages(team: Team, folder: Path) -> dict[str, np.ndarray]:
 
         return call
 
-    def recorded(*given: Any) -> torch.Tensor:
+    def recorded(*given: Any, **named: Any) -> torch.Tensor:
         sent.clear()
-        terms = step(*given)
+        terms = step(*given, **named)
         steps.append(list(sent))
         return terms
 
