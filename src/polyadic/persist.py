@@ -15,7 +15,7 @@ from safetensors.numpy import save as to_bytes
 
 from polyadic import augment, spectral
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.files import write_atomically
+from polyadic.files import check_regular_file, write_atomically
 
 __all__ = ["SCHEMA", "decode", "encode", "read", "write"]
 
@@ -112,6 +112,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
     ------
     ModelFileError : if the file is damaged, of a newer schema, or something else
     """
+    check_regular_file(path, ModelFileError)
     try:
         with safe_open(os.fspath(path), framework="numpy") as file:
             text = (file.metadata() or {}).get(_KEY)
