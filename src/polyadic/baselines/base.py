@@ -10,13 +10,15 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from polyadic import persist
+from polyadic.data.labels import known_labels
 from polyadic.engine.batches import Augment, Transform, tensors
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing
-from polyadic.errors import ModelFileError
+from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.inputs import Samples, choose_device
 from polyadic.spectral import STFT
 from polyadic.version import __version__
@@ -46,7 +48,8 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
         Parameters
         ----------
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `ATD.fit` takes
-        y : (N,), classes, for those that are supervised; else ignored
+        y : (N,), classes, for those that are supervised, which leave out windows whose label is "", None, NaN or -1;
+            else ignored
 
         Returns
         -------
@@ -55,6 +58,8 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
         with all_or_nothing(self):
             self._check_windows()
             self.history_ = {}
+            if y is not None and self.__sklearn_tags__().target_tags.required:
+                X, y = _labelled_windows(X, y)
             self._learn(X, y)
             self._n_features_out = self._width()
         return self
@@ -120,6 +125,8 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
             "sample_shape": [int(size) for size in self._sample_shape],
             "seed": int(self.seed_),
             "split": self.split_,
+            "fs": self.fs_,
+            "channels": list(self.channel_names_),
             "history": self.history_,
             "extra": self._extra(),
         }
@@ -148,6 +155,7 @@ def load(
         model.tensorize_ = persist.decode(header["tensorize"], tensorize, "tensorize")
         model._sample_shape = tuple(int(size) for size in header["sample_shape"])
         model.seed_, model.split_ = int(header["seed"]), str(header["split"])
+        model.fs_, model.channel_names_ = header.get("fs"), tuple(map(str, header.get("channels", ())))
         model.history_ = {str(name): [float(v) for v in values] for name, values in header["history"].items()}
         model.n_features_in_ = model._sample_shape[0]
         if not all(np.isfinite(array).all() for array in arrays.values()):
@@ -161,10 +169,14 @@ def load(
     return model
 
 
+def _labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    """The windows that have a label, with their labels; X as it is if all of them have one."""
+    known, labels = known_labels(y, len(X))
+    return (X, labels) if known.all() else (_safe_indexing(X, np.flatnonzero(known)), labels)
+
+
 def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Classes and codes (N,) of the labels that a supervised baseline needs."""
-    from polyadic.errors import PolyadicError
-
     if y is None:
         raise PolyadicError(f"{name} is supervised: y must have a label for each window, but is None")
     labels = np.asarray(y)

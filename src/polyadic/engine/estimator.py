@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from polyadic.augment import Augmentation
+from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.engine.batches import Augment, Transform, WindowSource, read_ahead, tensors
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, choose_device
@@ -78,6 +79,10 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         return WindowSource(samples, self.tensorize_, self._augmentation(), self.seed_, device, samples.dtype)
 
     def _samples(self, X: Any, reset: bool) -> Samples:
+        if reset:
+            self.fs_, self.channel_names_ = recorded_signals(X)
+        else:
+            X = match_signals(X, getattr(self, "fs_", None), getattr(self, "channel_names_", ()))
         samples = Samples(X)
         # Columns of a matrix that do not fit are for scikit-learn to tell, in the words its users know.
         both_flat = not reset and len(samples.shape) == 1 + len(self._sample_shape) == 2

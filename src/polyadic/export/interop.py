@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from polyadic.data import Windows
 from polyadic.data.readers.mne import from_epochs, from_raw
-from polyadic.data.recordings import cut, whole, window_starts
+from polyadic.data.recordings import complete_windows, cut_windows, window_starts
 from polyadic.errors import PolyadicError
 from polyadic.estimators import ATD, GRSALS, SALS
 from polyadic.inputs import check_integer, check_number
@@ -188,9 +188,9 @@ def from_mne(instance: Any, seconds: float | None = None, step: float | None = N
         check_number(name, value, 1 / recording.fs, none=name == "step")
     length = round(seconds * recording.fs)
     starts = window_starts(recording, length, None if step is None else round(step * recording.fs))
-    starts = starts[whole(recording, starts, length)]
+    starts = starts[complete_windows(recording, starts, length)]
     return Windows(
-        cut(recording, starts, length),
+        cut_windows(recording, starts, length),
         recording.fs,
         subject=[recording.subject] * len(starts),
         recording=[recording.name] * len(starts),
