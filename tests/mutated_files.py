@@ -30,7 +30,7 @@ from polyadic.data.readers.mgh import read_mgh
 from polyadic.data.readers.tables import read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.recordings import Recording
-from polyadic.data.store import Header, sealed
+from polyadic.data.store_files import Header, sealed
 from polyadic.engine import checkpoints
 from polyadic.evaluate.classifier import WindowClassifier
 from polyadic.files import digest

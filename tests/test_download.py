@@ -156,7 +156,7 @@ def test_a_connection_that_breaks_once_is_tried_again(server, tmp_path, monkeypa
 def test_a_file_that_is_wrong_on_the_server_is_not_kept(server, tmp_path):
     name = "sleep-cassette/SC4002E0-PSG.edf"
     server.files[name] = FILES[name].replace(b"second", b"SECOND")
-    with pytest.raises(DataError, match=r"SC4002E0-PSG.edf must have SHA-256 [0-9a-f]{64}, but what came has"):
+    with pytest.raises(DataError, match=r"SC4002E0-PSG.edf must have SHA-256 [0-9a-f]{64}, but has"):
         download("sleep_edf", tmp_path, base=server.base)
     assert name not in there(tmp_path)
     assert not [path for path in there(tmp_path) if path.endswith(".part")]
@@ -349,7 +349,7 @@ def test_sources_have_all_that_a_person_wants_to_know():
 
 def test_without_pooch_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(PolyadicError, match=r"pip install polyadic\[download\]"):
+    with pytest.raises(PolyadicError, match=r"pip install 'polyadic\[download\]'"):
         download("har", tmp_path)
 
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyadic.data.readers.edf import read_annotations, read_edf
-from polyadic.data.recordings import Annotation, Recording, Segment, resampled, window_starts
+from polyadic.data.recordings import Annotation, Recording, Segment, resample_polyphase, window_starts
 from polyadic.errors import DataError, PolyadicError
 
 UNICODE = "Schläft – 睡眠"
@@ -233,6 +233,15 @@ def test_the_micro_sign_in_a_unit_is_read_as_u(plus):
     assert read_edf(plus).units == ("uV", "uV")
 
 
+def test_labels_and_units_beyond_ascii_are_read_in_utf_8_and_in_latin_1(plus):
+    patched(plus, field(3, "unit", 0), b"\xb0C")
+    patched(plus, field(3, "unit", 1), "°C".encode())
+    patched(plus, field(3, "label", 0), "Größe".encode())
+    got = read_edf(plus, channels=["Größe", "B"])
+    assert (got.units, got.channels) == (("°C", "°C"), ("Größe", "B"))
+    assert got.signal[0].tolist() == some_digits(320, 0).tolist()
+
+
 def test_a_number_of_records_left_open_is_found_from_the_size(plus):
     expected = read_edf(plus)
     recording = read_edf(patched(plus, 236, b"-1      "))
@@ -299,7 +308,7 @@ def test_polyphase_gives_values_at_any_rate(mixed):
     assert (recording.fs, recording.signal.dtype, recording.signal.shape) == (50, np.float32, (3, 500))
     for row, own in enumerate((20, 100, 1)):
         values = edfio.read_edf(mixed).signals[row].data
-        np.testing.assert_allclose(recording.signal[row], resampled(values, own, 50), rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(recording.signal[row], resample_polyphase(values, own, 50), rtol=1e-5, atol=1e-4)
     assert recording.limits.tolist() == [[-500.0, 500.0]] * 3
     check(recording)
 
@@ -394,7 +403,7 @@ def test_segments_follow_the_rate(plus, resample):
     assert recording.signal.shape == (2, 640)
     if resample == "polyphase":  # no filter reaches over a gap
         np.testing.assert_allclose(
-            recording.signal[:, 240:400], resampled(own.values[:, 120:200], 40, 80), rtol=1e-5, atol=1e-4
+            recording.signal[:, 240:400], resample_polyphase(own.values[:, 120:200], 40, 80), rtol=1e-5, atol=1e-4
         )
 
 
@@ -415,10 +424,10 @@ def test_records_that_overlap_or_go_back_are_an_error(plus, onsets, message):
 
 def test_a_discontinuous_file_must_tell_the_onset_of_every_record(plus, tmp_path):
     raw = plus.read_bytes()
-    with pytest.raises(DataError, match="must tell their onsets"):
+    with pytest.raises(DataError, match="must give their onsets"):
         read_edf(patched(discontinuous(plus, ONSETS), raw.index(b"+3\x14\x14"), b"\x00" * 16))
     plain = written(tmp_path / "plain.edf", [edf_signal(some_digits(40))])
-    with pytest.raises(DataError, match="must tell their onsets"):
+    with pytest.raises(DataError, match="must give their onsets"):
         read_edf(patched(plain, 192, b"EDF+D"))
 
 
@@ -445,9 +454,8 @@ DAMAGE = {
     "signals not a number": (lambda raw: put(raw, 252, b"1_0 "), "number of signals must be a whole number"),
     "header's size wrong": (lambda raw: put(raw, 184, b"1280    "), "need a header of 1024 bytes, but it says 1280"),
     "letters beyond ASCII": (lambda raw: put(raw, 184, b"102\xb2    "), "size of the header must be printable ASCII"),
-    "label beyond ASCII": (lambda raw: put(raw, 256, b"\xe9"), "label of signal 1 must be printable ASCII"),
-    "label of nothing": (lambda raw: put(raw, 256, b"\x00"), "label of signal 1 must be printable ASCII"),
-    "unit beyond ASCII": (lambda raw: put(raw, field(3, "unit", 0), b"\xe9"), "unit of 'A' must be printable"),
+    "label of nothing": (lambda raw: put(raw, 256, b"\x00"), "label of signal 1 must be printable text"),
+    "unit of control codes": (lambda raw: put(raw, field(3, "unit", 0), b"\x9b"), "unit of 'A' must be printable"),
     "no samples": (lambda raw: put(raw, field(3, "samples", 0), b"0       "), "'A' must have one sample or more"),
     "negative samples": (lambda raw: put(raw, field(3, "samples", 0), b"-40     "), "'A' must have one sample"),
     "huge samples": (lambda raw: put(raw, field(3, "samples", 0), b"99999999"), "need a file of"),
@@ -596,7 +604,7 @@ def test_whatever_edfio_raises_is_told_as_damage(plus, monkeypatch, error):
 
 def test_without_edfio_the_error_says_how_to_get_it(plus, monkeypatch):
     monkeypatch.setitem(sys.modules, "edfio", None)
-    with pytest.raises(PolyadicError, match=r"pip install polyadic\[edf\]"):
+    with pytest.raises(PolyadicError, match=r"pip install 'polyadic\[edf\]'"):
         read_edf(plus)
     assert read_annotations(plus) == NOTES
 

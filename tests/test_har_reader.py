@@ -136,7 +136,7 @@ DAMAGE = {
     "label 1.5": ("test/y_test.txt", lambda _: "1.5\n1\n6\n", r"y_test.txt, line 1"),
     "label blank": ("test/y_test.txt", lambda _: "1\n\n6\n", r"y_test.txt, line 2"),
     "label more": ("test/y_test.txt", lambda text: text + "1\n", r"subject_test.txt must have 4 lines, but has 3"),
-    "no labels": ("train/y_train.txt", lambda _: "\n", r"y_train.txt must have a line a window"),
+    "no labels": ("train/y_train.txt", lambda _: "\n", r"y_train.txt must have one line per window"),
     "subject 0": ("train/subject_train.txt", lambda text: "0" + text[1:], r"subject_train.txt, line 1"),
     "subject name": ("train/subject_train.txt", lambda text: text.replace("30", "S3"), r"subject_train.txt, line 4"),
     "subject huge": ("train/subject_train.txt", lambda text: "9" * 30 + text, r"subject_train.txt, line 1"),
@@ -162,7 +162,7 @@ def test_what_is_damaged_is_named_with_its_line(case, form, tmp_path):
 
 
 def test_what_is_no_such_dataset_is_refused(tmp_path):
-    with pytest.raises(DataError, match="is not there"):
+    with pytest.raises(DataError, match="does not exist"):
         read_har(tmp_path / "nothing")
     with pytest.raises(DataError, match=r"must hold activity_labels.txt"):
         read_har(tmp_path)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from polyadic.data.readers.mne import from_epochs, from_raw
-from polyadic.data.recordings import Annotation, whole, window_starts
+from polyadic.data.recordings import Annotation, complete_windows, window_starts
 from polyadic.errors import DataError, PolyadicError
 
 FS = 50.0
@@ -97,7 +97,7 @@ def test_samples_marked_as_bad_are_missing_and_no_others(text, first_samp):
     recording = from_raw(raw)
     assert np.array_equal(recording.missing, expected)
     starts = window_starts(recording, 50)
-    assert starts[~whole(recording, starts, 50)].tolist() == [100, 150]
+    assert starts[~complete_windows(recording, starts, 50)].tolist() == [100, 150]
 
 
 def test_an_annotation_of_some_channels_marks_only_those():
@@ -115,7 +115,7 @@ def test_no_window_crosses_the_edge_of_joined_raws():
     assert {one.text for one in recording.annotations} == {"BAD boundary", "EDGE boundary"}
     assert 1 <= recording.missing[0].sum() <= 2
     starts = window_starts(recording, 100)
-    assert starts[~whole(recording, starts, 100)].tolist() == [400]
+    assert starts[~complete_windows(recording, starts, 100)].tolist() == [400]
 
 
 @pytest.mark.parametrize("text", ["EDGE boundary", "BAD boundary"])

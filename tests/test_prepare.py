@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from polyadic.data import Recording, StoreWriter, Windows, WindowStore
-from polyadic.data.prepare import Entry, Piece, Plan, prepare, write_windows
+from polyadic.data.prepare import CutRecording, PlannedRecording, StorePlan, prepare, write_windows
 from polyadic.errors import DataError, PolyadicError
 
-Load = Callable[[], Piece]
+Load = Callable[[], CutRecording]
 
 
-def piece(number: int, dtype: str = "int16", name: str = "", windows: int = 3, **changes: Any) -> Piece:
+def piece(number: int, dtype: str = "int16", name: str = "", windows: int = 3, **changes: Any) -> CutRecording:
     rng = np.random.default_rng(number)
     given = {"fs": 50.0, "channels": ("a", "b"), "units": ("V", "V"), "scale": rng.uniform(1, 2, 2)} | changes
     signal = rng.integers(-99, 99, (len(given["channels"]), 40)).astype(dtype)
@@ -26,19 +26,19 @@ def piece(number: int, dtype: str = "int16", name: str = "", windows: int = 3, *
         name=name or f"r{number}", subject=f"s{number}", signal=signal, offset=np.zeros(len(signal)), **given
     )
     starts = np.arange(windows) * 10
-    return Piece(recording, starts, np.full(windows, number % 2, np.int32), "train")
+    return CutRecording(recording, starts, np.full(windows, number % 2, np.int32), "train")
 
 
 def failing(error: Exception) -> Load:
-    def load() -> Piece:
+    def load() -> CutRecording:
         raise error
 
     return load
 
 
-def plan(loads: dict[str, Load], **changes: Any) -> Plan:
+def plan(loads: dict[str, Load], **changes: Any) -> StorePlan:
     options: dict[str, Any] = {"length": lambda fs: round(fs / 5), "classes": ("w", "s"), "settings": {"seconds": 0.2}}
-    return Plan([Entry(name, load, 100) for name, load in loads.items()], **(options | changes))
+    return StorePlan([PlannedRecording(name, load, 100) for name, load in loads.items()], **(options | changes))
 
 
 def good(*numbers: int) -> dict[str, Load]:
@@ -75,7 +75,7 @@ REASONS = {
     "b7": "b7: type must be 'int16' as in the store, but is 'float32'",
     "b8": "b8: labels must lie between -1 and 1",
     "b9": "b9: windows must begin between samples 0 and 30, but begin at 0 to 31",
-    "b10": "it has no whole window",
+    "b10": "it has no complete window",
 }
 
 
@@ -149,9 +149,9 @@ def test_the_policy_is_one_of_two(tmp_path: Path, on_error: Any) -> None:
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_recordings_of_one_name_are_refused_before_anything_is_read(tmp_path: Path, on_error: Any) -> None:
-    entries = [Entry("r1", failing(AssertionError("read"))) for _ in range(2)]
-    with pytest.raises(DataError, match="different names, but 'r1' is there twice"):
-        prepare(Plan(entries, lambda fs: 10, ()), tmp_path / "s", on_error=on_error)
+    entries = [PlannedRecording("r1", failing(AssertionError("read"))) for _ in range(2)]
+    with pytest.raises(DataError, match="different names, but 'r1' occurs twice"):
+        prepare(StorePlan(entries, lambda fs: 10, ()), tmp_path / "s", on_error=on_error)
 
 
 def test_recordings_have_the_names_they_are_planned_under(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_stopped_prepare_goes_on_to_the_same_store(
     loaded: list[str] = []
 
     def noting(name: str) -> Load:
-        def load() -> Piece:
+        def load() -> CutRecording:
             loaded.append(name)
             return loads[name]()
 
@@ -197,13 +197,13 @@ def test_a_stopped_prepare_goes_on_to_the_same_store(
 def test_a_complete_store_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     prepare(plan(good(1)), tmp_path / "s")
     before = files(tmp_path / "s")
-    with pytest.raises(PolyadicError, match="is there already and complete"):
+    with pytest.raises(PolyadicError, match="exists already and is complete"):
         prepare(plan({"r2": failing(AssertionError("read"))}), tmp_path / "s")
     assert files(tmp_path / "s") == before
     assert names(prepare(plan(good(1, 2)), tmp_path / "s", append=True)) == ["r1", "r2"]
 
 
-@pytest.mark.parametrize("place", ["os.fsync", "pathlib.Path.replace", "polyadic.data.writer.cut"])
+@pytest.mark.parametrize("place", ["os.fsync", "pathlib.Path.replace", "polyadic.data.writer.cut_windows"])
 def test_a_full_disk_is_never_taken_for_a_bad_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -283,5 +283,5 @@ def test_cut_windows_that_make_no_store_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="would be empty"):
         write_windows(Windows(np.full((3, 2, 5), np.nan), 10), tmp_path / "s")
     write_windows(Windows(np.zeros((3, 2, 5)), 10), tmp_path / "s")
-    with pytest.raises(PolyadicError, match="already and complete"):
+    with pytest.raises(PolyadicError, match="exists already and is complete"):
         write_windows(Windows(np.zeros((3, 2, 5)), 10), tmp_path / "s")

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polyadic.data.labels import UNLABELLED
 from polyadic.data.recordings import (
-    UNLABELLED,
     Annotation,
     Recording,
     Segment,
-    cut,
-    hold,
-    label_starts,
+    complete_windows,
+    cut_windows,
+    label_windows,
     quality,
-    resampled,
-    whole,
+    repeat_samples,
+    resample_polyphase,
     window_starts,
 )
 from polyadic.errors import DataError, PolyadicError
@@ -133,7 +133,7 @@ def test_windows_have_a_length_and_a_step(length, step):
 @given(recording=with_gaps(least=8), length=st.integers(1, 8), data=st.data())
 def test_a_cut_is_what_slicing_gives(recording, length, data):
     starts = data.draw(st.lists(st.integers(0, recording.signal.shape[1] - length), max_size=9))
-    windows = cut(recording, starts, length)
+    windows = cut_windows(recording, starts, length)
     expected = [recording.signal[:, start : start + length] for start in starts]
     assert windows.dtype == np.int16
     assert windows.flags.c_contiguous
@@ -157,7 +157,7 @@ def test_whole_windows_have_a_value_at_every_sample_of_every_channel(length, bad
     recording = recorded(signal, missing=missing if missing.any() else None)
     starts = window_starts(recording, length, 1)
     expected = [not any(start <= place < start + length for _, place in bad) for start in starts]
-    assert whole(recording, starts, length).tolist() == expected
+    assert complete_windows(recording, starts, length).tolist() == expected
 
 
 # ---------------------------------------------------------------------- labels
@@ -195,7 +195,7 @@ annotations = st.lists(st.builds(Annotation, times, durations, st.sampled_from([
 def test_a_window_has_the_class_that_all_its_samples_have_and_no_other(recording, found, length, step):
     recording = recorded(recording.signal, segments=recording.segments, annotations=found)
     starts = window_starts(recording, length, step)
-    labels = label_starts(recording, starts, length, CLASSES)
+    labels = label_windows(recording, starts, length, CLASSES)
     assert labels.dtype == np.int32
     assert labels.tolist() == slow_labels(recording, starts, length, CLASSES)
 
@@ -221,7 +221,7 @@ def test_a_window_has_the_class_that_all_its_samples_have_and_no_other(recording
 )
 def test_labels_of_four_windows_of_a_second(found, expected):
     recording = recorded(np.zeros(40, np.int16), annotations=tuple(Annotation(*one) for one in found))
-    assert label_starts(recording, window_starts(recording, 10), 10, CLASSES).tolist() == expected
+    assert label_windows(recording, window_starts(recording, 10), 10, CLASSES).tolist() == expected
 
 
 def test_annotations_that_meet_do_not_dispute_a_sample_for_the_last_bits_of_a_float():
@@ -229,13 +229,13 @@ def test_annotations_that_meet_do_not_dispute_a_sample_for_the_last_bits_of_a_fl
     assert round((onset + duration) * fs) != round(0.3 * fs)
     found = (Annotation(onset, duration, "N1"), Annotation(0.3, 3, "W"))
     recording = recorded(np.zeros(10, np.int16), fs, annotations=found)
-    assert label_starts(recording, np.array([1, 2]), 1, CLASSES).tolist() == [1, 0]
+    assert label_windows(recording, np.array([1, 2]), 1, CLASSES).tolist() == [1, 0]
 
 
 def test_an_annotation_over_a_gap_covers_both_sides_by_the_clock():
     segments = (Segment(0, 0.0), Segment(20, 100.0))
     recording = recorded(np.zeros(40, np.int16), segments=segments, annotations=(Annotation(1, 100, "W"),))
-    assert label_starts(recording, window_starts(recording, 10), 10, CLASSES).tolist() == [-1, 0, 0, -1]
+    assert label_windows(recording, window_starts(recording, 10), 10, CLASSES).tolist() == [-1, 0, 0, -1]
 
 
 # --------------------------------------------------------------------- quality
@@ -279,7 +279,7 @@ def test_quality_is_what_counting_gives(data):
 
 @pytest.mark.parametrize("dtype", [np.int16, np.float32])
 def test_holding_repeats_each_sample_and_keeps_the_type(dtype):
-    held = hold(np.array([5, -3, 7], dtype), 4)
+    held = repeat_samples(np.array([5, -3, 7], dtype), 4)
     assert held.tolist() == [5] * 4 + [-3] * 4 + [7] * 4
     assert held.dtype == dtype
 
@@ -288,7 +288,7 @@ def test_holding_repeats_each_sample_and_keeps_the_type(dtype):
 def test_a_resampled_sine_is_that_sine_in_the_middle(fs, target):
     seconds, frequencies = 10, np.array([[3.0], [7.5]])
     sine = 100 + np.sin(2 * np.pi * frequencies * np.arange(round(seconds * fs)) / fs)
-    result = resampled(sine, fs, target)
+    result = resample_polyphase(sine, fs, target)
     assert result.dtype == np.float32
     assert result.shape == (2, seconds * target)
     expected = 100 + np.sin(2 * np.pi * frequencies * np.arange(seconds * target) / target)
@@ -303,25 +303,25 @@ def test_a_resampled_sine_is_that_sine_in_the_middle(fs, target):
     rates=st.sampled_from([(1, 100), (100, 1), (100, 128), (512, 100), (200, 200)]),
 )
 def test_a_resampled_constant_stays_constant_to_its_ends(level, count, rates):
-    result = resampled(np.full((2, count), level, np.int16), *rates)
+    result = resample_polyphase(np.full((2, count), level, np.int16), *rates)
     np.testing.assert_array_equal(result, np.full((2, -(-count * rates[1] // rates[0])), level))
 
 
 def test_a_resampled_line_stays_a_line_to_its_ends():
-    result = resampled(np.linspace(0, 99, 100), 100, 200)
+    result = resample_polyphase(np.linspace(0, 99, 100), 100, 200)
     np.testing.assert_allclose(result[:-1], np.arange(199) / 2, atol=0.1)
 
 
 def test_what_is_missing_stays_missing_and_spoils_only_its_surroundings():
     values = np.ones(1000)
     values[500] = np.nan
-    gone = np.flatnonzero(np.isnan(resampled(values, 100, 50)))
+    gone = np.flatnonzero(np.isnan(resample_polyphase(values, 100, 50)))
     assert 250 in gone
     assert len(gone) < 30
-    assert np.isnan(resampled(np.full(9, np.nan), 100, 50)).all()
+    assert np.isnan(resample_polyphase(np.full(9, np.nan), 100, 50)).all()
 
 
 @pytest.mark.parametrize("target", [np.pi, 1e-6, 100 * 10_001, 0, -50, np.nan, np.inf])
 def test_rates_without_a_ratio_of_whole_numbers_are_refused(target):
     with pytest.raises(PolyadicError, match="fs must be"):
-        resampled(np.ones(10), 100, target)
+        resample_polyphase(np.ones(10), 100, target)

@@ -121,7 +121,7 @@ def test_whether_model_and_probe_are_of_one_split_is_said(model, windows):
 def test_labels_that_no_probe_can_learn_are_said(model, windows):
     few = Windows(windows.X, windows.fs, subject=np.arange(300) % 2, label=windows.label)
     page = render(model, few)
-    assert "no probe could be trained: a split in 3 parts needs as many subjects, but there are 2" in page
+    assert "no probe could be trained: a split in 3 parts needs at least 3 subjects, but got 2" in page
     assert 'id="probe"' not in page
 
 

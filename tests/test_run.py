@@ -123,7 +123,7 @@ def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path)
             ("--data", "good.npz", "--preset", "hal"),
             "name must be one of sleep_edf, har, ptb_xl, ptb_xl_100hz, mgh, but is 'hal'",
         ),
-        (("--data", "good.npz", "--protocol", "subject"), "needs to know who each window is of"),
+        (("--data", "good.npz", "--protocol", "subject"), "needs the subject of every window"),
         (("--data", "good.npz", "--n-fft", "999"), "at least n_fft=999 samples, but they have 64"),
         (("--data", "good.npz", "--device", "cuda:99"), "cuda"),
         (("--data", "fractions.npz"), "label must hold whole numbers"),

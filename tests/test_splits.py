@@ -247,7 +247,7 @@ def test_one_part_of_the_publisher_is_no_official_split():
 
 def test_a_person_in_both_parts_of_the_publisher_is_refused_unless_the_paper_is_asked_for():
     windows = har(subject=np.repeat(np.arange(15), 20))
-    with pytest.raises(PolyadicError, match="a subject must be on one side"):
+    with pytest.raises(PolyadicError, match="a subject must be in one part"):
         split(windows, "subject")
     assert len(split(windows, "paper").test) == 45
 
@@ -313,7 +313,7 @@ def test_the_draw_does_not_depend_on_the_order_of_the_windows():
 
 def test_a_subject_on_both_sides_is_refused_unless_asked_for_by_name():
     windows = windows_of(6, subject=list("aabbcc"))
-    with pytest.raises(PolyadicError, match=r"one side of a split, but 'b' is in train and in test \(1 such\)"):
+    with pytest.raises(PolyadicError, match=r"one part of a split, but 'b' is in train and in test;"):
         Split(windows, [0, 1], [2], [3, 4])
     with pytest.raises(PolyadicError, match="but 'a' is in unlabelled and in test"):
         Split(windows, [0], [], [1])
@@ -357,16 +357,16 @@ def test_windows_that_were_chosen_twice_stay_on_one_side():
 @pytest.mark.parametrize(
     ("windows", "arguments", "message"),
     [
-        (windows_of(10), ("subject",), "protocol='subject' needs to know who each window is of, .* missing for 10"),
+        (windows_of(10), ("subject",), "protocol='subject' needs the subject of every window, .* missing for 10"),
         (windows_of(9, subject=[*range(8), -1]), ("subject",), "missing for 1"),
         (har(subject=[*np.repeat(np.arange(30), 10)[:-1], -1]), ("subject",), "missing for 1"),
         (windows_of(10), ("random",), "protocol must be one of subject, paper, but is 'random'"),
-        (windows_of(10, subject=[1] * 10), ("subject",), "3 parts needs as many subjects, but there are 1$"),
-        (windows_of(2), ("paper",), "as many windows, but there are 2$"),
-        (nights(2), ("paper",), "as many recordings, but there are 2$"),
-        (nights(9, label=[0] * 6 + [-1] * 21), ("paper",), "as many recordings, but there are 2 with labels"),
-        (har()[:220], ("subject",), "2 parts needs as many subjects, but there are 1$"),
-        (har()[[]], ("subject",), "as many subjects, but there are 0$"),
+        (windows_of(10, subject=[1] * 10), ("subject",), "3 parts needs at least 3 subjects, but got 1$"),
+        (windows_of(2), ("paper",), "at least 3 windows, but got 2$"),
+        (nights(2), ("paper",), "at least 3 recordings, but got 2$"),
+        (nights(9, label=[0] * 6 + [-1] * 21), ("paper",), "at least 3 recordings with labels, but got 2$"),
+        (har()[:220], ("subject",), "2 parts needs at least 2 subjects, but got 1$"),
+        (har()[[]], ("subject",), "at least 3 subjects, but got 0$"),
         (har(), ("subject", (1, 1)), r"fractions must be three positive numbers, but are \(1, 1\)"),
         (har(), ("subject", (1, 1, 1, 1)), "fractions must be three"),
         (har(), ("subject", (1, 0, 1)), "fractions must be three"),

@@ -83,8 +83,8 @@ def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(slee
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("prepare", "sleep-edf", "absent", "s"), "is not there"),
-        (("prepare", "har", "absent", "s"), "absent is not there"),
+        (("prepare", "sleep-edf", "absent", "s"), "does not exist"),
+        (("prepare", "har", "absent", "s"), "absent does not exist"),
         (("prepare", "folder", "sleep-edfx", "s", "--seconds", "-1"), "seconds must be a positive length"),
         (("prepare", "ptb-xl", "sleep-edfx", "s"), "ptbxl_database.csv"),
         (("prepare", "mgh", "absent", "s", "--download"), "Ask the authors of Biswal et al."),

@@ -25,7 +25,7 @@ from polyadic.engine.fingerprints import check_alike, data_fingerprint, describe
 from polyadic.engine.graph import Graph
 from polyadic.engine.loop import Fit, FitSettings, History, empty_history
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Readable, check_integer, check_number
+from polyadic.inputs import check_integer, check_number
 from polyadic.presets import Preset
 from polyadic.progress import SweepProgress, sweep_bar
 from polyadic.team import ALONE, Team
@@ -236,10 +236,6 @@ class _CPEstimator(CPModel):
         """Check parameters and input, and take over what a new model learns from the input at once."""
         self._check_parameters()
         source = self._source(X, reset)
-        if reset:
-            known = X if isinstance(X, Readable) else None  # a column of a table may have any name
-            self.fs_ = getattr(known, "fs", None)
-            self.channel_names_ = tuple(getattr(known, "channels", ()))
         settings = FitSettings(
             solver=self.solver,
             learning_rate=float(self.learning_rate),

@@ -4,16 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = ["LOCKED", "digest", "lock_folder", "open_atomically", "sync_folder", "write_atomically"]
+from polyadic.errors import DataError, PolyadicError
+
+__all__ = [
+    "LOCKED",
+    "check_regular_file",
+    "digest",
+    "lock_folder",
+    "open_atomically",
+    "sync_folder",
+    "write_atomically",
+]
 
 LOCKED = -1
 """What `lock_folder` returns for a folder that another process has locked."""
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+"""What a path may lead to instead of a regular file."""
 
 
 def digest(path: str | os.PathLike[str]) -> str:
@@ -79,3 +99,33 @@ def lock_folder(folder: str | os.PathLike[str]) -> int | None:
     except OSError:  # some network disks know no locks
         pass
     return descriptor
+
+
+def check_regular_file(path: str | os.PathLike[str], error: type[PolyadicError] = DataError) -> None:
+    """Refuse to read what is not a regular file; a path that does not exist at all is left to the caller.
+
+    Opening a named pipe waits for somebody to write to it, in some libraries without a way to interrupt it.
+
+    Parameters
+    ----------
+    path : the file; links are followed
+    error : the class of the error to raise
+
+    Examples
+    --------
+    >>> check_regular_file(os.curdir)
+    Traceback (most recent call last):
+    polyadic.errors.DataError: . is a folder, but must be a regular file
+    """
+    target = Path(path)
+    name = target.name or str(path)
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        if target.is_symlink():
+            raise error(f"{name} is a link to a file that does not exist") from None
+        return
+    except OSError as reason:
+        raise error(f"{name} cannot be opened: {reason.strerror}") from reason
+    if not stat.S_ISREG(mode):
+        raise error(f"{name} is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, but must be a regular file")

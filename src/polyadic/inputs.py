@@ -1,4 +1,4 @@
-"""What users hand in, as torch batches: arrays, memory maps, stores, torch tensors, lists and data frames, checked."""
+"""Input data as checked torch batches: arrays, memory maps, stores, torch tensors, lists and data frames."""
 
 from __future__ import annotations
 
@@ -15,12 +15,21 @@ from torch import Tensor
 from polyadic import kernels
 from polyadic.errors import PolyadicError
 
-__all__ = ["Raw", "Readable", "Samples", "check_integer", "check_number", "choose_device", "integer_random_state"]
+__all__ = [
+    "Raw",
+    "Readable",
+    "Samples",
+    "check_integer",
+    "check_number",
+    "check_unmasked",
+    "choose_device",
+    "integer_random_state",
+]
 
 
 @runtime_checkable
 class Readable(Protocol):
-    """Samples that are read when they are wanted, as those of a store."""
+    """Samples that are read on demand, such as those of a store."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -29,7 +38,7 @@ class Readable(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        """Some samples: (n, …)."""
+        """The samples of some rows: (n, …)."""
         ...
 
 
@@ -86,11 +95,11 @@ class Samples:
 
     @property
     def on_disk(self) -> bool:
-        """Whether samples are read from files, so that it pays to read ahead."""
+        """Whether samples are read from files, so that prefetching pays."""
         return bool(getattr(self.data, "on_disk", isinstance(self.data, np.memmap)))
 
     def read(self, ids: Tensor | slice) -> Raw:
-        """Some samples as they are stored: (b, …). Runs no torch kernel, so that it may run beside those that do.
+        """Some samples as they are stored: (b, …). Runs no torch kernel, so that another thread may run them meanwhile.
 
         Parameters
         ----------
@@ -99,17 +108,18 @@ class Samples:
         if isinstance(self.data, Tensor):
             return Raw(self.data[ids if isinstance(ids, slice) else ids.to(self.data.device)])
         if isinstance(self.data, np.ndarray):
-            return Raw(_tensor(self.data[ids if isinstance(ids, slice) else ids.numpy()]))
+            return Raw(_to_tensor(self.data[ids if isinstance(ids, slice) else ids.numpy()]))
         rows = np.arange(len(self))[ids] if isinstance(ids, slice) else ids.numpy()
         raw = getattr(self.data, "raw", None)
         parts = (self.data.read(rows),) if raw is None else raw(rows)
-        return Raw(*(None if part is None else _tensor(part) for part in parts))  # type: ignore[arg-type]
+        return Raw(*(None if part is None else _to_tensor(part) for part in parts))  # type: ignore[arg-type]
 
     def checked(self, raw: Raw, ids: Tensor | slice, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Samples that were read, as a floating-point batch on the device, checked to be finite: (b, …)."""
         batch = raw.digits.to(device).to(dtype)
         if raw.scale is not None and raw.offset is not None:
-            batch = torch.addcmul(raw.offset.to(device, dtype), batch, raw.scale.to(device, dtype))
+            # Two operations, each rounded once, as in `WindowStore.read`: a fused one would differ in the last bit.
+            batch = (batch * raw.scale.to(device, dtype)).add_(raw.offset.to(device, dtype))
         # The sum of numbers that are not finite is not either; the other way round it need not be so.
         if not math.isfinite(batch.sum().item()) and not bool(torch.isfinite(batch).all()):
             finite = torch.isfinite(batch.flatten(1)).all(dim=1)
@@ -123,18 +133,18 @@ class Samples:
         return batch
 
     def take(self, ids: Tensor | slice, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Some samples as a floating-point batch, checked to be finite: (b, …)."""
+        """Some samples, read and converted to a floating-point batch, checked to be finite: (b, …)."""
         return self.checked(self.read(ids), ids, device, dtype)
 
     def like_input(self, result: Tensor) -> Any:
-        """A result as the kind of array that came in: torch stays torch on its device, all else becomes numpy."""
+        """A result as the kind of array of the input: torch on its device for torch, numpy for all else."""
         if isinstance(self.data, Tensor):
             return result.to(self.data.device)
         return result.cpu().numpy()
 
 
-def _tensor(array: np.ndarray) -> Tensor:
-    """What torch can hold: the machine's byte order, positive strides, memory that may be written to."""
+def _to_tensor(array: np.ndarray) -> Tensor:
+    """An array as a tensor, copied where torch needs it: native byte order, positive strides, writable memory."""
     return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
@@ -143,8 +153,9 @@ def _as_array(X: Any, name: str) -> np.ndarray | Readable:
         return X
     if sparse.issparse(X):
         raise TypeError(f"Sparse data was passed for {name}, but dense data is required. Use '.toarray()' to convert.")
+    check_unmasked(X, name)
     try:
-        array = X if isinstance(X, np.ndarray) else np.asarray(X)
+        array = X if isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray) else np.asarray(X)
     except ValueError as error:
         raise PolyadicError(f"{name} must be an array of samples of one shape, but is not: {error}") from error
     if array.dtype.kind == "c":
@@ -163,8 +174,26 @@ def _as_array(X: Any, name: str) -> np.ndarray | Readable:
     return array
 
 
+def check_unmasked(X: Any, name: str) -> None:
+    """Refuse masked values: numpy computes with what lies under a mask as if it were data.
+
+    Examples
+    --------
+    >>> check_unmasked(np.ma.array([1.0, 2.0], mask=[False, True]), "X")
+    Traceback (most recent call last):
+    polyadic.errors.PolyadicError: X has 1 masked value: fill them, as by X.filled(0.0), or leave out their windows
+    """
+    parts = X if isinstance(X, list | tuple) else [X]
+    masked = sum(int(np.ma.getmaskarray(part).sum()) for part in parts if isinstance(part, np.ma.MaskedArray))
+    if masked:
+        raise PolyadicError(
+            f"{name} has {masked:,} masked value{'s' * (masked != 1)}: fill them, as by {name}.filled(0.0), or leave "
+            "out their windows"
+        )
+
+
 def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
-    """The device to compute on; "auto" is where `X` lies if that is an accelerator, else CUDA if there is any.
+    """The device to compute on; "auto" is that of `X` if it is an accelerator, else CUDA if it is available.
 
     Examples
     --------
@@ -175,7 +204,7 @@ def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
         try:
             chosen = torch.device(device)
             if chosen.type != "cpu":
-                _expect(chosen)
+                _compile_kernels(chosen)
                 torch.zeros(1, device=chosen).item()
         except (RuntimeError, TypeError, ValueError, OverflowError, AssertionError) as error:
             reason = str(error).partition("\n")[0]
@@ -184,33 +213,33 @@ def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
             ) from error
         return chosen
     if isinstance(X, Tensor) and X.device.type != "cpu":
-        return _expect(X.device)
-    return _expect(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        return _compile_kernels(X.device)
+    return _compile_kernels(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def _expect(device: torch.device) -> torch.device:
-    """Have the kernels of a device made ready while other things are seen to."""
+def _compile_kernels(device: torch.device) -> torch.device:
+    """Start to compile the kernels of a device in the background."""
     if kernels.available(device, torch.float32):
         kernels.prepare()
     return device
 
 
 def check_integer(name: str, value: Any, least: int, none: bool = False) -> None:
-    """Refuse what is not a whole number of at least `least` (or None, where that means something)."""
+    """Refuse what is not a whole number of at least `least` (or None, if `none` allows it)."""
     if none and value is None:
         return
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
-    if whole and value >= least:
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+    if is_integer and value >= least:
         return
     raise PolyadicError(f"{name} must be a whole number >= {least}{' or None' if none else ''}, but is {value!r}")
 
 
 def check_number(name: str, value: Any, least: float, most: float = float("inf"), none: bool = False) -> None:
-    """Refuse what is not a finite number between `least` and `most` (or None, where that means something)."""
+    """Refuse what is not a finite number between `least` and `most` (or None, if `none` allows it)."""
     if none and value is None:
         return
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-    if real and least <= value <= most and abs(value) != float("inf"):
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    if is_real and least <= value <= most and abs(value) != float("inf"):
         return
     upper = "" if most == float("inf") else f" and at most {most:g}"
     raise PolyadicError(

@@ -17,7 +17,7 @@ from safetensors.numpy import save as to_bytes
 from polyadic import augment as _augment  # noqa: F401  registers its classes
 from polyadic import spectral as _spectral  # noqa: F401  registers its classes
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.files import write_atomically
+from polyadic.files import check_regular_file, write_atomically
 from polyadic.immutable import Immutable
 from polyadic.tensorize import ModuleTensorizer, Tensorizer, as_tensorizer
 from polyadic.torch_state import plain_torch
@@ -219,6 +219,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
     ------
     ModelFileError : if the file is damaged, of a newer schema, or something else
     """
+    check_regular_file(path, ModelFileError)
     try:
         with safe_open(os.fspath(path), framework="numpy") as file:
             text = (file.metadata() or {}).get(_KEY)

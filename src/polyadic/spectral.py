@@ -271,6 +271,8 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             squares[number] = _mean_squares(self._coefficients(pieces[number])) * len(pieces[number])
 
         for_each(measure, range(len(pieces)))
+        if not bool(torch.isfinite(squares).all()):
+            raise PolyadicError(f"X is too large for a Fourier transform in {X.dtype}: scale X or give it as float64")
         return replace(self, floor=tuple(_floor(squares.sum(dim=0) / len(X)).tolist()))
 
     def shape(self, channels: int, time: int) -> tuple[int, int, int]:  # type: ignore[override]
@@ -408,7 +410,7 @@ def _log_in_place(T: Tensor) -> None:
 
 def _mean_squares(Z: Tensor) -> Tensor:
     """Of the real and imaginary parts of each channel: (channels,) float64."""
-    return torch.view_as_real(Z).square().mean(dim=(0, 2, 3, 4), dtype=torch.float64)
+    return torch.view_as_real(Z).double().square().mean(dim=(0, 2, 3, 4))  # in float32 a square may overflow
 
 
 def _floor(squares: Tensor) -> Tensor:

@@ -9,9 +9,11 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from polyadic.data.labels import known_labels
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, choose_device
@@ -37,7 +39,8 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
         Parameters
         ----------
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `ATD.fit` takes
-        y : (N,), classes, for those that are supervised; else ignored
+        y : (N,), classes, for those that are supervised, which leave out windows whose label is "", None, NaN or -1;
+            else ignored
 
         Returns
         -------
@@ -46,6 +49,8 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
         with all_or_nothing(self):
             self._check_windows()
             self.history_ = {}
+            if y is not None and self.__sklearn_tags__().target_tags.required:
+                X, y = _labelled_windows(X, y)
             self._learn(X, y)
             self._n_features_out = self._width()
         return self
@@ -95,6 +100,12 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
     @abstractmethod
     def _width(self) -> int:
         """The number of features."""
+
+
+def _labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    """The windows that have a label, with their labels; X as it is if all of them have one."""
+    known, labels = known_labels(y, len(X))
+    return (X, labels) if known.all() else (_safe_indexing(X, np.flatnonzero(known)), labels)
 
 
 def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarray]:

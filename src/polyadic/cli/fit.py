@@ -250,6 +250,8 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
         "model": out.name,
         "method": method.value,
         "windows": len(windows),
+        "subjects": windows.index.n_subjects,
+        "subjects_from": windows.index.subjects_from,
         "parameters": model.n_parameters_,
         "sweeps": model.n_sweeps_,
         "seconds": seconds,
@@ -266,5 +268,6 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
         f"{out.name}: {method.value} of {len(windows):,} windows, {model.n_parameters_:,} parameters, "
         f"{model.n_sweeps_} sweeps in {seconds:.1f} s ({model.waited_:.1f} s of it waiting for the disk)"
     )
+    typer.echo(f"windows of {windows.index.describe_subjects()}")
     if trained:
         typer.echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} windows with labels")

@@ -10,6 +10,7 @@ import typer
 
 from polyadic.cli.options import JsonOption, as_json
 from polyadic.errors import DataError, PolyadicError
+from polyadic.files import check_regular_file
 
 __all__ = ["INFO_EXAMPLES", "describe", "info"]
 
@@ -69,6 +70,7 @@ def describe(path: Path) -> Facts:
     """
     if path.is_dir():
         return {"path": path.name, **_folder(path)}
+    check_regular_file(path)
     from polyadic.data import datasets
 
     suffix = path.suffix.lower()
@@ -156,23 +158,29 @@ def _worded(value: Any) -> Any:
 
 def _folder(path: Path) -> Facts:
     from polyadic.data import WindowStore, datasets
-    from polyadic.data.store import MANIFEST, WRITING
+    from polyadic.data.store_files import MANIFEST, WRITING
+    from polyadic.data.subjects import find_subject, join_sources
 
     if (path / MANIFEST).exists() or (path / WRITING).exists():
         return _store(WindowStore(path))
     if (path / "results.json").exists():
         inside = describe(path / "results.json")
         return {**inside, "models": sorted(file.name for file in path.glob("*.safetensors")), "path": path.name}
-    files = [file for file in path.rglob("*") if file.suffix.lower() in datasets.ENDINGS]
-    if not files:
-        raise PolyadicError(f"{path.name} is neither a store nor has it recordings or results in it")
-    first = min(files)
+    try:
+        files, left_out = datasets.find_recordings(path, on_error="skip")
+    except DataError as error:
+        raise PolyadicError(f"{path.name} is neither a store, nor has it results or recordings: {error}") from error
+    names = [file.relative_to(path).as_posix() for file in files]
+    subjects = [find_subject(name, root=path.absolute().name) for name in names]
     return {
         "kind": "folder of recordings",
         "recordings": len(files),
-        "bytes": sum(file.stat().st_size for file in files),
-        "first": first.relative_to(path).as_posix(),
-        **{key: value for key, value in _recording(first).items() if key != "kind"},
+        "subjects": len({subject.name for subject in subjects}),
+        "subjects_from": join_sources(subject.source for subject in subjects),
+        "left_out": left_out,
+        "bytes": sum(file.stat().st_size for file in files if file.exists()),
+        "first": names[0],
+        **{key: value for key, value in _recording(files[0]).items() if key != "kind"},
     }
 
 

@@ -1,4 +1,4 @@
-"""`polyadic prepare` and `polyadic verify`: recordings into window stores, and whether a store is still whole."""
+"""`polyadic prepare` and `polyadic verify`: write window stores from recordings, and check them by their checksums."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import WindowStore
+    from polyadic.data.store import Added
 
 __all__ = ["VERIFY_EXAMPLES", "app", "summary", "verify"]
 
@@ -26,8 +27,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     help="Cut recordings into a store of windows.\n\n"
-    "Models are fitted to a store in memory that does not grow with it. A store that was interrupted goes on where it "
-    "stopped when the same command is given again.",
+    "Fitting a model to a store takes memory that does not grow with the store. An interrupted command is resumed by "
+    "giving it again.",
     epilog="""
 [bold]Examples[/bold]
 
@@ -41,15 +42,13 @@ app = typer.Typer(
 _Store = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the store to write.")]
 _Root = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with the recordings as they are published.")]
 _OnError = Annotated[
-    OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it, note it in the store and go on.")
+    OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it and note it in the store.")
 ]
-_Append = Annotated[bool, typer.Option("--append", help="Add recordings that are new to a complete store.")]
+_Append = Annotated[bool, typer.Option("--append", help="Add new recordings to a complete store.")]
 _Download = Annotated[
-    bool, typer.Option("--download", help="Fetch what is missing into the folder first; fetched files are kept.")
+    bool, typer.Option("--download", help="First download the files that are missing into the folder.")
 ]
-_Mirror = Annotated[
-    str | None, typer.Option(metavar="URL", help="With --download: another address that has the same files.")
-]
+_Mirror = Annotated[str | None, typer.Option(metavar="URL", help="With --download: address of a mirror.")]
 
 
 @app.command(
@@ -165,10 +164,13 @@ def folder(
         typer.Option(metavar="NAME", help="A channel to take; once for each, in order. All if not given."),
     ] = None,
     fs: Annotated[
-        float | None, typer.Option(min=0.0, metavar="HZ", help="Rate in Hz to bring all channels to.")
+        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate in Hz to resample all channels to.")
     ] = None,
     resample: Annotated[
-        Resample | None, typer.Option(help="How: repeat samples of slow channels, or filter. None: mixed rates fail.")
+        Resample | None,
+        typer.Option(
+            help="How to resample: repeat the samples of slow channels, or filter. If not given, mixed rates fail."
+        ),
     ] = None,
     class_: Annotated[
         list[str] | None, typer.Option("--class", metavar="TEXT", help="An annotation that is a class; once for each.")
@@ -177,7 +179,8 @@ def folder(
         str | None,
         typer.Option(
             metavar="REGEX",
-            help="Regular expression whose group finds the subject in a path; the file's folder if not given.",
+            help="Regular expression whose group finds the subject in a path; if not given, a BIDS entity such as "
+            "sub-01, else the folder of the file.",
         ),
     ] = None,
     on_error: _OnError = OnError.RAISE,
@@ -233,7 +236,7 @@ def verify(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Read a whole store and compare it with its checksums."""
+    """Read all of a store and compare it with its checksums."""
     from polyadic.data import WindowStore
     from polyadic.progress import file_bar
 
@@ -257,7 +260,7 @@ def verify(
 
 
 def _fetch(name: str, root: Path, wanted: bool, quiet: bool, mirror: str | None = None) -> Path:
-    """Download a dataset into its folder, after saying what it is."""
+    """Download a dataset into its folder, after showing its title, size, licence and citation."""
     if not wanted:
         return root
     from polyadic.data.download import download, sources
@@ -278,14 +281,14 @@ def _fetch(name: str, root: Path, wanted: bool, quiet: bool, mirror: str | None 
 
 
 def _write(make: Callable[..., WindowStore], source: Any, store: Path, quiet: bool, json: bool, **options: Any) -> None:
-    """Write a store with a progress bar, and say what is in it."""
+    """Write a store with a progress bar, and print a summary."""
     from polyadic.progress import file_bar
 
     try:
         with file_bar("preparing", quiet or json) as update:
             written = make(source, store, progress=update, **options)
     except KeyboardInterrupt as stop:
-        stop.args = (f"give the same command again to go on with {store.name}",)
+        stop.args = (f"give the same command again to resume {store.name}",)
         raise
     except PolyadicError as error:
         if "on_error" in options and options["on_error"] == "raise" and type(error).__name__ == "DataError":
@@ -299,7 +302,7 @@ def _write(make: Callable[..., WindowStore], source: Any, store: Path, quiet: bo
 
 
 def summary(store: WindowStore) -> dict[str, Any]:
-    """What is in a store, as JSON can hold it."""
+    """The contents of a store in numbers, as JSON can hold them."""
     import numpy as np
 
     counts = np.bincount(store.index.label[store.index.label >= 0], minlength=len(store.classes))
@@ -311,12 +314,14 @@ def summary(store: WindowStore) -> dict[str, Any]:
         "fs": store.fs,
         "dtype": store.header.dtype,
         "recordings": len(store.recordings),
-        "subjects": len(set(store.index.subjects.tolist())),
+        "subjects": store.index.n_subjects,
+        "subjects_from": store.index.subjects_from,
         "classes": {name: int(count) for name, count in zip(store.classes, counts, strict=True)},
         "incomplete": sum(int(recording.get("incomplete", 0)) for recording in store.recordings),
         "skipped": store.skipped,
         "quality": store.quality(),
         "checksum": store.checksum,
+        **({} if store.added is None else {"added": store.added._asdict()}),
     }
 
 
@@ -325,8 +330,10 @@ def _lines(store: WindowStore) -> list[str]:
     lines = [
         f"{facts['store']}: {facts['windows']:,} windows of {len(store.channels)} channels × "
         f"{store.header.length} samples at {store.fs:g} Hz ({store.header.dtype}), "
-        f"{_count(facts['recordings'], 'recording')} of {_count(facts['subjects'], 'subject')}"
+        f"{_count(facts['recordings'], 'recording')} of {store.index.describe_subjects()}"
     ]
+    if store.added is not None:
+        lines.append(_added_line(store.added))
     if store.classes:
         total = max(sum(facts["classes"].values()), 1)
         shares = (f"{name} {100 * count / total:.1f} %" for name, count in facts["classes"].items())
@@ -337,9 +344,20 @@ def _lines(store: WindowStore) -> list[str]:
         named = ", ".join(f"{channel} ({count})" for channel, count in channels.items())
         lines.append(f"{kind} samples in (recordings): {named}")
     if store.skipped:
-        lines.append(f"skipped {_count(len(store.skipped), 'recording')}:")
-        lines += [f"  {entry['name']}: {entry['reason']}" for entry in store.skipped]
+        by_reason: dict[str, list[str]] = {}
+        for entry in store.skipped:
+            by_reason.setdefault(entry["reason"], []).append(entry["name"])
+        count = len(store.skipped)
+        lines.append(f"left out {count:,} {'files or folders' if count != 1 else 'file or folder'}:")
+        lines += [f"  {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
     return lines
+
+
+def _added_line(added: Added) -> str:
+    line = f"added {_count(added.windows, 'window')} of {_count(added.recordings, 'recording')}"
+    if added.present:
+        line += f"; {_count(added.present, 'recording')} {'were' if added.present != 1 else 'was'} there already"
+    return line
 
 
 def _count(number: int, what: str) -> str:

@@ -23,6 +23,7 @@ from polyadic.cli.options import (
 )
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
+from polyadic.files import check_regular_file
 
 __all__ = ["REPORT_EXAMPLES", "report"]
 
@@ -113,6 +114,7 @@ def report(
 
 
 def _read(path: Path) -> dict[str, Any]:
+    check_regular_file(path, PolyadicError)
     try:
         content = json_module.loads(path.read_bytes())
     except ValueError as error:

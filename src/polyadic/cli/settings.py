@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import typer
 
 from polyadic.errors import PolyadicError
+from polyadic.files import check_regular_file
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -60,6 +61,7 @@ def read_settings(path: Path, model: type[BaseModel]) -> dict[str, Any]:
     """
     from pydantic import ValidationError
 
+    check_regular_file(path, SettingsError)
     size = path.stat().st_size
     if size > _LARGEST:
         raise SettingsError(f"{path.name} must have at most {_LARGEST} bytes, but has {size}")

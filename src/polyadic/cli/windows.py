@@ -1,4 +1,4 @@
-"""The windows that a command is given: of a store, of arrays, or cut out of recordings as a model asks for it."""
+"""The windows that a command works on: from a store, from arrays, or cut from recordings as a model needs them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Cut:
 
 
 def are_recordings(data: Path) -> bool:
-    """Whether what a user names has to be cut into windows: it is no store and no file of arrays."""
+    """Whether a path leads to recordings, which have to be cut into windows, and not to a store or a file of arrays."""
     from polyadic.data import datasets
-    from polyadic.data.store import MANIFEST, WRITING
+    from polyadic.data.store_files import MANIFEST, WRITING
 
-    if data.is_file():
+    if not data.is_dir():
         return data.suffix.lower() in datasets.ENDINGS
     return not ((data / MANIFEST).exists() or (data / WRITING).exists())
 
@@ -51,14 +51,14 @@ def check_cutting(data: Path, given: dict[str, Any]) -> None:
 
 @contextmanager
 def opened(data: Path, cut: Cut, *, shuffle: str = "full", hidden: bool = False) -> Iterator[Windows]:
-    """The windows of whatever a user names; those of recordings lie in a store that is gone afterwards.
+    """The windows of a path; those of recordings are kept in a temporary store.
 
     Parameters
     ----------
     data : a store, a file of arrays, a recording or a folder of recordings
     cut : for recordings
     shuffle : as for `polyadic.data.WindowStore`
-    hidden : without a progress bar
+    hidden : do not show a progress bar
     """
     from polyadic.data import WindowStore, datasets
     from polyadic.data.loading import open_windows
@@ -73,7 +73,7 @@ def opened(data: Path, cut: Cut, *, shuffle: str = "full", hidden: bool = False)
                 hint = "\n(--resample hold repeats the samples of slow channels)" if "resample" in str(error) else ""
                 raise DataError(f"{data.name} is read as recordings: {error}{hint}") from error
             for entry in store.skipped:
-                typer.secho(f"skipped {entry['name']}: {entry['reason']}", err=True, fg="yellow")
+                typer.secho(f"left out {entry['name']}: {entry['reason']}", err=True, fg="yellow")
             yield WindowStore(store.path, shuffle=shuffle).windows  # type: ignore[arg-type]
     elif data.is_dir():
         yield WindowStore(data, shuffle=shuffle).windows  # type: ignore[arg-type]
@@ -85,45 +85,38 @@ def opened(data: Path, cut: Cut, *, shuffle: str = "full", hidden: bool = False)
 def opened_for(
     model: Any, data: Path, *, resample: str | None = None, classes: Sequence[str] = (), hidden: bool = False
 ) -> Iterator[Windows]:
-    """The windows of whatever a user names for a model: of its length, its channels and its sampling rate.
+    """The windows of a path as a model needs them: of its length, its channels in its order, and its sampling rate.
 
     Parameters
     ----------
     model : loaded
-    resample : how to bring channels to the model's rate
+    resample : how to resample channels to the rate of the model
     classes : annotations of recordings that are classes
     """
+    from polyadic.data.channels import match_signals
+
     with opened(data, _cut_for(model, data, resample, classes), hidden=hidden) as windows:
-        if model.fs_ is not None and windows.fs is not None and abs(model.fs_ - windows.fs) > 1e-6 * model.fs_:
-            raise PolyadicError(
-                f"{data.name} must be sampled at {model.fs_:g} Hz as what the model learned from, but is at "
-                f"{windows.fs:g} Hz"
-            )
-        if model.channel_names_ and windows.channels and model.channel_names_ != windows.channels:
-            typer.secho(
-                f"the channels of {data.name} have other names than those the model learned from: "
-                f"{', '.join(windows.channels)}, and not {', '.join(model.channel_names_)}",
-                err=True,
-                fg="yellow",
-            )
-        yield windows
+        yield match_signals(windows, model.fs_, model.channel_names_, data.name)
 
 
 def _cut_for(model: Any, data: Path, resample: str | None, classes: Sequence[str]) -> Cut:
-    """How to cut recordings into windows of the kind that a model learned from."""
+    """How to cut recordings into windows of the kind that a model was fitted to."""
     if not are_recordings(data):
         return Cut(seconds=0.0)
+    from polyadic.data import datasets
+    from polyadic.data.channels import numbered_channels
+
     if model.fs_ is None:
         raise PolyadicError(
-            f"{data.name} is read as recordings, but how long a window must be is not known: the model learned from "
-            "arrays without a sampling rate. Cut the recordings by polyadic prepare"
+            f"{data.name} is read as recordings, but the length of a window is unknown: the model was fitted to arrays "
+            "without a sampling rate. Cut the recordings by polyadic prepare"
         )
-    made_up = tuple(f"channel {number + 1}" for number in range(len(model.channel_names_)))
-    # A table may have no times; all else says its rate itself.
-    tables = any(path.suffix.lower() == ".csv" for path in (data, *data.rglob("*")))
+    unnamed = model.channel_names_ in ((), numbered_channels(len(model.channel_names_)))
+    # A table may have no times; all other recordings give their rate themselves.
+    tables = any(path.suffix.lower() == ".csv" for path in datasets.find_recordings(data).files)
     return Cut(
         seconds=model._sample_shape[-1] / model.fs_,
-        channels=None if model.channel_names_ in ((), made_up) else model.channel_names_,
+        channels=None if unnamed else model.channel_names_,
         fs=model.fs_ if tables or resample is not None else None,
         resample=resample,
         classes=classes,

@@ -1,10 +1,11 @@
-"""Data: windows with who and when, stores on disk, splits that keep people apart, and signals with known classes."""
+"""Data: windows with their subjects and times, stores on disk, subject-wise splits, readers, and synthetic signals."""
 
 from __future__ import annotations
 
 from polyadic.data.recordings import Annotation, Recording
 from polyadic.data.splits import Split, split
-from polyadic.data.store import Header, WindowStore
+from polyadic.data.store import WindowStore
+from polyadic.data.store_files import Header
 from polyadic.data.synthetic import synthetic
 from polyadic.data.windows import Windows
 from polyadic.data.writer import StoreWriter

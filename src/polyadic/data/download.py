@@ -1,7 +1,7 @@
-"""Fetches public datasets file by file, each checked against its SHA-256.
+"""Downloads public datasets file by file, each checked against its SHA-256.
 
-A file comes to its name only once it is complete and right: what was fetched before a failure is kept, and a second
-call goes on from there.
+A file gets its name only once it is complete and its checksum fits. Files fetched before a failure are kept, and a
+second call fetches the others.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
-__all__ = ["Progress", "Source", "download", "sources"]
+__all__ = ["OnBytes", "Source", "download", "sources"]
 
-Progress = Callable[[str, int, int, int], None]
-"""Called as files grow: name, number of the file from 1 on, number of files, bytes of the file there so far."""
+OnBytes = Callable[[str, int, int, int], None]
+"""Called as files arrive: name, number of the file from 1 on, number of files, bytes of the file so far."""
 
 _SUMS = "SHA256SUMS.txt"
 _SUMS_LARGEST = 64 * 1024**2
 _STEP = 1024**2
 _WORKERS = 4
-"""Files fetched at once: PTB-XL has 43,600 small ones, which one after another only wait for the network."""
+"""Files fetched at once: PTB-XL has 43,600 small ones, of which each mostly waits for the network."""
 
 _PAUSES = (1.0, 5.0)
-"""Seconds before a file is tried again."""
+"""Seconds to wait before a file is tried again."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a dataset is published.
+    """A published dataset and where it can be fetched.
 
     Parameters
     ----------
-    name, title : as `download` calls it, and as its authors do
+    name, title : the name that `download` knows, and the title its authors gave it
     licence : under which it may be used
-    bytes : about as many are fetched
+    bytes : approximate size of the download
     base : address of its folder
     citation : to give when it is used
     """
@@ -100,7 +100,7 @@ _HAR = {
         "c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031"
     )
 }
-"""The UCI archive publishes no checksum: several who fetched the file of 61,005,872 bytes have recorded this one."""
+"""The UCI archive publishes no checksum; several who fetched the file (61,005,872 bytes) have recorded this one."""
 
 _MGH = (
     "mgh cannot be downloaded: the sleep recordings of the Massachusetts General Hospital are not public. Ask the "
@@ -121,17 +121,17 @@ def download(
     *,
     files: str | Sequence[str] | None = None,
     base: str | None = None,
-    progress: Progress | None = None,
+    progress: OnBytes | None = None,
 ) -> Path:
-    """Fetches a dataset, or what of it is not there yet or damaged.
+    """Download a dataset, or those of its files that are missing or damaged.
 
     Parameters
     ----------
     name : of one of the `sources`
-    root : folder for the files; made if it is not there
+    root : folder for the files; created if it does not exist
     files : patterns such as `"*/SC400*"`, of which a file's path must match one (`*` also crosses folders); None is all
     base : address of a mirror
-    progress : called now and then, never twice at once, but from several threads
+    progress : called from time to time, never twice at once, but from several threads
 
     Returns
     -------
@@ -140,7 +140,7 @@ def download(
     Raises
     ------
     PolyadicError : if the name or a pattern is not known, or the address cannot be reached
-    DataError : if what came is not what its checksum tells
+    DataError : if the checksum of a file does not fit
     """
     if name == "mgh":
         raise PolyadicError(_MGH)
@@ -149,27 +149,29 @@ def download(
     base = (_SOURCES[name].base if base is None else base).rstrip("/") + "/"
     if urlsplit(base).scheme not in ("http", "https"):
         raise PolyadicError(f"base must be an address that begins with https:// or http://, but is {base}")
-    get = _getter()
+    get = _build_downloader()
     root = Path(root)
     root.mkdir(parents=True, exist_ok=True)
-    sums = _HAR if name == "har" else _selected(_published(get, base, root), _WANTED[name], base)
+    sums = _HAR if name == "har" else _select(_fetch_checksums(get, base, root), _WANTED[name], base)
     if files is not None:
-        sums = _selected(sums, (files,) if isinstance(files, str) else tuple(files), base)
+        sums = _select(sums, (files,) if isinstance(files, str) else tuple(files), base)
     _fetch_all(get, base, root, sums, progress)
     return root / next(iter(sums)) if name == "har" else root
 
 
 Get = Callable[[str, Any], None]
-"""Writes what is at an address to something with a method `write`."""
+"""Writes the content of an address to an object with a method `write`."""
 
 
-def _getter() -> Get:
-    """Pooch's downloader, with errors that name the address."""
+def _build_downloader() -> Get:
+    """The downloader of Pooch, with errors that name the address."""
     try:
         import pooch
         import requests
     except ImportError as error:
-        raise PolyadicError("downloads need pooch: pip install polyadic[download]") from error
+        raise MissingExtraError(
+            "downloads need pooch, which is not installed: pip install 'polyadic[download]'"
+        ) from error
 
     def get(address: str, file: Any) -> None:
         fetch = pooch.HTTPDownloader(chunk_size=1 << 16, timeout=60)
@@ -177,29 +179,29 @@ def _getter() -> Get:
             fetch(address, file, None)
         except requests.RequestException as error:
             raise PolyadicError(
-                f"{address} cannot be fetched: {error}. Files fetched so far are kept; call again to go on"
+                f"{address} cannot be fetched: {error}. Files fetched so far are kept; call again for the others"
             ) from error
 
     return get
 
 
-def _published(get: Get, base: str, root: Path) -> dict[str, str]:
-    """Checksums by path, as published beside the data; if that cannot be reached, as published last time."""
+def _fetch_checksums(get: Get, base: str, root: Path) -> dict[str, str]:
+    """Checksums by path, as published with the data; if they cannot be fetched, those fetched last time."""
     target = root / _SUMS
     try:
-        with _arriving(target) as file:
+        with _open_partial(target) as file:
             get(base + _SUMS, _Counted(file, largest=_SUMS_LARGEST))
             file.flush()
-            _sums(Path(file.name))
+            _parse_checksums(Path(file.name))
     except DataError:
         raise
     except PolyadicError:
         if not target.is_file():
             raise
-    return _sums(target)
+    return _parse_checksums(target)
 
 
-def _sums(path: Path) -> dict[str, str]:
+def _parse_checksums(path: Path) -> dict[str, str]:
     """Checksums by path from lines of a checksum and a path."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -213,21 +215,21 @@ def _sums(path: Path) -> dict[str, str]:
         if not found:
             raise DataError(f"{_SUMS}, line {number}: must be a SHA-256 and a path, but is {line[:80]!r}")
         name = found[2].removeprefix("./")
-        # Refused for Windows too, where a backslash parts folders and a colon names a drive.
+        # Refused for Windows too, where a backslash separates folders and a colon names a drive.
         if name.startswith("/") or ".." in PurePosixPath(name).parts or re.search(r"[\\:\x00-\x1f]", name):
             raise DataError(f"{_SUMS}, line {number}: paths must stay within the folder, but there is {name!r}")
         sums[name] = found[1].lower()
     return sums
 
 
-def _selected(sums: dict[str, str], patterns: Sequence[str], base: str) -> dict[str, str]:
+def _select(sums: dict[str, str], patterns: Sequence[str], base: str) -> dict[str, str]:
     found = {name: sha for name, sha in sums.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
     if not found:
         raise PolyadicError(f"files must match a file of {base}, but {', '.join(patterns) or 'no pattern'} match none")
     return found
 
 
-def _fetch_all(get: Get, base: str, root: Path, sums: dict[str, str], progress: Progress | None) -> None:
+def _fetch_all(get: Get, base: str, root: Path, sums: dict[str, str], progress: OnBytes | None) -> None:
     lock, stop = threading.Lock(), threading.Event()
 
     def one(item: tuple[int, tuple[str, str]]) -> None:
@@ -241,7 +243,7 @@ def _fetch_all(get: Get, base: str, root: Path, sums: dict[str, str], progress: 
                     progress(name, index, len(sums), count)
 
         target = root / name
-        if not _is_right(target, sha):
+        if not _matches_checksum(target, sha):
             for pause in (*_PAUSES, None):
                 try:
                     _fetch(get, base + quote(name, safe="/+"), target, sha, tell)
@@ -253,25 +255,23 @@ def _fetch_all(get: Get, base: str, root: Path, sums: dict[str, str], progress: 
 
     with ThreadPoolExecutor(_WORKERS) as pool:
         try:
-            # The first failure ends the loop, which takes back what has not begun.
+            # The first failure ends the loop, which cancels what has not begun.
             for _ in pool.map(one, enumerate(sums.items(), start=1)):
                 pass
         finally:
-            stop.set()  # what has begun ends early too, if there is any left
+            stop.set()  # and ends early what has begun
 
 
 def _fetch(get: Get, address: str, target: Path, sha: str, tell: Callable[[int], None]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _arriving(target) as file:
+    with _open_partial(target) as file:
         counted = _Counted(file, tell)
         get(address, counted)
         if counted.sha.hexdigest() != sha:
-            raise DataError(
-                f"{address} must have SHA-256 {sha}, but what came has {counted.sha.hexdigest()}: it is not kept"
-            )
+            raise DataError(f"{address} must have SHA-256 {sha}, but has {counted.sha.hexdigest()}: it is not kept")
 
 
-def _is_right(path: Path, sha: str) -> bool:
+def _matches_checksum(path: Path, sha: str) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -279,8 +279,8 @@ def _is_right(path: Path, sha: str) -> bool:
 
 
 @contextmanager
-def _arriving(target: Path) -> Iterator[IO[bytes]]:
-    """A file beside the target that takes its place at the end, and is removed if anything goes wrong before."""
+def _open_partial(target: Path) -> Iterator[IO[bytes]]:
+    """A file in the folder of the target that gets its name at the end, and is removed if anything fails before."""
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("wb") as file:
@@ -291,7 +291,7 @@ def _arriving(target: Path) -> Iterator[IO[bytes]]:
 
 
 class _Counted:
-    """Writes on to a file, and tells of every mebibyte; `sha` is of all that came."""
+    """Writes to a file and reports every mebibyte; `sha` is the checksum of everything written."""
 
     def __init__(self, file: IO[bytes], tell: Callable[[int], None] | None = None, largest: int | None = None) -> None:
         self.file = file
@@ -310,4 +310,4 @@ class _Counted:
             self.tell(self.count)
 
     def flush(self) -> None:
-        """Left to the file: Pooch asks for it after every chunk."""
+        """Does nothing, since Pooch calls it after every chunk: the file is flushed when it is closed."""

@@ -1,4 +1,4 @@
-"""Windows from whatever a user names: a store, or a file of arrays."""
+"""Windows from a path: a store, or a file of arrays."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def open_windows(path: str | os.PathLike[str], *, fs: float | None = None) -> Wi
     Parameters
     ----------
     path : the folder or file
-    fs : sampling rate in Hz, if the file does not say it or says it wrongly; a store knows its own
+    fs : sampling rate in Hz, if the file does not give it or gives it wrongly; a store has its own
     """
     if Path(path).is_dir():
         if fs is not None:
-            raise PolyadicError(f"fs is for files of arrays, but {Path(path).name} is a store and knows its own")
+            raise PolyadicError(f"fs is for files of arrays, but {Path(path).name} is a store and has its own rate")
         return WindowStore(path).windows
     windows = read_arrays(path)
     windows.fs = windows.fs if fs is None else fs

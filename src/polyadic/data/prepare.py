@@ -1,10 +1,11 @@
-"""From recordings to a window store: one after the other, with a policy for damaged ones."""
+"""From recordings to a window store, one after the other, with a policy for those that cannot be read."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,57 +14,91 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.channels import numbered_channels
 from polyadic.data.recordings import Recording
-from polyadic.data.store import MANIFEST, WRITING, Header, WindowStore
+from polyadic.data.store import Added, WindowStore, read_recordings
+from polyadic.data.store_files import MANIFEST, WRITING, Header
 from polyadic.data.windows import Windows
 from polyadic.data.writer import StoreWriter
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import DataError, MissingExtraError, PolyadicError
 
-__all__ = ["Entry", "OnError", "Piece", "Plan", "Progress", "prepare", "write_windows"]
+__all__ = ["CutRecording", "OnError", "OnRecording", "PlannedRecording", "StorePlan", "prepare", "write_windows"]
 
 OnError = Literal["raise", "skip"]
 
-Progress = Callable[[str, int, int, int, int], None]
+OnRecording = Callable[[str, int, int, int, int], None]
 """Called after each recording with its name, recordings done, recordings in all, windows so far, bytes read so far."""
 
+_SAMPLED_BLOCKS = 16
+_SAMPLED_BYTES = 2**16
+_SAMPLED_WINDOWS = 64
 
-class Piece(NamedTuple):
-    """A recording with the windows that are wanted of it."""
+
+class CutRecording(NamedTuple):
+    """A recording with the starts and labels of the windows to cut from it, and where its subject was found."""
 
     recording: Recording
     starts: NDArray[np.int64]
     labels: NDArray[np.int32]
     part: str = ""
+    subject_from: str = ""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A recording still on disk.
+class PlannedRecording:
+    """A recording that is still on disk.
 
-    name : the recording's
+    name : of the recording
     load : reads it
     bytes : size of its files
+    files : the files it is read from, by whose content it is recognised when a store is resumed or appended to
     """
 
     name: str
-    load: Callable[[], Piece]
+    load: Callable[[], CutRecording]
     bytes: int = 0
+    files: tuple[Path, ...] = ()
+
+    def fingerprint(self) -> str:
+        """A checksum of the sizes and of some blocks of the files; "" if one of them cannot be read."""
+        state = hashlib.sha256()
+        try:
+            for path in self.files:
+                for block in _sampled_blocks(path):
+                    state.update(block)
+        except OSError:
+            return ""
+        return state.hexdigest() if self.files else ""
+
+
+def _sampled_blocks(path: Path) -> Iterator[bytes]:
+    """The size of a file and blocks from its start to its end; of a small file all of it."""
+    size = path.stat().st_size if path.is_file() else 0
+    yield size.to_bytes(8, "little")
+    if not size:
+        return
+    with path.open("rb") as file:
+        for place in np.linspace(0, max(0, size - _SAMPLED_BYTES), _SAMPLED_BLOCKS).astype(int).tolist():
+            file.seek(place)
+            yield file.read(_SAMPLED_BYTES)
 
 
 @dataclass(frozen=True)
-class Plan:
+class StorePlan:
     """Which recordings become which windows; rate, channels, units and type are those of the first good recording.
 
-    entries : the recordings
-    length : samples in a window, from the sampling rate
+    recordings : to be read, in this order
+    length : from the sampling rate in Hz to the number of samples in a window
     classes, dataset, settings : as for `polyadic.data.Header`
+    left_out : files and folders that are not read, with the reason
     """
 
-    entries: Sequence[Entry]
+    recordings: Sequence[PlannedRecording]
     length: Callable[[float], int]
     classes: tuple[str, ...]
     dataset: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def header(self, recording: Recording) -> Header:
         return Header(
@@ -79,89 +114,134 @@ class Plan:
 
 
 def prepare(
-    plan: Plan,
+    plan: StorePlan,
     path: str | os.PathLike[str],
     *,
     on_error: OnError = "raise",
     append: bool = False,
-    progress: Progress | None = None,
+    progress: OnRecording | None = None,
 ) -> WindowStore:
-    """Write a store, or go on with one that was not finished.
+    """Write a store, or resume one that was not finished.
 
     Parameters
     ----------
     path : folder of the store
     on_error : what to do about a recording that cannot be read: "raise", or "skip" it and note it in the manifest
     append : add recordings that are new to a complete store
+
+    Returns
+    -------
+    the store; `added` says how much was added
+
+    Raises
+    ------
+    DataError : if the store has another recording of the same name; nothing is added then
     """
     if on_error not in ("raise", "skip"):
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
-    if not plan.entries:
+    if not plan.recordings:
         raise DataError("there are no recordings to prepare")
-    _check_names([entry.name for entry in plan.entries])
-    _check_target(Path(path), append)
+    _check_names([planned.name for planned in plan.recordings])
+    target = Path(path).absolute()
+    _check_target(target, append)
+    present = _present_recordings(plan.recordings, target)
     writer: StoreWriter | None = None
-    skipped: list[tuple[str, str]] = []
-    windows = read = 0
+    skipped: list[tuple[str, str]] = list(plan.left_out.items())
+    windows = written = read = 0
     with ExitStack() as stack:
-        for number, entry in enumerate(plan.entries):
-            piece = None
-            if writer is None or entry.name not in writer.done:
-                with _guarded(entry.name, on_error, skipped, DataError, OSError):
-                    piece = entry.load()
-            if piece is not None:
-                writer = writer or stack.enter_context(StoreWriter(path, plan.header(piece.recording), append=append))
-                if entry.name not in writer.done:
-                    # A full disk is an OSError, too, but none of the recording's faults.
-                    with _guarded(entry.name, on_error, skipped, DataError):
-                        windows += writer.add(*_named(piece, entry.name))
-            read += entry.bytes
+        for number, planned in enumerate(plan.recordings):
+            cut = None
+            if writer is None or planned.name not in writer.done:
+                with _note_errors(planned.name, on_error, skipped, PolyadicError, OSError):
+                    cut = planned.load()
+            if cut is not None:
+                writer = writer or stack.enter_context(StoreWriter(target, plan.header(cut.recording), append=append))
+                if planned.name not in writer.done:
+                    # A full disk is an OSError, too, but not the fault of the recording.
+                    with _note_errors(planned.name, on_error, skipped, DataError):
+                        count = _add(writer, cut, planned)
+                        windows, written = windows + count, written + (count > 0)
+            read += planned.bytes
             if progress is not None:
-                progress(entry.name, number + 1, len(plan.entries), windows, read)
+                progress(planned.name, number + 1, len(plan.recordings), windows, read)
         if writer is None:
-            name, reason = skipped[0]
-            raise DataError(f"none of the {len(skipped)} recordings can be read; the first, {name}: {reason}")
+            name, reason = skipped[len(plan.left_out)]
+            raise DataError(f"none of the {len(plan.recordings)} recordings can be read; the first, {name}: {reason}")
         for name, reason in skipped:
             writer.skip(name, reason)
-    return WindowStore(path)
+    return _opened(target, Added(windows, written, len(present)))
+
+
+def _opened(path: Path, added: Added) -> WindowStore:
+    store = WindowStore(path)
+    store.added = added
+    return store
+
+
+def _add(writer: StoreWriter, cut: CutRecording, planned: PlannedRecording) -> int:
+    """Write a recording under the name it is planned under, by which a writer that resumes knows it."""
+    recording = replace(cut.recording, name=planned.name)
+    return writer.add(
+        recording, cut.starts, cut.labels, cut.part, subject_from=cut.subject_from, source=planned.fingerprint()
+    )
+
+
+def _present_recordings(recordings: Sequence[PlannedRecording], path: Path) -> list[str]:
+    """The names of planned recordings that the store has already, after checking that they are the same ones."""
+    known = read_recordings(path)
+    present = [planned for planned in recordings if planned.name in known]
+    _check_same_content(
+        [planned.name for planned in present if known[planned.name].get("source", "") != planned.fingerprint()], path
+    )
+    return [planned.name for planned in present]
+
+
+def _check_same_content(clashes: list[str], path: Path) -> None:
+    if clashes:
+        others = f" (and {len(clashes) - 1} more)" if len(clashes) > 1 else ""
+        raise DataError(
+            f"recording {clashes[0]!r}{others} is in the store {path.name} already, with other content. Nothing was "
+            "added: rename the new files or folders (or, in a file of arrays, the recordings), or prepare a store of "
+            "their own"
+        )
 
 
 def _check_names(names: list[str]) -> None:
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
-        raise DataError(f"recordings must have different names, but {twice[0]!r} is there twice")
+        raise DataError(f"recordings must have different names, but {twice[0]!r} occurs twice")
 
 
 def _check_target(path: Path, append: bool) -> None:
-    """Say at once, before anything is read, that a store is complete."""
+    """Refuse a store that is complete at once, before anything is read."""
     if (path / MANIFEST).exists() and not (path / WRITING).exists() and not append:
         raise PolyadicError(
-            f"the store {path.name} is there already and complete: append to it, or choose another path"
+            f"the store {path.name} exists already and is complete: append to it, or choose another path"
         )
 
 
 @contextmanager
-def _guarded(
-    name: str, on_error: OnError, skipped: list[tuple[str, str]], *kinds: type[DataError] | type[OSError]
+def _note_errors(
+    name: str, on_error: OnError, skipped: list[tuple[str, str]], *kinds: type[PolyadicError] | type[OSError]
 ) -> Iterator[None]:
-    """Note a recording's fault instead of raising it, if that is wanted."""
+    """Note why a recording cannot be used instead of raising it, if it is to be skipped."""
     try:
         yield
+    except MissingExtraError:  # the fault of no recording
+        raise
     except kinds as error:
         if on_error == "raise":
             raise
         skipped.append((name, _reason(error)))
 
 
-def _reason(error: DataError | OSError) -> str:
+def _reason(error: PolyadicError | OSError) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{Path(str(error.filename)).name}: {error.strerror}"
     return str(error)
 
 
-def _named(piece: Piece, name: str) -> Piece:
-    """A recording under the name it is planned under, by which a writer that goes on knows it."""
-    return piece._replace(recording=replace(piece.recording, name=name))
+# ------------------------------------------------------------------------------------- windows that are cut already
 
 
 def write_windows(
@@ -170,24 +250,37 @@ def write_windows(
     *,
     settings: dict[str, Any] | None = None,
     append: bool = False,
-    progress: Progress | None = None,
+    progress: OnRecording | None = None,
 ) -> WindowStore:
     """Write windows that are in memory or elsewhere on disk to a store, recording by recording.
+
+    Where the windows of a subject have no recording name, the store gives them one: the name of the subject, with a
+    number if the store has another recording of that name.
 
     Parameters
     ----------
     windows : int16 is stored as it is, all else as float32; those with NaN or infinity are left out
     path : folder of the store
+    append : add recordings that are new to a complete store
+
+    Returns
+    -------
+    the store; `added` says how much was added
+
+    Raises
+    ------
+    DataError : if the store has another recording of the same name; nothing is added then
     """
     if not len(windows) or len(windows.shape) != 3:
         raise PolyadicError(f"windows must have shape (N, channels, time), but have shape {windows.shape}")
     if windows.fs is None:
         raise PolyadicError("fs must be known for a store: give the sampling rate in Hz")
-    _check_target(Path(path), append)
+    target = Path(path).absolute()
+    _check_target(target, append)
     n_channels, length = windows.shape[1], windows.shape[2]
     header = Header(
         fs=windows.fs,
-        channels=windows.channels or tuple(f"channel {number + 1}" for number in range(n_channels)),
+        channels=windows.channels or numbered_channels(n_channels),
         units=windows.units or ("",) * n_channels,
         length=length,
         dtype="int16" if windows.dtype == np.int16 else "float32",
@@ -195,17 +288,63 @@ def write_windows(
         dataset=windows.dataset,
         settings=settings or {},
     )
-    # By name: windows that were put together may have the same recording several times in their tables.
-    code = np.unique(windows.index.names, return_inverse=True)[1][windows.index.recording]
-    order = np.argsort(code, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(code[order])) + 1)
-    written = 0
-    with StoreWriter(path, header, append=append) as writer:
-        for number, rows in enumerate(groups):
-            group = windows[rows]
-            name = str(group.recording[0])
+    groups = _by_recording(windows)
+    names, present = _names_in_store(groups, target)
+    count = written = 0
+    with StoreWriter(target, header, append=append) as writer:
+        for number, (group, name) in enumerate(zip(groups, names, strict=True)):
             if name not in writer.done:
-                written += writer.add_windows(group)
+                added = writer.add_windows(group, name, source=_content_fingerprint(group))
+                count, written = count + added, written + (added > 0)
             if progress is not None:
-                progress(name, number + 1, len(groups), written, written * header.window_bytes)
-    return WindowStore(path)
+                progress(name, number + 1, len(groups), count, count * header.window_bytes)
+    return _opened(target, Added(count, written, present))
+
+
+def _by_recording(windows: Windows) -> list[Windows]:
+    """The windows of each recording, by name; windows without a recording name by their subject."""
+    index = windows.index
+    # By name: windows that were concatenated may have the same recording several times in their tables.
+    keys = np.where(index.names == "", index.subjects, index.names)
+    code = np.unique(keys, return_inverse=True)[1][index.recording]
+    order = np.argsort(code, kind="stable")
+    return [windows[rows] for rows in np.split(order, np.flatnonzero(np.diff(code[order])) + 1)]
+
+
+def _names_in_store(groups: list[Windows], path: Path) -> tuple[list[str], int]:
+    """The name of each group in the store, and how many of the groups it has already."""
+    known = {name: str(entry.get("source", "")) for name, entry in read_recordings(path).items()}
+    names, clashes, present = [], [], 0
+    for group in groups:
+        name, subject = str(group.recording[0]), str(group.subject[0])
+        own = name if name != "" else subject
+        content = _content_fingerprint(group) if own in known else ""
+        if own in known and own == subject:  # a name that only the subject gave it
+            own = _numbered_name(own, content, known)
+        if own in known and known[own] != content:
+            clashes.append(own)
+        present += own in known
+        names.append(own)
+    _check_same_content(clashes, path)
+    return names, present
+
+
+def _numbered_name(name: str, content: str, known: dict[str, str]) -> str:
+    """The name under which the store has this content, or the first that is free: "S01", "S01 (2)", "S01 (3)"…"""
+    candidate, number = name, 1
+    while candidate in known and known[candidate] != content:
+        number += 1
+        candidate = f"{name} ({number})".strip()
+    return candidate
+
+
+def _content_fingerprint(group: Windows) -> str:
+    """A checksum of starts, labels and some of the windows of a recording."""
+    state = hashlib.sha256(np.array(group.shape, "<i8").tobytes())
+    for column in (group.start, group.label):
+        state.update(np.ascontiguousarray(column, "<i8").tobytes())
+    rows = np.unique(np.linspace(0, len(group) - 1, _SAMPLED_WINDOWS).astype(np.intp))
+    with np.errstate(over="ignore"):
+        sampled = np.ascontiguousarray(group.read(rows), "<i2" if group.dtype == np.int16 else "<f4")
+    state.update(sampled.tobytes())
+    return state.hexdigest()

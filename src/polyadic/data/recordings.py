@@ -1,4 +1,4 @@
-"""One recording as readers give it: signals in the file's own digits, annotations, gaps; and windows cut out of it.
+"""A recording as readers give it: signals in the digits of its file, annotations and gaps; and windows cut from it.
 
 Times are seconds from the start of the recording, positions are samples of its signal.
 """
@@ -12,28 +12,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.labels import UNLABELLED
 from polyadic.errors import DataError, PolyadicError
 
 __all__ = [
-    "UNLABELLED",
     "Annotation",
     "Recording",
     "Segment",
-    "cut",
-    "hold",
-    "label_starts",
+    "SignalFaults",
+    "complete_windows",
+    "cut_windows",
+    "label_windows",
     "quality",
-    "resampled",
-    "whole",
+    "repeat_samples",
+    "resample_polyphase",
     "window_starts",
 ]
 
-UNLABELLED = -1
-"""The label of a window of which no class is known."""
-
 
 class Annotation(NamedTuple):
-    """Something noted about a stretch of time; a duration of 0 is a moment."""
+    """A text about an interval of time; a duration of 0 is a moment."""
 
     onset: float
     duration: float
@@ -41,7 +39,7 @@ class Annotation(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """An unbroken stretch: from sample `first` on, which was recorded at `onset` seconds, up to the next segment."""
+    """Samples without a gap between them: from `first` on, recorded at `onset` seconds, up to the next segment."""
 
     first: int
     onset: float
@@ -49,18 +47,18 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Signals of one sitting at one sampling rate; value = digit · scale + offset.
+    """Signals recorded together at one sampling rate; value = digit · scale + offset.
 
     Parameters
     ----------
     name : of the recording, unique within a dataset
-    subject : whose it is
+    subject : the name of the subject
     fs : sampling rate in Hz
-    channels, units : names, one a channel
+    channels, units : names, one per channel
     signal : (channels, samples), int16 digits or float32 values
     scale, offset : (channels,) float64; 1 and 0 for float32
     annotations : in order of onset
-    segments : unbroken stretches in order; the first begins at sample 0
+    segments : the parts between gaps, in order; the first begins at sample 0
     missing : (channels, samples), True where a digit stands for no value; None if there are none
     limits : (channels, 2), lowest and highest digit or value the device could give; None if unknown
     """
@@ -113,20 +111,35 @@ class Recording:
             values[self.missing] = np.nan
         return values
 
+    def elapsed_samples(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions counted from the start of the recording with its gaps, at the sampling rate: (n,).
 
-def hold(signal: NDArray[Any], factor: int) -> NDArray[Any]:
+        Without gaps these are the positions themselves. Windows keep them as their start, so that start / fs is the
+        time at which a window was recorded.
+
+        Parameters
+        ----------
+        starts : (n,), positions in the signal
+        """
+        firsts = np.array([segment.first for segment in self.segments], np.int64)
+        onsets = np.array([_nearest_sample(segment.onset * self.fs) for segment in self.segments], np.int64)
+        owner = np.searchsorted(firsts, starts, side="right") - 1
+        return np.asarray(starts, np.int64) + (onsets - firsts)[owner]
+
+
+def repeat_samples(signal: NDArray[Any], factor: int) -> NDArray[Any]:
     """A slow signal at `factor` times its rate, each digit repeated: (samples,) to (samples · factor,).
 
     Examples
     --------
-    >>> hold(np.array([1, 2], np.int16), 3)
+    >>> repeat_samples(np.array([1, 2], np.int16), 3)
     array([1, 1, 1, 2, 2, 2], dtype=int16)
     """
     return np.repeat(signal, factor)
 
 
-def resampled(values: NDArray[Any], fs: float, target: float) -> NDArray[np.float32]:
-    """Values at another rate by a polyphase filter, ends prolonged by a line: (…, n) to (…, n · target / fs).
+def resample_polyphase(values: NDArray[Any], fs: float, target: float) -> NDArray[np.float32]:
+    """Values at another rate by a polyphase filter, with the ends extended linearly: (…, n) to (…, n · target / fs).
 
     Raises
     ------
@@ -149,19 +162,19 @@ def resampled(values: NDArray[Any], fs: float, target: float) -> NDArray[np.floa
 
 
 def quality(recording: Recording) -> dict[str, dict[str, int]]:
-    """What is wrong with the signals: samples that are not numbers, flat or at the device's limit, by channel.
+    """Faults of the signals: samples of each channel that are not numbers, flat, or at the limits of the device.
 
-    What is missing or infinite counts as "nan". A channel is flat if it never changes; it counts with all its samples
-    that are there. Channels without a fault are not named.
+    Missing and infinite samples count as "nan". A channel is flat if it never changes; all its valid samples count.
+    Channels without a fault are not listed.
     """
     found: dict[str, dict[str, int]] = {"nan": {}, "flat": {}, "clipped": {}}
     for number, channel in enumerate(recording.channels):
         signal = recording.signal[number]
-        gone = ~np.isfinite(signal)
+        invalid = ~np.isfinite(signal)
         if recording.missing is not None:
-            gone |= recording.missing[number]
-        present = signal[~gone]
-        counts = {"nan": int(gone.sum()), "flat": 0, "clipped": 0}
+            invalid |= recording.missing[number]
+        present = signal[~invalid]
+        counts = {"nan": int(invalid.sum()), "flat": 0, "clipped": 0}
         if len(present) and present.min() == present.max():
             counts["flat"] = len(present)
         elif len(present) and recording.limits is not None:
@@ -173,8 +186,36 @@ def quality(recording: Recording) -> dict[str, dict[str, int]]:
     return found
 
 
+class SignalFaults:
+    """Counts invalid and flat samples of each channel over blocks of windows, as `quality` does for a recording."""
+
+    def __init__(self, channels: Sequence[str]) -> None:
+        self.channels = channels
+        self.invalid, self.valid = np.zeros(len(channels), np.int64), np.zeros(len(channels), np.int64)
+        self.low, self.high = np.full(len(channels), np.inf), np.full(len(channels), -np.inf)
+
+    def update(self, X: NDArray[Any]) -> None:
+        """Take in a block of windows: (n, channels, time)."""
+        finite = np.isfinite(X)
+        count = X.shape[0] * X.shape[2]
+        valid = finite.sum(axis=(0, 2))
+        self.invalid += count - valid
+        self.valid += valid
+        self.low = np.minimum(self.low, np.where(finite, X, np.inf).min(axis=(0, 2)))
+        self.high = np.maximum(self.high, np.where(finite, X, -np.inf).max(axis=(0, 2)))
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """The number of invalid and of flat samples by channel; kinds without any are left out."""
+        flat = np.where((self.valid > 0) & (self.low == self.high), self.valid, 0)
+        found = {
+            kind: {channel: int(count) for channel, count in zip(self.channels, counts, strict=True) if count}
+            for kind, counts in (("nan", self.invalid), ("flat", flat))
+        }
+        return {kind: counts for kind, counts in found.items() if counts}
+
+
 def window_starts(recording: Recording, length: int, step: int | None = None) -> NDArray[np.int64]:
-    """First samples of all whole windows; none crosses a gap, and each segment starts anew: (n,)."""
+    """First samples of all complete windows, each within one segment: (n,)."""
     if length < 1 or (step is not None and step < 1):
         raise PolyadicError(f"length and step of windows must be at least one sample, but are {length} and {step}")
     firsts = [segment.first for segment in recording.segments]
@@ -183,7 +224,7 @@ def window_starts(recording: Recording, length: int, step: int | None = None) ->
     return np.concatenate(pieces).astype(np.int64)
 
 
-def label_starts(
+def label_windows(
     recording: Recording, starts: NDArray[np.int64], length: int, classes: Mapping[str, int]
 ) -> NDArray[np.int32]:
     """The class of each window: that of the annotations which cover all of it, if they agree; else `UNLABELLED`.
@@ -198,55 +239,55 @@ def label_starts(
     -------
     (n,) int32
     """
-    # Painted onto a grid of samples: what no annotation or two different ones claim stays unlabelled.
+    # Each sample gets the class of its annotations; without one, or with two that differ, it stays unlabelled.
     size = recording.signal.shape[1]
-    painted = np.full(size, UNLABELLED, np.int32)
-    twice = np.zeros(size, bool)
+    sample_labels = np.full(size, UNLABELLED, np.int32)
+    conflicting = np.zeros(size, bool)
     for annotation in recording.annotations:
         label = classes.get(annotation.text)
         if label is None:
             continue
-        for first, last in _samples(recording, annotation):
-            part = painted[first:last]
-            twice[first:last] |= (part != UNLABELLED) & (part != label)
+        for first, last in _covered_samples(recording, annotation):
+            part = sample_labels[first:last]
+            conflicting[first:last] |= (part != UNLABELLED) & (part != label)
             part[:] = label
-    painted[twice] = UNLABELLED
-    changes = np.concatenate([[0], np.cumsum(painted[1:] != painted[:-1])])
+    sample_labels[conflicting] = UNLABELLED
+    changes = np.concatenate([[0], np.cumsum(sample_labels[1:] != sample_labels[:-1])])
     ends = starts + length - 1
-    return np.where(changes[starts] == changes[ends], painted[starts], UNLABELLED).astype(np.int32)
+    return np.where(changes[starts] == changes[ends], sample_labels[starts], UNLABELLED).astype(np.int32)
 
 
-def _samples(recording: Recording, annotation: Annotation) -> list[tuple[int, int]]:
-    """The stretches of samples that an annotation covers, in each segment."""
+def _covered_samples(recording: Recording, annotation: Annotation) -> list[tuple[int, int]]:
+    """First sample and end of the interval that an annotation covers in each segment."""
     found = []
     firsts = [segment.first for segment in recording.segments]
     for segment, end in zip(recording.segments, [*firsts[1:], recording.signal.shape[1]], strict=True):
-        begin = segment.first + _nearest((annotation.onset - segment.onset) * recording.fs)
-        stop = segment.first + _nearest((annotation.onset + annotation.duration - segment.onset) * recording.fs)
+        begin = segment.first + _nearest_sample((annotation.onset - segment.onset) * recording.fs)
+        stop = segment.first + _nearest_sample((annotation.onset + annotation.duration - segment.onset) * recording.fs)
         begin, stop = max(begin, segment.first), min(stop, end)
         if begin < stop:
             found.append((begin, stop))
     return found
 
 
-def _nearest(place: float) -> int:
-    """The sample nearest to a place; the end of one annotation and the start of the next, equal but for the last bits
-    of a float, are the same.
+def _nearest_sample(place: float) -> int:
+    """The sample nearest to a place, alike for the end of one annotation and the start of the next even if they differ
+    in the last bits of a float.
     """
     return round(round(place, 6))
 
 
-def cut(recording: Recording, starts: NDArray[np.int64] | Sequence[int], length: int) -> NDArray[Any]:
-    """Windows of a recording in its digits or values: (n, channels, length)."""
+def cut_windows(recording: Recording, starts: NDArray[np.int64] | Sequence[int], length: int) -> NDArray[Any]:
+    """The windows of a recording that begin at `starts`, in its digits or values: (n, channels, length)."""
     view = np.lib.stride_tricks.sliding_window_view(recording.signal, length, axis=1)
     return np.ascontiguousarray(view[:, np.asarray(starts, np.int64)].swapaxes(0, 1))
 
 
-def whole(recording: Recording, starts: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
+def complete_windows(recording: Recording, starts: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
     """Which windows have a value at every sample of every channel: (n,)."""
-    gone = ~np.isfinite(recording.signal).all(axis=0)
+    invalid = ~np.isfinite(recording.signal).all(axis=0)
     if recording.missing is not None:
-        gone |= recording.missing.any(axis=0)
-    total = np.concatenate([[0], np.cumsum(gone)])
+        invalid |= recording.missing.any(axis=0)
+    total = np.concatenate([[0], np.cumsum(invalid)])
     complete: NDArray[np.bool_] = total[starts + length] == total[starts]
     return complete

@@ -38,17 +38,17 @@ def synthetic(
     """Signals with known classes.
 
     Every class has two components of its own (4 to 20 Hz) that are strong in its windows and weak in the others', with
-    a random phase and strength in each window and a gain of each channel that varies from person to person. Six
-    components of random strength that no class cares about lie below 1.5 Hz and above 26 Hz, where a bandpass filter
-    weakens them: with `nuisance` large, bases that see filtered views waste less on them; with `nuisance=0` there is
-    nothing to be gained from augmentations, and SALS, which fits only what is there, does better or as well.
+    a random phase and strength in each window and a gain of each channel that varies from subject to subject. Six
+    components of random strength that do not depend on the class lie below 1.5 Hz and above 26 Hz, where a bandpass
+    filter weakens them: with a large `nuisance`, bases fitted to filtered views spend less on them; with `nuisance=0`
+    augmentations bring nothing, and SALS, which fits only the windows themselves, does as well or better.
 
     Parameters
     ----------
     n_windows, n_channels, length, n_classes : sizes; windows are `length` samples at 64 Hz
     nuisance : amplitude of the class-irrelevant components, in units of the class components'
     noise : standard deviation of the white noise, in the same units
-    seed : all else follows from it
+    seed : random seed
 
     Examples
     --------

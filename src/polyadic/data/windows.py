@@ -1,138 +1,23 @@
-"""Windows with who and when: samples in memory or on disk, and a columnar index that stays with them."""
+"""Windows with their index: samples in memory or on disk, and whose, from which recording and when each of them is."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyadic.data.recordings import UNLABELLED
+from polyadic.data.index import Index, check_column
+from polyadic.data.labels import encode_labels
+from polyadic.data.readables import ArraySamples, ChosenChannels, Concatenated, as_readable, read_raw
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Readable
 
-__all__ = ["Index", "Windows"]
+__all__ = ["Windows"]
 
 _Rows = NDArray[np.intp]
-
-
-@dataclass(frozen=True, eq=False)
-class Index:
-    """Whose window it is, out of which recording, where it begins there, and its class.
-
-    Parameters
-    ----------
-    recording : (N,) int32, row of the recording in the tables below
-    start : (N,) int64, first sample within the recording, or -1 where that is not known
-    label : (N,) int32, class from 0 on, or -1 where none is known
-    names, subjects, parts : (M,) str, for each recording its name, its subject, and which part of the data its
-        publisher put it in ("train", "test", or "" where there is no such thing)
-    """
-
-    recording: NDArray[np.int32]
-    start: NDArray[np.int64]
-    label: NDArray[np.int32]
-    names: NDArray[np.str_]
-    subjects: NDArray[np.str_]
-    parts: NDArray[np.str_]
-
-    def __len__(self) -> int:
-        return len(self.recording)
-
-    def take(self, rows: _Rows | slice) -> Index:
-        """Some windows; the tables of recordings stay."""
-        return replace(self, recording=self.recording[rows], start=self.start[rows], label=self.label[rows])
-
-    def present(self, rows: _Rows | slice = slice(None)) -> NDArray[np.bool_]:
-        """Which recordings of the tables some windows are of: (M,)."""
-        found: NDArray[np.bool_] = np.bincount(self.recording[rows], minlength=len(self.names)) > 0
-        return found
-
-    @classmethod
-    def of(
-        cls,
-        count: int,
-        subject: ArrayLike | None = None,
-        recording: ArrayLike | None = None,
-        start: ArrayLike | None = None,
-        label: NDArray[np.int32] | None = None,
-        part: ArrayLike | None = None,
-    ) -> Index:
-        """An index from columns of `count` entries, some of which may be missing.
-
-        Without recordings, each subject is taken for one recording.
-        """
-        people = _named("subject", subject, count, unknown="-1")
-        columns = [
-            people if recording is None else _named("recording", recording, count),
-            people,
-            _named("part", part, count),
-        ]
-        known = np.full(count, -1) if start is None else np.asarray(start)
-        _check_column("start", known, count)
-        if known.dtype.kind not in "iu" and count:
-            raise PolyadicError(f"start must hold whole numbers of samples, but has type {known.dtype}")
-        if (known < -1).any():
-            raise PolyadicError(f"start must be a first sample, or -1 where it is unknown, but there is {known.min()}")
-        labels = np.full(count, UNLABELLED, np.int32) if label is None else label
-        _check_column("label", labels, count)
-        shape = tuple(len(names) for names, _ in columns)
-        keys, codes = np.unique(np.ravel_multi_index([code for _, code in columns], shape), return_inverse=True)
-        places = np.unravel_index(keys, shape)
-        tables = [names[place] for (names, _), place in zip(columns, places, strict=True)]
-        owners = np.bincount(places[0])
-        if recording is not None and (owners > 1).any():
-            shared = str(columns[0][0][owners.argmax()])
-            raise PolyadicError(f"a recording has one subject and one part, but recording {shared!r} has several")
-        return cls(codes.astype(np.int32), known.astype(np.int64), labels.astype(np.int32), *tables)
-
-    @classmethod
-    def joined(cls, indices: Sequence[Index]) -> Index:
-        """One index after the other; what has the same name, subject and part is one recording."""
-        seen: dict[tuple[str, str, str], int] = {}
-        moved = []
-        for index in indices:
-            rows = zip(index.names.tolist(), index.subjects.tolist(), index.parts.tolist(), strict=True)
-            codes = np.array([seen.setdefault(row, len(seen)) for row in rows], np.int32)
-            moved.append(codes[index.recording])
-        tables = [np.array([row[column] for row in seen], np.str_) for column in range(3)]
-        start, label = (np.concatenate([getattr(index, name) for index in indices]) for name in ("start", "label"))
-        return cls(np.concatenate(moved), start, label, *tables)
-
-
-def _named(
-    what: str, column: ArrayLike | None, count: int, unknown: str = ""
-) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
-    """The names in a column in alphabetical order, "" for what is unknown, and which of them each entry is."""
-    if column is None:
-        return np.array([""]), np.zeros(count, np.intp)
-    values = np.asarray(column)
-    _check_column(what, values, count)
-    # A dictionary, since sorting millions of strings takes ten times as long.
-    seen: dict[Any, int] = {}
-    codes = np.fromiter((seen.setdefault(value, len(seen)) for value in values.tolist()), np.intp, count)
-    texts = [_text(value) for value in seen]
-    names, places = np.unique(
-        np.array(["" if text == unknown else text for text in texts] or [""]), return_inverse=True
-    )
-    return names, places[codes]
-
-
-def _text(value: Any) -> str:
-    """A value as a name: nothing for None and NaN, and a whole number the same whatever its type."""
-    if value is None or value != value:
-        return ""
-    if isinstance(value, bytes):
-        return value.decode()
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _check_column(name: str, column: NDArray[Any], count: int) -> None:
-    if column.shape != (count,):
-        raise PolyadicError(f"{name} must have shape ({count},), one entry a window, but has shape {column.shape}")
 
 
 class Windows:
@@ -142,13 +27,15 @@ class Windows:
     ----------
     X : (N, channels, time), an array, a memory map or a `WindowStore`
     fs : sampling rate in Hz, or None where it is not known
-    subject, recording : (N,), names or numbers; a subject of -1 or "" is unknown
-    start : (N,), first sample of each window within its recording
-    label : (N,), classes as names, or as numbers; -1 (or "") where none is known
+    subject, recording : (N,), names or numbers
+    start : (N,), first sample of each window, counted from the start of its recording
+    label : (N,), classes as names, or as numbers
     part : (N,), which part of the data its publisher put a window in ("train" or "test")
     classes : names of the classes, in the order of the numbers in `label`
-    channels, units : names, one a channel
+    channels, units : names, one per channel
     dataset : name of a published dataset, by which protocol "paper" knows its split
+
+    In `subject`, `recording` and `label`, the marks "", None, NaN and -1 stand for "not known".
 
     Examples
     --------
@@ -172,7 +59,7 @@ class Windows:
         units: Sequence[str] = (),
         dataset: str = "",
     ) -> None:
-        samples = X if isinstance(X, Readable) else _InMemory(X if isinstance(X, np.ndarray) else np.asarray(X))
+        samples = as_readable(X)
         if len(samples.shape) != 3:
             raise PolyadicError(f"X must have shape (N, channels, time), but has shape {tuple(samples.shape)}")
         count, n_channels = samples.shape[:2]
@@ -180,13 +67,13 @@ class Windows:
         for what, given in (("classes", names), ("channels", tuple(channels))):
             if len(set(given)) != len(given):
                 raise PolyadicError(f"{what} must have different names, but are {', '.join(given)}")
-        codes, names = (None, names) if label is None else _coded(np.asarray(label), names, count)
+        codes, names = (None, names) if label is None else encode_labels(label, names, count)
         for what, values in (("channels", channels), ("units", units)):
             if len(values) not in (0, n_channels):
                 raise PolyadicError(f"{what} must name {n_channels} channels, but names {len(values)}")
         self._samples = samples
         self._rows: _Rows | None = None
-        self.index = Index.of(count, subject, recording, start, codes, part)
+        self.index = Index.from_columns(count, subject, recording, start, codes, part)
         self.fs = None if fs is None else float(fs)
         self.classes = names
         self.channels = tuple(channels)
@@ -197,8 +84,8 @@ class Windows:
             raise PolyadicError(f"fs must be a positive sampling rate in Hz, but is {fs!r}")
 
     @classmethod
-    def _made(cls, samples: Readable, index: Index, like: Any) -> Windows:
-        """Windows of these samples and this index, all else as with `like` (a store or windows)."""
+    def from_index(cls, samples: Readable, index: Index, like: Any) -> Windows:
+        """Windows of these samples with this index; all else is taken from `like`, a store or windows."""
         self = cls.__new__(cls)
         self._samples, self._rows, self.index = samples, None, index
         self.fs, self.classes, self.channels, self.units = like.fs, like.classes, like.channels, like.units
@@ -237,19 +124,17 @@ class Windows:
         return self._samples.read(self.source(rows))
 
     def source(self, rows: _Rows) -> _Rows:
-        """Where some windows lie in the samples that these windows are, or are a selection of: (n,)."""
+        """The rows of some windows in the samples of which these windows are all, or a selection: (n,)."""
         return rows if self._rows is None else self._rows[rows]
 
     def raw(self, rows: _Rows) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
-        """The samples as they are stored, and the scale and offset that make values of them; see `WindowStore.raw`."""
-        chosen = self.source(rows)
-        raw = getattr(self._samples, "raw", None)
-        return (self._samples.read(chosen), None, None) if raw is None else raw(chosen)
+        """The samples as they are stored, with the scale and offset that turn them into values: `WindowStore.raw`."""
+        return read_raw(self._samples, self.source(rows))
 
     @property
     def X(self) -> NDArray[Any]:
         """All samples as one array in memory: (N, channels, time)."""
-        if isinstance(self._samples, _InMemory) and self._rows is None:
+        if isinstance(self._samples, ArraySamples) and self._rows is None:
             return self._samples.X
         return self.read(np.arange(len(self)))
 
@@ -257,14 +142,14 @@ class Windows:
         return np.array(self.X, dtype=dtype, copy=copy)
 
     def order(self, seed: int, sweep: int) -> _Rows | None:
-        """The order in which a sweep should visit the windows if the samples care, else None."""
+        """The order in which a sweep should visit the windows if that matters for reading them, else None."""
         order = getattr(self._samples, "order", None)
-        whole = None if order is None else order(seed, sweep)
-        if whole is None or self._rows is None:
-            return whole
+        everything = None if order is None else order(seed, sweep)
+        if everything is None or self._rows is None:
+            return everything
         place = np.full(self._samples.shape[0], -1)
         place[self._rows] = np.arange(len(self._rows))
-        chosen: _Rows = place[whole]
+        chosen: _Rows = place[everything]
         chosen = chosen[chosen >= 0]
         return chosen if len(chosen) == len(self._rows) else None  # some windows are there twice
 
@@ -272,27 +157,27 @@ class Windows:
 
     @property
     def subject(self) -> NDArray[np.str_]:
-        """Whose window it is: (N,)."""
+        """The subject of each window, "" if unknown: (N,)."""
         return self.index.subjects[self.index.recording]
 
     @property
     def recording(self) -> NDArray[np.str_]:
-        """Out of which recording it is: (N,)."""
+        """The recording each window was cut from, "" if unknown: (N,)."""
         return self.index.names[self.index.recording]
 
     @property
     def part(self) -> NDArray[np.str_]:
-        """The part of the data its publisher put it in: (N,)."""
+        """The part of the data the publisher put each window in, "" if there is none: (N,)."""
         return self.index.parts[self.index.recording]
 
     @property
     def start(self) -> NDArray[np.int64]:
-        """First sample within the recording, -1 if unknown: (N,)."""
+        """The first sample of each window, counted from the start of its recording, -1 if unknown: (N,)."""
         return self.index.start
 
     @property
     def label(self) -> NDArray[np.int32]:
-        """Class from 0 on, -1 if unknown: (N,)."""
+        """The class of each window from 0 on, -1 if unknown: (N,)."""
         return self.index.label
 
     def __getitem__(self, rows: Any) -> Windows:
@@ -302,17 +187,35 @@ class Windows:
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
             if rows.dtype == bool:
-                _check_column("a mask", rows, len(self))
+                check_column("a mask", rows, len(self))
                 rows = np.flatnonzero(rows)
             if rows.ndim != 1 or (rows.dtype.kind not in "iu" and len(rows)):
                 raise PolyadicError(f"windows are chosen by a slice, a mask or a list of numbers, but got {rows!r}")
             rows = rows.astype(np.intp)
-        chosen = type(self)._made(self._samples, self.index.take(rows), self)
+        chosen = type(self).from_index(self._samples, self.index.take(rows), self)
         chosen._rows = (np.arange(len(self)) if self._rows is None else self._rows)[rows]
         return chosen
 
     def __iter__(self) -> Iterator[Any]:
-        raise TypeError("windows cannot be looped over one by one; read(rows) gives a batch, X all of them")
+        raise TypeError("windows cannot be iterated one by one: read(rows) gives a batch, X gives all of them")
+
+    def with_channels(self, channels: Sequence[str]) -> Windows:
+        """The same windows with these channels, in this order; nothing is read yet.
+
+        Examples
+        --------
+        >>> Windows(np.zeros((1, 2, 4)), channels=["Fz", "Cz"]).with_channels(["Cz"]).shape
+        (1, 1, 4)
+        """
+        wanted = [channels] if isinstance(channels, str) else list(channels)
+        _check_present("channel", wanted, set(self.channels))
+        if not wanted or len(set(wanted)) != len(wanted):
+            raise PolyadicError(f"channels must be one or more different names, but are {wanted}")
+        places = np.array([self.channels.index(name) for name in wanted], np.intp)
+        chosen = type(self).from_index(ChosenChannels(self._samples, places), self.index, self)
+        chosen._rows, chosen.channels = self._rows, tuple(wanted)
+        chosen.units = tuple(self.units[place] for place in places) if self.units else ()
+        return chosen
 
     def select(
         self,
@@ -326,26 +229,26 @@ class Windows:
 
         Raises
         ------
-        PolyadicError : if a name is not there at all
+        PolyadicError : if no window has one of the names
         """
         keep = np.ones(len(self), bool)
         index, present = self.index, self.index.present()
-        for what, table, wanted in (
+        for what, names, wanted in (
             ("subject", index.subjects, subject),
             ("recording", index.names, recording),
             ("part", index.parts, part),
         ):
             if wanted is not None:
-                names = [str(item) for item in _listed(wanted)]
-                _check_there(what, names, set(table[present].tolist()))
-                keep &= np.isin(table, names)[index.recording]
+                chosen = [str(item) for item in _as_list(wanted)]
+                _check_present(what, chosen, set(names[present].tolist()))
+                keep &= np.isin(names, chosen)[index.recording]
         if label is not None:
-            numbers = [self._class(item) for item in _listed(label)]
-            _check_there("label", numbers, set(np.flatnonzero(np.bincount(self.label + 1)) - 1))
+            numbers = [self._class_number(item) for item in _as_list(label)]
+            _check_present("label", numbers, set(np.flatnonzero(np.bincount(self.label + 1)) - 1))
             keep &= np.isin(self.label, numbers)
         return self[keep]
 
-    def _class(self, label: int | str) -> int:
+    def _class_number(self, label: int | str) -> int:
         if not isinstance(label, str):
             return int(label)
         if label not in self.classes:
@@ -367,94 +270,22 @@ class Windows:
                     )
             if other.shape[1:] != first.shape[1:]:
                 raise PolyadicError(f"windows must have one shape, but have {first.shape[1:]} and {other.shape[1:]}")
-        whole = cls._made(_Joined(parts), Index.joined([part.index for part in parts]), first)
-        whole.split = first.split if len({part.split for part in parts}) == 1 else ""
-        return whole
+        joined = cls.from_index(Concatenated(parts), Index.concatenate([part.index for part in parts]), first)
+        joined.split = first.split if len({part.split for part in parts}) == 1 else ""
+        return joined
 
     def __repr__(self) -> str:
-        people, classes = len(set(self.index.subjects[self.index.present()].tolist()) - {""}), len(self.classes)
+        subjects, classes = self.index.n_subjects, len(self.classes)
         rate = "" if self.fs is None else f", {self.fs:g} Hz"
-        counts = f"{people} subject{'s' * (people != 1)}, {classes} class{'es' * (classes != 1)}"
+        counts = f"{subjects} subject{'s' * (subjects != 1)}, {classes} class{'es' * (classes != 1)}"
         return f"<Windows {self.shape}{rate}, {counts}>"
 
 
-@dataclass(frozen=True, eq=False)
-class _InMemory:
-    X: NDArray[Any]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.X.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.X.dtype
-
-    @property
-    def on_disk(self) -> bool:
-        return isinstance(self.X, np.memmap)
-
-    def read(self, rows: _Rows) -> NDArray[Any]:
-        return np.asarray(self.X[rows])
-
-
-class _Joined:
-    """Several samples one after the other."""
-
-    def __init__(self, parts: Sequence[Windows]) -> None:
-        self.parts = tuple(parts)
-        self.ends = np.cumsum([len(part) for part in parts])
-        self.shape = (int(self.ends[-1]), *parts[0].shape[1:])
-        self.dtype = np.result_type(*(part.dtype for part in parts))
-        self.on_disk = any(part.on_disk for part in parts)
-
-    def read(self, rows: _Rows) -> NDArray[Any]:
-        rows = np.asarray(rows, np.intp)
-        if len(rows) and not (rows.min() >= 0 and rows.max() < self.shape[0]):
-            raise PolyadicError(
-                f"rows must lie between 0 and {self.shape[0] - 1}, but reach {rows.min()}, {rows.max()}"
-            )
-        owner = np.searchsorted(self.ends, rows, side="right")
-        result = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        for number in np.unique(owner):
-            mine = owner == number
-            before = self.ends[number - 1] if number else 0
-            result[mine] = self.parts[number].read(rows[mine] - before)
-        return result
-
-
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return [value] if isinstance(value, str | int | np.integer) else list(value)
 
 
-def _check_there(what: str, wanted: list[Any], there: set[Any]) -> None:
+def _check_present(what: str, wanted: list[Any], present: set[Any]) -> None:
     for item in wanted:
-        if item not in there:
+        if item not in present:
             raise PolyadicError(f"{what} must be among those of the windows, but there is no {item!r}")
-
-
-def _coded(label: NDArray[Any], classes: tuple[str, ...], count: int) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Labels as numbers from 0 on, and the names of the classes."""
-    _check_column("label", label, count)
-    if label.dtype.kind == "f":
-        if not (np.isfinite(label).all() and np.array_equal(label, np.rint(label))):
-            raise PolyadicError("label must hold classes (whole numbers or names), but holds fractions or NaN")
-        label = label.astype(np.int64)
-    if label.dtype.kind in "iub":
-        label = label.astype(np.int64)
-        low, high = label.min(initial=0), label.max(initial=0)
-        if low < -1 or (classes and high >= len(classes)):
-            above = f" and {len(classes) - 1}" if classes else " and the number of classes"
-            raise PolyadicError(f"label must lie between -1{above}, but reaches from {low} to {high}")
-        if classes:
-            return label.astype(np.int32), classes
-        known, codes = np.unique(label, return_inverse=True)
-        unknown = int((known < 0).sum())
-        return (codes - unknown).astype(np.int32), tuple(str(value) for value in known[unknown:])
-    names, codes = _named("label", label, count, unknown="-1")
-    classes = classes or tuple(name for name in names.tolist() if name)
-    numbers = {name: number for number, name in enumerate(classes)} | {"": UNLABELLED}
-    strange = [name for name in names.tolist() if name not in numbers]
-    if strange:
-        raise PolyadicError(f"label must be one of {', '.join(classes)}, but there is {strange[0]!r}")
-    return np.array([numbers[name] for name in names.tolist()], np.int32)[codes], classes

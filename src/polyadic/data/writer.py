@@ -1,20 +1,21 @@
-"""Writing a window store: recording by recording, shard by shard; being killed loses little and spoils nothing."""
+"""Writing a window store recording by recording, shard by shard, so that a writer that is killed can be resumed."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.recordings import Recording, cut, quality, whole
-from polyadic.data.store import (
+from polyadic.data.recordings import Recording, SignalFaults, complete_windows, cut_windows, quality
+from polyadic.data.store import WindowStore
+from polyadic.data.store_files import (
     DATA_OFFSET,
     INDEX,
     LARGEST,
@@ -23,13 +24,11 @@ from polyadic.data.store import (
     WRITING,
     Header,
     Shard,
-    WindowStore,
-    names_of,
     npy_header,
-    read_json,
+    read_shards,
+    read_unfinished_header,
     sealed,
     shard_name,
-    shards_written,
 )
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
@@ -39,21 +38,30 @@ from polyadic.version import __version__
 __all__ = ["StoreWriter"]
 
 _SHARD_BYTES = 128 * 2**20
-_PIECE = 256
+_BLOCK_WINDOWS = 256
+_BLOCK_BYTES = 8 * 2**20
 _PARTIAL = ".partial"
 _TEMPORARY = ".*.tmp"
 
 
+class _Block(NamedTuple):
+    """Some complete windows (n, channels, time) of a recording, with their starts and labels, (n,) each."""
+
+    windows: NDArray[Any]
+    starts: NDArray[np.int64]
+    labels: NDArray[Any]
+
+
 class StoreWriter:
-    """Writes recordings into a new store, goes on with an unfinished one, or appends to a complete one.
+    """Writes recordings into a new store, resumes an unfinished one, or appends to a complete one.
 
     Used in a `with` block; leaving it without an error completes the store. After an error, or a kill, the store is
-    unfinished (or, when appending, as it was), and a writer with the same arguments goes on: `done` has the names of
+    unfinished (or, when appending, as it was), and a writer with the same arguments resumes: `done` has the names of
     the recordings that need not be added again.
 
     Parameters
     ----------
-    path : the folder; it is made if it is not there
+    path : the folder; it is created if it does not exist
     header : what all windows have in common
     append : whether to add to a store that is complete
     shard_bytes : a shard is closed when it has at least that many bytes
@@ -62,7 +70,7 @@ class StoreWriter:
     def __init__(
         self, path: str | os.PathLike[str], header: Header, *, append: bool = False, shard_bytes: int = _SHARD_BYTES
     ) -> None:
-        self.path, self.header, self._shard_bytes = Path(path), header, shard_bytes
+        self.path, self.header, self._shard_bytes = Path(path).absolute(), header, shard_bytes
         self.shards: list[Shard] = []
         self.skipped: list[dict[str, str]] = []
         self._file: IO[bytes] | None = None
@@ -72,44 +80,44 @@ class StoreWriter:
         if self.path.exists() and not self.path.is_dir():
             raise PolyadicError(f"path must be a folder for the store, but {self.path.name} is a file")
         if append and not (self.path / MANIFEST).exists():
-            raise PolyadicError(f"append needs a complete store, but {self.path.name} is none")
+            raise PolyadicError(f"append needs a complete store, but {self.path.name} is not one")
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self.path)
+        self._lock = _lock_folder(self.path)
         try:
             self._begin(append)
         except BaseException:
             self._unlock()
             raise
-        self.done = names_of(self.shards)
+        self.done = {str(entry["name"]) for shard in self.shards for entry in shard.recordings}
 
     def _begin(self, append: bool) -> None:
-        """Make sure that the folder is new, or unfinished or to be added to with these very settings."""
+        """Check that the folder is new, or has a store of the same settings that is unfinished or to be appended to."""
         complete, unfinished = (self.path / MANIFEST).exists(), (self.path / WRITING).exists()
         if complete and not append and not unfinished:
             raise PolyadicError(
-                f"the store {self.path.name} is there already and complete: append to it, or choose another path"
+                f"the store {self.path.name} exists already and is complete: append to it, or choose another path"
             )
         if complete:
             earlier = WindowStore(self.path)
             _check_same(earlier.header, self.header, self.path.name)
             self.skipped = earlier.skipped
         elif unfinished:
-            _check_same(_begun_with(self.path), self.header, self.path.name)
+            _check_same(read_unfinished_header(self.path), self.header, self.path.name)
         elif any(not path.match(_TEMPORARY) for path in self.path.iterdir()):
             raise PolyadicError(f"path must be a new or empty folder, but {self.path.name} holds other files")
         if not unfinished:
             write_atomically(self.path / WRITING, _text(self.header.to_json()))
         if complete or unfinished:
-            self.shards = shards_written(self.path, self.header)
+            self.shards = read_shards(self.path, self.header)
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """Take away what belongs to no shard that counts, as a writer that was stopped leaves it."""
+        """Remove the files of a shard that was not completed, as a writer that was stopped leaves them."""
         name = shard_name(len(self.shards))
-        scraps = [f"*{_PARTIAL}", _TEMPORARY]
+        leftovers = [f"*{_PARTIAL}", _TEMPORARY]
         if not (self.path / f"{name}.json").exists():
-            scraps += [f"{name}.npy", f"{name}.index.npy"]
-        for path in [path for pattern in scraps for path in self.path.glob(pattern)]:
+            leftovers += [f"{name}.npy", f"{name}.index.npy"]
+        for path in [path for pattern in leftovers for path in self.path.glob(pattern)]:
             path.unlink()
 
     def __enter__(self) -> Self:
@@ -123,7 +131,7 @@ class StoreWriter:
                 self.finish()
         finally:
             try:
-                self._abandon()
+                self._close_unfinished()
             finally:
                 self._unlock()
 
@@ -132,20 +140,31 @@ class StoreWriter:
             os.close(self._lock)
         self._lock = None
 
-    def add(self, recording: Recording, starts: NDArray[Any], labels: NDArray[Any], part: str = "") -> int:
+    def add(
+        self,
+        recording: Recording,
+        starts: NDArray[Any],
+        labels: NDArray[Any],
+        part: str = "",
+        *,
+        subject_from: str = "",
+        source: str = "",
+    ) -> int:
         """Write the windows of one recording that begin at `starts`; those with missing values are left out.
 
         Parameters
         ----------
         starts, labels : (n,), first samples and classes (-1 where unknown)
         part : the part of the data its publisher put the recording in
+        subject_from : where the subject was found; see `polyadic.data.subjects`
+        source : what identifies the files of the recording, to recognise them when the store is appended to
 
         Returns
         -------
-        how many windows were written
+        the number of windows written
         """
         length = self.header.length
-        starts, labels = _whole_numbers(recording.name, starts), _whole_numbers(recording.name, labels)
+        starts, labels = _as_integers(recording.name, starts), _as_integers(recording.name, labels)
         self._check(
             recording.name,
             labels,
@@ -165,31 +184,42 @@ class StoreWriter:
             )
         if not (np.abs([recording.scale, recording.offset]) <= LARGEST).all():
             raise DataError(f"{recording.name}: scale and offset must be at most {LARGEST:g}")
-        complete = whole(recording, starts, length)
+        complete = complete_windows(recording, starts, length)
         starts, labels = starts[complete], labels[complete]
+        recorded = recording.elapsed_samples(starts)
+        blocks = (slice(first, first + _BLOCK_WINDOWS) for first in range(0, len(starts), _BLOCK_WINDOWS))
         entry = {
             "name": recording.name,
             "subject": recording.subject,
+            "subject_from": subject_from,
             "part": part,
-            "windows": len(starts),
+            "source": source,
             "incomplete": int((~complete).sum()),
             "scale": recording.scale.tolist(),
             "offset": recording.offset.tolist(),
             "quality": {kind: counts for kind, counts in quality(recording).items() if counts},
         }
-        pieces = (cut(recording, starts[first : first + _PIECE], length) for first in range(0, len(starts), _PIECE))
-        return self._write(entry, pieces, starts, labels)
+        windows = (
+            _Block(cut_windows(recording, starts[rows], length), recorded[rows], labels[rows]) for rows in blocks
+        )
+        return self._write(entry, windows)
 
-    def add_windows(self, windows: Windows) -> int:
-        """Write windows of one recording that are cut already.
+    def add_windows(self, windows: Windows, name: str | None = None, *, source: str = "") -> int:
+        """Write windows of one recording that are cut already, block by block; those with missing values are left out.
+
+        Parameters
+        ----------
+        name : of the recording, in place of the one that the windows have
+        source : as for `add`
 
         Returns
         -------
-        how many windows were written
+        the number of windows written
         """
         if not len(windows):
             raise DataError("windows of a recording must be at least one, but are none")
-        name, subject, part = str(windows.recording[0]), str(windows.subject[0]), str(windows.part[0])
+        own, subject, part = str(windows.recording[0]), str(windows.subject[0]), str(windows.part[0])
+        name = own if name is None else name
         for what in ("recording", "subject", "part"):
             if len(set(getattr(windows, what).tolist())) > 1:
                 raise DataError(f"{name}: windows that are added at once must be of one {what}")
@@ -204,77 +234,85 @@ class StoreWriter:
                 "type": ("int16" if windows.dtype == np.int16 else "float32", self.header.dtype),
             },
         )
-        with np.errstate(over="ignore"):
-            X = np.ascontiguousarray(windows.X, self.header.stored)
-        complete = np.isfinite(X).all(axis=(1, 2))
-        ones = np.ones(len(self.header.channels))
-        joined = X.swapaxes(0, 1).reshape(len(ones), -1).astype(X.dtype.newbyteorder("="), copy=False)
-        looked_at = Recording(
-            name, subject, self.header.fs, self.header.channels, self.header.units, joined, ones, 0 * ones
-        )
-        entry = {
+        channels = len(self.header.channels)
+        entry: dict[str, Any] = {
             "name": name,
             "subject": subject,
+            "subject_from": str(windows.index.subject_sources[windows.index.recording[0]]),
             "part": part,
-            "windows": int(complete.sum()),
-            "incomplete": int((~complete).sum()),
-            "scale": ones.tolist(),
-            "offset": (0 * ones).tolist(),
-            "quality": {kind: counts for kind, counts in quality(looked_at).items() if counts},
+            "source": source,
+            "incomplete": 0,
+            "scale": [1.0] * channels,
+            "offset": [0.0] * channels,
+            "quality": {},
         }
-        return self._write(entry, [X[complete]], windows.start[complete], windows.label[complete])
+        return self._write(entry, self._checked_blocks(windows, entry))
 
-    def _write(
-        self,
-        entry: dict[str, Any],
-        pieces: Iterable[NDArray[Any]],
-        starts: NDArray[np.int64],
-        labels: NDArray[Any],
-    ) -> int:
-        if not len(starts):
-            self.skip(entry["name"], "it has no whole window")
+    def _checked_blocks(self, windows: Windows, entry: dict[str, Any]) -> Iterator[_Block]:
+        """Cut windows in blocks, those with missing values left out; their counts are entered in the end."""
+        faults = SignalFaults(self.header.channels)
+        size = max(1, _BLOCK_BYTES // self.header.window_bytes)
+        for first in range(0, len(windows), size):
+            rows = np.arange(first, min(first + size, len(windows)))
+            with np.errstate(over="ignore"):
+                X = np.ascontiguousarray(windows.read(rows), self.header.stored)
+            faults.update(X)
+            complete = np.isfinite(X).all(axis=(1, 2))
+            entry["incomplete"] += int((~complete).sum())
+            yield _Block(X[complete], windows.start[rows][complete], windows.label[rows][complete])
+        entry["quality"] = faults.counts()
+
+    def _write(self, entry: dict[str, Any], blocks: Iterable[_Block]) -> int:
+        """Write a recording; nothing of it counts if a block cannot be read or written."""
+        index = []
+        self._failed = True  # until all is written: a part of a recording must not count
+        for block in blocks:
+            if not len(block.windows):
+                continue
+            self._open_shard().write(block.windows.astype(self.header.stored, copy=False).data.cast("B"))
+            rows = np.zeros(len(block.windows), INDEX)
+            rows["recording"], rows["start"], rows["label"] = len(self._recordings), block.starts, block.labels
+            index.append(rows)
+        count = sum(map(len, index))
+        if not count:
+            self._failed = False
+            self.skip(entry["name"], "it has no complete window")
             return 0
-        self._failed = True  # until all is written: half a recording must not count
-        file = self._opened()
-        for windows in pieces:
-            file.write(windows.astype(self.header.stored, copy=False).data.cast("B"))
-        rows = np.zeros(len(starts), INDEX)
-        rows["recording"], rows["start"], rows["label"] = len(self._recordings), starts, labels
-        self._recordings.append(entry)
-        self._index.append(rows)
+        self._recordings.append({**entry, "windows": count})
+        self._index += index
         self.done.add(entry["name"])
         self.skipped = [left_out for left_out in self.skipped if left_out["name"] != entry["name"]]
-        if file.tell() >= self._shard_bytes:
+        if self._open_shard().tell() >= self._shard_bytes:
             self._close_shard()
         self._failed = False
-        return len(starts)
+        return count
 
     def skip(self, name: str, reason: str) -> None:
-        """Note in the manifest that a recording was left out, and why."""
+        """Note in the manifest that a file or recording was left out, and why."""
         self.skipped = [entry for entry in self.skipped if entry["name"] != name] + [{"name": name, "reason": reason}]
 
     def _check(self, name: str, labels: NDArray[Any], same: dict[str, tuple[Any, Any]]) -> None:
         self._check_unfailed()
         if name in self.done:
-            raise DataError(f"recordings must have different names, but {name!r} is there twice")
-        for what, (came, expected) in same.items():
-            if came != expected:
-                raise DataError(f"{name}: {what} must be {expected!r} as in the store, but is {came!r}")
+            raise DataError(f"recordings must have different names, but {name!r} occurs twice")
+        for what, (actual, expected) in same.items():
+            if actual != expected:
+                raise DataError(f"{name}: {what} must be {expected!r} as in the store, but is {actual!r}")
         if len(labels) and not (labels.min() >= -1 and labels.max() < len(self.header.classes)):
             raise DataError(f"{name}: labels must lie between -1 and {len(self.header.classes) - 1}")
 
     def _check_unfailed(self) -> None:
         if self._failed:
-            raise PolyadicError(f"writing to the store {self.path.name} failed before: go on with a new writer")
+            raise PolyadicError(f"writing to the store {self.path.name} failed before: resume with a new writer")
 
-    def _opened(self) -> IO[bytes]:
+    def _open_shard(self) -> IO[bytes]:
         if self._file is None:
             self._file = (self.path / f"{shard_name(len(self.shards))}.npy{_PARTIAL}").open("wb")
             self._file.write(bytes(DATA_OFFSET))
         return self._file
 
     def _close_shard(self) -> None:
-        """Give the shard its head, its index and its name, and at last the description by which it counts."""
+        """Give the shard its header, its index and its name, and finally the description that makes it count."""
         if self._file is None:
             return
         self._failed = True
@@ -300,12 +338,12 @@ class StoreWriter:
         self._failed = False
 
     def finish(self) -> None:
-        """Close the last shard and write the manifest, from which moment on the store is complete."""
+        """Close the last shard and write the manifest, which makes the store complete."""
         self._check_unfailed()
         self._close_shard()
         if not self.shards:
-            (self.path / WRITING).unlink(missing_ok=True)  # nothing to go on with: other settings may do better
-            raise DataError(f"the store {self.path.name} would be empty: no recording gave a whole window")
+            (self.path / WRITING).unlink(missing_ok=True)  # there is nothing to resume: other settings may do better
+            raise DataError(f"the store {self.path.name} would be empty: no recording has a complete window")
         manifest = {
             "schema": SCHEMA,
             "polyadic": __version__,
@@ -319,7 +357,7 @@ class StoreWriter:
         sync_folder(self.path)
         (self.path / WRITING).unlink(missing_ok=True)
 
-    def _abandon(self) -> None:
+    def _close_unfinished(self) -> None:
         if self._file is not None:
             with suppress(OSError):  # a full disk has no room for what is still in the buffer
                 self._file.close()
@@ -332,28 +370,19 @@ def _text(content: dict[str, Any]) -> bytes:
 
 
 def _check_same(before: Header, now: Header, name: str) -> None:
-    """Refuse to go on with other settings than the store was begun with."""
+    """Refuse to resume with other settings than the store was begun with."""
     was, asked = before.to_json(), now.to_json()
     differences = [f"{key} was {was[key]!r} and is {asked[key]!r} now" for key in was if was[key] != asked[key]]
     if differences:
         raise PolyadicError(
             f"the store {name} was begun with other settings: {'; '.join(differences)}. "
-            "Use the same again, or another path"
+            "Use the same settings again, or another path"
         )
 
 
-def _begun_with(folder: Path) -> Header:
-    try:
-        return Header.from_json(read_json(folder / WRITING))
-    except (KeyError, TypeError, PolyadicError) as error:
-        raise DataError(
-            f"{WRITING} of the store {folder.name} is damaged: {error}. Remove the folder, and prepare it again"
-        ) from error
-
-
-def _locked(folder: Path) -> int | None:
-    """A lock on the folder that ends with this process, however it ends."""
-    if os.name == "nt":  # there are no such locks there: two writers are not kept apart
+def _lock_folder(folder: Path) -> int | None:
+    """Lock the folder until this process ends, however it ends; the descriptor holds the lock."""
+    if os.name == "nt":  # there are no such locks: two writers at once are not noticed
         return None
     import fcntl
 
@@ -363,12 +392,12 @@ def _locked(folder: Path) -> int | None:
     except BlockingIOError as error:
         os.close(descriptor)
         raise PolyadicError(f"the store {folder.name} is being written by another process") from error
-    except OSError:  # nor on some network disks
+    except OSError:  # nor are there on some network disks
         pass
     return descriptor
 
 
-def _whole_numbers(name: str, column: NDArray[Any]) -> NDArray[np.int64]:
+def _as_integers(name: str, column: NDArray[Any]) -> NDArray[np.int64]:
     column = np.asarray(column)
     if column.ndim != 1 or (column.dtype.kind not in "iu" and len(column)):
         raise DataError(f"{name}: starts and labels must be lists of whole numbers, but are {column.dtype}")

@@ -204,7 +204,8 @@ class Checkpoints:
         team: Team = ALONE,
         n_views: int = 1,
     ) -> None:
-        self.folder, self.every, self.team, self.n_views = Path(folder), every, team, n_views
+        # The process may change its folder during the fit.
+        self.folder, self.every, self.team, self.n_views = Path(folder).absolute(), every, team, n_views
         self.fingerprint = json.loads(json.dumps(fingerprint))
         self._written = time.monotonic()
         self._damaged: list[Path] = []

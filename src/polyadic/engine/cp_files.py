@@ -26,8 +26,6 @@ def extra_of(model: Any) -> dict[str, Any]:
     """What else has to be kept, as JSON."""
     return {
         "n_seen": int(model._n_seen),
-        "fs": model.fs_,
-        "channels": list(model.channel_names_),
         "probe": linear_probe.pack(model.probe_)[1] if hasattr(model, "probe_") else None,
     }
 
@@ -53,17 +51,5 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
         model._memory = Statistics(torch.from_numpy(Y), torch.from_numpy(S))
     model.n_sweeps_ = len(model.history_["loss"])
     model._n_seen, model._n_features_out = int(extra["n_seen"]), model.rank
-    _restore_signals(model, extra)
     if extra.get("probe") is not None or any(name.startswith(linear_probe.PREFIX) for name in arrays):
         model.probe_ = linear_probe.unpack(arrays, extra.get("probe"), model.rank)
-
-
-def _restore_signals(model: Any, extra: dict[str, Any]) -> None:
-    """The sampling rate and the channels, which older files do not have."""
-    fs, names = extra.get("fs"), extra.get("channels", [])
-    if fs is not None and not 0 < fs < np.inf:
-        raise ModelFileError(f"the file's sampling rate must be a positive number of Hz, but is {fs!r}")
-    if not isinstance(names, list) or len(names) not in (0, model._sample_shape[0]):
-        raise ModelFileError(f"the file names {names!r} as channels, but the model has {model._sample_shape[0]}")
-    model.fs_ = None if fs is None else float(fs)
-    model.channel_names_ = tuple(str(name) for name in names)

@@ -38,8 +38,6 @@ class CPModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator
     alpha: float
     factors_: list[np.ndarray]
     n_sweeps_: int
-    fs_: float | None
-    channel_names_: tuple[str, ...]
     _memory: als.Statistics | None
     _n_seen: int
     _n_features_out: int

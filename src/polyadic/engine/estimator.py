@@ -15,6 +15,7 @@ from torch import Tensor
 
 from polyadic import persist
 from polyadic.augment import Augmentation, as_augmentation
+from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.engine.batches import WindowSource, prefetch
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.immutable import Immutable
@@ -62,6 +63,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     random_state: Any
     tensorize_: Tensorizer | None
     history_: dict[str, list[float]]
+    fs_: float | None
+    channel_names_: tuple[str, ...]
     _kinds: ClassVar[dict[str, type[WindowEstimator]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -119,6 +122,10 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         return WindowSource(samples, self.tensorize_, augment, self.seed_, device, samples.dtype)
 
     def _samples(self, X: Any, reset: bool) -> Samples:
+        if reset:
+            self.fs_, self.channel_names_ = recorded_signals(X)
+        else:
+            X = match_signals(X, getattr(self, "fs_", None), getattr(self, "channel_names_", ()))
         samples = Samples(X)
         # Columns of a matrix that do not fit are for scikit-learn to tell, in the words its users know.
         both_flat = not reset and len(samples.shape) == 1 + len(self._sample_shape) == 2
@@ -205,6 +212,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             "feature_names": [str(name) for name in getattr(self, "feature_names_in_", [])],
             "seed": int(self.seed_),
             "split": self.split_,
+            "fs": self.fs_,
+            "channels": list(self.channel_names_),
             "history": self.history_,
             **self._extra(),
         }
@@ -231,10 +240,21 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             raise ModelFileError(f"the file names {columns!r} as columns, but the model has {model.n_features_in_}")
         if columns:
             model.feature_names_in_ = np.asarray(columns, dtype=object)
+        model._restore_signals(header)
         model._restore(arrays, header.get("extra", header))
         if not all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays.values()):
             raise ModelFileError("the file's arrays hold NaN or infinity")
         return model
+
+    def _restore_signals(self, header: dict[str, Any]) -> None:
+        """The sampling rate and the channels, which older files do not have."""
+        fs, names = header.get("fs"), header.get("channels", [])
+        if fs is not None and not 0 < fs < np.inf:
+            raise ModelFileError(f"the file's sampling rate must be a positive number of Hz, but is {fs!r}")
+        if not isinstance(names, list) or len(names) not in (0, self._sample_shape[0]):
+            raise ModelFileError(f"the file names {names!r} as channels, but the model has {self._sample_shape[0]}")
+        self.fs_ = None if fs is None else float(fs)
+        self.channel_names_ = tuple(str(name) for name in names)
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """All that was learned, by name."""

@@ -83,7 +83,8 @@ def augmented_features(
     -------
     (N, R), numpy
     """
-    samples = Samples(X)
+    # An estimator puts channels into the order it was fitted to, which copies, being arrays, do not have.
+    samples = features._samples(X, reset=False) if isinstance(features, WindowEstimator) else Samples(X)
     return _transformed(features, samples, _batches(samples, augment, seed, sweep, batch_size))
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from polyadic.data.labels import UNKNOWN_MARKS, known_labels
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import ATD, GRSALS, SALS
 from polyadic.evaluate.probe import probe, unthreaded
@@ -70,21 +71,22 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (N, channels, time), anything that `ATD.fit` takes
-        y : (N,), classes by name or number, "" or -1 where none is known; by default those that X knows of itself
+        y : (N,), classes by name or number; "", None, NaN and -1 mark windows without a label, which are left out. By
+            default the labels that X itself has
         on_rows : called with the number of windows done, while their features are made
         """
-        y = np.asarray(labels_of(X) if y is None and hasattr(X, "label") else y)
-        if y.shape != (len(X),):
-            raise PolyadicError(f"y must have shape ({len(X)},), one class a window, but has shape {y.shape}")
-        known = np.flatnonzero(y != ("" if y.dtype.kind in "US" else -1))
-        if len(np.unique(y[known])) < 2:
-            raise PolyadicError("y must have at least two classes, but has fewer: a probe needs labels to learn from")
+        known, labels = known_labels(labels_of(X) if y is None and hasattr(X, "label") else y, len(X))
+        classes = len(np.unique(labels))
+        if classes < 2:
+            raise PolyadicError(
+                f"y must have at least two classes, but has {classes} ({UNKNOWN_MARKS} marks a window without a label)"
+            )
         fitted = self.features.__sklearn_is_fitted__()
         self.features_ = self.features if fitted else clone(self.features).fit(X)
-        Z = self.features_.transform(X[known], on_rows=on_rows)
+        Z = self.features_.transform(X[np.flatnonzero(known)], on_rows=on_rows)
         with unthreaded():
             # In double precision, as files have it: a probe from a file then says exactly the same.
-            self.probe_ = probe(self.probe).fit(np.asarray(Z, np.float64), y[known])
+            self.probe_ = probe(self.probe).fit(np.asarray(Z, np.float64), labels)
         self.classes_ = self.probe_.classes_
         return self
 

@@ -23,7 +23,7 @@ from polyadic import ATD, GRSALS, SALS, load, report
 from polyadic.data import Split, Windows, split, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
-from polyadic.data.store import read_manifest
+from polyadic.data.store_files import read_manifest
 from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.estimators import paper_methods
 from polyadic.evaluate import PROBES, score_split, seconds_per_sweep, summarise

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from polyadic.data import Windows
 from polyadic.data.readers.mne import from_epochs, from_raw
-from polyadic.data.recordings import cut, whole, window_starts
+from polyadic.data.recordings import complete_windows, cut_windows, window_starts
 from polyadic.engine.loop import empty_history
 from polyadic.errors import PolyadicError
 from polyadic.estimators import ATD, GRSALS, SALS
@@ -90,13 +90,9 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: Model | None =
         shapes = [factor.shape for factor in factors]
         raise PolyadicError(f"cp_tensor must have factors of one rank for a tensor {sizes}, but they are {shapes}")
     model._sample_shape, model.n_features_in_ = shape, shape[0]
+    model.fs_, model.channel_names_ = getattr(like, "fs_", None), getattr(like, "channel_names_", ())
     model.history_, model.seed_, model.split_ = empty_history(), 0, ""
-    extra: dict[str, Any] = {
-        "n_seen": 0,
-        "fs": getattr(like, "fs_", None),
-        "channels": list(getattr(like, "channel_names_", ())),
-    }
-    model._restore({f"factors.{mode}": factor for mode, factor in enumerate(factors)}, extra)
+    model._restore({f"factors.{mode}": factor for mode, factor in enumerate(factors)}, {"n_seen": 0})
     return model
 
 
@@ -197,9 +193,9 @@ def from_mne(instance: Any, seconds: float | None = None, step: float | None = N
         check_number(name, value, 1 / recording.fs, none=name == "step")
     length = round(seconds * recording.fs)
     starts = window_starts(recording, length, None if step is None else round(step * recording.fs))
-    starts = starts[whole(recording, starts, length)]
+    starts = starts[complete_windows(recording, starts, length)]
     return Windows(
-        cut(recording, starts, length),
+        cut_windows(recording, starts, length),
         recording.fs,
         subject=[recording.subject] * len(starts),
         recording=[recording.name] * len(starts),

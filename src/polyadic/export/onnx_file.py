@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyadic.errors import PolyadicError
-from polyadic.files import write_atomically
+from polyadic.files import check_regular_file, write_atomically
 from polyadic.version import __version__
 
 __all__ = ["Features", "onnx"]
@@ -60,6 +60,7 @@ class Features:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = threads
         options.log_severity_level = 3
+        check_regular_file(path, PolyadicError)
         with open(path, "rb"):  # noqa: PTH123  the error of a missing file in the words everyone knows
             pass
         try:

@@ -1,6 +1,6 @@
-"""Windows from `.npz` and `.npy` files.
+"""Windows from `.npz` and `.npy` files; large arrays stay on disk and are read when they are needed.
 
-What a header claims is checked against the size of the file before memory is taken for it, and nothing that could run
+What a header declares is checked against the size of the file before memory is taken for it, and nothing that could run
 code is read.
 """
 
@@ -15,14 +15,17 @@ import warnings
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.recordings import UNLABELLED
+from polyadic.data.readables import Concatenated, as_readable
+from polyadic.data.readers.compression import check_inflation
+from polyadic.data.row_files import RowFile
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
+from polyadic.files import check_regular_file
 
 __all__ = ["read_arrays"]
 
@@ -46,8 +49,15 @@ _DAMAGE = (
 )
 """What numpy and zipfile raise on files that are not what they claim to be."""
 
-_INFLATION = 1032
+_DEFLATE_LIMIT = 1032
 """No deflated byte stands for more bytes than this."""
+
+_IN_MEMORY = 64 * 2**20
+"""Bytes of X from which on it is left on disk."""
+
+_CHUNK = 2**20
+
+_Samples = NDArray[Any] | RowFile | Concatenated
 
 
 def read_arrays(path: str | os.PathLike[str]) -> Windows:
@@ -58,9 +68,12 @@ def read_arrays(path: str | os.PathLike[str]) -> Windows:
     `exp_pos_…` (N, 2), the recording and the first sample. A column that only one part has is unknown in the other.
     `fs`, `channels`, `units` and `classes` are optional; labels may be texts. Arrays of other names are not read.
 
+    An uncompressed X of more than 64 MiB is not loaded: windows are read from the file, which stays open.
+
     Raises
     ------
-    DataError : if the file is missing, damaged, holds objects, or its arrays do not fit each other
+    DataError : if the file is missing, damaged, holds objects, would take far more memory than its size, or its arrays
+        do not fit each other
     PolyadicError : if the file is of another kind
     """
     path = Path(path)
@@ -69,17 +82,18 @@ def read_arrays(path: str | os.PathLike[str]) -> Windows:
         raise PolyadicError(f"{path.name} holds one recording and not windows: read it by read_csv")
     if suffix not in (".npz", ".npy"):
         raise PolyadicError(f"path must end in .npz or .npy, but is {path.name}")
+    check_regular_file(path)
     if not path.is_file():
-        raise DataError(f"{path} is not a file")
+        raise DataError(f"{path} does not exist")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of old headers: they are read all the same, or refused
-            arrays = _members(path) if suffix == ".npz" else _alone(path)
-        return _windows(arrays)
+            arrays = _read_npz(path) if suffix == ".npz" else _read_npy(path)
+        return _build_windows(arrays)
     except PolyadicError as error:
         raise DataError(f"{path.name}: {error}") from error
     except OSError as error:
-        # The system's own, such as a missing permission, pass; EINVAL is a damaged place to go to in the file.
+        # Errors of the system, such as a missing permission, pass; EINVAL is a damaged position in the file.
         if error.errno not in (None, errno.EINVAL):
             raise
         raise DataError(f"{path.name} cannot be read: {error}") from error
@@ -87,20 +101,35 @@ def read_arrays(path: str | os.PathLike[str]) -> Windows:
         raise DataError(f"{path.name} cannot be read: {error}") from error
 
 
-def _alone(path: Path) -> dict[str, NDArray[Any]]:
-    with path.open("rb") as file:
-        return {"X": _array(file, path.stat().st_size)}
+# ----------------------------------------------------------------------------------------------- files
 
 
-def _array(file: IO[bytes], size: int) -> NDArray[Any]:
-    """The array of a `.npy` file of `size` bytes, in the machine's byte order."""
+class _ArrayHeader(NamedTuple):
+    """The header of a `.npy` file; the numbers begin at byte `offset`."""
+
+    shape: tuple[int, ...]
+    fortran_order: bool
+    dtype: np.dtype[Any]
+    offset: int
+
+    @property
+    def stays_on_disk(self) -> bool:
+        """Whether the array is large, and such that single rows can be read."""
+        size = self.dtype.itemsize
+        for side in self.shape:
+            size *= side
+        return len(self.shape) == 3 and not self.fortran_order and self.dtype.kind in "fiu" and size > _IN_MEMORY
+
+
+def _read_header(file: IO[bytes], size: int) -> _ArrayHeader:
+    """The header of a `.npy` file of `size` bytes, after checking that it has so many numbers."""
     version = np.lib.format.read_magic(file)
     read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(
         version
     )
     if read_header is None:  # (3, 0) is for records with named fields, which no window has
         raise DataError(f"the format must be of version 1.0 or 2.0, but is {version}")
-    shape, _, dtype = read_header(file)
+    shape, fortran_order, dtype = read_header(file)
     if dtype.kind not in "fiuUS":
         raise DataError(f"arrays must hold numbers or texts, but hold {dtype}")
     count = 1
@@ -109,15 +138,28 @@ def _array(file: IO[bytes], size: int) -> NDArray[Any]:
     held = size - file.tell()
     if min(shape, default=0) < 0 or count * dtype.itemsize != held:
         raise DataError(f"the header claims {count * dtype.itemsize} bytes, but the file holds {held}")
+    return _ArrayHeader(tuple(int(side) for side in shape), fortran_order, dtype, file.tell())
+
+
+def _load_array(file: IO[bytes]) -> NDArray[Any]:
+    """The array of a `.npy` file whose header was checked, in the machine's byte order."""
     file.seek(0)
     array = np.lib.format.read_array(file, allow_pickle=False)
     array = np.asarray(array, dtype=array.dtype.newbyteorder("="))
-    if dtype.kind == "U" and array.nbytes:
+    if array.dtype.kind == "U" and array.nbytes:
         signs = np.ascontiguousarray(array).reshape(-1).view(np.uint32)
-        # numpy makes texts even of what Unicode has no sign for, and Python then ends with an error of its own.
+        # numpy makes texts even of numbers that are no Unicode characters, on which Python fails later.
         if ((signs > 0x10FFFF) | ((signs >= 0xD800) & (signs < 0xE000))).any():
-            raise DataError("texts must be made of signs that Unicode has, but are not")
+            raise DataError("texts must consist of Unicode characters, but do not")
     return array
+
+
+def _read_npy(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        header = _read_header(file, path.stat().st_size)
+        if header.stays_on_disk:
+            return {"X": RowFile(path, header.shape, header.dtype, header.offset)}
+        return {"X": _load_array(file)}
 
 
 _COLUMNS = ("y", "label", "subject", "recording", "start", "exp_pos")
@@ -125,9 +167,9 @@ _KEYS = {"X", "fs", "channels", "units", "classes", *_COLUMNS}
 _KEYS |= {f"{key}_{part}" for key in ("X", *_COLUMNS) for part in ("train", "test")}
 
 
-def _members(path: Path) -> dict[str, NDArray[Any]]:
+def _read_npz(path: Path) -> dict[str, Any]:
     """The arrays of a `.npz` file that have a meaning here, by name."""
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Any] = {}
     with zipfile.ZipFile(path) as archive:
         _check_count(path, len(archive.infolist()))
         for info in archive.infolist():
@@ -137,22 +179,48 @@ def _members(path: Path) -> dict[str, NDArray[Any]]:
                 continue
             if key in arrays:
                 raise DataError(f"there are two arrays named {key}")
-            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise DataError(f"{key} must be stored or deflated, but is packed by method {info.compress_type}")
-            packed = min(info.compress_size, path.stat().st_size)
-            most = packed if info.compress_type == zipfile.ZIP_STORED else packed * _INFLATION
-            if info.file_size > most:
-                raise DataError(f"{key} claims {info.file_size} bytes, but its part of the file cannot hold them")
+            _check_member(info, key, path.stat().st_size)
             try:
-                with archive.open(info) as file:
-                    arrays[key] = _array(file, info.file_size)
+                arrays[key] = _read_member(archive, info, path)
             except DataError as error:
                 raise DataError(f"{key}: {error}") from error
     return arrays
 
 
+def _check_member(info: zipfile.ZipInfo, key: str, size: int) -> None:
+    """Refuse a member of an archive of `size` bytes that declares more than it can hold, or far more than it should."""
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise DataError(f"{key} must be stored or deflated, but is packed by method {info.compress_type}")
+    packed = min(info.compress_size, size)
+    most = packed if info.compress_type == zipfile.ZIP_STORED else packed * _DEFLATE_LIMIT
+    if info.file_size > most:
+        raise DataError(f"{key} claims {info.file_size} bytes, but its part of the file cannot hold them")
+    check_inflation(key, info.file_size, size)
+
+
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> NDArray[Any] | RowFile:
+    with archive.open(info) as file:
+        header = _read_header(file, info.file_size)
+        if info.compress_type != zipfile.ZIP_STORED or not header.stays_on_disk:
+            return _load_array(file)
+        while file.read(_CHUNK):  # to its end, where zipfile compares the checksum
+            pass
+    return RowFile(path, header.shape, header.dtype, _member_offset(path, info) + header.offset)
+
+
+def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
+    """The byte of the archive at which the content of an uncompressed member begins."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        name, extra = struct.unpack("<26x2H", file.read(30))
+    return info.header_offset + 30 + int(name) + int(extra)
+
+
 def _check_count(path: Path, count: int) -> None:
-    """That the directory of a zip file lists as many files as its last 22 bytes say: zipfile itself does not look."""
+    """Refuse a zip file whose directory lists another number of files than its last 22 bytes say.
+
+    zipfile itself does not compare them.
+    """
     with path.open("rb") as file:
         file.seek(-22, os.SEEK_END)
         end = file.read()
@@ -161,14 +229,17 @@ def _check_count(path: Path, count: int) -> None:
         raise DataError(f"the archive must list {claimed} arrays, but lists {count}")
 
 
-def _windows(arrays: dict[str, NDArray[Any]]) -> Windows:
-    """Windows from the arrays of a `.npz` file."""
+# --------------------------------------------------------------------------------------------- windows
+
+
+def _build_windows(arrays: dict[str, Any]) -> Windows:
+    """Windows from the arrays of a file."""
     part = None
     if "X" not in arrays:
         if not {"X_train", "X_test"} <= arrays.keys():
             raise DataError("there must be X, or X_train and X_test, but there is neither")
-        part = np.repeat(["train", "test"], [_length(arrays[f"X_{name}"]) for name in ("train", "test")])
-        arrays = {**arrays, **_joined(arrays)}
+        part = np.repeat(["train", "test"], [_window_count(arrays[f"X_{name}"]) for name in ("train", "test")])
+        arrays = {**arrays, **_join_parts(arrays)}
     if "y" in arrays and "label" in arrays:
         raise DataError("labels must be named y or label, but both are there")
     if "exp_pos" in arrays:
@@ -176,41 +247,40 @@ def _windows(arrays: dict[str, NDArray[Any]]) -> Windows:
         if position.ndim != 2 or position.shape[1] != 2 or {"recording", "start"} & arrays.keys():
             raise DataError(f"exp_pos must have shape (N, 2) and stand alone, but has {position.shape}")
         arrays = {**arrays, "recording": position[:, 0], "start": position[:, 1]}
-    classes = _names(arrays, "classes")
-    label, classes = _labels(arrays.get("y", arrays.get("label")), classes)
     start = arrays.get("start")
     X = arrays["X"]
-    if X.ndim != 3 or 0 in X.shape:
+    if len(X.shape) != 3 or 0 in X.shape:
         raise DataError(f"X must have shape (N, channels, time), but has {X.shape}")
     if X.dtype.kind not in "fiu" or X.dtype.itemsize > 8:
         raise DataError(f"X must hold real numbers of at most 64 bits, but holds {X.dtype}")
     return Windows(
         X,
-        _rate(arrays.get("fs")),
+        _sampling_rate(arrays.get("fs")),
         subject=_identities(arrays, "subject"),
         recording=_identities(arrays, "recording"),
-        start=None if start is None else _whole(start, "start", np.int64),
-        label=label,
+        start=None if start is None else _as_integers(start, "start"),
+        label=arrays.get("y", arrays.get("label")),
         part=part,
-        classes=classes or (),
-        channels=_names(arrays, "channels") or (),
-        units=_names(arrays, "units") or (),
+        classes=_names(arrays, "classes"),
+        channels=_names(arrays, "channels"),
+        units=_names(arrays, "units"),
     )
 
 
-def _length(X: NDArray[Any]) -> int:
-    if X.ndim != 3:
+def _window_count(X: _Samples) -> int:
+    if len(X.shape) != 3:
         raise DataError(f"X must have shape (N, channels, time), but has {X.shape}")
-    return len(X)
+    return int(X.shape[0])
 
 
-def _joined(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _join_parts(arrays: dict[str, Any]) -> dict[str, _Samples]:
     """The columns of both parts, train first; what one part lacks is −1 or an empty text there."""
     X = arrays["X_train"], arrays["X_test"]
     if X[0].shape[1:] != X[1].shape[1:] or X[0].dtype != X[1].dtype:
         what = " and ".join(f"{one.shape} {one.dtype}" for one in X)
         raise DataError(f"X_train and X_test must have windows of one shape and type, but are {what}")
-    joined: dict[str, NDArray[Any]] = {"X": np.concatenate(X)}
+    on_disk = any(isinstance(one, RowFile) for one in X)
+    joined: dict[str, _Samples] = {"X": Concatenated([as_readable(one) for one in X]) if on_disk else np.concatenate(X)}
     for key in _COLUMNS:
         pair = [arrays.get(f"{key}_train"), arrays.get(f"{key}_test")]
         known = [column for column in pair if column is not None]
@@ -228,53 +298,40 @@ def _joined(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return joined
 
 
-def _labels(
-    values: NDArray[Any] | None, classes: tuple[str, ...] | None
-) -> tuple[NDArray[np.int32] | None, tuple[str, ...] | None]:
-    """Labels as numbers, and the names they stand for; texts get their place among the classes, "" is unlabelled."""
-    if values is None:
-        return None, classes
-    if values.dtype.kind not in "US":
-        return _whole(values, "label", np.int32), classes
-    texts = values.astype(str).ravel().tolist()
-    classes = tuple(sorted(set(texts) - {""})) if classes is None else classes
-    place = {"": UNLABELLED, **{name: number for number, name in enumerate(classes)}}
-    unknown = sorted(set(texts) - place.keys())
-    if unknown:
-        raise DataError(f"labels must be among the classes {', '.join(classes)}, but there is {unknown[0]!r}")
-    return np.array([place[text] for text in texts], np.int32).reshape(values.shape), classes
-
-
-def _whole(values: NDArray[Any], key: str, dtype: type[Any]) -> NDArray[Any]:
-    """Values as whole numbers; floating ones are taken if they are whole."""
+def _as_integers(values: NDArray[Any], key: str) -> NDArray[np.int64]:
+    """Values as integers; floating-point numbers are accepted if they are whole."""
     if values.dtype.kind not in "fiu" or not values.size:
         raise DataError(f"{key} must hold whole numbers, but holds {values.dtype}")
-    limits = np.iinfo(dtype)
+    limits = np.iinfo(np.int64)
     # 2^63 − 1 has no float64, hence the strict bound below.
     fits = np.isfinite(values).all() and values.min() >= limits.min and values.max() < float(limits.max)
     if not fits or (values != np.trunc(values)).any():
-        raise DataError(f"{key} must hold whole numbers that fit {np.dtype(dtype)}, but holds others")
-    return values.astype(dtype)
+        raise DataError(f"{key} must hold whole numbers that fit int64, but holds others")
+    return values.astype(np.int64)
 
 
-def _identities(arrays: dict[str, NDArray[Any]], key: str) -> NDArray[Any] | None:
-    """Whose or which: whole numbers or texts, (N,)."""
+def _identities(arrays: dict[str, Any], key: str) -> NDArray[Any] | None:
+    """Subjects or recordings as numbers or texts: (N,)."""
     if key not in arrays:
         return None
     values = arrays[key]
-    return values.astype(str) if values.dtype.kind in "US" else _whole(values, key, np.int64)
+    if values.dtype.kind in "US":
+        return np.asarray(values.astype(str))
+    if values.dtype.kind == "f":
+        values = np.where(np.isnan(values), -1, values)  # unknown
+    return _as_integers(values, key)
 
 
-def _names(arrays: dict[str, NDArray[Any]], key: str) -> tuple[str, ...] | None:
+def _names(arrays: dict[str, Any], key: str) -> tuple[str, ...]:
     if key not in arrays:
-        return None
+        return ()
     values = arrays[key]
     if values.ndim != 1 or values.dtype.kind not in "US":
         raise DataError(f"{key} must be a list of names, but is an array of shape {values.shape} and {values.dtype}")
     return tuple(values.astype(str).tolist())
 
 
-def _rate(value: NDArray[Any] | None) -> float | None:
+def _sampling_rate(value: NDArray[Any] | None) -> float | None:
     if value is None:
         return None
     if value.size != 1 or value.dtype.kind not in "fiu":

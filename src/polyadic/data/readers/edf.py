@@ -1,7 +1,7 @@
-"""EDF, EDF+ and BDF files: signals in the file's own digits, annotations, and the gaps of discontinuous files.
+"""EDF, EDF+ and BDF files: signals in the digits of the file, annotations, and the gaps of discontinuous files.
 
-The header is checked against the size of the file before anything is read. Digits come through edfio. Annotations and
-the onsets of data records are read here, because edfio takes files with gaps for continuous ones.
+The header is checked against the size of the file before anything is read. edfio reads the digits. Annotations and the
+onsets of data records are read here, because edfio treats files with gaps as continuous ones.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.recordings import Annotation, Recording, Segment, hold, resampled
-from polyadic.errors import DataError, PolyadicError
+from polyadic.data.readers.texts import as_unit, decode_text
+from polyadic.data.recordings import Annotation, Recording, Segment, repeat_samples, resample_polyphase
+from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.files import check_regular_file
 
 __all__ = ["read_annotations", "read_edf", "read_start"]
 
@@ -28,17 +30,17 @@ _PHYSICAL = ("physical minimum", "physical maximum")
 _DIGITAL = ("digital minimum", "digital maximum")
 _EIGHT = dict.fromkeys((*_PHYSICAL, *_DIGITAL), 8)
 _FIELDS = {"label": 16, "transducer": 80, "unit": 8, **_EIGHT, "filters": 80, "samples": 8}
-"""Widths of the header's fields of each signal, in their order, up to the last one needed."""
+"""Widths in bytes of the header fields of each signal, in their order, up to the last one needed."""
 _SIZE = 256
-"""Bytes of the header's part about the file, and of its part about each signal."""
+"""Bytes of the header that describe the file, and bytes that describe each signal."""
 _FACTOR = 10_000
-"""The most a rate is raised by: a damaged duration of records must not ask for more memory than there is."""
+"""The largest factor between two rates: a damaged duration of records must not ask for more memory than there is."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 _TAL = re.compile(rb"([+-]\d{1,12}(?:\.\d*)?)(?:\x15(\d{1,12}(?:\.\d*)?)?)?\x14(?:(.*)\x14)?", re.DOTALL)
 
 
-class _Signal(NamedTuple):
-    """A signal as the header describes it; `fields` are bytes, which count only if the signal is chosen."""
+class _EdfSignal(NamedTuple):
+    """A signal as the header describes it; `fields` are bytes, which are checked only if the signal is chosen."""
 
     label: str
     samples: int
@@ -46,8 +48,8 @@ class _Signal(NamedTuple):
     fields: dict[str, bytes]
 
 
-class _Header(NamedTuple):
-    """What the header says, checked against the size of the file; `begin` is the data's first byte."""
+class _EdfHeader(NamedTuple):
+    """The content of the header, checked against the size of the file; `begin` is the first byte of the data."""
 
     file: str
     begin: int
@@ -56,20 +58,21 @@ class _Header(NamedTuple):
     record_bytes: int
     records: int
     duration: float
-    signals: tuple[_Signal, ...]
+    signals: tuple[_EdfSignal, ...]
 
-    def of_notes(self, signal: _Signal) -> bool:
+    def has_annotations(self, signal: _EdfSignal) -> bool:
+        """Whether a signal holds annotations and not samples."""
         return signal.label == ("EDF Annotations" if self.sample_bytes == 2 else "BDF Annotations")
 
     @property
-    def ordinary(self) -> list[_Signal]:
-        return [signal for signal in self.signals if not self.of_notes(signal)]
+    def ordinary(self) -> list[_EdfSignal]:
+        return [signal for signal in self.signals if not self.has_annotations(signal)]
 
     @property
-    def annotations(self) -> list[_Signal]:
-        return [signal for signal in self.signals if self.of_notes(signal)]
+    def annotations(self) -> list[_EdfSignal]:
+        return [signal for signal in self.signals if self.has_annotations(signal)]
 
-    def rate(self, signal: _Signal) -> float:
+    def rate(self, signal: _EdfSignal) -> float:
         return signal.samples / self.duration
 
 
@@ -82,7 +85,7 @@ def read_edf(
     name: str | None = None,
     subject: str | None = None,
 ) -> Recording:
-    """Read an EDF, EDF+ or BDF file; a file which says that it is continuous (EDF+C) is taken at its word.
+    """Read an EDF, EDF+ or BDF file; a file that declares itself continuous (EDF+C) is read without gaps.
 
     Parameters
     ----------
@@ -90,8 +93,8 @@ def read_edf(
     channels : names in the order wanted; all signals but annotations if None
     fs : sampling rate in Hz; the highest of the chosen channels if None
     resample : what to do with channels of other rates than `fs`. "hold" repeats digits by whole factors, "polyphase"
-        filters each unbroken stretch and gives float32 values; None makes other rates an error
-    name, subject : of the recording; the file's name without its ending, and the recording's name, if None
+        filters each segment and gives float32 values; None makes other rates an error
+    name, subject : of the recording; by default the name of the file without its ending, and the recording's name
 
     Returns
     -------
@@ -99,7 +102,7 @@ def read_edf(
 
     Raises
     ------
-    DataError : if the file is damaged, or has not the channels or rates asked for
+    DataError : if the file is damaged, or lacks the channels or rates asked for
     PolyadicError : if an argument cannot be used, or edfio is not installed
     """
     _check_arguments(channels, fs, resample)
@@ -109,13 +112,13 @@ def read_edf(
     target = _target_rate(header, chosen, fs, resample)
     scale, offset, limits = _calibrate(header, chosen)
     onsets, annotations = _read_times(path, header)
-    stretches = _stretches(header, onsets, max(header.rate(one) for one in chosen))
-    bounds = _bounds(header, stretches, target)
+    segments = _find_segments(header, onsets, max(header.rate(one) for one in chosen))
+    bounds = _segment_bounds(header, segments, target)
     as_values = resample == "polyphase" or header.sample_bytes == 3
     signal = np.empty((len(chosen), bounds[-1]), np.float32 if as_values else np.int16)
     for row, digits in enumerate(_digits(path, header, chosen)):
         content = digits * scale[row] + offset[row] if as_values else digits
-        edges = [record * chosen[row].samples for record, _ in stretches[1:]]
+        edges = [record * chosen[row].samples for record, _ in segments[1:]]
         for piece, start, stop in zip(np.split(content, edges), bounds[:-1], bounds[1:], strict=True):
             signal[row, start:stop] = _at_rate(piece, header.rate(chosen[row]), target, resample)[: stop - start]
     if as_values:
@@ -133,7 +136,7 @@ def read_edf(
         scale=scale,
         offset=offset,
         annotations=annotations,
-        segments=tuple(Segment(first, onset) for first, (_, onset) in zip(bounds[:-1], stretches, strict=True)),
+        segments=tuple(Segment(first, onset) for first, (_, onset) in zip(bounds[:-1], segments, strict=True)),
         limits=limits.astype(signal.dtype),
     )
 
@@ -153,7 +156,7 @@ def read_annotations(path: str | os.PathLike[str]) -> tuple[Annotation, ...]:
 
 
 def read_start(path: str | os.PathLike[str]) -> str:
-    """Date and time at which a file says it begins, as it writes them: "dd.mm.yy hh.mm.ss".
+    """Start date and time of a file, as its header writes them: "dd.mm.yy hh.mm.ss".
 
     Raises
     ------
@@ -181,7 +184,8 @@ def _check_arguments(channels: object, fs: object, resample: object) -> None:
 # The header
 
 
-def _read_header(path: Path) -> _Header:
+def _read_header(path: Path) -> _EdfHeader:
+    check_regular_file(path)
     try:
         with path.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -193,7 +197,7 @@ def _read_header(path: Path) -> _Header:
 
 
 def _count_signals(file: str, head: bytes) -> int:
-    """The number of signals, once the first bytes are those of a header for as many."""
+    """The number of signals, after checking that the file begins with a header of the right size for them."""
     if len(head) < _SIZE:
         raise DataError(f"{file}: must begin with a header of {_SIZE} bytes, but has {len(head)} bytes in all")
     if head[:8] != b"\xffBIOSEMI" and head[:8].rstrip() != b"0":
@@ -207,7 +211,7 @@ def _count_signals(file: str, head: bytes) -> int:
     return count
 
 
-def _parse(file: str, head: bytes, rest: bytes, count: int, size: int) -> _Header:
+def _parse(file: str, head: bytes, rest: bytes, count: int, size: int) -> _EdfHeader:
     """The header from its two parts; `size` of the file in bytes."""
     begin = _SIZE * (count + 1)
     if size < begin or len(rest) < _SIZE * count:
@@ -217,7 +221,7 @@ def _parse(file: str, head: bytes, rest: bytes, count: int, size: int) -> _Heade
     sample_bytes = 3 if head[0] == 0xFF else 2
     signals = _parse_signals(file, rest, count, sample_bytes)
     record = sum(signal.samples for signal in signals) * sample_bytes
-    header = _Header(
+    header = _EdfHeader(
         file=file,
         begin=begin,
         sample_bytes=sample_bytes,
@@ -233,25 +237,25 @@ def _parse(file: str, head: bytes, rest: bytes, count: int, size: int) -> _Heade
     return header
 
 
-def _parse_signals(file: str, rest: bytes, count: int, sample_bytes: int) -> tuple[_Signal, ...]:
+def _parse_signals(file: str, rest: bytes, count: int, sample_bytes: int) -> tuple[_EdfSignal, ...]:
     columns, start = {}, 0
     for field, width in _FIELDS.items():
         columns[field] = [rest[start + i * width : start + (i + 1) * width] for i in range(count)]
         start += width * count
     signals, first_byte = [], 0
     for i in range(count):
-        label = _text(file, f"label of signal {i + 1}", columns["label"][i])
+        label = _name(file, f"label of signal {i + 1}", columns["label"][i])
         samples = _integer(file, f"number of samples of {label!r} in a data record", columns["samples"][i])
         if samples < 1:
             raise DataError(f"{file}: {label!r} must have one sample or more in a data record, but has {samples}")
         fields = {field: column[i] for field, column in columns.items()}
-        signals.append(_Signal(label, samples, first_byte, fields))
+        signals.append(_EdfSignal(label, samples, first_byte, fields))
         first_byte += samples * sample_bytes
     return tuple(signals)
 
 
 def _count_records(file: str, said: int, begin: int, record: int, size: int) -> int:
-    """The number of data records of `record` bytes; one that was not known when recording began (-1) from the size."""
+    """The number of data records of `record` bytes, from the size of the file where the header leaves it open (-1)."""
     found, over = divmod(size - begin, record)
     if said == -1 and not over:
         said = found
@@ -268,9 +272,16 @@ def _count_records(file: str, said: int, begin: int, record: int, size: int) -> 
 
 
 def _text(file: str, what: str, raw: bytes) -> str:
-    text = raw.decode("ascii", "replace")
-    if not (raw.isascii() and text.isprintable()):
+    if not (raw.isascii() and raw.decode("ascii").isprintable()):
         raise DataError(f"{file}: the {what} must be printable ASCII, but is {raw!r}")
+    return raw.decode("ascii").strip()
+
+
+def _name(file: str, what: str, raw: bytes) -> str:
+    """A label or a unit, which devices write in languages of their own."""
+    text = decode_text(raw)
+    if not text.isprintable():
+        raise DataError(f"{file}: the {what} must be printable text, but is {raw!r}")
     return text.strip()
 
 
@@ -288,17 +299,15 @@ def _number(file: str, what: str, raw: bytes) -> float:
     return float(text)
 
 
-def _unit(header: _Header, signal: _Signal) -> str:
-    # Many devices write the micro sign, in one encoding or another, where the format wants a "u".
-    raw = signal.fields["unit"].replace(b"\xc2\xb5", b"u").replace(b"\xb5", b"u")
-    return _text(header.file, f"unit of {signal.label!r}", raw)
+def _unit(header: _EdfHeader, signal: _EdfSignal) -> str:
+    return as_unit(_name(header.file, f"unit of {signal.label!r}", signal.fields["unit"]))
 
 
 # Channels
 
 
-def _choose(header: _Header, channels: Sequence[str] | None) -> list[_Signal]:
-    """The signals of the names asked for, in that order."""
+def _choose(header: _EdfHeader, channels: Sequence[str] | None) -> list[_EdfSignal]:
+    """The signals with the names asked for, in that order."""
     if not header.ordinary:
         raise DataError(f"{header.file}: must have signals, but has only annotations")
     counts = Counter(signal.label for signal in header.ordinary)
@@ -311,7 +320,7 @@ def _choose(header: _Header, channels: Sequence[str] | None) -> list[_Signal]:
     return [named[name] for name in wanted]
 
 
-def _target_rate(header: _Header, chosen: list[_Signal], fs: float | None, resample: str | None) -> float:
+def _target_rate(header: _EdfHeader, chosen: list[_EdfSignal], fs: float | None, resample: str | None) -> float:
     rates = [header.rate(signal) for signal in chosen]
     if not all(0 < rate < math.inf for rate in rates):
         raise DataError(f"{header.file}: data records of {header.duration:g} s give no sampling rate in Hz")
@@ -329,7 +338,7 @@ def _target_rate(header: _Header, chosen: list[_Signal], fs: float | None, resam
     return target
 
 
-def _calibrate(header: _Header, chosen: list[_Signal]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _calibrate(header: _EdfHeader, chosen: list[_EdfSignal]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Scale and offset: (channels,) each, and lowest and highest digits: (channels, 2)."""
     lowest, highest = (-(2**15), 2**15 - 1) if header.sample_bytes == 2 else (-(2**23), 2**23 - 1)
     rows = []
@@ -351,12 +360,12 @@ def _calibrate(header: _Header, chosen: list[_Signal]) -> tuple[NDArray[Any], ND
     return table[:, 0], table[:, 1], table[:, 2:]
 
 
-def _digits(path: Path, header: _Header, chosen: list[_Signal]) -> Iterator[NDArray[Any]]:
+def _digits(path: Path, header: _EdfHeader, chosen: list[_EdfSignal]) -> Iterator[NDArray[Any]]:
     """The digits of one channel after the other: (samples,) each."""
     try:
         import edfio
     except ImportError as error:
-        raise PolyadicError("EDF files need edfio, which is not installed: pip install polyadic[edf]") from error
+        raise MissingExtraError("EDF files need edfio, which is not installed: pip install 'polyadic[edf]'") from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what edfio warns of has been checked
@@ -364,7 +373,7 @@ def _digits(path: Path, header: _Header, chosen: list[_Signal]) -> Iterator[NDAr
         named: dict[str, Any] = dict(zip((one.label for one in header.ordinary), opened.signals, strict=True))
         del opened
         for signal in chosen:
-            digits = np.asarray(named.pop(signal.label).digital)  # edfio keeps what it read as long as it is kept
+            digits = np.asarray(named.pop(signal.label).digital)  # edfio's signal holds what it read until it is gone
             if len(digits) != header.records * signal.samples:
                 raise DataError(f"{header.file}: {signal.label!r} has {len(digits)} samples, not those of the header")
             yield digits
@@ -376,15 +385,15 @@ def _digits(path: Path, header: _Header, chosen: list[_Signal]) -> Iterator[NDAr
 
 def _at_rate(content: NDArray[Any], rate: float, target: float, resample: str | None) -> NDArray[Any]:
     if resample == "polyphase":
-        return resampled(content, rate, target)
-    return hold(content, round(target / rate))
+        return resample_polyphase(content, rate, target)
+    return repeat_samples(content, round(target / rate))
 
 
 # Times
 
 
-def _read_times(path: Path, header: _Header) -> tuple[list[Decimal | None], tuple[Annotation, ...]]:
-    """Onsets of the data records, None where a record does not tell its own, and annotations.
+def _read_times(path: Path, header: _EdfHeader) -> tuple[list[Decimal | None], tuple[Annotation, ...]]:
+    """Onsets of the data records, None where a record does not give its own, and annotations.
 
     Both are seconds from the first sample, or from the file's start time if there are no samples.
     """
@@ -398,19 +407,19 @@ def _read_times(path: Path, header: _Header) -> tuple[list[Decimal | None], tupl
         for record, raw in enumerate(np.asarray(content)[:, signal.first_byte : stop]):
             tals = _parse_tals(header.file, record, raw.tobytes())
             if number == 0:
-                # Timekeeping: the first note of a record is empty, and its onset is that of the record.
+                # Timekeeping: the first annotation of a record is empty, and its onset is that of the record.
                 onsets.append(tals[0][0] if tals and tals[0][1] is None and tals[0][2][0] == "" else None)
             found += [(onset, duration, text.strip()) for onset, duration, texts in tals for text in texts]
     zero = onsets[0] or Decimal(0)
     if zero >= 1 and not header.ordinary:
-        zero = Decimal(0)  # a start time is short of its fraction of a second, no more; this is some note's onset
-    notes = [
+        zero = Decimal(0)  # a start time lacks a fraction of a second at most; this is the onset of an annotation
+    annotations = [
         Annotation(float(onset - zero), float(duration or 0), text)
         for onset, duration, text in found
         if text or duration is not None
     ]
     shifted = [None if onset is None else onset - zero for onset in onsets]
-    return shifted, tuple(sorted(notes, key=lambda note: note.onset))
+    return shifted, tuple(sorted(annotations, key=lambda annotation: annotation.onset))
 
 
 def _parse_tals(file: str, record: int, raw: bytes) -> list[tuple[Decimal, Decimal | None, list[str]]]:
@@ -429,13 +438,13 @@ def _parse_tals(file: str, record: int, raw: bytes) -> list[tuple[Decimal, Decim
     return tals
 
 
-def _stretches(header: _Header, onsets: list[Decimal | None], fs: float) -> list[tuple[int, float]]:
-    """First record and onset in seconds of each unbroken stretch; a gap is more than half a sample at the rate `fs`."""
+def _find_segments(header: _EdfHeader, onsets: list[Decimal | None], fs: float) -> list[tuple[int, float]]:
+    """First record and onset in seconds of each segment; a gap is more than half a sample at the rate `fs`."""
     known = [float(onset) for onset in onsets if onset is not None]
-    told = bool(known) and len(known) == header.records
-    if header.continuous is False and not told:
-        raise DataError(f"{header.file}: data records of a discontinuous file must tell their onsets, but some do not")
-    if header.continuous or not told:
+    complete = bool(known) and len(known) == header.records
+    if header.continuous is False and not complete:
+        raise DataError(f"{header.file}: data records of a discontinuous file must give their onsets, but some do not")
+    if header.continuous or not complete:
         return [(0, 0.0)]
     gaps = np.diff(known) - header.duration
     if (back := np.flatnonzero(gaps < -0.5 / fs)).size:
@@ -447,10 +456,10 @@ def _stretches(header: _Header, onsets: list[Decimal | None], fs: float) -> list
     return [(0, known[0]), *((int(record), known[record]) for record in np.flatnonzero(gaps > 0.5 / fs) + 1)]
 
 
-def _bounds(header: _Header, stretches: list[tuple[int, float]], fs: float) -> list[int]:
-    """First samples of all stretches at `fs`, and the number of samples in all."""
+def _segment_bounds(header: _EdfHeader, segments: list[tuple[int, float]], fs: float) -> list[int]:
+    """First samples of all segments at `fs`, and the number of samples in all."""
     per_record = header.duration * fs
     if math.isclose(per_record, round(per_record), rel_tol=1e-9):
         per_record = round(per_record)
-    records = np.diff([*(record for record, _ in stretches), header.records])
+    records = np.diff([*(record for record, _ in segments), header.records])
     return [0, *np.cumsum([math.floor(int(count) * per_record) for count in records]).tolist()]

@@ -1,6 +1,6 @@
 """Human activity recognition with smartphones as the UCI archive publishes it: windows that are cut already.
 
-Read from the folder or straight from the zip file, also where that lies within another zip file.
+Read from the folder, or from the zip file without unpacking it, also where that lies within another zip file.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError
+from polyadic.files import check_regular_file
 
 __all__ = ["CHANNELS", "FS", "LENGTH", "UNITS", "read_har"]
 
@@ -35,11 +36,11 @@ _CLASSES = 6
 _FOLDER = "UCI HAR Dataset"
 _LEGEND = "activity_labels.txt"
 _LARGEST = 256 * 1024**2
-"""Bytes in a file that are read at most; the published ones have 15 MB, the zip file 61 MB."""
+"""The largest file that is read, in bytes; the published ones have 15 MB, the zip file 61 MB."""
 
-_SIGNS = b"0123456789+-.eE \t\r\n\v\f"
+_NUMBER_BYTES = b"0123456789+-.eE \t\r\n\v\f"
 _LONGEST = 64 * LENGTH
-"""Bytes in a line at most: one that is longer has not 128 numbers."""
+"""The longest line in bytes: a longer one does not have 128 numbers."""
 
 _DAMAGE = (
     ValueError,
@@ -54,7 +55,7 @@ _DAMAGE = (
     zlib.error,
     lzma.LZMAError,
 )
-"""What zipfile raises on files that are no zip files, are damaged or encrypted."""
+"""What zipfile raises on files that are not zip files, or are damaged or encrypted."""
 
 Read = Callable[[str], bytes]
 """From a path within the dataset to the bytes of that file."""
@@ -63,8 +64,8 @@ Read = Callable[[str], bytes]
 def read_har(root: str | os.PathLike[str]) -> Windows:
     """All windows, those of the part "train" first: X (N, 9, 128) float32 in g and rad/s at 50 Hz.
 
-    The publisher does not tell which recording a window is of. The windows of a person are taken for one recording in
-    which each overlaps its neighbour by half, as most of them do.
+    The publisher does not say which recording a window is from. The windows of a person are taken for one recording in
+    which each overlaps the next by half, as most of them do.
 
     Parameters
     ----------
@@ -76,16 +77,17 @@ def read_har(root: str | os.PathLike[str]) -> Windows:
     """
     root = Path(root)
     if root.is_dir():
-        return _windows(_folder(root))
+        return _read_windows(_read_from_folder(root))
+    check_regular_file(root)
     if not root.is_file():
-        raise DataError(f"{root} is not there")
+        raise DataError(f"{root} does not exist")
     try:
         with zipfile.ZipFile(root) as archive:
-            return _windows(_archive(archive, root.name))
+            return _read_windows(_read_from_archive(archive, root.name))
     except DataError:
         raise
     except OSError as error:
-        # The system's own, such as a missing permission, pass; EINVAL is a damaged place to go to in the file.
+        # Errors of the system, such as a missing permission, pass; EINVAL is a damaged position in the file.
         if error.errno not in (None, errno.EINVAL):
             raise
         raise DataError(f"{root.name} cannot be read as a zip file: {error}") from error
@@ -93,13 +95,14 @@ def read_har(root: str | os.PathLike[str]) -> Windows:
         raise DataError(f"{root.name} cannot be read as a zip file: {error}") from error
 
 
-def _folder(root: Path) -> Read:
+def _read_from_folder(root: Path) -> Read:
     folder = next((each for each in (root, root / _FOLDER) if (each / _LEGEND).is_file()), None)
     if folder is None:
         raise DataError(f"{root} must hold {_LEGEND} or the folder {_FOLDER} with it, but does not")
 
     def read(name: str) -> bytes:
         path = folder / name
+        check_regular_file(path)
         if not path.is_file():
             raise DataError(f"{name} is missing in {folder}")
         _check_size(path.stat().st_size, name)
@@ -108,12 +111,12 @@ def _folder(root: Path) -> Read:
     return read
 
 
-def _archive(archive: zipfile.ZipFile, name: str, depth: int = 0) -> Read:
-    """Reads from a zip file, or from the one within it."""
+def _read_from_archive(archive: zipfile.ZipFile, name: str, depth: int = 0) -> Read:
+    """A function that reads files of a zip file, or of the zip file within it."""
     entries = {
         info.filename: info
         for info in archive.infolist()
-        # What macOS adds has the names of real files, but not their contents.
+        # Files that macOS adds have the names of real ones, but not their contents.
         if not info.filename.startswith("__MACOSX/") and not PurePosixPath(info.filename).name.startswith("._")
     }
     legends = sorted((each for each in entries if PurePosixPath(each).name == _LEGEND), key=len)
@@ -121,26 +124,26 @@ def _archive(archive: zipfile.ZipFile, name: str, depth: int = 0) -> Read:
         nested = [info for each, info in entries.items() if PurePosixPath(each).name == f"{_FOLDER}.zip"]
         if not nested or depth:
             raise DataError(f"{name} must hold {_LEGEND} or {_FOLDER}.zip, but does not")
-        inner = zipfile.ZipFile(io.BytesIO(_content(archive, nested[0])))
-        return _archive(inner, nested[0].filename, depth + 1)
+        inner = zipfile.ZipFile(io.BytesIO(_read_member(archive, nested[0])))
+        return _read_from_archive(inner, nested[0].filename, depth + 1)
     prefix = legends[0].removesuffix(_LEGEND)
 
     def read(path: str) -> bytes:
         info = entries.get(prefix + path)
         if info is None:
             raise DataError(f"{path} is missing in {name}")
-        return _content(archive, info)
+        return _read_member(archive, info)
 
     return read
 
 
-def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """A file of an archive, never more of it than the archive says it has."""
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """A file of an archive, but never more bytes than the archive declares."""
     _check_size(info.file_size, info.filename)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise DataError(f"{info.filename} must be stored or deflated, but is packed by method {info.compress_type}")
     with archive.open(info) as file:
-        # Without a number, zipfile would unpack all there is before it looks how much there should be.
+        # Without a number, zipfile would unpack everything before it compares the size.
         return file.read(info.file_size)
 
 
@@ -149,18 +152,18 @@ def _check_size(size: int, name: str) -> None:
         raise DataError(f"{name} must have at most {_LARGEST} bytes, but claims {size}")
 
 
-def _windows(read: Read) -> Windows:
-    classes = _classes(read(_LEGEND))
+def _read_windows(read: Read) -> Windows:
+    classes = _parse_classes(read(_LEGEND))
     columns: dict[str, list[NDArray[Any]]] = {"X": [], "label": [], "subject": [], "part": []}
     for part in ("train", "test"):
-        label = _whole(read, f"{part}/y_{part}.txt", _CLASSES)
-        subject = _whole(read, f"{part}/subject_{part}.txt", None)
+        label = _parse_integers(read, f"{part}/y_{part}.txt", _CLASSES)
+        subject = _parse_integers(read, f"{part}/subject_{part}.txt", None)
         if len(subject) != len(label):
             raise DataError(f"{part}/subject_{part}.txt must have {len(label)} lines, but has {len(subject)}")
         X = np.empty((len(label), len(CHANNELS), LENGTH), np.float32)
         for number, channel in enumerate(CHANNELS):
             path = f"{part}/Inertial Signals/{channel}_{part}.txt"
-            X[:, number] = _signal(read(path), path, len(label))
+            X[:, number] = _parse_signal(read(path), path, len(label))
         for key, column in (("X", X), ("label", label - 1), ("subject", subject), ("part", np.full(len(X), part))):
             columns[key].append(column)
     joined = {key: np.concatenate(pieces) for key, pieces in columns.items()}
@@ -171,7 +174,7 @@ def _windows(read: Read) -> Windows:
         FS,
         subject=joined["subject"],
         recording=recording,
-        start=_places(recording) * (LENGTH // 2),
+        start=_counts_within(recording) * (LENGTH // 2),
         label=joined["label"],
         part=joined["part"],
         classes=classes,
@@ -181,8 +184,8 @@ def _windows(read: Read) -> Windows:
     )
 
 
-def _places(group: NDArray[Any]) -> NDArray[np.int64]:
-    """The how-manieth member of its group each entry is, from 0 on: (N,)."""
+def _counts_within(group: NDArray[Any]) -> NDArray[np.int64]:
+    """The number of earlier members of its group for each entry: (N,)."""
     order = np.argsort(group, kind="stable")
     places = np.empty(len(group), np.int64)
     places[order] = np.concatenate([np.arange(size) for size in np.unique(group, return_counts=True)[1]])
@@ -190,11 +193,11 @@ def _places(group: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _lines(content: bytes) -> list[bytes]:
-    """The lines of a file without blank ones at its end."""
+    """The lines of a file, without blank ones at its end."""
     return content.rstrip().splitlines()
 
 
-def _classes(content: bytes) -> tuple[str, ...]:
+def _parse_classes(content: bytes) -> tuple[str, ...]:
     """Names of the activities, in the order of their numbers."""
     names = []
     for number, line in enumerate(_lines(content), start=1):
@@ -207,11 +210,11 @@ def _classes(content: bytes) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _whole(read: Read, path: str, most: int | None) -> NDArray[np.int64]:
-    """Whole numbers from 1 on, up to `most`, one a line: (lines,)."""
+def _parse_integers(read: Read, path: str, most: int | None) -> NDArray[np.int64]:
+    """Whole numbers from 1 on, up to `most`, one per line: (lines,)."""
     lines = _lines(read(path))
     if not lines:
-        raise DataError(f"{path} must have a line a window, but is empty")
+        raise DataError(f"{path} must have one line per window, but is empty")
     numbers = np.empty(len(lines), np.int64)
     for at, line in enumerate(lines):
         word = line.strip()
@@ -223,19 +226,19 @@ def _whole(read: Read, path: str, most: int | None) -> NDArray[np.int64]:
     return numbers
 
 
-def _signal(content: bytes, path: str, count: int) -> NDArray[np.float32]:
+def _parse_signal(content: bytes, path: str, count: int) -> NDArray[np.float32]:
     """One channel: (count, 128)."""
     lines = _lines(content)
     if len(lines) != count:
-        raise DataError(f"{path} must have {count} lines, one a window, but has {len(lines)}")
+        raise DataError(f"{path} must have {count} lines, one per window, but has {len(lines)}")
     rows = []
     for number, line in enumerate(lines, start=1):
         row = line.split() if len(line) <= _LONGEST else []
         if len(row) != LENGTH:
             raise DataError(f"{path}, line {number}: must have {LENGTH} numbers, but has {len(row) or 'others'}")
         rows.append(row)
-    # Checked for signs first: float() also takes nan, inf and 1_000, none of which is a measured value.
-    if not content.translate(None, _SIGNS):
+    # Characters are checked first: float() also accepts nan, inf and 1_000, none of which is a measured value.
+    if not content.translate(None, _NUMBER_BYTES):
         try:
             with np.errstate(over="ignore"):
                 values = np.array(rows, dtype=np.float32)
@@ -249,6 +252,6 @@ def _signal(content: bytes, path: str, count: int) -> NDArray[np.float32]:
 
 def _is_number(word: bytes) -> bool:
     try:
-        return not word.translate(None, _SIGNS) and abs(float(word)) <= float(np.finfo(np.float32).max)
+        return not word.translate(None, _NUMBER_BYTES) and abs(float(word)) <= float(np.finfo(np.float32).max)
     except ValueError:
         return False

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.readers.wfdb import Header, as_recording, check_digits, choose, read_header
+from polyadic.data.readers.compression import check_inflation
+from polyadic.data.readers.wfdb import WfdbHeader, build_recording, check_digits, choose_signals, read_header
 from polyadic.data.recordings import Annotation, Recording
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import DataError, MissingExtraError
+from polyadic.files import check_regular_file
 
 __all__ = ["read_mgh"]
 
@@ -27,7 +29,7 @@ _STAGES = {"undefined": "", "wake": "W", "nonrem1": "N1", "nonrem2": "N2", "nonr
 _PREFIX = struct.Struct("<5i4s")
 _INT16, _NAME = 30, b"val\0"
 # Deflate cannot pack more than this many bytes into one.
-_PACKING = 1032
+_DEFLATE_LIMIT = 1032
 _LARGEST_CHUNK, _MOST_CHUNKS = 1 << 26, 100_000
 
 
@@ -38,17 +40,17 @@ def read_mgh(
     name: str | None = None,
     subject: str | None = None,
 ) -> Recording:
-    """Read a recording and its sleep stages: annotations "W", "N1", "N2", "N3" and "R", one a run of a stage.
+    """Read a recording and its sleep stages: annotations "W", "N1", "N2", "N3" and "R", one for each run of a stage.
 
     Parameters
     ----------
     path : the recording's folder, or its header within
     channels : names, in the order wanted; None for all
-    name, subject : of the recording; the record's name, and `name`, by default
+    name, subject : of the recording; by default the name of the record, and `name`
 
     Returns
     -------
-    its digits; without annotations where there is no file of labels, as in the test set of the Challenge
+    the recording; without annotations where there is no file of labels, as in the test set of the Challenge
 
     Raises
     ------
@@ -59,34 +61,35 @@ def read_mgh(
     if path.is_dir():
         path = path / f"{path.resolve().name}.hea"
     header = read_header(path.with_name(path.name.removesuffix(".hea") + ".hea"))
-    picked = choose(header, channels)
+    picked = choose_signals(header, channels)
     file = path.with_name(f"{header.record}.mat")
     samples = _check_header(header, file.name)
-    digits = _digits(file, header, samples)[picked]
+    digits = _read_digits(file, header, samples)[picked]
     signals = [header.signals[number] for number in picked]
     for signal, row in zip(signals, digits, strict=True):
         check_digits(signal, row, file.name)
     labels = path.with_name(f"{header.record}-arousal.mat")
-    # A link to nowhere is a loss of labels, not a recording without.
+    # A link to nothing means that labels were lost, not that the recording has none.
     labelled = labels.exists() or labels.is_symlink()
-    annotations = _runs(_stages(labels, samples), header.fs) if labelled else []
-    return as_recording(header, signals, digits, annotations, name or header.record, subject)
+    annotations = _stage_runs(_read_stages(labels, samples), header.fs) if labelled else []
+    return build_recording(header, signals, digits, annotations, name or header.record, subject)
 
 
-def _check_header(header: Header, file: str) -> int:
-    """The length, if all signals are in one file of int16 frames."""
+def _check_header(header: WfdbHeader, file: str) -> int:
+    """The number of samples, after checking that all signals are in one file of int16 frames."""
     if header.samples is None:
         raise DataError(f"{header.record}.hea: the header must give the number of samples")
     for signal in header.signals:
         if (signal.file, signal.format, signal.frame, signal.skew) != (file, "16", 1, 0):
             raise DataError(
-                f"{header.record}.hea: {signal.name} must be in {file}, format 16, one sample a frame, without skew"
+                f"{header.record}.hea: {signal.name} must be in {file}, format 16, one sample per frame, without skew"
             )
     return header.samples
 
 
-def _digits(path: Path, header: Header, samples: int) -> NDArray[np.int16]:
-    """All digits, (channels, samples), from MATLAB 4 or 7.3, after their shape is borne out."""
+def _read_digits(path: Path, header: WfdbHeader, samples: int) -> NDArray[np.int16]:
+    """All digits, (channels, samples), from MATLAB 4 or 7.3, after comparing their shape with the header."""
+    check_regular_file(path)
     if not path.is_file():
         raise DataError(f"{path.name}: there is no such file")
     shape = (len(header.signals), samples)
@@ -119,22 +122,23 @@ def _matlab4(path: Path, start: bytes, size: int, shape: tuple[int, int]) -> NDA
     return np.asarray(matrix, np.int16)
 
 
-def _hdf5() -> Any:
+def _import_h5py() -> Any:
     try:
         import h5py
     except ImportError:
-        raise PolyadicError("MATLAB 7.3 files need the package h5py: pip install polyadic[mgh]") from None
+        raise MissingExtraError("MATLAB 7.3 files need the package h5py: pip install 'polyadic[mgh]'") from None
     return h5py
 
 
 def _matlab73(path: Path, shape: tuple[int, int]) -> NDArray[np.int16]:
-    package = _hdf5()
+    package = _import_h5py()
     try:
         with package.File(path, "r") as file:
             # MATLAB writes columns first: its rows are the last axis.
             data = _dataset(file, "val", [shape[::-1]], ("int16",), path.name)
-            if data.id.get_storage_size() * _PACKING < data.nbytes:
+            if data.id.get_storage_size() * _DEFLATE_LIMIT < data.nbytes:
                 raise DataError(f"{path.name}: 'val' says it holds {data.nbytes} bytes, more than its file can")
+            check_inflation(f"{path.name}: 'val'", data.nbytes, path.stat().st_size, "save it without compression")
             return np.ascontiguousarray(data[()].T).astype(np.int16, copy=False)
     except DataError:
         raise
@@ -142,11 +146,10 @@ def _matlab73(path: Path, shape: tuple[int, int]) -> NDArray[np.int16]:
         raise DataError(f"{path.name}: HDF5 cannot read the signals ({type(error).__name__})") from error
 
 
-def _stages(path: Path, samples: int) -> NDArray[np.int8]:
-    """The number of each sample's stage in `_STAGES`; 0 where there is none: (samples,)."""
-    package = _hdf5()
-    if not path.is_file():
-        raise DataError(f"{path.name}: the labels must be a file")
+def _read_stages(path: Path, samples: int) -> NDArray[np.int8]:
+    """The place of the stage of each sample in `_STAGES`, 0 where there is none: (samples,)."""
+    package = _import_h5py()
+    check_regular_file(path)
     stages = np.zeros(samples, np.int8)
     taken = np.zeros(samples, bool)
     shapes = [(1, samples), (samples, 1), (samples,)]
@@ -170,7 +173,7 @@ def _stages(path: Path, samples: int) -> NDArray[np.int8]:
 
 
 def _dataset(file: Any, where: str, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], name: str) -> Any:
-    """A dataset of an HDF5 file, if reading it cannot allocate more than one of these shapes needs."""
+    """A dataset of an HDF5 file, after checking that reading it allocates no more than one of these shapes needs."""
     found = file.get(where)
     if found is None or not hasattr(found, "shape"):
         raise DataError(f"{name}: the dataset {where} is absent")
@@ -179,13 +182,13 @@ def _dataset(file: Any, where: str, shapes: Sequence[tuple[int, ...]], dtypes: S
             f"{name}: {where} must have shape {shapes[0]} and type {dtypes[0]}, "
             f"but has {found.shape} and {found.dtype.name}"
         )
-    if found.external is not None or found.is_virtual or not _stored(found):
+    if found.external is not None or found.is_virtual or not _is_stored(found):
         raise DataError(f"{name}: {where} must be in the file itself, and all of it")
     return found
 
 
-def _stored(data: Any) -> bool:
-    """Whether all of a dataset is in its file: HDF5 silently reads zeros where a part is not."""
+def _is_stored(data: Any) -> bool:
+    """Whether all of a dataset is in its file; HDF5 silently reads zeros where a part is not."""
     if data.chunks is None:
         return bool(data.id.get_storage_size() >= data.nbytes)
     grid = [range(0, size, step) for size, step in zip(data.shape, data.chunks, strict=True)]
@@ -204,7 +207,7 @@ def _stored(data: Any) -> bool:
         return False
 
 
-def _runs(stages: NDArray[np.int8], fs: float) -> list[Annotation]:
+def _stage_runs(stages: NDArray[np.int8], fs: float) -> list[Annotation]:
     """An annotation for every run of one stage."""
     texts = list(_STAGES.values())
     firsts = np.concatenate([[0], np.flatnonzero(np.diff(stages)) + 1, [len(stages)]])

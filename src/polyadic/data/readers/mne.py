@@ -26,10 +26,10 @@ _UNITS = {
     "hbo": "M",
     "hbr": "M",
 }
-"""Units by type of channel; those of other types are not known."""
+"""Units by type of channel; those of other types are unknown."""
 
 _BLOCK = 1 << 20
-"""Samples that are read at once: MNE gives float64, of which a whole night need not be in memory."""
+"""Samples that are read at once: MNE gives float64, of which a whole night would take too much memory."""
 
 
 def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> Recording:
@@ -41,8 +41,8 @@ def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> R
 
     Parameters
     ----------
-    name : of the recording; that of its file if None
-    subject : whose it is; the identifier in `raw.info` if None, else the recording's name
+    name : of the recording; by default that of its file
+    subject : by default the identifier in `raw.info` or, without one, the name of the recording
     """
     _check(raw, ("info", "ch_names", "n_times", "first_time", "annotations", "get_channel_types"), "raw", "mne.io.Raw")
     if name is None:
@@ -76,7 +76,7 @@ def from_epochs(epochs: Any) -> Windows:
     _check(epochs, ("info", "ch_names", "events", "event_id", "get_channel_types"), "epochs", "mne.Epochs")
     X = np.asarray(epochs.get_data(verbose="ERROR"), dtype=np.float32)
     if not len(X):
-        raise DataError("epochs must have at least one epoch that is not dropped, but have none")
+        raise DataError("epochs must have at least one epoch that was not dropped, but have none")
     codes: dict[int, str] = {}
     for event, code in epochs.event_id.items():
         codes.setdefault(int(code), str(event))

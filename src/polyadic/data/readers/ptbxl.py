@@ -1,4 +1,4 @@
-"""The table of PTB-XL, `ptbxl_database.csv`: whose each ECG is, the patient's sex and age, its fold and its files.
+"""The table of PTB-XL, `ptbxl_database.csv`: the patient of each ECG with sex and age, its fold and its files.
 
 The records themselves are WFDB records; `polyadic.data.readers.wfdb` reads them.
 """
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.errors import DataError
+from polyadic.files import check_regular_file
 
 __all__ = ["read_metadata"]
 
@@ -31,7 +32,7 @@ _DTYPES = {
     "filename_hr": np.str_,
 }
 # Whole numbers are published as such and, in some columns, with a fraction of 0.
-_WHOLE = re.compile(r"[0-9]{1,15}(\.0)?")
+_INTEGER = re.compile(r"[0-9]{1,15}(\.0)?")
 _PATH = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 
 
@@ -52,7 +53,7 @@ def read_metadata(root: str | Path) -> dict[str, NDArray[Any]]:
     ------
     DataError : if the table is absent or a row is not as published; the message gives its line
     """
-    rows = _rows(_text(Path(root) / _FILE))
+    rows = _parse_rows(_read_text(Path(root) / _FILE))
     _, titles = next(rows, (0, []))
     for title in _DTYPES:
         if titles.count(title) != 1:
@@ -63,18 +64,19 @@ def read_metadata(root: str | Path) -> dict[str, NDArray[Any]]:
     for line, row in rows:
         if len(row) != len(titles):
             raise DataError(f"{_FILE}: line {line} must have {len(titles)} fields, but has {len(row)}")
-        values = _checked({title: row[place] for title, place in places.items()}, line)
+        values = _parse_values({title: row[place] for title, place in places.items()}, line)
         if values["ecg_id"] in seen:
             raise DataError(f"{_FILE}: lines {seen[values['ecg_id']]} and {line} have one ecg_id, {values['ecg_id']}")
         seen[values["ecg_id"]] = line
         for title, value in values.items():
             columns[title].append(value)
     if not seen:
-        raise DataError(f"{_FILE}: there are no records in it")
+        raise DataError(f"{_FILE}: the table has no records")
     return {title: np.array(columns[title], dtype) for title, dtype in _DTYPES.items()}
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
+    check_regular_file(path)
     if not path.is_file():
         raise DataError(f"{path.name}: there is no such file")
     data = path.read_bytes()
@@ -85,8 +87,8 @@ def _text(path: Path) -> str:
         raise DataError(f"{path.name}: line {line} must be UTF-8, but has the byte {data[error.start]:#x}") from None
 
 
-def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows with the line on which each ends."""
+def _parse_rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows, each with the number of the line on which it ends."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         for row in reader:
@@ -95,13 +97,13 @@ def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
         raise DataError(f"{_FILE}: line {reader.line_num} must be a row of comma-separated values: {error}") from None
 
 
-def _checked(row: dict[str, str], line: int) -> dict[str, Any]:
+def _parse_values(row: dict[str, str], line: int) -> dict[str, Any]:
     values: dict[str, Any] = {
-        "ecg_id": _whole(row, "ecg_id", line, 1),
-        "patient_id": _whole(row, "patient_id", line, 0),
-        "age": _whole(row, "age", line, 0, 300) if row["age"] else math.nan,
-        "sex": _whole(row, "sex", line, 0, 1),
-        "strat_fold": _whole(row, "strat_fold", line, 1, 10),
+        "ecg_id": _parse_integer(row, "ecg_id", line, 1),
+        "patient_id": _parse_integer(row, "patient_id", line, 0),
+        "age": _parse_integer(row, "age", line, 0, 300) if row["age"] else math.nan,
+        "sex": _parse_integer(row, "sex", line, 0, 1),
+        "strat_fold": _parse_integer(row, "strat_fold", line, 1, 10),
     }
     for title, ending in (("filename_lr", "lr"), ("filename_hr", "hr")):
         path, expected = row[title], f"{values['ecg_id']:05d}_{ending}"
@@ -115,9 +117,9 @@ def _checked(row: dict[str, str], line: int) -> dict[str, Any]:
     return values
 
 
-def _whole(row: dict[str, str], title: str, line: int, low: int, high: int | None = None) -> int:
+def _parse_integer(row: dict[str, str], title: str, line: int, low: int, high: int | None = None) -> int:
     text = row[title]
-    value = int(float(text)) if _WHOLE.fullmatch(text) else None
+    value = int(float(text)) if _INTEGER.fullmatch(text) else None
     if value is None or value < low or (high is not None and value > high):
         wanted = f"a whole number from {low}" + ("" if high is None else f" to {high}")
         raise DataError(f"{_FILE}: line {line}: {title} must be {wanted}, but is {text[:80]!r}")

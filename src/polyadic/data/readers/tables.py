@@ -1,4 +1,4 @@
-"""One continuous recording from a `.csv` file: a row of channel names, then one row a sample."""
+"""One continuous recording from a `.csv` file: a row of channel names, then one row per sample."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from numpy.typing import NDArray
 
 from polyadic.data.recordings import Recording
 from polyadic.errors import DataError, PolyadicError
+from polyadic.files import check_regular_file
 
 __all__ = ["read_csv"]
 
 _BLOCK = 1 << 16
-"""Rows of a `.csv` file that are parsed at once: bounds the memory their texts take."""
+"""Rows that are parsed at once, which bounds the memory that their texts take."""
 
 
 def read_csv(
     path: str | os.PathLike[str], fs: float | None = None, name: str | None = None, subject: str | None = None
 ) -> Recording:
-    """One continuous recording from a text table: a row of channel names, then a row a sample.
+    """One continuous recording from a text table: a row of channel names, then one row per sample.
 
-    Columns are parted by commas, semicolons or tabs. A first column named `time` or `t` has seconds; without `fs` it
+    Columns are separated by commas, semicolons or tabs. A first column named `time` or `t` has seconds; without `fs` it
     gives the sampling rate and must be evenly spaced within 1 %, with `fs` it must agree with it and have no gaps.
     Empty cells and NaN are missing values. Units are not known and stay empty.
 
     Parameters
     ----------
     fs : sampling rate in Hz; None takes it from the times
-    name : of the recording; the file's if None
-    subject : whose it is; the recording's name if None
+    name : of the recording; by default that of the file
+    subject : by default the name of the recording
 
     Raises
     ------
@@ -45,21 +46,25 @@ def read_csv(
     path = Path(path)
     if fs is not None and not 0 < fs < np.inf:
         raise PolyadicError(f"fs must be a positive sampling rate in Hz, but is {fs!r}")
+    check_regular_file(path)
     if not path.is_file():
-        raise DataError(f"{path} is not a file")
+        raise DataError(f"{path} does not exist")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            channels, values = _table(file)
+            channels, values = _parse_table(file)
     except DataError as error:
         raise DataError(f"{path.name}{error}") from error
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(f"{path.name} cannot be read as a table: {error}") from error
     timed = channels[0].lower() in ("time", "t")
     if timed:
-        fs = _spacing(values[:, 0], fs, path.name)
+        fs = _sampling_rate(values[:, 0], fs, path.name)
         channels, values = channels[1:], values[:, 1:]
     if fs is None:
-        raise PolyadicError(f"fs must be given in Hz: {path.name} has no first column named time")
+        raise PolyadicError(
+            f"{path.name} does not give its sampling rate: add a first column named time, in seconds, or give the rate "
+            "in Hz (--fs, or fs=)"
+        )
     with np.errstate(over="ignore"):
         signal = np.ascontiguousarray(values.T.astype(np.float32))
     if np.isinf(signal).any():
@@ -79,7 +84,7 @@ def read_csv(
     )
 
 
-def _table(file: IO[str]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+def _parse_table(file: IO[str]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
     """Channel names and values (samples, channels) of a text table; errors begin with the line they are about."""
     first = file.readline()
     delimiter = max(",;\t", key=re.sub('"[^"]*"', "", first).count)
@@ -89,14 +94,14 @@ def _table(file: IO[str]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
     if all(_is_number(cell) for cell in header):
         raise DataError(", line 1: the first row must name the channels, but holds numbers")
     reader = csv.reader(file, delimiter=delimiter, strict=True)
-    blocks = list(_blocks(reader, len(header)))
+    blocks = list(_parse_blocks(reader, len(header)))
     if not blocks:
         raise DataError(": there must be at least one sample below the names, but there is none")
     return header, np.concatenate(blocks)
 
 
-def _blocks(reader: Iterator[list[str]], width: int) -> Iterator[NDArray[np.float64]]:
-    """Numbers from rows of texts, (rows, width) at a time; only at the very end may rows be blank."""
+def _parse_blocks(reader: Iterator[list[str]], width: int) -> Iterator[NDArray[np.float64]]:
+    """Numbers from rows of texts, (rows, width) at a time; rows may be blank only at the very end."""
     line, ended = 1, 0
     while rows := list(itertools.islice(reader, _BLOCK)):
         full = len(rows)
@@ -111,14 +116,14 @@ def _blocks(reader: Iterator[list[str]], width: int) -> Iterator[NDArray[np.floa
         if full < len(rows):
             ended = ended or line + 1 + full
         if full:
-            yield _numbers(rows[:full], line + 1)
+            yield _parse_numbers(rows[:full], line + 1)
         line += len(rows)
 
 
-def _numbers(rows: list[list[str]], line: int) -> NDArray[np.float64]:
+def _parse_numbers(rows: list[list[str]], line: int) -> NDArray[np.float64]:
     cells = [cell or "nan" for row in rows for cell in row]
     try:
-        if any("_" in cell for cell in cells):  # Python's own separator of thousands
+        if any("_" in cell for cell in cells):  # Python would read 1_000 as a number
             raise ValueError
         values = np.array(cells, dtype=np.float64)
     except ValueError:
@@ -138,25 +143,27 @@ def _is_number(cell: str) -> bool:
     return "_" not in cell
 
 
-def _spacing(times: NDArray[np.float64], fs: float | None, name: str) -> float:
-    """The sampling rate that evenly spaced times tell, or `fs` if they agree with it."""
+def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str) -> float:
+    """The sampling rate of evenly spaced times, or `fs` if they agree with it."""
     if len(times) < 2 or not np.isfinite(times).all():
         raise DataError(f"{name}: the time column must have two or more times in seconds and none missing")
-    with np.errstate(all="ignore"):  # what overflows here is not evenly spaced either
+    with np.errstate(all="ignore"):  # times that overflow here are not evenly spaced either
         steps = np.diff(times)
         mean = float(times[-1] - times[0]) / len(steps)
     if not 0 < mean < np.inf:
         raise DataError(f"{name}: the time column must rise, but goes from {times[0]:g} to {times[-1]:g}")
-    expected = mean if fs is None else 1 / fs
+    # Of a few gaps the median takes no notice, while they change the mean and so make every step look wrong.
+    median = float(np.median(steps))
+    expected = 1 / fs if fs is not None else median if 0 < median < np.inf else mean
     # With a rate from outside times may be coarsely rounded, but a step of two samples is a gap.
     slack = 0.01 if fs is None else 0.999
     off = np.flatnonzero(~(np.abs(steps - expected) <= slack * expected))
     if off.size:
         raise DataError(
-            f"{name}, line {off[0] + 3}: times must be evenly spaced by {expected:.6g} s, "
-            f"but follow each other by {steps[off[0]]:.6g} s"
+            f"{name}, line {off[0] + 3}: times must be evenly spaced by {expected:.6g} s, but this one comes "
+            f"{steps[off[0]]:.6g} s after the line before; split the file at gaps"
         )
-    if abs(mean - expected) > 0.01 * expected:
-        raise DataError(f"{name}: times tell of a rate of {1 / mean:.6g} Hz, but fs is {fs:g} Hz")
-    # Nine digits: what decimal fractions lose in binary ones is no part of the rate.
+    if fs is not None and abs(mean - expected) > 0.01 * expected:
+        raise DataError(f"{name}: the times give a rate of {1 / mean:.6g} Hz, but fs is {fs:g} Hz")
+    # Nine digits: the rounding of decimal fractions to binary ones is no part of the rate.
     return float(f"{1 / mean:.9g}") if fs is None else fs

@@ -1,7 +1,7 @@
 """WFDB records as PhysioNet publishes them: a header, its signal files, and annotations in the MIT format.
 
 Headers and annotations are parsed here and strictly, since the library skips what it cannot parse; it decodes the
-samples. Nothing is read from the network, and nothing is allocated before the sizes of the files bear it out.
+samples. Nothing is read from the network, and nothing is allocated before the sizes of the files were checked.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.readers.texts import as_unit, decode_text
 from polyadic.data.recordings import Annotation, Recording
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.files import check_regular_file
 
-__all__ = ["Header", "Signal", "as_recording", "check_digits", "choose", "read_header", "read_wfdb"]
+__all__ = ["WfdbHeader", "WfdbSignal", "build_recording", "check_digits", "choose_signals", "read_header", "read_wfdb"]
 
 # Of each format: bytes and the samples they hold, and the digit that stands for a missing value.
 _FORMATS: dict[str, tuple[int, int, int | None]] = {
@@ -34,36 +36,39 @@ _FORMATS: dict[str, tuple[int, int, int | None]] = {
     "24": (3, 1, -(1 << 23)),
     "32": (4, 1, -(1 << 31)),
 }
-# Digits of these may not fit 16 bits.
+# Digits of these formats may not fit 16 bits.
 _WIDE = ("8", "24", "32")
 _PADDING = 4
 _LARGEST_HEADER = 1 << 20
 
 _RECORD_LINE = re.compile(
-    r"(?P<name>[-\w]+)(?P<segments>/\d+)?\s+(?P<signals>\d{1,9})\s+(?P<fs>\d{1,12}(?:\.\d{0,12})?)"
-    r"(?:/\d+(?:\.\d*)?(?:\(-?\d+(?:\.\d*)?\))?)?(?:\s+(?P<samples>\d{1,15})(?:\s+\S.*)?)?"
+    r"(?P<name>[-\w]+)(?P<segments>/\d+)?\s+(?P<signals>\d{1,9})\s+(?P<fs>\d{1,12}(?:\.\d{0,30})?)"
+    r"(?:/\d+(?:\.\d*)?(?:\(-?\d+(?:\.\d*)?\))?)?(?:\s+(?P<samples>\d{1,15})(?:\s+\S.*)?)?",
+    re.ASCII,
 )
 _SIGNAL_LINE = re.compile(
     r"(?P<file>\w[-\w]*(?:\.\w+)?)\s+(?P<format>\d{1,3})(?:x(?P<frame>\d{1,9}))?(?::(?P<skew>\d{1,15}))?"
     r"(?:\+(?P<start>\d{1,15}))?"
     r"(?:\s+(?P<gain>-?\d{1,30}(?:\.\d{0,30})?(?:e[+-]?\d{1,3})?)(?:\((?P<baseline>-?\d{1,12})\))?"
-    r"(?:/(?P<units>[\w^?%/-]+))?"
+    r"(?:/(?P<units>(?:[\w^?%/-]|[^\x00-\x7f])+))?"
     r"(?:\s+(?P<bits>\d{1,2})(?:\s+(?P<zero>-?\d{1,12})(?:\s+(?P<first>-?\d{1,12})(?:\s+(?P<checksum>-?\d{1,6})"
-    r"(?:\s+\d{1,9}(?:\s+(?P<name>\S.*))?)?)?)?)?)?)?"
+    r"(?:\s+\d{1,9}(?:\s+(?P<name>\S.*))?)?)?)?)?)?)?",
+    re.ASCII,
 )
-_RESOLUTION = re.compile(r"## time resolution: (\d{1,12}(?:\.\d{0,12})?)")
+_RESOLUTION = re.compile(r"## time resolution: (\d{1,12}(?:\.\d{0,30})?)")
 _DEFINITION = re.compile(r"(\d{1,2}) (\S+) .*")
 
-_NOTE, _SKIP, _NUM, _SUB, _CHN, _AUX = 22, 59, 60, 61, 62, 63
+_NOTE, _LAST_CODE, _SKIP, _AUX = 22, 49, 59, 63
+"""Codes of annotations: a comment, the last that may mean something, a long interval, and a text that follows."""
 
 
 @dataclass(frozen=True)
-class Signal:
-    """One signal of a header: value = (digit - baseline) / gain; 0 stands for what the header does not give.
+class WfdbSignal:
+    """One signal of a header: value = (digit - baseline) / gain; 0 stands for what the header leaves out.
 
     Parameters
     ----------
-    file, format, start : where its samples are, in which format, from which byte on
+    file, format, start : the file of its samples, their format, and the byte at which they begin
     skew : samples by which it lags
     gain, baseline, units : how digits become values
     bits, zero : resolution and middle of the device's digits
@@ -86,18 +91,18 @@ class Signal:
 
     @property
     def missing(self) -> int | None:
-        """The digit that stands for no value."""
+        """The digit that stands for a missing value, if the format has one."""
         return _FORMATS[self.format][2]
 
 
 @dataclass(frozen=True)
-class Header:
-    """What a header says; `samples` is None where it does not give the length."""
+class WfdbHeader:
+    """The content of a header; `samples` is None where it does not give the length."""
 
     record: str
     fs: float
     samples: int | None
-    signals: tuple[Signal, ...]
+    signals: tuple[WfdbSignal, ...]
 
 
 def read_wfdb(
@@ -114,23 +119,24 @@ def read_wfdb(
     ----------
     path : of the record, with or without `.hea`
     channels : names, in the order wanted; None for all
-    annotations : extensions of annotation files, such as "atr"; texts are their notes, or else their symbols
-    name, subject : of the recording; the record's name, and `name`, by default
+    annotations : extensions of annotation files, such as "atr"; texts are their notes, or else their symbols ("[42]"
+        for a code without one)
+    name, subject : of the recording; by default the name of the record, and `name`
 
     Raises
     ------
     DataError : if a file is absent or damaged, or the record has several segments or rates
     PolyadicError : if wfdb is not installed, or an argument cannot be used
     """
-    package = _package()
+    package = _import_wfdb()
     path = Path(path)
     path = path.parent / path.name.removesuffix(".hea")
     if "::" in str(path.absolute()):
         # The library would take it for a chain of URLs.
         raise PolyadicError(f"path must not have '::' in it, but is {path.name!r}")
     header = read_header(path.with_name(path.name + ".hea"))
-    picked = choose(header, channels)
-    samples = _length(header, picked, path.parent)
+    picked = choose_signals(header, channels)
+    samples = _sample_count(header, picked, path.parent)
     file = f"{path.name}.hea"
     try:
         record = package.rdrecord(
@@ -149,30 +155,30 @@ def read_wfdb(
     signals = [header.signals[number] for number in picked]
     for signal, row in zip(signals, digits, strict=True):
         check_digits(signal, row, file)
-    notes = _annotations(path, annotations, header.fs, samples)
-    return as_recording(header, signals, digits, notes, name or path.name, subject)
+    found = _read_annotations(path, annotations, header.fs, samples)
+    return build_recording(header, signals, digits, found, name or path.name, subject)
 
 
-def _package() -> Any:
+def _import_wfdb() -> Any:
     try:
         with warnings.catch_warnings():
-            # The import itself uses what newer versions of pandas warn of.
+            # The import itself uses features that newer versions of pandas warn about.
             warnings.simplefilter("ignore")
             import wfdb
     except ImportError:
-        raise PolyadicError("WFDB records need the package wfdb: pip install polyadic[wfdb]") from None
+        raise MissingExtraError("WFDB records need the package wfdb: pip install 'polyadic[wfdb]'") from None
     return wfdb
 
 
 # ---------------------------------------------------------------- headers
 
 
-def read_header(path: Path) -> Header:
-    """Parse a header; it must be plain ASCII but for its comments, and name the record as its file is named.
+def read_header(path: Path) -> WfdbHeader:
+    """Parse a header, which must be ASCII except for units, channel names and comments, and be named after its record.
 
     Raises
     ------
-    DataError : at the first line that is not as the format wants it
+    DataError : at the first line that does not follow the format
     """
     lines = _header_lines(path)
     match = _RECORD_LINE.fullmatch(lines[0])
@@ -184,37 +190,37 @@ def read_header(path: Path) -> Header:
         raise DataError(f"{path.name}: the header must be of the record {path.stem!r}, but is of {match['name']!r}")
     if int(match["signals"]) != len(lines) - 1 or len(lines) < 2:
         raise DataError(f"{path.name}: {match['signals']} signals are announced, but {len(lines) - 1} are described")
-    signals = tuple(_signal(line, number, path.name) for number, line in enumerate(lines[1:]))
+    signals = tuple(_parse_signal(line, number, path.name) for number, line in enumerate(lines[1:]))
     samples = int(match["samples"]) if match["samples"] else None
     if samples == 0 or float(match["fs"]) == 0:
         raise DataError(f"{path.name}: rate and number of samples must not be 0")
-    return Header(match["name"], float(match["fs"]), samples, signals)
+    return WfdbHeader(match["name"], float(match["fs"]), samples, signals)
 
 
 def _header_lines(path: Path) -> list[str]:
-    size = _size(path)
+    size = _file_size(path)
     if size > _LARGEST_HEADER:
         raise DataError(f"{path.name}: a header must be at most {_LARGEST_HEADER} bytes, but has {size}")
-    text = path.read_bytes().decode("ascii", errors="surrogateescape")
-    lines = [line.strip() for line in text.splitlines()]
-    lines = [line for line in lines if line and not line.startswith("#")]
+    content = [line.strip() for line in path.read_bytes().splitlines()]
+    lines = [decode_text(line) for line in content if line and not line.startswith(b"#")]
     if not lines:
         raise DataError(f"{path.name}: the header is empty")
     for line in lines:
-        # The library would drop other bytes: µV would turn into V. As surrogates, they are not printable.
         if not line.replace("\t", " ").isprintable():
-            raise DataError(f"{path.name}: a header must be printable ASCII, but has the line {line[:80]!a}")
+            raise DataError(f"{path.name}: a header must be printable text, but has the line {line[:80]!a}")
+    if not lines[0].isascii():
+        raise DataError(f"{path.name}: the first line must be ASCII, but is {lines[0][:80]!a}")
     return lines
 
 
-def _signal(line: str, number: int, file: str) -> Signal:
+def _parse_signal(line: str, number: int, file: str) -> WfdbSignal:
     match = _SIGNAL_LINE.fullmatch(line)
     if match is None:
         raise DataError(f"{file}: signal {number} must be 'file format gain bits zero …', but is {line[:80]!r}")
     if match["format"] not in _FORMATS:
         raise DataError(f"{file}: signal {number} has format {match['format']}; supported are {', '.join(_FORMATS)}")
     zero = int(match["zero"] or 0)
-    return Signal(
+    return WfdbSignal(
         name=match["name"] or f"signal {number}",
         file=match["file"],
         format=match["format"],
@@ -224,7 +230,7 @@ def _signal(line: str, number: int, file: str) -> Signal:
         # Both absent and 0 stand for 200, by the format's definition.
         gain=float(match["gain"] or 0) or 200.0,
         baseline=zero if match["baseline"] is None else int(match["baseline"]),
-        units=match["units"] or "mV",
+        units=as_unit(match["units"] or "mV"),
         bits=int(match["bits"] or 0),
         zero=zero,
         first=int(match["first"] or 0),
@@ -232,7 +238,7 @@ def _signal(line: str, number: int, file: str) -> Signal:
     )
 
 
-def choose(header: Header, channels: Sequence[str] | None) -> list[int]:
+def choose_signals(header: WfdbHeader, channels: Sequence[str] | None) -> list[int]:
     """The numbers of the signals with these names, in this order; all of them for None."""
     names = [signal.name for signal in header.signals]
     if isinstance(channels, str):
@@ -251,14 +257,15 @@ def choose(header: Header, channels: Sequence[str] | None) -> list[int]:
     return [names.index(name) for name in wanted]
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
+    check_regular_file(path)
     if not path.is_file():
         raise DataError(f"{path.name}: there is no such file")
     return path.stat().st_size
 
 
-def _length(header: Header, picked: list[int], folder: Path) -> int:
-    """Samples of every channel, borne out by the sizes of the files."""
+def _sample_count(header: WfdbHeader, picked: list[int], folder: Path) -> int:
+    """The number of samples of every channel, after comparing it with the sizes of the files."""
     file = f"{header.record}.hea"
     samples = header.samples
     for name in dict.fromkeys(header.signals[number].file for number in picked):
@@ -270,11 +277,11 @@ def _length(header: Header, picked: list[int], folder: Path) -> int:
         if len(layouts) > 1 or numbers != list(range(numbers[0], numbers[-1] + 1)):
             raise DataError(f"{file}: signals of {name} must follow each other, in one format and from one byte on")
         count, per, _ = _FORMATS[group[0].format]
-        there = max(_size(folder / name) - group[0].start, 0)
+        there = max(_file_size(folder / name) - group[0].start, 0)
         if samples is None:
             samples = there * per // (count * len(group))
         needed = -(-samples * len(group) * count // per)
-        # Without sums of all digits to tell, a longer file is one whose header is wrong.
+        # Without checksums of all digits, a file that is too long means that the header is wrong.
         summed = all(header.signals[number].checksum for number in picked)
         if samples < 1 or there < needed or (there > needed + _PADDING and not summed):
             raise DataError(
@@ -287,10 +294,10 @@ def _length(header: Header, picked: list[int], folder: Path) -> int:
 # ---------------------------------------------------------------- digits
 
 
-def check_digits(signal: Signal, digits: NDArray[Any], file: str) -> None:
+def check_digits(signal: WfdbSignal, digits: NDArray[Any], file: str) -> None:
     """Compare a signal's digits, (samples,), with the first digit and the checksum of its header.
 
-    Some publishers write 0 for what they did not work out, so 0 is not compared.
+    Some publishers write 0 for what they did not compute, so 0 is not compared.
 
     Raises
     ------
@@ -307,26 +314,26 @@ def check_digits(signal: Signal, digits: NDArray[Any], file: str) -> None:
         )
 
 
-def as_recording(
-    header: Header,
-    signals: Sequence[Signal],
+def build_recording(
+    header: WfdbHeader,
+    signals: Sequence[WfdbSignal],
     digits: NDArray[Any],
     annotations: Sequence[Annotation],
     name: str,
     subject: str | None,
 ) -> Recording:
-    """A recording of these digits, (channels, samples): int16 kept as they are, wider ones turned into values."""
+    """A recording of these digits, (channels, samples): int16 kept as they are, wider ones converted to values."""
     missing = np.zeros(digits.shape, bool)
-    for row, gone, signal in zip(digits, missing, signals, strict=True):
+    for row, invalid, signal in zip(digits, missing, signals, strict=True):
         if signal.missing is not None:
-            gone[:] = row == signal.missing
+            invalid[:] = row == signal.missing
         if signal.skew:
             lag = min(signal.skew, len(row))
-            row[:], gone[:] = np.roll(row, -lag), np.roll(gone, -lag)
-            row[len(row) - lag :], gone[len(row) - lag :] = signal.missing or 0, True
+            row[:], invalid[:] = np.roll(row, -lag), np.roll(invalid, -lag)
+            row[len(row) - lag :], invalid[len(row) - lag :] = signal.missing or 0, True
     scale = np.array([1 / signal.gain for signal in signals])
     offset = np.array([-signal.baseline / signal.gain for signal in signals])
-    limits = _limits(signals)
+    limits = _device_limits(signals)
     if digits.dtype != np.int16:
         with np.errstate(over="ignore", invalid="ignore"):
             digits = (digits * scale[:, None] + offset[:, None]).astype(np.float32)
@@ -351,14 +358,14 @@ def as_recording(
     )
 
 
-def _limits(signals: Sequence[Signal]) -> NDArray[Any] | None:
+def _device_limits(signals: Sequence[WfdbSignal]) -> NDArray[Any] | None:
     """Lowest and highest digit of each device, (channels, 2); None if the resolution of one is not known."""
     found = []
     for signal in signals:
         lowest, bits = signal.missing, signal.bits
         if lowest is None or not 0 < bits <= 32:
             return None
-        # The lowest digit of a format stands for a missing value, so no device's value has it.
+        # The lowest digit of a format stands for a missing value, so it is never a value of the device.
         low, high = signal.zero - (1 << bits - 1), signal.zero + (1 << bits - 1) - 1
         low, high = max(low, lowest + 1), min(high, -lowest - 1)
         if low >= high:
@@ -370,45 +377,51 @@ def _limits(signals: Sequence[Signal]) -> NDArray[Any] | None:
 # ---------------------------------------------------------------- annotations
 
 
-def _annotations(path: Path, extensions: str | Sequence[str] | None, fs: float, samples: int) -> list[Annotation]:
+def _read_annotations(path: Path, extensions: str | Sequence[str] | None, fs: float, samples: int) -> list[Annotation]:
     found: list[Annotation] = []
     for extension in [extensions] if isinstance(extensions, str) else extensions or ():
         if not re.fullmatch(r"[-\w]+", extension):
             raise PolyadicError(f"annotations must be extensions such as 'atr', but are {extensions!r}")
         file = path.with_name(f"{path.name}.{extension}")
-        _size(file)
-        found += _annotations_of(file, fs, samples / fs)
+        _file_size(file)
+        found += _parse_annotations(file, fs, samples / fs)
     return sorted(found, key=lambda annotation: annotation.onset)
 
 
-def _annotations_of(path: Path, fs: float, duration: float) -> Iterator[Annotation]:
-    """Annotations of one file in seconds; notes at its start that begin with ## define its rate and its symbols."""
+def _parse_annotations(path: Path, fs: float, duration: float) -> Iterator[Annotation]:
+    """Annotations of one file in seconds; comments at its start may define its rate and its symbols.
+
+    Such comments begin with ##, or stand between two that do. Older files define symbols without them.
+    """
     from wfdb.io.annotation import ann_labels
 
     symbols = {label.label_store: label.symbol for label in ann_labels}
-    defining, last = False, 0
-    for sample, code, note in _decoded(path.read_bytes(), path.name):
-        if sample == 0 and code == _NOTE and (defining or note.startswith("## ")):
+    at_start, defining, last = True, False, 0
+    for sample, code, note in _decode_annotations(path.read_bytes(), path.name):
+        definition = _DEFINITION.fullmatch(note)
+        at_start = at_start and sample == 0 and code == _NOTE
+        if at_start and (defining or definition or note.startswith("## ")):
             if resolution := _RESOLUTION.fullmatch(note):
                 fs = float(resolution[1])
-            elif defining and (definition := _DEFINITION.fullmatch(note)):
+            elif definition:
                 symbols[int(definition[1])] = definition[2]
             defining = note == "## annotation type definitions" or (defining and note != "## end of definitions")
             continue
-        if code not in symbols:
+        if code not in symbols and code > _LAST_CODE:
             raise DataError(f"{path.name}: the annotation at sample {sample} has the unknown code {code}")
         if fs == 0 or not last <= sample <= duration * fs:
             raise DataError(
                 f"{path.name}: annotations must be in order and within {duration:g} s, but one is at sample {sample}"
             )
         last = sample
-        yield Annotation(sample / fs, 0.0, note or symbols[code])
+        # Codes up to 49 may have any meaning; without a symbol, the WFDB library writes them in brackets.
+        yield Annotation(sample / fs, 0.0, note or symbols.get(code, f"[{code}]"))
 
 
-def _decoded(data: bytes, file: str) -> Iterator[tuple[int, int, str]]:
+def _decode_annotations(data: bytes, file: str) -> Iterator[tuple[int, int, str]]:
     """Sample, code and note of each annotation in the MIT format.
 
-    The library's own decoder is not used: it does not end on some files, and overlooks it if a file is cut short.
+    The decoder of the library is not used: on some files it never ends, and files that are cut short go unnoticed.
     """
     at, sample = 0, 0
     current: tuple[int, int, str] | None = None
@@ -438,8 +451,9 @@ def _decoded(data: bytes, file: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _note(data: bytes, length: int, file: str) -> str:
+    """The text of an annotation; a newline or blanks at its end, which some programs add, are left out."""
     try:
-        note = data.decode("utf-8").rstrip("\0")
+        note = data.decode("utf-8").rstrip("\0 \t\r\n")
     except UnicodeDecodeError:
         note = "\0"
     if len(data) < length or not note.isprintable():

@@ -1,0 +1,101 @@
+"""Whose a recording is: found in its path, and said in every summary with where it was found."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from polyadic.errors import DataError, PolyadicError
+
+__all__ = ["COLUMN", "ENTITY", "FILE", "FOLDER", "PATTERN", "Subject", "find_subject", "join_sources", "subject_count"]
+
+FOLDER = "folder names"
+FILE = "file names"
+ENTITY = "sub- entities of paths"
+PATTERN = "the pattern"
+COLUMN = "a column"
+_UNSAID = "the recordings"
+_NOTHING = "nothing"
+
+_BIDS = re.compile(r"(?:^|[/_])(sub-[A-Za-z0-9]+)(?=[/_.]|$)")
+
+
+class Subject(NamedTuple):
+    """The name of a subject, and where it was found: one of the constants of this module."""
+
+    name: str
+    source: str
+
+
+def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subject:
+    """The subject of a recording from its path.
+
+    Parameters
+    ----------
+    path : below the folder that is read, with slashes
+    pattern : regular expression with one group that finds the subject in the path; by default a BIDS entity such as
+        `sub-01` in any part of the path or, without one, the folder of the file or, without a folder, its name
+    root : name of the folder that is read, which may itself be that of one subject in BIDS
+
+    Raises
+    ------
+    DataError : if the path names two subjects
+    PolyadicError : if the pattern is not a regular expression with one group, or does not match the path
+
+    Examples
+    --------
+    >>> find_subject("sub-01/ses-2/eeg/rest.edf").name, find_subject("S07/night.edf").name
+    ('sub-01', 'S07')
+    """
+    if pattern is not None:
+        return Subject(_match(pattern, path), PATTERN)
+    entities = list(dict.fromkeys(_BIDS.findall(path)))
+    if not entities and any(sign.isdigit() for sign in root):
+        entities = [root] if _BIDS.fullmatch(root) else []
+    if len(entities) > 1:
+        raise DataError(
+            f"{path} names two subjects, {' and '.join(entities)}: say which part of the path is the subject by a "
+            "regular expression with one group (--subject, or subject=)"
+        )
+    if entities:
+        return Subject(entities[0], ENTITY)
+    *folders, name = path.split("/")
+    return Subject(folders[-1], FOLDER) if folders else Subject(name.rpartition(".")[0], FILE)
+
+
+def _match(pattern: str, path: str) -> str:
+    try:
+        found = re.search(pattern, path)
+        name = None if found is None else found[1]
+    except (re.error, IndexError) as error:
+        raise PolyadicError(
+            f"subject must be a regular expression with one group, but is {pattern!r}: {error}"
+        ) from error
+    if name is None:
+        raise PolyadicError(f"subject must find the subject in every path, but {pattern!r} does not fit {path}")
+    return name
+
+
+def join_sources(sources: Iterable[str]) -> str:
+    """Where subjects were found, one entry per recording, as a phrase; the most frequent comes first.
+
+    Examples
+    --------
+    >>> join_sources([FOLDER, ENTITY, ENTITY]), join_sources([])
+    ('sub- entities of paths and folder names', 'nothing')
+    """
+    counts = Counter(source or _UNSAID for source in sources)
+    return " and ".join(source for source, _ in counts.most_common()) or _NOTHING
+
+
+def subject_count(count: int, source: str) -> str:
+    """The number of subjects and where they were found, in words.
+
+    Examples
+    --------
+    >>> subject_count(12, FOLDER), subject_count(0, "nothing")
+    ('12 subjects (from folder names)', 'no known subjects')
+    """
+    return f"{count:,} subject{'s' * (count != 1)} (from {source})" if count else "no known subjects"
