@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from polyadic.cli.options import DeviceOption, JsonOption, QuietOption, SettingsOption
+from polyadic.cli.outputs import check_out_folder
 
 __all__ = ["BENCH_EXAMPLES", "bench"]
 
@@ -84,6 +85,7 @@ def bench(
     [bold]speed[/bold] needs no data: it takes random windows of the paper's shapes, on the CPU and, where there is
     one, on the GPU. [bold]race[/bold] shows how soon several solvers reach their accuracy on a store's training people.
     """
+    check_out_folder(out, store)
     if name == "speed":
         from polyadic.experiments.speed import runner
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from polyadic.cli.options import JsonOption, ModelArgument, QuietOption, SettingsOption, as_json, check_folder
+from polyadic.cli.options import JsonOption, ModelArgument, QuietOption, SettingsOption, as_json
+from polyadic.cli.outputs import check_out_file
 
 __all__ = ["EXPORT_EXAMPLES", "export"]
 
@@ -44,7 +45,7 @@ def export(
     from polyadic import load
     from polyadic.export import Features, onnx
 
-    check_folder(out)
+    check_out_file(out, model, settings)
     names = [name.strip() for name in channels.split(",")] if channels else []
     onnx(load(model), out, fs=fs, channels=names)
     # What is read back is what a device will see.

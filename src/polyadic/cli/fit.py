@@ -25,9 +25,9 @@ from polyadic.cli.options import (
     SecondsOption,
     SettingsOption,
     as_json,
-    check_folder,
     window_bar,
 )
+from polyadic.cli.outputs import check_out_file, check_out_folder
 from polyadic.cli.windows import Cut, are_recordings, check_cutting, opened
 from polyadic.errors import PolyadicError
 
@@ -169,7 +169,9 @@ def fit(
     from polyadic.presets import settings_for
 
     team = processes.join()
-    check_folder(out)
+    check_out_file(out, data, settings)
+    if checkpoint is not None:
+        check_out_folder(checkpoint, data, option="--checkpoint")
     given = {
         "--seconds": seconds,
         "--channel": channel,

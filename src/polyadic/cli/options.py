@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import typer
 
 from polyadic.cli.settings import apply
-from polyadic.errors import PolyadicError
 
 __all__ = [
     "RECORDINGS",
@@ -34,7 +33,6 @@ __all__ = [
     "SecondsOption",
     "SettingsOption",
     "as_json",
-    "check_folder",
     "shows_progress",
     "window_bar",
 ]
@@ -144,14 +142,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def check_folder(out: Path) -> None:
-    """Say before the work, not after it, that its outcome could not be written."""
-    if out.is_dir():
-        raise PolyadicError(f"--out must be a file, but {out} is a folder")
-    if not out.resolve().parent.is_dir():
-        raise PolyadicError(f"--out must lie in a folder that is there, but {out.parent} is not")
 
 
 def shows_progress(quiet: bool, json: bool) -> bool:

@@ -17,10 +17,10 @@ from polyadic.cli.options import (
     ResampleOption,
     SettingsOption,
     as_json,
-    check_folder,
     shows_progress,
     window_bar,
 )
+from polyadic.cli.outputs import check_out_file
 from polyadic.cli.tables import write_table
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
@@ -61,7 +61,7 @@ def predict(
     """
     from polyadic.evaluate import WindowClassifier
 
-    check_folder(out)
+    check_out_file(out, model, data, settings)
     if out.suffix != ".csv":
         raise PolyadicError(f"--out must end in .csv, but is {out.name}")
     classifier = WindowClassifier.load(model)

@@ -20,8 +20,8 @@ from polyadic.cli.options import (
     SecondsOption,
     SettingsOption,
     as_json,
-    check_folder,
 )
+from polyadic.cli.outputs import check_out_file
 from polyadic.cli.windows import Cut, check_cutting, opened
 from polyadic.errors import PolyadicError
 
@@ -82,7 +82,7 @@ def rank(
     from polyadic.provenance import provenance
 
     if out is not None:
-        check_folder(out)
+        check_out_file(out, data, settings)
         if out.suffix not in (".png", ".svg", ".pdf"):
             raise PolyadicError(f"--out must end in .png, .svg or .pdf, but is {out.name}")
     wanted = _ranks(ranks)

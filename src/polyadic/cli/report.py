@@ -18,9 +18,9 @@ from polyadic.cli.options import (
     ResampleOption,
     SettingsOption,
     as_json,
-    check_folder,
     shows_progress,
 )
+from polyadic.cli.outputs import check_out_file
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
 
@@ -82,7 +82,7 @@ def report(
     from polyadic.progress import stage_bar
     from polyadic.provenance import provenance
 
-    check_folder(out)
+    check_out_file(out, model, data, results, settings)
     loaded = load(model).set_params(device=device)
     result = None if results is None else _read(results)
     hidden = not shows_progress(quiet, json)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from polyadic.cli.options import DeviceOption, JsonOption, QuietOption, SettingsOption
+from polyadic.cli.outputs import check_out_folder
 
 __all__ = ["RUN_EXAMPLES", "run"]
 
@@ -88,6 +89,7 @@ def run(
     """
     from polyadic.experiments.run import Job, compare_methods
 
+    check_out_folder(out, data)
     job = Job(
         data=data,
         preset=preset,

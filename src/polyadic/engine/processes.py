@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +25,7 @@ from torch import Tensor
 from polyadic.alignment import Add
 from polyadic.als import ALONE, State, Statistics, Team
 from polyadic.errors import PolyadicError
-from polyadic.files import sync_folder
+from polyadic.files import create_temporary, publish, sync_folder
 
 __all__ = ["Processes", "join", "write_rows"]
 
@@ -271,8 +270,7 @@ def write_rows(
     ...     np.load(f"{folder}/a.npy").sum()
     np.float32(6.0)
     """
-    target = Path(path)
-    temporary, offset = team.once(lambda: _made_room(target, shape, dtype))
+    temporary, target, mode, offset = team.once(lambda: _allocate(path, shape, dtype))
     row = int(np.prod(shape[1:])) * dtype.itemsize
     failure: Exception | None = None
     try:
@@ -289,13 +287,14 @@ def write_rows(
         raise
     if team.sum(torch.tensor(float(failure is not None))) > 0:
         team.once(lambda: Path(temporary).unlink(missing_ok=True))
-        raise failure or PolyadicError(f"{target.name} was not written: another process could not do its part of it")
-    team.once(lambda: _published(Path(temporary), target))
+        name = Path(path).name
+        raise failure or PolyadicError(f"{name} was not written: another process could not write its rows")
+    team.once(lambda: _publish(temporary, target, mode))
 
 
-def _made_room(target: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[str, int]:
-    """A file of the full size under another name, and where its rows begin."""
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+def _allocate(path: str | os.PathLike[str], shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[str, str, int, int]:
+    """Create a temporary file of the full size: its path, its target, the target's mode, and where the rows begin."""
+    descriptor, temporary, target, mode = create_temporary(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
@@ -307,14 +306,11 @@ def _made_room(target: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tu
                 os.posix_fallocate(descriptor, 0, size)  # a disk that is too small is better known now
             file.truncate(size)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    return str(Path(temporary).resolve()), offset
+    return str(temporary), str(target), mode, offset
 
 
-def _published(temporary: Path, target: Path) -> None:
-    umask = os.umask(0)
-    os.umask(umask)
-    temporary.chmod(0o666 & ~umask)
-    temporary.replace(target)
-    sync_folder(target.parent)
+def _publish(temporary: str, target: str, mode: int) -> None:
+    publish(temporary, target, mode)
+    sync_folder(Path(target).parent)

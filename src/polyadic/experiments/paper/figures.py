@@ -11,6 +11,7 @@ import torch
 from polyadic.engine.batches import tensors
 from polyadic.experiments.paper import reference
 from polyadic.experiments.paper.tables import Result, distinct, footer, heading, mean, of, percent, table
+from polyadic.files import open_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,7 +124,8 @@ def canvas(columns: int, rows: int = 1, width: float = 4.2, height: float = 3.2)
 
 def save(drawing: Figure, path: Path) -> None:
     """Write a drawing as a picture."""
-    drawing.savefig(path, dpi=130)
+    with open_atomically(path) as file:
+        drawing.savefig(file, format=path.suffix[1:], dpi=130)
 
 
 def _line(axis: Axes, x: list[float], rows: list[list[float]], label: str) -> None:

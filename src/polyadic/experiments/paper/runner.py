@@ -23,7 +23,7 @@ from polyadic.data.splits import PROTOCOLS, Protocol
 from polyadic.errors import PolyadicError
 from polyadic.experiments.paper.methods import Arm, Context, Row, judged
 from polyadic.experiments.paper.tuning import read_settings
-from polyadic.files import write_atomically
+from polyadic.files import output_path, write_atomically
 from polyadic.inputs import choose_device
 from polyadic.persist import encode
 from polyadic.presets import preset
@@ -223,7 +223,7 @@ def _rows(request: Request, experiment: Experiment, context: Context, stem: str,
     count = len(cells) - len(missing)
     with (
         stage_bar(request.name, quiet, "cells", count) as show,
-        (request.out / f"{stem}.cells.jsonl").open("ab") as file,
+        output_path(request.out / f"{stem}.cells.jsonl").open("ab") as file,
     ):
         show(count, len(cells), "")
         try:
