@@ -32,6 +32,7 @@ from polyadic.algebra import (
 )
 from polyadic.alignment import Add
 from polyadic.errors import PolyadicError
+from polyadic.inputs import check_memory
 from polyadic.threads import start
 
 __all__ = [
@@ -261,6 +262,8 @@ def initial_factors(
     >>> [tuple(f.shape) for f in initial_factors((3, 4), 2, 0, torch.float32, torch.device("cpu"))]
     [(3, 2), (4, 2)]
     """
+    # The bases and one Gram matrix in float64: no fit does with less.
+    check_memory(f"rank={rank:,}", 8 * rank * (sum(shape) + rank))
     generator = torch.Generator().manual_seed(draws.integer_seed(seed, 0xFAC7))
     factors = [torch.randn(size, rank, dtype=torch.float64, generator=generator) for size in shape]
     return [(f / torch.linalg.vector_norm(f, dim=0)).to(device, dtype) for f in factors]

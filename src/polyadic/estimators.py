@@ -636,7 +636,7 @@ class ATD(_CPFeatures):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("beta", self.beta, 0)
-        check_number("gamma", self.gamma, 0, none=True)
+        check_number("gamma", self.gamma, 0, float(np.finfo(np.float32).max), none=True)
         check_integer("rounds", self.rounds, 1)
         if self.augment is None and self.beta > 0:
             raise PolyadicError(

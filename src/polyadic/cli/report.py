@@ -17,12 +17,12 @@ from polyadic.cli.options import (
     QuietOption,
     ResampleOption,
     SettingsOption,
-    as_json,
     shows_progress,
 )
 from polyadic.cli.outputs import check_out_file
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
+from polyadic.terminal import echo, print_json
 
 __all__ = ["REPORT_EXAMPLES", "report"]
 
@@ -107,9 +107,9 @@ def report(
         )
     size = out.stat().st_size
     if json:
-        as_json({"report": out.name, "bytes": size})
+        print_json({"report": out.name, "bytes": size})
     elif not quiet:
-        typer.echo(f"{out.name}: {size / 1e6:.1f} MB, open it in a browser")
+        echo(f"{out.name}: {size / 1e6:.1f} MB, open it in a browser")
 
 
 def _read(path: Path) -> dict[str, Any]:

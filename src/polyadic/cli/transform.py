@@ -16,7 +16,6 @@ from polyadic.cli.options import (
     QuietOption,
     ResampleOption,
     SettingsOption,
-    as_json,
     shows_progress,
     window_bar,
 )
@@ -24,6 +23,7 @@ from polyadic.cli.outputs import check_out_file
 from polyadic.cli.tables import write_table
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
+from polyadic.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -82,9 +82,9 @@ def transform(
     if team.rank > 0:
         return
     if json:
-        as_json({"features": out.name, "windows": count, "rank": loaded.rank})
+        print_json({"features": out.name, "windows": count, "rank": loaded.rank})
         return
-    typer.echo(f"{out.name}: {count:,} windows, {loaded.rank} features each")
+    echo(f"{out.name}: {count:,} windows, {loaded.rank} features each")
 
 
 def _write_features(model: Any, windows: Windows, out: Path, on_rows: Callable[[int], None]) -> None:

@@ -331,10 +331,15 @@ def _found(root: _Path, pattern: str) -> list[Path]:
     return paths
 
 
+_LONGEST = 2**31 - 1
+
+
 def _seconds(seconds: float) -> Callable[[float], int]:
     """From a sampling rate to the samples in a window."""
 
     def length(fs: float) -> int:
+        if seconds * fs > _LONGEST:
+            raise PolyadicError(f"a window of {seconds:g} s is too long: it must have at most {_LONGEST} samples")
         samples = round(seconds * fs)
         if samples < 1 or abs(samples - seconds * fs) > 1e-6 * samples:
             raise PolyadicError(f"a window of {seconds:g} s must have a whole number of samples, but not at {fs:g} Hz")

@@ -49,7 +49,7 @@ _PREFIX = "checkpoint-"
 _KEY = "polyadic"
 _KEPT = 2
 _SAMPLED = 64
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 # ---------------------------------------------------------------- fingerprints
@@ -254,8 +254,8 @@ def remove(folder: Path) -> None:
 class Checkpoints:
     """The checkpoints of one fit in a folder: `load` the last, then hand the object to `als.fit` as its `on_step`.
 
-    As a context it holds back Ctrl-C and SIGTERM until the next step is done, writes a checkpoint, and lets them
-    through; a second Ctrl-C is not held back.
+    As a context it holds back Ctrl-C, SIGTERM and SIGHUP until the next step is done, writes a checkpoint, and lets
+    them through; a second Ctrl-C is not held back.
 
     Parameters
     ----------
@@ -396,7 +396,9 @@ class Checkpoints:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._handlers = {number: signal.signal(number, self._hold) for number in _SIGNALS}
+            # What is ignored, as SIGHUP under nohup, stays ignored; a handler that is not Python's cannot be put back.
+            heard = [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+            self._handlers = {number: signal.signal(number, self._hold) for number in heard}
         return self
 
     def __exit__(

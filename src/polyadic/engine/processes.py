@@ -31,6 +31,7 @@ __all__ = ["Processes", "join", "write_rows"]
 
 _Outcome = TypeVar("_Outcome")
 _PATIENCE = 600
+_LAUNCH = "start several processes by torchrun, or unset RANK and WORLD_SIZE for one"
 _BLOCK_BYTES = 512 * 2**10
 """The largest XᵀT that travels as it is: beyond, a small message for each mode is faster (benchmarks/scale.py)."""
 
@@ -58,8 +59,8 @@ def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
         if not _started_together():
             return ALONE
         if torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-        store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
+            torch.cuda.set_device(_variable("LOCAL_RANK", 0) % torch.cuda.device_count())
+        store, rank, size = _rendezvous()
         dist.init_process_group("gloo", store=_met(store, rank, size), rank=rank, world_size=size)
         atexit.register(_leave)
     return Processes(exchange)
@@ -67,7 +68,30 @@ def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
 
 def _started_together() -> bool:
     """Whether something started this process as one of several, or torchrun, which is asked for one at times."""
-    return "RANK" in os.environ and (int(os.environ.get("WORLD_SIZE", "1")) > 1 or dist.is_torchelastic_launched())
+    return "RANK" in os.environ and (_variable("WORLD_SIZE", 1) > 1 or dist.is_torchelastic_launched())
+
+
+def _variable(name: str, default: int) -> int:
+    """A whole number that a launcher left in the environment."""
+    text = os.environ.get(name, str(default))
+    if not text.isdecimal():
+        raise PolyadicError(f"the environment variable {name} must be a whole number, but is {text!r}: {_LAUNCH}")
+    return int(text)
+
+
+def _rendezvous() -> tuple[Any, int, int]:
+    """The store by which the processes find each other, which of them this is, and how many they are."""
+    rank, size, _ = _variable("RANK", 0), _variable("WORLD_SIZE", 1), _variable("MASTER_PORT", 0)
+    if rank >= size:
+        raise PolyadicError(f"RANK must be below WORLD_SIZE, but they are {rank} and {size}: {_LAUNCH}")
+    try:
+        return next(dist.rendezvous("env://"))  # type: ignore[attr-defined,no-any-return]
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise PolyadicError(
+            f"RANK and WORLD_SIZE say that this is process {rank} of {size}, but it cannot find the others ({reason}): "
+            f"{_LAUNCH}"
+        ) from error
 
 
 def _has_own_gpu() -> bool:

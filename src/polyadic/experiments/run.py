@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -29,6 +28,7 @@ from polyadic.persist import encode
 from polyadic.presets import settings_for
 from polyadic.progress import stage_bar
 from polyadic.provenance import provenance
+from polyadic.terminal import console, echo, print_json, printable
 
 __all__ = ["Job", "compare_methods"]
 
@@ -68,20 +68,20 @@ def compare_methods(job: Job, as_json: bool = False, quiet: bool = False) -> Non
     write_atomically(job.out / "results.md", _markdown(result).encode())
     with stage_bar("report", hidden, "parts") as on_stage:
         missing = _write_report(job, windows, protocols[-1], result, on_stage)
-    console = Console()
     if as_json:
-        console.print_json(text)
+        print_json(result)
         return
+    screen = console()
     for protocol in protocols:
-        console.print(_table(result, protocol))
+        screen.print(_table(result, protocol))
     if (windows.label >= 0).any():
-        console.print(
+        screen.print(
             "Accuracy of a logistic regression on plain and on standardised features, mean ± std over the seeds."
         )
     files = "results.json and results.md" if missing else "results.json, results.md and report.html"
-    console.print(f"Models, {files} are in {job.out}/", highlight=False)
+    echo(f"Models, {files} are in {job.out}/")
     if missing:
-        console.print(missing, highlight=False, markup=False)
+        echo(missing)
 
 
 def _compared(
@@ -162,16 +162,11 @@ def _protocols(job: Job, windows: Windows) -> list[Protocol]:
     raise PolyadicError(f"--protocol must be subject, paper or both, but is {job.protocol!r}")
 
 
-def _printable(name: str) -> str:
-    """A name without what would command a terminal."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
-
-
 def _result(job: Job, windows: Windows, estimators: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
     atd = estimators["ATD"]
     settings = {name: encode(value) for name, value in atd.get_params(deep=False).items() if name != "random_state"}
     return {
-        "title": "built-in signals" if job.data is None else _printable(job.data.name),
+        "title": "built-in signals" if job.data is None else printable(job.data.name),
         "data": {
             "sha256": _checksum(job.data),
             "shape": list(windows.shape),

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from rich.console import Console
 from rich.markdown import Markdown
 
 from polyadic.augment import Bandpass, Compose, Jitter
@@ -30,6 +29,7 @@ from polyadic.presets import preset
 from polyadic.progress import stage_bar
 from polyadic.provenance import commit, provenance
 from polyadic.spectral import STFT
+from polyadic.terminal import console, echo, print_json
 
 __all__ = ["Experiment", "Request", "run"]
 
@@ -190,12 +190,11 @@ def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: 
     if experiment.plot is not None:
         experiment.plot(result, request.out / f"{stem}.png")
     (request.out / f"{stem}.cells.jsonl").unlink(missing_ok=True)
-    console = Console()
     if as_json:
-        console.print_json(json.dumps(result))
+        print_json(result)
     else:
-        console.print(Markdown(text))
-        console.print(f"{stem}.json and {stem}.md are in {request.out}/", highlight=False)
+        console().print(Markdown(text))
+        echo(f"{stem}.json and {stem}.md are in {request.out}/")
     return result
 
 
