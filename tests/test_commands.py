@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import json
 import os
-import pty
 import re
-import select
 import shlex
-import struct
 import subprocess
-import termios
-import time
 from pathlib import Path
 
 import edfio
@@ -21,6 +15,7 @@ import numpy as np
 import pytest
 import typer
 from command_line import FRESH, polyadic
+from terminals import in_a_terminal
 from typer.testing import CliRunner
 
 from polyadic import load
@@ -437,26 +432,6 @@ def big(tmp_path: Path) -> Path:
     X = np.random.default_rng(0).normal(size=(4000, 2, 256)).astype("f4")
     np.savez(tmp_path / "big.npz", X=X, fs=100)
     return tmp_path
-
-
-def in_a_terminal(columns: int, words: tuple[str, ...], cwd: Path) -> tuple[int, str]:
-    """What a command shows in a terminal of this width, and its exit code."""
-    process, terminal = pty.fork()
-    if process == 0:
-        os.chdir(cwd)
-        os.execve(FRESH[0], [*FRESH, *words], ENVIRONMENT | {"TERM": "xterm"})
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    shown, until = b"", time.monotonic() + 120
-    while time.monotonic() < until:
-        if not select.select([terminal], [], [], 1)[0]:
-            continue
-        try:
-            part = os.read(terminal, 1 << 16)
-        except OSError:  # the other side is gone
-            break
-        shown += part
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), shown.decode()
 
 
 @pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.long)])

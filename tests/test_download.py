@@ -159,7 +159,7 @@ def test_a_file_that_is_wrong_on_the_server_is_not_kept(server, tmp_path):
     with pytest.raises(DataError, match=r"SC4002E0-PSG.edf must have SHA-256 [0-9a-f]{64}, but has"):
         download("sleep_edf", tmp_path, base=server.base)
     assert name not in there(tmp_path)
-    assert not [path for path in there(tmp_path) if path.endswith(".part")]
+    assert not [path for path in there(tmp_path) if path.endswith(".tmp")]
 
 
 def test_a_wrong_file_on_the_server_does_not_replace_what_is_there(server, tmp_path):

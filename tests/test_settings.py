@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from polyadic import load
 from polyadic.cli import app
-from polyadic.cli.settings import SettingsError, _line, model_of, read_settings
+from polyadic.cli.errors import SettingsError
+from polyadic.cli.settings import _line, model_of, read_settings
 from polyadic.data import WindowStore, synthetic
 
 

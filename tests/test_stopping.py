@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as people and schedulers send them: what is left, what is said, and how it goes on."""
+"""Ctrl-C, SIGTERM and SIGHUP as people, schedulers and closed terminals send them: what is left, and how to resume."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from polyadic import load
 from polyadic.data import WindowStore, synthetic
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 LONG = ("fit", "w.npz", "--rank", "4", "--batch-size", "8", "--checkpoint-every", "3600", "-o", "m.safetensors")
 """A fit of which a step takes little and all of it long."""
 
@@ -78,7 +78,7 @@ def test_a_stopped_fit_goes_on_to_the_bit_by_the_command_it_says(number, code, h
     process = started([*FRESH, *LONG, "--sweeps", "100000"], here)
     said = stopped(process, number, swept(process))
     assert process.returncode == code
-    assert "polyadic: stopped; how far it came is in m.safetensors.checkpoint. To go on:" in said
+    assert "polyadic: stopped; progress is saved in m.safetensors.checkpoint. To resume:" in said
     assert names(here / "m.safetensors.checkpoint") == ["checkpoint-00000001"]
     assert (here / "m.safetensors").read_text() == "older"
     command = said_command(said)
@@ -105,7 +105,8 @@ def test_a_fit_that_is_killed_outright_has_its_last_checkpoint(here):
     assert names(here) == ["m.safetensors", "w.npz"]
 
 
-def test_a_fit_of_recordings_goes_on_though_they_are_cut_anew_and_leaves_no_temporary_folder(tmp_path):
+@pytest.mark.parametrize(("number", "code"), SIGNALS[1:])
+def test_a_fit_of_recordings_goes_on_though_they_are_cut_anew_and_leaves_no_temporary_folder(number, code, tmp_path):
     rng = np.random.default_rng(0)
     for person in ("anna", "bert"):
         signals = [edfio.EdfSignal(rng.normal(size=6000), 100, label=name) for name in ("C3", "C4")]
@@ -114,8 +115,8 @@ def test_a_fit_of_recordings_goes_on_though_they_are_cut_anew_and_leaves_no_temp
     (tmp_path / "temporary").mkdir()
     words = ["fit", "own", "--seconds", "1", "--batch-size", "4", "--rank", "3", "-o", "model of mine.safetensors"]
     process = started([*FRESH, *words, "--sweeps", "100000"], tmp_path, TMPDIR=str(tmp_path / "temporary"))
-    said = stopped(process, signal.SIGTERM, swept(process))
-    assert process.returncode == 143
+    said = stopped(process, number, swept(process))
+    assert process.returncode == code
     assert names(tmp_path / "temporary") == []
     polyadic(*said_command(said), "--sweeps", "3", cwd=tmp_path)
     assert names(tmp_path) == ["model of mine.safetensors", "own", "temporary"]
@@ -156,6 +157,62 @@ def test_ctrl_c_while_things_are_still_being_loaded_is_no_different(library, her
     assert "polyadic: stopped" in said
 
 
+STOP_AT = """
+import atexit, os, sys
+wanted, number = sys.argv[1], int(sys.argv[2])
+del sys.argv[1:3]
+sys.addaudithook(lambda event, given: event == "import" and given[0] == wanted and os.kill(os.getpid(), number))
+atexit.register(lambda: print("torch is there:", "torch" in sys.modules))
+from polyadic.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+@pytest.mark.parametrize("module", ["numpy", "torch._C", "torch.cuda", "torch.nn.functional"])
+def test_a_signal_during_an_import_waits_until_it_is_over(module, number, code, here):
+    """Libraries in C++ abort the process if an exception meets them while they are being loaded."""
+    words = [sys.executable, "-c", STOP_AT, module, str(int(number)), *LONG]
+    done = subprocess.run(words, cwd=here, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stderr
+    assert done.stderr == "\npolyadic: stopped; no partial output is left\n"
+    if module != "numpy":  # that is imported by others before
+        assert done.stdout == "torch is there: True\n"
+
+
+@pytest.mark.parametrize("module", ["typer", "polyadic.cli.commands", "polyadic.cli.fit"])
+def test_ctrl_c_before_the_first_command_is_known_is_no_different(module, here):
+    words = [sys.executable, "-c", STOP_AT, module, str(int(signal.SIGINT)), "--version"]
+    done = subprocess.run(words, cwd=here, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 130
+    assert done.stderr == "\npolyadic: stopped; no partial output is left\n"
+
+
+def test_a_fit_under_nohup_goes_on_when_the_terminal_is_closed(here):
+    process = started(["nohup", *FRESH, *LONG, "--sweeps", "40"], here)
+    swept_once = swept(process)
+    while not swept_once():
+        assert process.poll() is None
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert load(here / "m.safetensors").n_sweeps_ > 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_fit_in_a_terminal_that_is_gone_still_leaves_its_checkpoint(number, here):
+    """What it says meets a stream that nobody reads any more."""
+    process = started([*FRESH, *LONG, "--sweeps", "100000"], here)
+    swept_once = swept(process)
+    while not swept_once():
+        assert process.poll() is None
+    process.stderr.close()
+    process.stdout.close()
+    process.send_signal(number)
+    assert process.wait(timeout=120) == 128 + number
+    assert names(here / "m.safetensors.checkpoint") == ["checkpoint-00000001"]
+
+
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package here")
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -167,7 +224,7 @@ def test_processes_that_fit_together_stop_together_and_go_on(number, here):
         assert time.monotonic() < until
     process.send_signal(number)
     said = process.communicate(timeout=120)[1]
-    assert said.count("polyadic: stopped; the same command with --resume goes on from m.safetensors.checkpoint") == 1
+    assert said.count("polyadic: stopped; the same command with --resume continues from m.safetensors.checkpoint") == 1
     assert names(here / "m.safetensors.checkpoint") == ["checkpoint-00000001"]
     words = [*start, *LONG, "--sweeps", "3", "--resume"]
     subprocess.run(words, cwd=here, env=ENVIRONMENT, check=True, capture_output=True, timeout=120)

@@ -25,7 +25,7 @@ from polyadic.engine.fingerprints import check_alike, data_fingerprint, describe
 from polyadic.engine.graph import Graph
 from polyadic.engine.loop import Fit, FitSettings, History, empty_history
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_integer, check_number
+from polyadic.inputs import check_integer, check_memory, check_number
 from polyadic.presets import Preset
 from polyadic.progress import SweepProgress, sweep_bar
 from polyadic.team import ALONE, Team
@@ -248,7 +248,10 @@ class _CPEstimator(CPModel):
         return source, self._objective(len(source.samples)), settings
 
     def _initial_factors(self, source: WindowSource) -> list[Tensor]:
-        return als.initial_factors(self._tensor_shape(source), self.rank, self.seed_, source.dtype, source.device)
+        shape = self._tensor_shape(source)
+        # The bases and one Gram matrix in float64: no fit does with less.
+        check_memory(f"rank={self.rank:,}", 8 * self.rank * (sum(shape) + self.rank))
+        return als.initial_factors(shape, self.rank, self.seed_, source.dtype, source.device)
 
     def _keep(self, state: als.State) -> None:
         if not all(bool(torch.isfinite(factor).all()) for factor in state.factors):
@@ -422,7 +425,7 @@ class ATD(_CPEstimator):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("beta", self.beta, 0)
-        check_number("gamma", self.gamma, 0, none=True)
+        check_number("gamma", self.gamma, 0, float(np.finfo(np.float32).max), none=True)
         check_integer("rounds", self.rounds, 1)
         if self.augment is None and self.beta > 0:
             raise PolyadicError(

@@ -1,24 +1,29 @@
-"""Files that are there whole or not at all, and their checksums."""
+"""Output files: complete or absent, never in place of a device or a pipe, with the mode of the file they replace."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from polyadic.errors import DataError, PolyadicError
 
 __all__ = [
     "LOCKED",
+    "Temporary",
+    "check_output",
     "check_regular_file",
+    "create_temporary",
     "digest",
     "lock_folder",
     "open_atomically",
+    "output_path",
+    "publish",
     "sync_folder",
     "write_atomically",
 ]
@@ -27,13 +32,14 @@ LOCKED = -1
 """What `lock_folder` returns for a folder that another process has locked."""
 
 _KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
+    stat.S_IFBLK: "device",
+    stat.S_IFCHR: "device",
+    stat.S_IFDIR: "folder",
+    stat.S_IFIFO: "named pipe",
+    stat.S_IFSOCK: "socket",
 }
-"""What a path may lead to instead of a regular file."""
+_NAME_START = 40
+"""Characters of a file's name that its temporary file shares: long names leave no room for more."""
 
 
 def digest(path: str | os.PathLike[str]) -> str:
@@ -42,39 +48,117 @@ def digest(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@contextmanager
-def open_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to write to that takes its name when the block ends well, and leaves nothing behind when it does not."""
-    target = Path(path)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+def output_path(path: str | os.PathLike[str]) -> Path:
+    """The regular file that writing to `path` creates or replaces: symbolic links are followed to their target.
+
+    Raises
+    ------
+    PolyadicError : if `path` is a device, a pipe, a socket or a folder, which must not be replaced
+    """
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError:
+        return Path(os.path.realpath(path))
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "special file")
+        raise PolyadicError(f"{path} cannot be written: it is a {kind}, not a regular file")
+    return Path(os.path.realpath(path))
+
+
+class Temporary(NamedTuple):
+    """An open file beside its target, which `publish` turns into the target."""
+
+    descriptor: int
+    path: Path
+    target: Path
+    mode: int
+
+
+def create_temporary(path: str | os.PathLike[str]) -> Temporary:
+    """Create an empty file beside the file that `path` stands for, open for writing.
+
+    Its mode and owner are those of the file it will replace. A new file gets its mode from the system, by the umask:
+    asking for the umask means changing it, and other threads would see that.
+    """
+    target = output_path(path)
+    try:
+        replaced = target.stat()
+    except FileNotFoundError:
+        replaced = None
+    temporary = target.with_name(f".{target.name[:_NAME_START]}.{secrets.token_hex(8)}.tmp")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, flags, 0o666 if replaced is None else 0o600)
+    try:
+        mode = stat.S_IMODE((os.fstat(descriptor) if replaced is None else replaced).st_mode)
+        if hasattr(os, "fchmod"):
+            os.fchmod(descriptor, 0o600 if replaced is not None else mode | 0o600)
+        if replaced is not None and hasattr(os, "fchown"):
+            with suppress(OSError):  # only root gives files to others
+                os.fchown(descriptor, replaced.st_uid, replaced.st_gid)
+    except BaseException:
+        os.close(descriptor)
+        temporary.unlink(missing_ok=True)
+        raise
+    return Temporary(descriptor, temporary, target, mode)
+
+
+def publish(temporary: str | os.PathLike[str], target: str | os.PathLike[str], mode: int) -> None:
+    """Give a temporary file, complete and closed, its mode and its name."""
+    os.chmod(temporary, mode)  # noqa: PTH101
+    os.replace(temporary, target)  # noqa: PTH105
+
+
+@contextmanager
+def open_atomically(path: str | os.PathLike[str], durable: bool = True) -> Iterator[IO[bytes]]:
+    """Open a file for writing that gets its name when the block ends without an error, and is removed otherwise.
+
+    Parameters
+    ----------
+    durable : whether its content is on the disk before it gets its name, so that a power cut does not leave half a file
+    """
+    temporary = create_temporary(path)
+    try:
+        # By an opener, so that the file knows its path.
+        with open(temporary.path, "wb", opener=lambda *_: temporary.descriptor) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(target)
+            if durable:
+                os.fsync(file.fileno())
+        publish(temporary.path, temporary.target, temporary.mode)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.path.unlink(missing_ok=True)
         raise
 
 
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Make sure that a file can be written, before the work whose result it will hold.
+
+    Raises
+    ------
+    PolyadicError : if it cannot: not a regular file, no such folder, no permission, a read-only disk
+    """
+    try:
+        temporary = create_temporary(path)
+    except OSError as error:
+        raise PolyadicError(f"{path} cannot be written: {error.strerror}") from error
+    os.close(temporary.descriptor)
+    temporary.path.unlink()
+
+
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Bring the names of files onto the disk, so that what is written next is not there without them."""
+    """Flush the names of a folder's files to the disk, so that later writes do not survive a crash without them."""
     if os.name == "nt":  # folders cannot be opened there
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some network disks know no such thing
+        with suppress(OSError):  # some network file systems do not support it
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
+    """Write a file so that it is complete or absent, whatever happens meanwhile."""
     with open_atomically(path) as file:
         file.write(content)
 
@@ -128,4 +212,4 @@ def check_regular_file(path: str | os.PathLike[str], error: type[PolyadicError] 
     except OSError as reason:
         raise error(f"{name} cannot be opened: {reason.strerror}") from reason
     if not stat.S_ISREG(mode):
-        raise error(f"{name} is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, but must be a regular file")
+        raise error(f"{name} is a {_KINDS.get(stat.S_IFMT(mode), 'special file')}, but must be a regular file")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
+import sys
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,11 +22,15 @@ __all__ = [
     "Readable",
     "Samples",
     "check_integer",
+    "check_memory",
     "check_number",
     "check_unmasked",
     "choose_device",
     "integer_random_state",
 ]
+
+_LARGEST_INTEGER = 2**63 - 1
+_SHOWN = 60
 
 
 @runtime_checkable
@@ -229,9 +235,10 @@ def check_integer(name: str, value: Any, least: int, none: bool = False) -> None
     if none and value is None:
         return
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
-    if is_integer and value >= least:
+    if is_integer and least <= value <= _LARGEST_INTEGER:
         return
-    raise PolyadicError(f"{name} must be a whole number >= {least}{' or None' if none else ''}, but is {value!r}")
+    most = f" and below 2**63{' or None' if none else ''}" if is_integer and value > 0 else " or None" if none else ""
+    raise PolyadicError(f"{name} must be a whole number >= {least}{most}, but is {_shown(value)}")
 
 
 def check_number(name: str, value: Any, least: float, most: float = float("inf"), none: bool = False) -> None:
@@ -239,11 +246,11 @@ def check_number(name: str, value: Any, least: float, most: float = float("inf")
     if none and value is None:
         return
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-    if is_real and least <= value <= most and abs(value) != float("inf"):
+    if is_real and least <= value <= most and abs(value) <= sys.float_info.max:
         return
     upper = "" if most == float("inf") else f" and at most {most:g}"
     raise PolyadicError(
-        f"{name} must be a number of at least {least:g}{upper}{' or None' if none else ''}, but is {value!r}"
+        f"{name} must be a number of at least {least:g}{upper}{' or None' if none else ''}, but is {_shown(value)}"
     )
 
 
@@ -263,3 +270,31 @@ def integer_random_state(random_state: Any) -> int:
         raise PolyadicError(
             f"random_state must be an integer, a numpy RandomState or None, but is {random_state!r}"
         ) from error
+
+
+def _shown(value: Any) -> str:
+    """A value for a message, cut short."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write down integers of more than 4,300 digits
+        text = "an integer of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def check_memory(setting: str, needed: int) -> None:
+    """Refuse a setting whose arrays alone are larger than the memory of this machine.
+
+    The system may promise memory that it does not have, and end the process when it is used.
+
+    Parameters
+    ----------
+    setting : for the message, as "rank=8"
+    needed : bytes
+    """
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return
+    if needed > there:
+        sizes = [f"{size / 2**30:,.0f} GiB" for size in (needed, there)]
+        raise PolyadicError(f"{setting} needs at least {sizes[0]} of memory, but this machine has {sizes[1]}")

@@ -1,62 +1,135 @@
-"""Progress bars on the terminal: what is being done, how far it is, how long it will still take."""
+"""Progress bars on standard error: the current stage, how much is done, the throughput and the time left."""
 
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
 
+from polyadic.terminal import console, echo, is_terminal, printable
 from polyadic.terms import Term
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.progress import Task
+    from rich.progress import Progress, Task
 
 __all__ = ["SweepProgress", "epoch_bar", "file_bar", "stage_bar", "sweep_bar"]
 
 
-def _describe(history: dict[str, list[float]]) -> str:
-    """The last sweep's loss and those of its terms that are at work."""
-    terms = [f"{term.label} {history[term.key][-1]:.4g}" for term in Term if history[term.key][-1] != 0]
-    return f"loss {history['loss'][-1]:.4g} = {' + '.join(terms)}"
+_LINE_EVERY = 10
+"""Where there is no terminal, a line is printed for the first sweep or epoch, every tenth, and the last."""
+
+
+def _has_terminal() -> bool:
+    return is_terminal(sys.stderr)
+
+
+class _Lines:
+    """Prints a status from time to time, where there is no terminal for a bar."""
+
+    def __init__(self) -> None:
+        self._pending = ""
+
+    def update(self, number: int, status: str) -> None:
+        self._pending = status
+        if number == 1 or number % _LINE_EVERY == 0:
+            self.print_pending()
+
+    def print_pending(self) -> None:
+        if self._pending:
+            echo(self._pending, err=True)
+        self._pending = ""
 
 
 class SweepProgress(Protocol):
-    """What `sweep_bar` gives: to be called with the history after every sweep, and with windows after every batch."""
+    """The progress of a fit: called with the history after every sweep, and with windows after every batch."""
 
     def __call__(self, history: dict[str, list[float]]) -> None: ...
 
     def windows(self, count: int, size: int) -> None:
-        """So many more windows of this sweep, and so many bytes, are done."""
+        """Note that so many more windows of this sweep, and so many bytes, are done."""
         ...
+
+
+def _describe_loss(history: dict[str, list[float]]) -> str:
+    """The loss of the last sweep and its terms other than zero."""
+    terms = [f"{term.label} {history[term.key][-1]:.4g}" for term in Term if history[term.key][-1] != 0]
+    return f"loss {history['loss'][-1]:.4g} = {' + '.join(terms)}"
 
 
 @contextmanager
 def sweep_bar(title: str, max_sweeps: int, n_windows: int) -> Iterator[SweepProgress]:
-    """A bar on standard error that moves with every batch; without a terminal, a line every tenth sweep and the last.
+    """A bar that moves with every batch; without a terminal, a line for every tenth sweep.
 
     Parameters
     ----------
     n_windows : windows in a sweep
     """
-    from rich.console import Console
+    if _has_terminal():
+        with _sweep_progress() as bar:
+            yield _SweepBar(bar, title, max_sweeps, n_windows)
+    else:
+        lines = _Lines()
+        yield _SweepLines(lines, title, max_sweeps)
+        lines.print_pending()
+
+
+class _SweepLines:
+    """Prints lines about sweeps."""
+
+    def __init__(self, lines: _Lines, title: str, max_sweeps: int) -> None:
+        self._lines, self._title, self._max_sweeps = lines, title, max_sweeps
+
+    def __call__(self, history: dict[str, list[float]]) -> None:
+        done = len(history["loss"])
+        self._lines.update(
+            done, f"{self._title}: sweep {done} of at most {self._max_sweeps}, {_describe_loss(history)}"
+        )
+
+    def windows(self, count: int, size: int) -> None:
+        pass
+
+
+class _SweepBar:
+    """Moves a bar with sweeps and batches."""
+
+    def __init__(self, bar: Any, title: str, max_sweeps: int, n_windows: int) -> None:
+        self._bar, self._max_sweeps, self._n_windows = bar, max_sweeps, n_windows
+        self._task = bar.add_task(printable(title), total=max_sweeps, sweep=f"0/{max_sweeps}")
+        self._sweeps, self._windows_done, self._bytes = 0, 0, 0
+        self._loss, self._begun = "", time.perf_counter()
+
+    def __call__(self, history: dict[str, list[float]]) -> None:
+        self._sweeps, self._windows_done = len(history["loss"]), 0
+        self._loss = self._bar.status = _describe_loss(history)
+        self._bar.update(self._task, completed=self._sweeps, sweep=f"{self._sweeps}/{self._max_sweeps}")
+
+    def windows(self, count: int, size: int) -> None:
+        self._windows_done += count
+        self._bytes += size
+        speed = self._bytes / 1e6 / max(time.perf_counter() - self._begun, 1e-9)
+        status = f"{self._windows_done:,} of {self._n_windows:,} windows, {speed:,.0f} MB/s"
+        self._bar.status = f"{status}; {self._loss}" if self._loss else status
+        self._bar.update(self._task, completed=self._sweeps + min(self._windows_done / self._n_windows, 1.0))
+
+
+def _sweep_progress() -> Progress:
+    """The bar of `sweep_bar`, with the loss and its terms on a second line, as one is too short for both."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.text import Text
 
     class Bar(Progress):
-        """A bar with the loss and its terms on a line of its own, for both would not fit on one."""
-
-        terms = ""
+        status = ""
 
         def get_renderables(self) -> Iterator[RenderableType]:
             yield self.make_tasks_table(self.tasks)
-            yield Text(self.terms, style="dim", overflow="ellipsis", no_wrap=True)
+            yield Text(self.status, style="dim", overflow="ellipsis", no_wrap=True)
 
-    console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         TextColumn("sweep {task.fields[sweep]}"),
         TimeElapsedColumn(),
@@ -64,45 +137,12 @@ def sweep_bar(title: str, max_sweeps: int, n_windows: int) -> Iterator[SweepProg
         TimeRemainingColumn(),
         TextColumn("left"),
     )
-    with Bar(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=max_sweeps, sweep=f"0/{max_sweeps}")
-
-        class Update:
-            """Moves the bar; remembers what has not been said where there is no bar."""
-
-            def __init__(self) -> None:
-                self.unsaid, self.sweeps, self.seen, self.bytes = "", 0, 0, 0
-                self.terms, self.begun = "", time.perf_counter()
-
-            def __call__(self, history: dict[str, list[float]]) -> None:
-                self.sweeps, self.seen = len(history["loss"]), 0
-                self.terms = progress.terms = _describe(history)
-                progress.update(task, completed=self.sweeps, sweep=f"{self.sweeps}/{max_sweeps}")
-                self.unsaid = f"{title}: sweep {self.sweeps} of at most {max_sweeps}, {self.terms}"
-                if self.sweeps == 1 or self.sweeps % 10 == 0:
-                    self.say()
-
-            def windows(self, count: int, size: int) -> None:
-                self.seen += count
-                self.bytes += size
-                speed = self.bytes / 1e6 / max(time.perf_counter() - self.begun, 1e-9)
-                said = f"{self.seen:,} of {n_windows:,} windows, {speed:,.0f} MB/s"
-                progress.terms = f"{said}; {self.terms}" if self.terms else said
-                progress.update(task, completed=self.sweeps + min(self.seen / n_windows, 1.0))
-
-            def say(self) -> None:
-                if self.unsaid and not console.is_terminal:
-                    console.print(self.unsaid, soft_wrap=True)
-                self.unsaid = ""
-
-        update = Update()
-        yield update
-        update.say()
+    return Bar(*columns, console=console(err=True))
 
 
 @contextmanager
 def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, int, int, int], None]]:
-    """A bar on standard error that moves with every file: files, windows, MB/s, time left; none without a terminal.
+    """A bar that moves with every file: files, windows, MB/s, time left. Nothing is shown without a terminal.
 
     Yields
     ------
@@ -113,101 +153,109 @@ def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, i
 
         def update(name: str, done: int, total: int, windows: int, size: int) -> None:
             speed = size / 1e6 / max(time.perf_counter() - begun, 1e-9)
-            # Where windows are what is counted, their number stands there already.
+            # Where windows are what the bar counts, their number is there already.
             counted = "windows" if windows == done and windows else f"{windows:,} windows" if windows else ""
-            said = ", ".join(part for part in (counted, f"{speed:,.0f} MB/s", name) if part)
-            show(done, total, said)
+            show(done, total, ", ".join(part for part in (counted, f"{speed:,.0f} MB/s", name) if part))
 
         yield update
 
 
 @contextmanager
 def epoch_bar(title: str, max_epochs: int) -> Iterator[Callable[[dict[str, list[float]]], None]]:
-    """A bar on standard error that moves with every epoch; without a terminal, a line for every tenth and the last.
+    """A bar that moves with every epoch; without a terminal, a line for every tenth.
 
     Yields
     ------
     a function to be called with the history after every epoch
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=max_epochs)
-        unsaid = ""
+    lines = _Lines()
+    with _epoch_progress(title, max_epochs) if _has_terminal() else nullcontext() as show:
 
         def update(history: dict[str, list[float]]) -> None:
-            nonlocal unsaid
             done = len(history["loss"])
-            unsaid = (
-                f"{title}: epoch {done} of at most {max_epochs}, loss {history['loss'][-1]:.4g}, "
+            status = (
+                f"{printable(title)}: epoch {done} of at most {max_epochs}, loss {history['loss'][-1]:.4g}, "
                 f"held out {history['held_out'][-1]:.4g}"
             )
-            progress.update(task, completed=done, description=unsaid)
-            if done == 1 or done % 10 == 0:
-                say()
-
-        def say() -> None:
-            nonlocal unsaid
-            if unsaid and not console.is_terminal:
-                console.print(unsaid, soft_wrap=True)
-            unsaid = ""
+            (lines.update if show is None else show)(done, status)
 
         yield update
-        say()
+    lines.print_pending()
+
+
+@contextmanager
+def _epoch_progress(title: str, max_epochs: int) -> Iterator[Callable[[int, str], None]]:
+    """The bar of `epoch_bar`: a function of the epochs done and a status."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console(err=True)) as bar:
+        task = bar.add_task(printable(title), total=max_epochs)
+        yield lambda done, status: bar.update(task, completed=done, description=status)
 
 
 @contextmanager
 def stage_bar(
     title: str, hidden: bool = False, unit: str = "", already: int = 0
 ) -> Iterator[Callable[[int, int, object], None]]:
-    """A bar on standard error that moves with every stage, with throughput and time left; none without a terminal.
+    """A bar that moves with every stage, with throughput and time left. Nothing is shown without a terminal.
 
     Parameters
     ----------
-    unit : what is counted, in the plural; without it the throughput is left to what is said of a stage
+    unit : what is counted, in the plural; without it no throughput is shown
     already : how much of the work was done before
 
     Yields
     ------
-    a function to be called with the work done, the work in all, and what is being done
+    a function to be called with the work done, the work in all, and the current stage
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.text import Text
-
-    class Left(TextColumn):
-        """The time left, by the mean speed so far: rich itself forgets what is older than half a minute."""
-
-        def render(self, task: Task) -> Text:
-            return Text(f"left {_clock(task.fields['end'] - time.perf_counter())}", style="progress.remaining")
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[said]}"),
-        TimeElapsedColumn(),
-        Left(""),
-    )
-    hidden, begun = hidden or not console.is_terminal, time.perf_counter()
-    with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
-        task = progress.add_task(title, total=None, said="", end=math.inf)
+    if hidden or not _has_terminal():
+        yield lambda done, total, stage: None
+        return
+    bar, task = _stage_progress(printable(title))
+    begun = time.perf_counter()
+    with bar:
 
         def update(done: int, total: int, stage: object) -> None:
             now = time.perf_counter()
             speed = (done - already) / max(now - begun, 1e-9)
             end = now + (total - done) / speed if speed > 0 else math.inf
-            words = (unit, _rate(speed) if unit else "", str(stage))
-            progress.update(task, completed=done, total=total, said=", ".join(filter(None, words)), end=end)
+            status = ", ".join(filter(None, (unit, _rate(speed) if unit else "", str(stage))))
+            bar.update(task, completed=done, total=total, status=printable(status), end=end)
 
         yield update
 
 
+def _stage_progress(title: str) -> tuple[Progress, Any]:
+    """The bar of `stage_bar`, and its task."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    class TimeLeft(TextColumn):
+        """The time left by the mean speed so far: rich itself forgets everything older than half a minute."""
+
+        def render(self, task: Task) -> Text:
+            return Text(f"left {_clock(task.fields['end'] - time.perf_counter())}", style="progress.remaining")
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}", markup=False),
+        TimeElapsedColumn(),
+        TimeLeft(""),
+    )
+    bar = Progress(*columns, console=console(err=True), transient=True)
+    return bar, bar.add_task(title, total=None, status="", end=math.inf)
+
+
 def _rate(speed: float) -> str:
-    """A speed in what makes it a number to be read, or nothing if there is none yet.
+    """A speed per second, minute or hour, whichever gives a readable number; empty if it is zero.
 
     Examples
     --------
@@ -221,7 +269,7 @@ def _rate(speed: float) -> str:
 
 
 def _clock(seconds: float) -> str:
-    """Hours, minutes and seconds; what takes longer than was thought is not known.
+    """Hours, minutes and seconds; dashes if the time is unknown or already over.
 
     Examples
     --------

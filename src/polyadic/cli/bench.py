@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from polyadic.cli.options import DeviceOption, JsonOption, QuietOption, SettingsOption
+from polyadic.cli.options import (
+    MOST_EPOCHS,
+    MOST_JOBS,
+    MOST_REPEATS,
+    DeviceOption,
+    JsonOption,
+    QuietOption,
+    SettingsOption,
+)
+from polyadic.cli.outputs import check_out_folder
 
 __all__ = ["BENCH_EXAMPLES", "bench"]
 
@@ -61,13 +70,23 @@ def bench(
         Path | None,
         typer.Option(metavar="FILE", help="A file by `polyadic bench tune`: the settings of each method.", exists=True),
     ] = None,
-    tries: Annotated[int, typer.Option(min=1, metavar="N", help="For tune: settings to try for each method.")] = 12,
+    tries: Annotated[
+        int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="For tune: settings to try for each method.")
+    ] = 12,
     protocol: Annotated[str, typer.Option(metavar="NAME", help="subject, paper or both.")] = "both",
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 5,
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Most epochs of the deep baselines.")] = 100,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of seeds.")] = 5,
+    epochs: Annotated[
+        int, typer.Option(min=1, max=MOST_EPOCHS, metavar="N", help="Maximum number of epochs of the deep baselines.")
+    ] = 100,
     device: DeviceOption = "auto",
     jobs: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Fits at a time. With more than one, seconds a sweep say nothing.")
+        int,
+        typer.Option(
+            min=1,
+            max=MOST_JOBS,
+            metavar="N",
+            help="Number of parallel fits. With more than one, seconds per sweep are not comparable.",
+        ),
     ] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Seconds, on synthetic signals: does it all run?")] = False,
     out: Annotated[
@@ -84,6 +103,7 @@ def bench(
     [bold]speed[/bold] needs no data: it takes random windows of the paper's shapes, on the CPU and, where there is
     one, on the GPU. [bold]race[/bold] shows how soon several solvers reach their accuracy on a store's training people.
     """
+    check_out_folder(out, store)
     if name == "speed":
         from polyadic.experiments.speed import runner
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic.cli.options import (
+    MOST_REPEATS,
     DataArgument,
     DeviceOption,
     JsonOption,
@@ -15,12 +16,12 @@ from polyadic.cli.options import (
     QuietOption,
     ResampleOption,
     SettingsOption,
-    as_json,
     shows_progress,
     window_bar,
 )
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
+from polyadic.terminal import console, print_json, printable
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -57,6 +58,7 @@ def evaluate(
         int | None,
         typer.Option(
             min=1,
+            max=MOST_REPEATS,
             metavar="N",
             help=f"How many splits; {_SEEDS} if not given, but one for a model that was fitted by --protocol: its own.",
         ),
@@ -100,7 +102,7 @@ def evaluate(
         return
     outcome = {"model": model.name, "data": data.name, **outcome}
     if json:
-        as_json(outcome)
+        print_json(outcome)
     else:
         _show(outcome)
 
@@ -124,7 +126,6 @@ def _score(
 
 def _show(outcome: dict[str, Any]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     heads = {
@@ -136,7 +137,7 @@ def _show(outcome: dict[str, Any]) -> None:
     }
     count = len({row.get("seed") for row in outcome["rows"]})
     splits = f"{count} split{'s' * (count > 1)}, protocol {outcome['protocol']}" if outcome["protocol"] else "own probe"
-    title = f"{outcome['model']} on {outcome['data']}, {splits}"
+    title = printable(f"{outcome['model']} on {outcome['data']}, {splits}")
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
     table.add_column("")
     for entry in outcome["summary"]:
@@ -147,10 +148,10 @@ def _show(outcome: dict[str, Any]) -> None:
     tested = sorted({row["tested"] for row in outcome["rows"]})
     counts = f"{tested[0]:,}" + (f" to {tested[-1]:,}" if len(tested) > 1 else "")
     table.add_row("windows tested", *[counts] * len(outcome["summary"]))
-    console = Console()
-    console.print(title, style="bold", highlight=False)
-    console.print(table)
-    console.print(_note(outcome), highlight=False)
+    screen = console()
+    screen.print(title, style="bold", highlight=False, markup=False)
+    screen.print(table)
+    screen.print(_note(outcome), highlight=False)
 
 
 def _note(outcome: dict[str, Any]) -> str:

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from polyadic.cli.options import JsonOption, ModelArgument, QuietOption, SettingsOption, as_json, check_folder
+from polyadic.cli.options import JsonOption, ModelArgument, QuietOption, SettingsOption
+from polyadic.cli.outputs import check_out_file
+from polyadic.terminal import echo, print_json
 
 __all__ = ["EXPORT_EXAMPLES", "export"]
 
@@ -44,7 +46,7 @@ def export(
     from polyadic import load
     from polyadic.export import Features, onnx
 
-    check_folder(out)
+    check_out_file(out, model, settings)
     names = [name.strip() for name in channels.split(",")] if channels else []
     onnx(load(model), out, fs=fs, channels=names)
     # What is read back is what a device will see.
@@ -59,10 +61,10 @@ def export(
         "channels": written.channels,
     }
     if json:
-        as_json(outcome)
+        print_json(outcome)
         return
     if quiet:
         return
     probe = f" and probabilities of {len(written.classes)} classes" if written.classes else ""
     window = " × ".join(str(size) for size in written.shape)
-    typer.echo(f"{out.name}: windows of {window} to {written.rank} features{probe}, {out.stat().st_size / 1e3:,.0f} kB")
+    echo(f"{out.name}: windows of {window} to {written.rank} features{probe}, {out.stat().st_size / 1e3:,.0f} kB")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyadic.cli.interrupts import going_on
+from polyadic.cli.interrupts import resumable_fit
 from polyadic.cli.options import (
     RECORDINGS,
     SECONDS,
@@ -24,12 +24,12 @@ from polyadic.cli.options import (
     ResampleOption,
     SecondsOption,
     SettingsOption,
-    as_json,
-    check_folder,
     window_bar,
 )
+from polyadic.cli.outputs import check_out_file, check_out_folder
 from polyadic.cli.windows import Cut, are_recordings, check_cutting, opened
 from polyadic.errors import PolyadicError
+from polyadic.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -169,7 +169,9 @@ def fit(
     from polyadic.presets import settings_for
 
     team = processes.join()
-    check_folder(out)
+    check_out_file(out, data, settings)
+    if checkpoint is not None:
+        check_out_folder(checkpoint, data, option="--checkpoint")
     given = {
         "--seconds": seconds,
         "--channel": channel,
@@ -205,7 +207,7 @@ def fit(
         }
         estimator = paper_methods(chosen, **given)[method.value]
         folder = checkpoint or out.with_name(f"{out.name}.checkpoint")
-        with going_on(folder, kept=checkpoint is not None, team=team):
+        with resumable_fit(folder, keep=checkpoint is not None, team=team):
             model = estimator.fit(
                 unlabelled, checkpoint=folder, resume=resume, checkpoint_every=checkpoint_every, team=team
             )
@@ -262,12 +264,12 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
         "labelled": trained,
     }
     if json:
-        as_json(outcome)
+        print_json(outcome)
         return
-    typer.echo(
+    echo(
         f"{out.name}: {method.value} of {len(windows):,} windows, {model.n_parameters_:,} parameters, "
         f"{model.n_sweeps_} sweeps in {seconds:.1f} s ({model.waited_:.1f} s of it waiting for the disk)"
     )
     typer.echo(f"windows of {windows.index.describe_subjects()}")
     if trained:
-        typer.echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} windows with labels")
+        echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} windows with labels")

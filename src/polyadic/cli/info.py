@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from polyadic.cli.options import JsonOption, as_json
+from polyadic.cli.options import JsonOption
 from polyadic.errors import DataError, PolyadicError
 from polyadic.files import check_regular_file
+from polyadic.terminal import console, print_json, printable
 
 __all__ = ["INFO_EXAMPLES", "describe", "info"]
 
@@ -46,9 +47,8 @@ def info(
     """
     facts = describe(path)
     if json:
-        as_json(facts)
+        print_json(facts)
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -58,7 +58,7 @@ def info(
     for name, value in facts.items():
         if value not in (None, "", [], {}):
             grid.add_row(name.replace("_", " "), Text(_shown(name, value)))
-    Console().print(grid)
+    console().print(grid)
 
 
 def describe(path: Path) -> Facts:
@@ -100,8 +100,7 @@ def _shown(name: str, value: Any) -> str:
         words = [_shown("", item) for item in value[:_SHOWN]]
         return ", ".join(words) + (f", … ({len(value):,} in all)" if len(value) > _SHOWN else "")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        # A name from a file may hold codes that terminals obey.
-        return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
+        return printable(str(value))
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer.core
 
-from polyadic.cli.interrupts import stopped_by_a_sentence
+from polyadic.cli.interrupts import exit_on_interrupt
 
 __all__ = ["Manual", "flowing"]
 
@@ -34,11 +34,11 @@ class Manual(typer.core.TyperGroup):
         super().format_help(ctx, formatter)
 
     def make_context(self, *args: Any, **words: Any) -> Any:
-        with stopped_by_a_sentence():
+        with exit_on_interrupt():
             return super().make_context(*args, **words)
 
     def invoke(self, ctx: Any) -> Any:
-        with stopped_by_a_sentence():
+        with exit_on_interrupt():
             return super().invoke(ctx)
 
 

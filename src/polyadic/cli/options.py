@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from polyadic.cli.settings import apply
-from polyadic.errors import PolyadicError
+from polyadic.terminal import is_terminal
 
 __all__ = [
+    "MOST_EPOCHS",
+    "MOST_JOBS",
+    "MOST_REPEATS",
     "RECORDINGS",
     "SECONDS",
     "ChannelOption",
@@ -33,8 +34,6 @@ __all__ = [
     "ResampleOption",
     "SecondsOption",
     "SettingsOption",
-    "as_json",
-    "check_folder",
     "shows_progress",
     "window_bar",
 ]
@@ -44,6 +43,9 @@ RECORDINGS = "How recordings become windows (stores and arrays are windows alrea
 
 SECONDS = 10.0
 """Length of a window where none is given."""
+
+MOST_REPEATS, MOST_JOBS, MOST_EPOCHS = 10_000, 1_000, 1_000_000
+"""Bounds of what a typing error may ask for: repetitions, processes at a time, epochs."""
 
 
 class OnError(StrEnum):
@@ -133,30 +135,9 @@ OnErrorOption = Annotated[
 ]
 
 
-def as_json(outcome: Any) -> None:
-    """Print an outcome for machines; what is no number, such as a kappa that cannot be, is null."""
-    typer.echo(json.dumps(_plain(outcome), indent=1, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def check_folder(out: Path) -> None:
-    """Say before the work, not after it, that its outcome could not be written."""
-    if out.is_dir():
-        raise PolyadicError(f"--out must be a file, but {out} is a folder")
-    if not out.resolve().parent.is_dir():
-        raise PolyadicError(f"--out must lie in a folder that is there, but {out.parent} is not")
-
-
 def shows_progress(quiet: bool, json: bool) -> bool:
     """Whether someone who looks at a terminal wants to be told how far it is."""
-    return sys.stderr.isatty() and not (quiet or json)
+    return is_terminal(sys.stderr) and not (quiet or json)
 
 
 @contextmanager

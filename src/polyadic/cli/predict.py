@@ -16,14 +16,14 @@ from polyadic.cli.options import (
     QuietOption,
     ResampleOption,
     SettingsOption,
-    as_json,
-    check_folder,
     shows_progress,
     window_bar,
 )
+from polyadic.cli.outputs import check_out_file
 from polyadic.cli.tables import write_table
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
+from polyadic.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -61,7 +61,7 @@ def predict(
     """
     from polyadic.evaluate import WindowClassifier
 
-    check_folder(out)
+    check_out_file(out, model, data, settings)
     if out.suffix != ".csv":
         raise PolyadicError(f"--out must end in .csv, but is {out.name}")
     classifier = WindowClassifier.load(model)
@@ -87,7 +87,7 @@ def predict(
         count = len(windows)
     found = {name: counts[name] for name in classes}
     if json:
-        as_json({"labels": out.name, "windows": count, "classes": found})
+        print_json({"labels": out.name, "windows": count, "classes": found})
         return
     shares = ", ".join(f"{name} {100 * number / max(count, 1):.1f} %" for name, number in found.items())
-    typer.echo(f"{out.name}: {count:,} windows: {shares}")
+    echo(f"{out.name}: {count:,} windows: {shares}")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyadic.cli.manual import Manual
-from polyadic.cli.options import JsonOption, OnError, QuietOption, Resample, SettingsOption, as_json
+from polyadic.cli.options import JsonOption, OnError, QuietOption, Resample, SettingsOption
 from polyadic.errors import PolyadicError
+from polyadic.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from polyadic.data import WindowStore
@@ -251,12 +252,12 @@ def verify(
 
         opened.verify(on_shard)
     if json:
-        as_json(
+        print_json(
             {"store": store.name, "windows": len(opened), "shards": len(opened.shards), "checksum": opened.checksum}
         )
         return
     shards = _count(len(opened.shards), "shard")
-    typer.echo(f"{store.name}: {len(opened):,} windows in {shards}, all as they were written")
+    echo(f"{store.name}: {len(opened):,} windows in {shards}, all as they were written")
 
 
 def _fetch(name: str, root: Path, wanted: bool, quiet: bool, mirror: str | None = None) -> Path:
@@ -268,8 +269,8 @@ def _fetch(name: str, root: Path, wanted: bool, quiet: bool, mirror: str | None 
 
     for source in sources():
         if source.name == name:
-            typer.echo(f"{source.title}, about {source.bytes / 1e9:.1f} GB, licence: {source.licence}", err=True)
-            typer.echo(f"Please cite {source.citation}", err=True)
+            echo(f"{source.title}, about {source.bytes / 1e9:.1f} GB, licence: {source.licence}", err=True)
+            echo(f"Please cite {source.citation}", err=True)
     with file_bar("fetching", quiet) as update:
         sizes: dict[str, int] = {}
 
@@ -295,10 +296,10 @@ def _write(make: Callable[..., WindowStore], source: Any, store: Path, quiet: bo
             raise type(error)(f"{error}\n(--on-error skip leaves such recordings out)") from error
         raise
     if json:
-        as_json(summary(written))
+        print_json(summary(written))
         return
     for line in _lines(written):
-        typer.echo(line)
+        echo(line)
 
 
 def summary(store: WindowStore) -> dict[str, Any]:

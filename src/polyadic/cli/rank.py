@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from polyadic.cli.options import (
+    MOST_REPEATS,
     SECONDS,
     ChannelOption,
     DataArgument,
@@ -19,11 +20,11 @@ from polyadic.cli.options import (
     ResampleOption,
     SecondsOption,
     SettingsOption,
-    as_json,
-    check_folder,
 )
+from polyadic.cli.outputs import check_out_file
 from polyadic.cli.windows import Cut, check_cutting, opened
 from polyadic.errors import PolyadicError
+from polyadic.terminal import echo, print_json
 
 __all__ = ["RANK_EXAMPLES", "rank"]
 
@@ -54,7 +55,9 @@ def rank(
     windows: Annotated[
         int, typer.Option(min=2, metavar="N", help="How many windows to take, spread evenly over the data.")
     ] = 256,
-    restarts: Annotated[int, typer.Option(min=1, metavar="N", help="Fits of each rank, from different starts.")] = 3,
+    restarts: Annotated[
+        int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Fits of each rank, from different starts.")
+    ] = 3,
     preset: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
@@ -82,7 +85,7 @@ def rank(
     from polyadic.provenance import provenance
 
     if out is not None:
-        check_folder(out)
+        check_out_file(out, data, settings)
         if out.suffix not in (".png", ".svg", ".pdf"):
             raise PolyadicError(f"--out must end in .png, .svg or .pdf, but is {out.name}")
     wanted = _ranks(ranks)
@@ -112,9 +115,12 @@ def rank(
         with open_atomically(out) as file:
             found.plot().savefig(file, format=out.suffix[1:], dpi=150)
     if json:
-        as_json({**found.to_dict(), **provenance("cpu")})
+        print_json({**found.to_dict(), **provenance("cpu")})
         return
-    typer.echo(repr(found) if out is None else f"{found!r}\n{out.name}: the plot")
+    for line in repr(found).splitlines():
+        echo(line)
+    if out is not None:
+        echo(f"{out.name}: the plot")
 
 
 def _ranks(text: str) -> list[int]:

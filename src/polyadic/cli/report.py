@@ -17,13 +17,13 @@ from polyadic.cli.options import (
     QuietOption,
     ResampleOption,
     SettingsOption,
-    as_json,
-    check_folder,
     shows_progress,
 )
+from polyadic.cli.outputs import check_out_file
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
 from polyadic.files import check_regular_file
+from polyadic.terminal import echo, print_json
 
 __all__ = ["REPORT_EXAMPLES", "report"]
 
@@ -83,7 +83,7 @@ def report(
     from polyadic.progress import stage_bar
     from polyadic.provenance import provenance
 
-    check_folder(out)
+    check_out_file(out, model, data, results, settings)
     loaded = load(model).set_params(device=device)
     result = None if results is None else _read(results)
     hidden = not shows_progress(quiet, json)
@@ -108,9 +108,9 @@ def report(
         )
     size = out.stat().st_size
     if json:
-        as_json({"report": out.name, "bytes": size})
+        print_json({"report": out.name, "bytes": size})
     elif not quiet:
-        typer.echo(f"{out.name}: {size / 1e6:.1f} MB, open it in a browser")
+        echo(f"{out.name}: {size / 1e6:.1f} MB, open it in a browser")
 
 
 def _read(path: Path) -> dict[str, Any]:

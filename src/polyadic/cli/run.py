@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from polyadic.cli.options import DeviceOption, JsonOption, QuietOption, SettingsOption
+from polyadic.cli.options import MOST_JOBS, MOST_REPEATS, DeviceOption, JsonOption, QuietOption, SettingsOption
+from polyadic.cli.outputs import check_out_folder
 
 __all__ = ["RUN_EXAMPLES", "run"]
 
@@ -56,7 +57,7 @@ def run(
             "paper: windows drawn at random, which flatters every method; or both.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of seeds.")] = 5,
     rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components.")] = None,
     sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most passes over the data.")] = None,
     fs: Annotated[
@@ -71,7 +72,12 @@ def run(
     device: DeviceOption = "auto",
     jobs: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Processes at a time. With more than one, seconds a sweep say nothing."),
+        typer.Option(
+            min=1,
+            max=MOST_JOBS,
+            metavar="N",
+            help="Number of parallel processes. With more than one, seconds per sweep are not comparable.",
+        ),
     ] = 1,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for the models, results.json and results.md.")
@@ -88,6 +94,7 @@ def run(
     """
     from polyadic.experiments.run import RunSettings, compare_methods
 
+    check_out_folder(out, data)
     chosen = RunSettings(
         data=data,
         preset=preset,

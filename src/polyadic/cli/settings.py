@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
-from polyadic.errors import PolyadicError
+from polyadic.cli.errors import SettingsError
 from polyadic.files import check_regular_file
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-__all__ = ["SettingsError", "apply", "model_of", "read_settings"]
+__all__ = ["apply", "model_of", "read_settings"]
 
 _LARGEST = 64 * 1024
 _MOST_DOTS = 200
@@ -31,14 +31,10 @@ _MOST_DOTS = 200
 _ABOUT_THE_TERMINAL = ("json", "quiet", "settings", "version")
 
 
-class SettingsError(PolyadicError):
-    """A settings file with a key that is unknown, or a value that cannot be."""
-
-
 def apply(context: typer.Context, path: Path | None) -> Path | None:
     """Make the settings of a file the defaults of the command at hand (the callback of `--settings`)."""
     if path is not None and not context.resilient_parsing:
-        from polyadic.cli import app
+        from polyadic.cli.commands import app
 
         table: Any = read_settings(path, model_of(app))
         for word in context.command_path.split()[-_depth(context) :]:

@@ -16,14 +16,14 @@ from polyadic.cli.options import (
     QuietOption,
     ResampleOption,
     SettingsOption,
-    as_json,
-    check_folder,
     shows_progress,
     window_bar,
 )
+from polyadic.cli.outputs import check_out_file
 from polyadic.cli.tables import write_table
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
+from polyadic.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -61,7 +61,7 @@ def transform(
     from polyadic.engine import processes
 
     team = processes.join()
-    check_folder(out)
+    check_out_file(out, model, data, settings)
     if out.suffix not in (".npy", ".csv"):
         raise PolyadicError(f"--out must end in .npy or .csv, but is {out.name}")
     if out.suffix == ".csv" and team.size > 1:
@@ -82,9 +82,9 @@ def transform(
     if team.index > 0:
         return
     if json:
-        as_json({"features": out.name, "windows": count, "rank": loaded.rank})
+        print_json({"features": out.name, "windows": count, "rank": loaded.rank})
         return
-    typer.echo(f"{out.name}: {count:,} windows, {loaded.rank} features each")
+    echo(f"{out.name}: {count:,} windows, {loaded.rank} features each")
 
 
 def _write_features(model: Any, windows: Windows, out: Path, on_rows: Callable[[int], None]) -> None:

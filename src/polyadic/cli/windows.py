@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from polyadic.errors import DataError, PolyadicError
+from polyadic.terminal import echo
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -73,7 +72,7 @@ def opened(data: Path, cut: Cut, *, shuffle: str = "full", hidden: bool = False)
                 hint = "\n(--resample hold repeats the samples of slow channels)" if "resample" in str(error) else ""
                 raise DataError(f"{data.name} is read as recordings: {error}{hint}") from error
             for entry in store.skipped:
-                typer.secho(f"left out {entry['name']}: {entry['reason']}", err=True, fg="yellow")
+                echo(f"left out {entry['name']}: {entry['reason']}", err=True, colour="yellow")
             yield WindowStore(store.path, shuffle=shuffle).windows  # type: ignore[arg-type]
     elif data.is_dir():
         yield WindowStore(data, shuffle=shuffle).windows  # type: ignore[arg-type]

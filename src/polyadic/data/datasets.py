@@ -387,10 +387,15 @@ def _plan(name: str, load: Callable[[], CutRecording], files: Iterable[Path]) ->
     return PlannedRecording(name, load, first.stat().st_size if first.exists() else 0, listed)
 
 
+_LONGEST = 2**31 - 1
+
+
 def _samples_in(seconds: float) -> Callable[[float], int]:
     """A function from a sampling rate to the number of samples in a window."""
 
     def length(fs: float) -> int:
+        if seconds * fs > _LONGEST:
+            raise PolyadicError(f"a window of {seconds:g} s is too long: it must have at most {_LONGEST} samples")
         samples = round(seconds * fs)
         if samples < 1 or abs(samples - seconds * fs) > 1e-6 * samples:
             raise PolyadicError(f"a window of {seconds:g} s must have a whole number of samples, but not at {fs:g} Hz")

@@ -9,11 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -21,6 +19,7 @@ from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.files import open_atomically
 
 __all__ = ["OnBytes", "Source", "download", "sources"]
 
@@ -189,7 +188,7 @@ def _fetch_checksums(get: Get, base: str, root: Path) -> dict[str, str]:
     """Checksums by path, as published with the data; if they cannot be fetched, those fetched last time."""
     target = root / _SUMS
     try:
-        with _open_partial(target) as file:
+        with open_atomically(target, durable=False) as file:
             get(base + _SUMS, _Counted(file, largest=_SUMS_LARGEST))
             file.flush()
             _parse_checksums(Path(file.name))
@@ -264,7 +263,8 @@ def _fetch_all(get: Get, base: str, root: Path, sums: dict[str, str], progress: 
 
 def _fetch(get: Get, address: str, target: Path, sha: str, tell: Callable[[int], None]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _open_partial(target) as file:
+    # A dataset has tens of thousands of files, and the checksums tell of one that a power cut left empty.
+    with open_atomically(target, durable=False) as file:
         counted = _Counted(file, tell)
         get(address, counted)
         if counted.sha.hexdigest() != sha:
@@ -276,18 +276,6 @@ def _matches_checksum(path: Path, sha: str) -> bool:
         return False
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == sha
-
-
-@contextmanager
-def _open_partial(target: Path) -> Iterator[IO[bytes]]:
-    """A file in the folder of the target that gets its name at the end, and is removed if anything fails before."""
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 class _Counted:

@@ -2,8 +2,8 @@
 
 Protocol "subject" is a subject-wise split. Protocol "paper" splits as the paper did: by the counts of its Table 1 it is
 80/10/10 by recording for Sleep-EDF and by record for PTB-XL and 90/5/5 by recording for MGH (its text says 90/5/5 for
-all, and "by subjects"), and for HAR the official split by subject followed by random halves. Where subjects have several
-recordings, or windows overlap, that is too optimistic for every method.
+all, and "by subjects"), and for HAR the official split by subject followed by random halves. Where subjects have
+several recordings, or windows overlap, that is too optimistic for every method.
 """
 
 from __future__ import annotations

@@ -341,7 +341,9 @@ class Checkpoints:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._handlers = {number: signal.signal(number, self._hold_signal) for number in _SIGNALS}
+            # What is ignored, as SIGHUP under nohup, stays ignored; a handler that is not Python's cannot be put back.
+            heard = [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+            self._handlers = {number: signal.signal(number, self._hold_signal) for number in heard}
         return self
 
     def __exit__(

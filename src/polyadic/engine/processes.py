@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -27,13 +26,14 @@ from polyadic.alignment import Add
 from polyadic.als import State, Statistics
 from polyadic.engine.messages import decode_message, encode_message
 from polyadic.errors import PolyadicError
-from polyadic.files import sync_folder
+from polyadic.files import create_temporary, publish, sync_folder
 from polyadic.team import ALONE, Team
 
 __all__ = ["Processes", "join", "write_rows"]
 
 _Result = TypeVar("_Result")
 _PATIENCE = 600
+_LAUNCH = "start several processes by torchrun, or unset RANK and WORLD_SIZE for one"
 _BLOCK_BYTES = 512 * 2**10
 """The largest XᵀT that travels as it is: beyond, a small message for each mode is faster (benchmarks/scale.py)."""
 
@@ -61,8 +61,8 @@ def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
         if not _started_together():
             return ALONE
         if torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-        store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
+            torch.cuda.set_device(_variable("LOCAL_RANK", 0) % torch.cuda.device_count())
+        store, rank, size = _rendezvous()
         dist.init_process_group("gloo", store=_met(store, rank, size), rank=rank, world_size=size)
         atexit.register(_leave)
     return Processes(exchange)
@@ -70,7 +70,30 @@ def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
 
 def _started_together() -> bool:
     """Whether something started this process as one of several, or torchrun, which is asked for one at times."""
-    return "RANK" in os.environ and (int(os.environ.get("WORLD_SIZE", "1")) > 1 or dist.is_torchelastic_launched())
+    return "RANK" in os.environ and (_variable("WORLD_SIZE", 1) > 1 or dist.is_torchelastic_launched())
+
+
+def _variable(name: str, default: int) -> int:
+    """A whole number that a launcher left in the environment."""
+    text = os.environ.get(name, str(default))
+    if not text.isdecimal():
+        raise PolyadicError(f"the environment variable {name} must be a whole number, but is {text!r}: {_LAUNCH}")
+    return int(text)
+
+
+def _rendezvous() -> tuple[Any, int, int]:
+    """The store by which the processes find each other, which of them this is, and how many they are."""
+    rank, size, _ = _variable("RANK", 0), _variable("WORLD_SIZE", 1), _variable("MASTER_PORT", 0)
+    if rank >= size:
+        raise PolyadicError(f"RANK must be below WORLD_SIZE, but they are {rank} and {size}: {_LAUNCH}")
+    try:
+        return next(dist.rendezvous("env://"))  # type: ignore[attr-defined,no-any-return]
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise PolyadicError(
+            f"RANK and WORLD_SIZE say that this is process {rank} of {size}, but it cannot find the others ({reason}): "
+            f"{_LAUNCH}"
+        ) from error
 
 
 def _has_own_gpu() -> bool:
@@ -273,8 +296,7 @@ def write_rows(
     ...     np.load(f"{folder}/a.npy").sum()
     np.float32(6.0)
     """
-    target = Path(path)
-    temporary, offset = team.once(lambda: _made_room(target, shape, dtype))
+    temporary, target, mode, offset = team.once(lambda: _allocate(path, shape, dtype))
     row = int(np.prod(shape[1:])) * dtype.itemsize
     failure: Exception | None = None
     try:
@@ -291,13 +313,14 @@ def write_rows(
         raise
     if team.sum(torch.tensor(float(failure is not None))) > 0:
         team.once(lambda: Path(temporary).unlink(missing_ok=True))
-        raise failure or PolyadicError(f"{target.name} was not written: another process could not do its part of it")
-    team.once(lambda: _published(Path(temporary), target))
+        name = Path(path).name
+        raise failure or PolyadicError(f"{name} was not written: another process could not write its rows")
+    team.once(lambda: _publish(temporary, target, mode))
 
 
-def _made_room(target: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[str, int]:
-    """A file of the full size under another name, and where its rows begin."""
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+def _allocate(path: str | os.PathLike[str], shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[str, str, int, int]:
+    """Create a temporary file of the full size: its path, its target, the target's mode, and where the rows begin."""
+    descriptor, temporary, target, mode = create_temporary(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
@@ -309,14 +332,11 @@ def _made_room(target: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tu
                 os.posix_fallocate(descriptor, 0, size)  # a disk that is too small is better known now
             file.truncate(size)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    return str(Path(temporary).resolve()), offset
+    return str(temporary), str(target), mode, offset
 
 
-def _published(temporary: Path, target: Path) -> None:
-    umask = os.umask(0)
-    os.umask(umask)
-    temporary.chmod(0o666 & ~umask)
-    temporary.replace(target)
-    sync_folder(target.parent)
+def _publish(temporary: str, target: str, mode: int) -> None:
+    publish(temporary, target, mode)
+    sync_folder(Path(target).parent)

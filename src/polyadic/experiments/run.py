@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from sklearn.base import clone
@@ -36,6 +35,7 @@ from polyadic.persist import encode
 from polyadic.presets import settings_for
 from polyadic.progress import stage_bar
 from polyadic.provenance import provenance
+from polyadic.terminal import console, echo, print_json, printable
 
 __all__ = ["RunSettings", "compare_methods", "fit_and_score_methods", "split_for", "summarise_methods"]
 
@@ -83,20 +83,20 @@ def compare_methods(settings: RunSettings, as_json: bool = False, quiet: bool = 
     write_atomically(settings.out / "results.md", _markdown(result).encode())
     with stage_bar("report", hidden, "parts") as on_stage:
         missing = _write_report(settings, windows, protocols[-1], result, on_stage)
-    console = Console()
     if as_json:
-        console.print_json(text)
+        print_json(result)
         return
+    screen = console()
     for protocol in protocols:
-        console.print(_screen_table(result, protocol))
+        screen.print(_screen_table(result, protocol))
     if (windows.label >= 0).any():
-        console.print(
+        screen.print(
             "Accuracy of a logistic regression on plain and on standardised features, mean ± std over the seeds."
         )
     files = "results.json and results.md" if missing else "results.json, results.md and report.html"
-    console.print(f"Models, {files} are in {settings.out}/", highlight=False)
+    echo(f"Models, {files} are in {settings.out}/")
     if missing:
-        console.print(missing, highlight=False, markup=False)
+        echo(missing)
 
 
 # ------------------------------------------------------------- fits and scores
@@ -282,7 +282,7 @@ def _build_result(
     """Return what `results.json` holds."""
     parameters = estimators["ATD"].get_params(deep=False)
     return {
-        "title": "built-in signals" if settings.data is None else _printable(settings.data.name),
+        "title": "built-in signals" if settings.data is None else printable(settings.data.name),
         "data": {
             "sha256": _checksum(settings.data),
             "shape": list(windows.shape),

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from rich.console import Console
 from rich.markdown import Markdown
 
 from polyadic.augment import Bandpass, Compose, Jitter
@@ -24,13 +23,14 @@ from polyadic.errors import PolyadicError
 from polyadic.experiments.paper.methods import ExperimentSettings, MethodVariant, Row, fit_and_score
 from polyadic.experiments.paper.tuning import read_settings
 from polyadic.experiments.result_files import write_result
-from polyadic.files import write_atomically
+from polyadic.files import output_path, write_atomically
 from polyadic.inputs import choose_device
 from polyadic.persist import encode
 from polyadic.presets import preset
 from polyadic.progress import stage_bar
 from polyadic.provenance import commit, provenance
 from polyadic.spectral import STFT
+from polyadic.terminal import console, echo, print_json
 
 __all__ = ["Experiment", "Request", "experiment_settings", "read_cells", "render", "run"]
 
@@ -172,12 +172,11 @@ def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: 
     if experiment.plot is not None:
         experiment.plot(result, request.out / f"{stem}.png")
     (request.out / f"{stem}.cells.jsonl").unlink(missing_ok=True)
-    console = Console()
     if as_json:
-        console.print_json(json.dumps(result))
+        print_json(result)
     else:
-        console.print(Markdown(text))
-        console.print(f"{stem}.json and {stem}.md are in {request.out}/", highlight=False)
+        console().print(Markdown(text))
+        echo(f"{stem}.json and {stem}.md are in {request.out}/")
     return result
 
 
@@ -245,7 +244,7 @@ def _build_rows(
     count = len(cells) - len(missing)
     with (
         stage_bar(request.name, quiet, "cells", count) as show,
-        (request.out / f"{stem}.cells.jsonl").open("ab") as file,
+        output_path(request.out / f"{stem}.cells.jsonl").open("ab") as file,
     ):
         show(count, len(cells), "")
         try:

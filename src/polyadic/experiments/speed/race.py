@@ -7,7 +7,6 @@ every sweep; what they are worth is found out afterwards, so that the clock sees
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import warnings
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.markdown import Markdown
 from sklearn.exceptions import ConvergenceWarning
 
@@ -40,6 +38,7 @@ from polyadic.progress import stage_bar
 from polyadic.provenance import provenance
 from polyadic.spectral import STFT
 from polyadic.tensorize import tensors
+from polyadic.terminal import console, echo, print_json
 
 __all__ = ["CANDIDATES", "REFERENCE", "markdown", "open_training_people", "plot", "run", "split_people", "summary"]
 
@@ -108,10 +107,10 @@ def run(
             result["summary"] = summary(result["rows"])
             write_files(result, out, stem, markdown, plot)
     if as_json:
-        Console().print_json(json.dumps(result))
+        print_json(result)
     else:
-        Console().print(Markdown(markdown(result)))
-        Console().print(f"{stem}.json, {stem}.md and {stem}.png are in {out}/", highlight=False)
+        console().print(Markdown(markdown(result)))
+        echo(f"{stem}.json, {stem}.md and {stem}.png are in {out}/")
     return result
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.markdown import Markdown
 
 from polyadic.errors import PolyadicError
@@ -21,6 +19,7 @@ from polyadic.files import write_atomically
 from polyadic.inputs import choose_device
 from polyadic.progress import stage_bar
 from polyadic.provenance import provenance
+from polyadic.terminal import console, echo, print_json
 
 __all__ = ["run", "write_files"]
 
@@ -53,14 +52,13 @@ def run(
     cuda = device == "auto" and torch.cuda.is_available()
     places = [torch.device("cpu"), *[torch.device("cuda")] * cuda] if device == "auto" else [choose_device(device)]
     results = [_measure(place, out, dataset, quick, quiet or as_json) for place in places]
-    console = Console()
     for result in results:
         if as_json:
-            console.print_json(json.dumps(result))
+            print_json(result)
         else:
-            console.print(Markdown(tables.markdown(result)))
             stem = f"speed-{result['device']}"
-            console.print(f"{stem}.json, {stem}.md and {stem}.png are in {out}/", highlight=False)
+            console().print(Markdown(tables.markdown(result)))
+            echo(f"{stem}.json, {stem}.md and {stem}.png are in {out}/")
     return results
 
 

@@ -1,0 +1,77 @@
+"""Checks of `--out` before any work: it can be written, and it does not overwrite what the command was given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from polyadic.errors import PolyadicError
+from polyadic.files import check_output
+
+__all__ = ["check_out_file", "check_out_folder"]
+
+_BESIDE_HEADER = (".dat", ".mat", ".atr", ".arousal")
+"""Files that are read with a WFDB header of the same name: signals and annotations."""
+
+
+def check_out_file(out: Path, *inputs: Path | None) -> None:
+    """Refuse an output file that cannot be written or that would overwrite an input.
+
+    Parameters
+    ----------
+    inputs : the files and folders that the command reads; those not given are None
+    """
+    if out.is_dir():
+        raise PolyadicError(f"--out must be a file, but {out} is a folder")
+    if not out.resolve().parent.is_dir():
+        raise PolyadicError(f"--out must lie in an existing folder, but {out.parent} does not exist")
+    for given in inputs:
+        if given is not None:
+            _check_apart(out, given)
+    check_output(out)
+
+
+def check_out_folder(out: Path, *inputs: Path | None, option: str = "--out") -> None:
+    """Refuse an output folder that cannot be written to, or that is a store the command reads.
+
+    Parameters
+    ----------
+    inputs : as for `check_out_file`
+    option : the folder's option, for the message
+    """
+    for given in inputs:
+        if given is not None and given.is_dir() and out.resolve().is_relative_to(given.resolve()) and _is_store(given):
+            raise PolyadicError(f"{option} {out} is the store {given.name} itself or inside it: choose another folder")
+    existing = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if existing == out and not out.is_dir():
+        raise PolyadicError(f"{option} must be a folder, but {out} is a file")
+    check_output(existing / "polyadic-output")
+
+
+def _check_apart(out: Path, given: Path) -> None:
+    if given.is_dir():
+        inside = out.resolve().is_relative_to(given.resolve())
+        if inside and _is_store(given):
+            raise PolyadicError(f"--out would overwrite or add files in the store {given.name}: choose another folder")
+        if out.exists() and _is_recording(out) and (inside or _has_link_to(out, given)):
+            raise PolyadicError(f"--out would overwrite {out.name}, a recording in {given.name}: choose another name")
+        return
+    companions = [given.with_suffix(ending) for ending in _BESIDE_HEADER] if given.suffix.lower() == ".hea" else []
+    for path in (given, *companions):
+        if out.exists() and path.exists() and out.samefile(path):
+            raise PolyadicError(f"--out would overwrite {path.name}, which this command reads: choose another name")
+
+
+def _is_store(folder: Path) -> bool:
+    from polyadic.data.store_files import MANIFEST, WRITING
+
+    return (folder / MANIFEST).exists() or (folder / WRITING).exists()
+
+
+def _has_link_to(file: Path, folder: Path) -> bool:
+    return any(path.exists() and path.samefile(file) for path in folder.rglob(f"*{file.suffix}"))
+
+
+def _is_recording(path: Path) -> bool:
+    from polyadic.data import datasets
+
+    return path.suffix.lower() in (*datasets.ENDINGS, *_BESIDE_HEADER)

@@ -1,0 +1,168 @@
+"""The only way to a terminal: names without control codes, in any encoding, on streams that may have gone away.
+
+Results go to standard output, where a failure is an error. Progress and remarks go to standard error, where it is not:
+whoever reads them may leave at any time, and that must not cost the result.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import IO, TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+__all__ = ["console", "echo", "is_terminal", "print_json", "printable", "robust_streams"]
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_PLAIN = "polyadic.plain"
+_SIGNS = {
+    "×": "x", "±": "+/-", "…": "...", "–": "-", "−": "-", "─": "-", "━": "-", "│": "|", "┃": "|", "▶": ">", "•": "*",
+    "‖": "||", "→": "->", "°": "deg", "µ": "u", "α": "alpha", "β": "beta", "γ": "gamma", "η": "eta", "²": "^2",
+}  # fmt: skip
+"""What stands for a sign where the encoding of a terminal has none for it; any other becomes a question mark."""
+
+
+def printable(name: str) -> str:
+    """A name on one line, without characters that a terminal would obey or that cannot be seen.
+
+    Examples
+    --------
+    >>> printable("night 1"), printable("red\\x1b[31m"), printable("two\\nlines")
+    ('night 1', 'red�[31m', 'two�lines')
+    """
+    return "".join(sign if sign.isprintable() else _REPLACEMENT for sign in name)
+
+
+def _harmless(text: str) -> str:
+    """Text of several lines, each of them printable."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def echo(line: str, *, err: bool = False, colour: str | None = None) -> None:
+    """Print one line.
+
+    Parameters
+    ----------
+    err : to standard error, where a failure to write is ignored
+    colour : a name that `typer.secho` knows, for terminals
+    """
+    stream = sys.stderr if err else sys.stdout
+    if stream is None:
+        return
+    out = cast(IO[str], _Lenient(stream)) if err else stream
+    if colour is not None and is_terminal(stream):
+        import typer
+
+        typer.secho(printable(line), file=out, fg=colour)
+        return
+    out.write(f"{printable(line)}\n")
+    out.flush()
+
+
+def is_terminal(stream: IO[str] | None) -> bool:
+    """Whether a person may be looking at a stream; one that is closed has nobody."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        return False
+
+
+def print_json(outcome: Any) -> None:
+    """Print an outcome for programs as JSON in ASCII; what is not a finite number becomes null."""
+    for line in json.dumps(_finite(outcome), indent=1, allow_nan=False).split("\n"):
+        echo(line)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def console(*, err: bool = False) -> Console:
+    """A rich console on standard output, or on standard error, where a failure to write is ignored."""
+    stream = cast(IO[str], _Lenient(sys.stderr)) if err and sys.stderr is not None else None
+    return _harmless_console()(stderr=err, file=stream)
+
+
+@cache
+def _harmless_console() -> type[Console]:
+    """Rich's console without the control codes that are in texts; its own, as those of a progress bar, stay."""
+    from rich.console import Console
+
+    class HarmlessConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else segment._replace(text=_harmless(segment.text))
+
+    return HarmlessConsole
+
+
+class _Lenient:
+    """A text stream that drops what it cannot write."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):  # gone, full or closed
+            try:
+                self._stream.write(text)
+            except UnicodeEncodeError:
+                encoding = getattr(self._stream, "encoding", None) or "ascii"
+                self._stream.write(text.encode(encoding, _PLAIN).decode(encoding))
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _replace_unknown(error: UnicodeError) -> tuple[str, int]:
+    """The codec error handler of `_SIGNS`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end]
+    return "".join(_SIGNS.get(sign, "?") for sign in signs), error.end
+
+
+codecs.register_error(_PLAIN, _replace_unknown)
+
+
+@contextmanager
+def robust_streams() -> Iterator[None]:
+    """Let a program's standard streams take every character, and let it end quietly if one of them has gone away."""
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+    for stream in streams:
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors=_PLAIN)
+    try:
+        yield
+    finally:
+        for stream in streams:
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                _discard(stream)
+
+
+def _discard(stream: IO[str]) -> None:
+    """Point a stream to nowhere: Python flushes it once more at the end, and would make its failure the exit code."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -1,0 +1,258 @@
+"""What writing a file does to what is there already: links, modes, devices, pipes, folders that take no files."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from polyadic import SALS
+from polyadic.data import Windows, synthetic
+from polyadic.errors import PolyadicError
+from polyadic.files import check_output, open_atomically, output_path, write_atomically
+
+RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="devices, pipes and modes are those of POSIX systems")
+
+
+@pytest.fixture(scope="module")
+def model() -> SALS:
+    return SALS(rank=2, max_sweeps=1, device="cpu").fit(windows())
+
+
+def windows() -> Windows:
+    return synthetic(40, 2, 32)
+
+
+def save_model(path: Path, model: SALS) -> None:
+    model.save(path)
+
+
+def save_features(path: Path, model: SALS) -> None:
+    model.transform(windows(), out=path)
+
+
+def save_table(path: Path, model: SALS) -> None:
+    from polyadic.cli.tables import write_table
+
+    write_table(path, windows(), ["label"], lambda part: [[""]] * len(part), fs=1.0, on_rows=lambda _: None)
+
+
+def save_bytes(path: Path, model: SALS) -> None:
+    write_atomically(path, b"new")
+
+
+def save_onnx(path: Path, model: SALS) -> None:
+    from polyadic import export
+
+    export.onnx(model, path)
+
+
+def save_picture(path: Path, model: SALS) -> None:
+    from polyadic.experiments.paper.figures import canvas, save
+
+    save(canvas(1)[0], path)
+
+
+WRITERS = [save_bytes, save_model, save_features, save_table, save_onnx, save_picture]
+Writer = Callable[[Path, SALS], None]
+writers = pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+
+
+def null_device(path: Path) -> None:
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except PermissionError:  # only root makes devices: a link to one is as good
+        path.symlink_to(os.devnull)
+
+
+def listening_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind(str(path))
+
+
+SPECIAL: dict[str, Callable[[Path], None]] = {
+    "device": null_device,
+    "link to a device": lambda path: path.symlink_to(os.devnull),
+    "named pipe": os.mkfifo,
+    "socket": listening_socket,
+    "folder": Path.mkdir,
+}
+
+
+@writers
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_what_is_not_a_regular_file_is_refused_and_stays_as_it_is(
+    write: Writer, kind: str, model: SALS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+    target = Path("out.png")
+    SPECIAL[kind](target)
+    before = target.lstat()
+    with pytest.raises(PolyadicError, match=rf"out\.png .*is a {kind.removeprefix('link to a ')}"):
+        write(target, model)
+    after = target.lstat()
+    assert (before.st_mode, before.st_rdev, before.st_ino) == (after.st_mode, after.st_rdev, after.st_ino)
+    assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.png"]
+
+
+@writers
+def test_a_link_stays_a_link_and_its_target_is_written(write: Writer, model: SALS, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    target, link, second = tmp_path / "there" / "out.png", tmp_path / "out.png", tmp_path / "second.png"
+    link.symlink_to("there/out.png")
+    second.symlink_to(link)
+    write(second, model)  # dangling at first
+    first = target.read_bytes()
+    target.write_bytes(b"older")
+    write(second, model)
+    assert target.read_bytes() == first
+    assert link.is_symlink()
+    assert second.is_symlink()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["out.png", "out.png", "second.png", "there"]
+
+
+def test_a_link_in_a_circle_or_into_nowhere_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    (tmp_path / "c").symlink_to("nowhere/c")
+    for name in "abc":
+        with pytest.raises(OSError, match=r"Too many levels|No such file"):
+            write_atomically(tmp_path / name, b"new")
+        with pytest.raises(PolyadicError, match=rf"{name} cannot be written: "):
+            check_output(tmp_path / name)
+        assert (tmp_path / name).is_symlink()
+
+
+@writers
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o755])
+def test_the_mode_of_a_file_that_is_replaced_is_kept(write: Writer, mode: int, model: SALS, tmp_path: Path) -> None:
+    path = tmp_path / "out.png"
+    path.write_bytes(b"older")
+    path.chmod(mode)
+    write(path, model)
+    assert path.read_bytes() != b"older"
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files to others")
+def test_the_owner_of_a_file_that_root_replaces_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"older")
+    os.chown(path, 12345, 23456)
+    write_atomically(path, b"new")
+    assert (path.stat().st_uid, path.stat().st_gid) == (12345, 23456)
+
+
+@pytest.fixture
+def umask() -> Iterator[Callable[[int], None]]:
+    before = os.umask(0o022)
+    yield lambda wanted: os.umask(wanted) and None
+    os.umask(before)
+
+
+@writers
+@pytest.mark.parametrize("wanted", [0o022, 0o077, 0o277])
+def test_a_new_file_has_the_mode_that_the_umask_asks_for(
+    write: Writer, wanted: int, model: SALS, tmp_path: Path, umask: Callable[[int], None]
+) -> None:
+    umask(wanted)
+    write(tmp_path / "out.png", model)
+    assert stat.S_IMODE((tmp_path / "out.png").stat().st_mode) == 0o666 & ~wanted
+
+
+@writers
+def test_the_umask_is_not_changed_even_for_a_moment(
+    write: Writer, model: SALS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(mask: int) -> int:
+        raise AssertionError("other threads would create files that everyone may write to")
+
+    monkeypatch.setattr(os, "umask", changed)
+    write(tmp_path / "out.png", model)
+
+
+def test_a_private_file_is_private_from_the_first_byte_on(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"older")
+    path.chmod(0o600)
+    with open_atomically(path) as file:
+        assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == 0o600
+
+
+def test_names_of_any_length_that_a_disk_takes_can_be_written(tmp_path: Path) -> None:
+    for name in ("a" * 255, "ä" * 127):
+        write_atomically(tmp_path / name, b"new")
+        assert (tmp_path / name).read_bytes() == b"new"
+
+
+def test_threads_that_write_the_same_file_leave_one_of_their_versions(tmp_path: Path) -> None:
+    contents = [bytes([number]) * 100_000 for number in range(8)]
+    threads = [threading.Thread(target=write_atomically, args=(tmp_path / "out", content)) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "out").read_bytes() in contents
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+# ------------------------------------------------------------------------------------- said before the work begins
+
+
+def folder_that_takes_no_files(tmp_path: Path) -> Path:
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    folder.chmod(0o555)
+    if os.access(folder, os.W_OK):  # root may write everywhere but to what the system makes up
+        return Path("/proc/self")
+    return folder
+
+
+def test_a_folder_that_takes_no_files_is_noticed_without_writing(tmp_path: Path) -> None:
+    folder = folder_that_takes_no_files(tmp_path)
+    with pytest.raises(PolyadicError, match=r"m\.safetensors cannot be written: .*(denied|permitted|No such file)"):
+        check_output(folder / "m.safetensors")
+    check_output(tmp_path / "m.safetensors")
+    assert not (tmp_path / "m.safetensors").exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+COMMANDS = [
+    ("fit", "w.npz"),
+    ("transform", "m.safetensors", "w.npz"),
+    ("predict", "m.safetensors", "w.npz"),
+    ("rank", "w.npz"),
+    ("report", "m.safetensors"),
+    ("export", "m.safetensors"),
+    ("run", "--data", "w.npz"),
+    ("bench", "table9", "--store", "w.npz"),
+]
+ENDINGS = {"transform": "npy", "predict": "csv", "rank": "png"}
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_every_command_notices_a_folder_that_takes_no_files_before_it_works(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name in ("w.npz", "m.safetensors"):
+        (tmp_path / name).write_bytes(b"damaged: whoever reads it first will say so")
+    folder = folder_that_takes_no_files(tmp_path)
+    out = folder if words[0] in ("run", "bench") else folder / f"out.{ENDINGS.get(words[0], 'file')}"
+    done = subprocess.run([*RUN, *words, "-o", out], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stderr
+    assert "cannot be written" in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_output_of_a_path_is_the_file_that_would_be_written(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    assert output_path(tmp_path / "link") == (tmp_path / "file").resolve()

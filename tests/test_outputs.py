@@ -1,0 +1,122 @@
+"""A command never writes its outcome over what it was given: model, data, settings, a file of a store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polyadic.cli.outputs import check_out_file, check_out_folder
+from polyadic.data import synthetic
+from polyadic.errors import PolyadicError
+
+RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+QUICK = ("--rank", "2", "--sweeps", "1", "--quiet")
+
+
+def polyadic(*words: str, cwd: Path, code: int = 0) -> str:
+    done = subprocess.run([*RUN, *words], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return " ".join(done.stderr.split())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Windows, a store of them, a recording as a table, a model with a probe, settings, all in one folder."""
+    folder = tmp_path_factory.mktemp("made")
+    signals = synthetic(60, 2, 64)
+    np.savez(folder / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
+    np.save(folder / "w.npy", signals.X)
+    (folder / "own").mkdir()
+    rows = "\n".join(f"{n / 64},{n % 7},{n % 3}" for n in range(640))
+    (folder / "own" / "night.csv").write_text(f"time,channel 1,channel 2\n{rows}\n")
+    (folder / "polyadic.toml").write_text("[fit]\nrank = 2\n")
+    (folder / "results.json").write_text("{}")
+    polyadic("fit", "w.npz", *QUICK, "--probe", "-o", "m.safetensors", cwd=folder)
+    polyadic("prepare", "arrays", "w.npz", "w.store", cwd=folder)
+    (folder / "link.csv").symlink_to("own/night.csv")
+    (folder / "link.npz").symlink_to("w.npz")
+    (folder / "elsewhere.csv").write_bytes((folder / "own" / "night.csv").read_bytes())
+    (folder / "own" / "linked.csv").symlink_to("../elsewhere.csv")
+    return folder
+
+
+def content(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+OVER_AN_INPUT = [
+    ("fit", "w.npz", *QUICK, "-o", "w.npz"),
+    ("fit", "link.npz", *QUICK, "-o", "w.npz"),
+    ("fit", "w.npz", *QUICK, "-o", "link.npz"),
+    ("fit", "w.npz", *QUICK, "-o", "./own/../w.npz"),
+    ("fit", "w.npz", *QUICK, "--settings", "polyadic.toml", "-o", "polyadic.toml"),
+    ("fit", "w.store", *QUICK, "-o", "w.store/manifest.json"),
+    ("fit", "w.store", *QUICK, "-o", "w.store/model.safetensors"),
+    ("fit", "w.store", *QUICK, "--checkpoint", "w.store"),
+    ("fit", "own", *QUICK, "--seconds", "1", "-o", "own/night.csv"),
+    ("transform", "m.safetensors", "w.npy", "-o", "w.npy"),
+    ("transform", "m.safetensors", "own", "-o", "own/night.csv"),
+    ("transform", "m.safetensors", "own", "-o", "link.csv"),
+    ("transform", "m.safetensors", "own", "-o", "elsewhere.csv"),
+    ("predict", "m.safetensors", "own/night.csv", "-o", "own/night.csv"),
+    ("report", "m.safetensors", "-o", "m.safetensors"),
+    ("report", "m.safetensors", "--data", "w.npz", "-o", "w.npz"),
+    ("report", "m.safetensors", "--results", "results.json", "-o", "results.json"),
+    ("export", "m.safetensors", "-o", "m.safetensors"),
+    ("run", "--data", "w.store", "--out", "w.store"),
+    ("bench", "table9", "--store", "w.store", "--out", "w.store"),
+]
+
+
+@pytest.mark.parametrize("words", OVER_AN_INPUT, ids=" ".join)
+def test_an_output_that_is_an_input_is_refused(words: tuple[str, ...], made: Path) -> None:
+    before = content(made)
+    said = polyadic(*words, cwd=made, code=1)
+    assert "would overwrite" in said or "is the store" in said
+    assert content(made) == before
+
+
+def test_the_plot_of_a_rank_is_not_written_over_the_data(tmp_path: Path) -> None:
+    (tmp_path / "w.png").write_bytes(b"windows, whatever their name")
+    with pytest.raises(PolyadicError, match=r"--out would overwrite w\.png"):
+        check_out_file(tmp_path / "w.png", tmp_path / "w.png")
+    (tmp_path / "link.png").symlink_to("w.png")
+    with pytest.raises(PolyadicError, match=r"--out would overwrite w\.png"):
+        check_out_file(tmp_path / "link.png", None, tmp_path / "w.png")
+
+
+def test_the_signals_beside_a_header_are_inputs_as_well(tmp_path: Path) -> None:
+    for name in ("r.hea", "r.dat", "r.atr", "r.safetensors"):
+        (tmp_path / name).touch()
+    for name in ("r.dat", "r.atr"):
+        with pytest.raises(PolyadicError, match=f"--out would overwrite {name}"):
+            check_out_file(tmp_path / name, tmp_path / "r.hea")
+    check_out_file(tmp_path / "r.safetensors", tmp_path / "r.hea")
+    check_out_file(tmp_path / "s.dat", tmp_path / "r.hea")
+
+
+def test_a_model_beside_its_recordings_may_be_written_twice(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "night.csv").write_bytes((made / "own" / "night.csv").read_bytes())
+    for _ in range(2):
+        polyadic("fit", "own", *QUICK, "--seconds", "1", "-o", "own/m.safetensors", cwd=tmp_path)
+
+
+def test_an_output_folder_may_be_anything_but_a_store_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    check_out_folder(tmp_path / "new", tmp_path / "w.npz")
+    assert not (tmp_path / "new").exists()
+    check_out_folder(tmp_path, tmp_path / "file")
+    with pytest.raises(PolyadicError, match=r"--out must be a folder, but .*file is a file"):
+        check_out_folder(tmp_path / "file", None)
+    with pytest.raises(PolyadicError, match="cannot be written"):
+        check_out_folder(tmp_path / "file" / "below", None)

@@ -1,0 +1,296 @@
+"""What reaches a terminal or a pipe: names without control codes, in any encoding, and results without a reader."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import edfio
+import numpy as np
+import pytest
+from rich.table import Table
+from terminals import ENVIRONMENT, RUN, in_a_terminal
+
+import polyadic
+from polyadic import ATD, SALS, load
+from polyadic.augment import Jitter
+from polyadic.baselines import AutoEncoder
+from polyadic.data import Windows, synthetic
+from polyadic.evaluate import WindowClassifier
+from polyadic.progress import epoch_bar, file_bar, stage_bar, sweep_bar
+from polyadic.terminal import console, echo, print_json, printable
+
+SOURCE = Path(polyadic.__file__).parent
+HOSTILE = "a\x1b]0;owned\x07\x9b31m\x08[/b][red]b\u202e\r\nZZ"
+"""A name that sets a terminal's title, rings, colours, goes back, is no sound markup, turns the text round, goes on."""
+FILE = HOSTILE.replace("/", "|")
+CODES = ("\x1b]0;", "\x07", "\x9b", "\x08", "\u202e")
+QUICK = ("--rank", "2", "--sweeps", "1")
+
+
+def assert_harmless(shown: str) -> None:
+    for code in CODES:
+        assert code not in shown, repr(shown)
+    assert "\nZZ" not in shown.replace("\r", "")
+
+
+# ----------------------------------------------------------------------------------------------------------- names
+
+
+def test_a_name_is_one_line_of_signs_that_can_be_seen():
+    assert printable("night 1, C3–A2 µV °") == "night 1, C3–A2 µV °"
+    assert printable(HOSTILE) == "a�]0;owned��31m�[/b][red]b���ZZ"
+    assert printable("\udcff") == "�"  # a byte of a file name that is no text
+
+
+def test_every_way_out_makes_names_harmless(capsys):
+    echo(HOSTILE)
+    echo(HOSTILE, err=True, colour="red")
+    table = Table(HOSTILE.replace("[/b]", ""))
+    table.add_row(HOSTILE.replace("[/b]", ""))
+    console().print(table)
+    console(err=True).print(HOSTILE, markup=False)
+    print_json({HOSTILE: HOSTILE})
+    out, err = capsys.readouterr()
+    assert_harmless(out)
+    assert_harmless(err.replace("\nZZ", ""))  # in running text a line may end
+    assert json.loads(out[out.index("{") :]) == {HOSTILE: HOSTILE}
+
+
+def test_nothing_in_the_library_goes_to_the_terminal_another_way():
+    another = re.compile(
+        r"\btyper\.(s?echo|style)\(|(?<![\w.])print\(|\bConsole\(|\bsys\.(stdout|stderr)\.write\((?!json)"
+    )
+    for file in SOURCE.rglob("*.py"):
+        if file.name == "terminal.py":
+            continue
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if ">>>" not in line]
+        assert not [line for line in lines if another.search(line)], file
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which every file, channel and class has such a name."""
+    folder = tmp_path_factory.mktemp("hostile")
+    signals = synthetic(60, 2, 128)
+    labels = np.array(["N2", HOSTILE])[np.arange(60) % 2]
+    given = {"X": signals.X, "fs": signals.fs, "y": labels, "subject": signals.subject}
+    np.savez(folder / f"w{FILE}.npz", channels=np.array(["C3", HOSTILE]), **given)
+    own = folder / f"own{FILE}"
+    own.mkdir()
+    for number in range(2):
+        edf = [edfio.EdfSignal(np.random.default_rng(number).normal(size=6000), 100, label="C3")]
+        edfio.Edf(edf).write(own / f"{number}.edf")
+        (own / f"{number}.edf").rename(own / f"{number}{FILE}.edf")
+    (own / f"damaged{FILE}.edf").write_bytes(b"nothing")
+    return folder
+
+
+def shown_by(*words: str, cwd: Path, code: int = 0) -> str:
+    found, shown = in_a_terminal(100, words, cwd, PYTHONWARNINGS="ignore")
+    assert found == code, shown
+    return shown
+
+
+def test_names_from_data_and_files_never_command_the_terminal(hostile):
+    w, own, m, s = (f"{name}{FILE}" for name in ("w", "own", "m", "s"))
+    w, m = f"{w}.npz", f"{m}.safetensors"
+    lines = [
+        ("fit", w, *QUICK, "--probe", "-o", m),
+        ("fit", w, *QUICK, "-o", m, "--checkpoint", f"kept{FILE}"),
+        ("fit", w, *QUICK, "-o", m, "--probe"),
+        ("predict", m, w, "-o", f"l{FILE}.csv"),
+        ("transform", m, w, "-o", f"f{FILE}.npy"),
+        ("evaluate", m, w, "--seeds", "1"),
+        ("prepare", "arrays", w, s),
+        ("verify", s),
+        ("info", s),
+        ("info", m),
+        ("info", own),
+        ("rank", w, "--ranks", "1", "--restarts", "1", "-o", f"r{FILE}.png"),
+        ("report", m, "-o", f"p{FILE}.html"),
+        ("prepare", "folder", own, f"t{FILE}", "--seconds", "1", "--on-error", "skip"),
+        ("fit", own, "--seconds", "1", *QUICK, "--on-error", "skip", "-o", f"n{FILE}"),
+        ("run", "--data", w, "--seeds", "1", *QUICK, "--out", f"run{FILE}"),
+    ]
+    for words in lines:
+        assert_harmless(shown_by(*words, cwd=hostile))
+    failing = [
+        ("fit", own, "--seconds", "1"),
+        ("fit", w, "-o", f"absent{FILE}/m"),
+        ("fit", w, *QUICK, "-o", m, "--checkpoint", f"kept{FILE}", "--sweeps", "2"),
+        ("info", str(Path(own, f"damaged{FILE}.edf"))),
+        ("predict", m, own),
+        ("predict", m, w, "-o", f"x{FILE}"),
+    ]
+    for words in failing:
+        shown = shown_by(*words, cwd=hostile, code=1)
+        assert "polyadic: " in shown
+        assert_harmless(shown)
+
+
+def test_a_name_with_a_line_break_cannot_pass_for_a_message(tmp_path):
+    name = "x\npolyadic: all is well.npz"
+    (tmp_path / name).write_bytes(b"damaged")
+    done = subprocess.run([*RUN, "info", name], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    assert [line for line in done.stderr.splitlines() if line.startswith("polyadic: ")] == done.stderr.splitlines()[:1]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_bars_show_names_as_they_are_and_no_codes(terminal, monkeypatch):
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    history = {name: [1.0] for name in ("loss", "fit", "fit_augmented", "tikhonov", "self_supervised", "graph")}
+    with sweep_bar(HOSTILE, 2, 10) as sweep:
+        sweep.windows(5, 100)
+        sweep(history)
+    with epoch_bar(HOSTILE, 2) as epoch:
+        epoch({"loss": [1.0], "held_out": [1.0]})
+    with file_bar(HOSTILE) as file:
+        file(HOSTILE, 1, 2, 3, 4)
+    with stage_bar(HOSTILE, unit=HOSTILE) as stage:
+        stage(1, 2, HOSTILE)
+    shown = stream.getvalue()
+    assert ("[/b][red]b" in shown) or not terminal
+    assert_harmless(shown)
+
+
+# --------------------------------------------------------------------------------------- streams that cannot be written
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    signals = synthetic(60, 2, 64)
+    given = {"X": signals.X, "fs": signals.fs, "subject": signals.subject}
+    np.savez(tmp_path / "w.npz", y=signals.label, **given)
+    return tmp_path
+
+
+def in_a_shell(line: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    words = f"{sys.executable} -m polyadic"
+    line = line.replace("polyadic", words, 1)
+    environment = ENVIRONMENT | {"PYTHONWARNINGS": "ignore"} | variables
+    return subprocess.run(["bash", "-c", line], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
+
+
+FIT = "polyadic fit w.npz --rank 2 --sweeps 30 -o m.safetensors"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+def test_progress_on_a_full_disk_does_not_end_the_fit(here):
+    done = in_a_shell(f"{FIT} 2>/dev/full", here)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("m.safetensors: ATD of 60 windows")
+    assert load(here / "m.safetensors").n_sweeps_ >= 2
+
+
+@pytest.mark.parametrize("end", ["2>&1 | head -1", "2>&1 | true", "2>&1 >/dev/null | head -1", "2>&-", ">&- 2>&-"])
+def test_a_reader_that_goes_away_does_not_end_the_fit(end, here):
+    in_a_shell(f"{FIT} {end}", here)
+    assert load(here / "m.safetensors").n_sweeps_ >= 2
+    assert sorted(path.name for path in here.iterdir()) == ["m.safetensors", "w.npz"]
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("predict m.safetensors w.npz", "labels.csv"),
+        ("transform m.safetensors w.npz", "features.npy"),
+        ("run --seeds 1 --sweeps 1", "polyadic-run/results.json"),
+    ],
+)
+def test_other_commands_write_their_files_too_when_nobody_reads(line, file, here):
+    signals = synthetic(60, 2, 64)
+    features = SALS(2, max_sweeps=1, device="cpu").fit(signals)
+    WindowClassifier(features).fit(signals).save(here / "m.safetensors")
+    in_a_shell(f"polyadic {line} 2>&1 | true", here)
+    assert (here / file).exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+def test_a_result_that_cannot_be_printed_is_an_error_with_a_sentence(here):
+    done = in_a_shell("polyadic info w.npz >/dev/full", here)
+    assert done.returncode == 1
+    assert done.stderr == "polyadic: [Errno 28] No space left on device\n"
+
+
+class Broken(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    def flush(self) -> None:
+        self.write("")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_from_python_a_broken_standard_error_costs_nothing_either(terminal, monkeypatch):
+    stream = Broken()
+    stream.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    X = np.random.default_rng(0).normal(size=(30, 2, 16))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = ATD(2, augment=Jitter(0.1), max_sweeps=3, device="cpu", verbose=1).fit(X)
+        AutoEncoder(2, max_epochs=1, device="cpu", verbose=1).fit(Windows(X.astype("f4")))
+    assert model.n_sweeps_ == 3
+
+
+# -------------------------------------------------------------------------------------------------------- encodings
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "ascii:strict", "cp437"])
+def test_results_come_in_whatever_encoding_the_terminal_has(encoding, here):
+    lines = [
+        f"{FIT} --probe",
+        "polyadic evaluate m.safetensors w.npz --seeds 2",
+        "polyadic info m.safetensors",
+        "polyadic prepare arrays w.npz w.store",
+        "polyadic info w.store",
+        "polyadic rank w.npz --ranks 1,2 --restarts 1",
+        "polyadic run --data w.npz --seeds 2 --rank 2 --sweeps 1",
+        "polyadic bench table9 --quick",
+        "polyadic --help",
+        "polyadic fit --help",
+    ]
+    for line in lines if encoding in ("ascii", "cp1252") else lines[:2]:
+        done = subprocess.run(
+            ["bash", "-c", line.replace("polyadic", f"{sys.executable} -m polyadic", 1)],
+            cwd=here,
+            env=ENVIRONMENT | {"PYTHONIOENCODING": encoding, "PYTHONWARNINGS": "ignore"},
+            capture_output=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, (line, done.stderr)
+        assert b"Traceback" not in done.stderr
+        assert done.stdout.decode(encoding.partition(":")[0])
+        if "evaluate" in line:
+            assert (b"+/-" if encoding.startswith("ascii") else "±".encode(encoding)) in done.stdout
+
+
+def test_json_is_the_same_in_every_encoding(tmp_path):
+    X = np.random.default_rng(0).normal(size=(40, 2, 64))
+    np.savez(tmp_path / "w.npz", X=X, fs=10, y=np.array(["zügig", "langsam ±"])[np.arange(40) % 2])
+    outcome = []
+    for encoding in ("utf-8", "ascii"):
+        done = in_a_shell(f"{FIT} --probe --json", tmp_path, PYTHONIOENCODING=encoding)
+        outcome.append(json.loads(done.stdout)["classes"])
+    assert outcome[0] == outcome[1] == ["langsam ±", "zügig"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names are Unicode there")
+def test_a_file_name_that_is_no_text_can_be_told(tmp_path):
+    name = os.fsdecode(b"w\xff.npz")
+    np.savez(tmp_path / name, X=np.zeros((3, 2, 8)))
+    for words in (("info", name), ("info", name, "--json")):
+        done = subprocess.run([*RUN, *words], cwd=tmp_path, env=ENVIRONMENT, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        assert b"w\xef\xbf\xbd.npz" in done.stdout or b"w\\udcff.npz" in done.stdout
