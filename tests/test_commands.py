@@ -364,6 +364,8 @@ def test_info_on_what_is_damaged_or_strange_says_so(name, content, message, here
         (("fit", "--help"), 0, ""),
         (("info", "model.safetensors", "--quiet"), 2, "No such option"),
         (("fti",), 2, "No such command"),
+        (("bench", "nope"), 2, "'nope' is not a table, a figure or a measurement"),
+        (("bench", "tabel2"), 2, "did you mean 'table2'?"),
         (("fit", "absent"), 2, "does not exist"),
         (("fit", "w.npz", "--rank", "0"), 2, "--rank"),
         (("fit", "w.npz", "--settings", "bad.toml"), 2, "bad.toml, line 2: 'rnak' is no option of polyadic fit"),

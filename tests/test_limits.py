@@ -125,8 +125,8 @@ GIVEN = {
     ("prepare", "arrays"): ("w.npz", "z.store"),
 }
 VALUES = {int: ("9" * 19, "9" * 400), float: ("1e300", "inf", "nan")}
-LOOPS = ("sweeps",)
-"""Options that only say how often something is done at most: any number will do."""
+LOOPS = ("sweeps", "nuisance")
+"""Options of which any number will do: how often something is done at most, and one for signals that are not given."""
 
 
 def numbers() -> list[tuple[tuple[str, ...], str, str]]:

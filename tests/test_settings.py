@@ -95,6 +95,15 @@ def test_a_wrong_key_is_named_with_file_and_line(text, line, message, folder):
     assert str(caught.value).startswith(f"p.toml, line {line}: {message}")
 
 
+@pytest.mark.parametrize(("text", "line"), [("[fit]\nrank = 0\n", 2), ("fit = 3\n", 1)])
+def test_a_byte_order_mark_as_windows_editors_write_it_changes_nothing(text, line, folder):
+    (folder / "p.toml").write_bytes(b"\xef\xbb\xbf[fit]\r\nrank = 3\r\n")
+    assert read_settings(folder / "p.toml", model_of(app)) == {"fit": {"rank": 3}}
+    (folder / "p.toml").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    with pytest.raises(SettingsError, match=f"p.toml, line {line}: fit"):
+        read_settings(folder / "p.toml", model_of(app))
+
+
 def test_all_faults_are_named_at_once(folder):
     (folder / "p.toml").write_text("[fit]\nrank = 0\nhpo = 3\n")
     with pytest.raises(SettingsError) as caught:

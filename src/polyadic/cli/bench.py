@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Annotated
 
@@ -114,8 +115,11 @@ def bench(
 
         race.run(out, store, dataset or "har", seeds, device, quick=quick, quiet=quiet, as_json=json)
         return
-    from polyadic.experiments.paper.catalogue import experiment
+    from polyadic.experiments.paper.catalogue import EXPERIMENTS, experiment
     from polyadic.experiments.paper.runner import Request, run
+
+    if name not in EXPERIMENTS:
+        raise _unknown(name, [*EXPERIMENTS, "speed", "race"])
 
     request = Request(
         name=name,
@@ -134,3 +138,9 @@ def bench(
         tries=tries,
     )
     run(request, experiment(name), quiet=quiet, as_json=json)
+
+
+def _unknown(name: str, known: list[str]) -> typer.BadParameter:
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    return typer.BadParameter(f"{name!r} is not a table, a figure or a measurement; {hint}", param_hint="NAME")

@@ -61,14 +61,15 @@ def read_settings(path: Path, model: type[BaseModel]) -> dict[str, Any]:
     size = path.stat().st_size
     if size > _LARGEST:
         raise SettingsError(f"{path.name} must have at most {_LARGEST} bytes, but has {size}")
-    text = path.read_bytes()
+    try:
+        text = path.read_bytes().decode("utf-8-sig")  # editors on Windows put a mark in front
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path.name} is not text in UTF-8: {error}") from error
     for number, line in enumerate(text.splitlines(), start=1):
-        if line.count(b".") > _MOST_DOTS:
+        if line.count(".") > _MOST_DOTS:
             raise SettingsError(f"{path.name}, line {number} must have at most {_MOST_DOTS} dots, but has more")
     try:
-        tables = tomllib.loads(text.decode())
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path.name} is not a text in UTF-8: {error}") from error
+        tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SettingsError(f"{path.name} is not TOML: {error}") from error
     try:
@@ -77,7 +78,7 @@ def read_settings(path: Path, model: type[BaseModel]) -> dict[str, Any]:
     except RecursionError as error:
         raise SettingsError(f"{path.name} has tables within tables beyond reason") from error
     except ValidationError as error:
-        raise SettingsError(_explained(error, path.name, text.decode(), model)) from error
+        raise SettingsError(_explained(error, path.name, text, model)) from error
     return tables
 
 
