@@ -270,6 +270,6 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
         f"{out.name}: {method.value} of {len(windows):,} windows, {model.n_parameters_:,} parameters, "
         f"{model.n_sweeps_} sweeps in {seconds:.1f} s ({model.waited_:.1f} s of it waiting for the disk)"
     )
-    typer.echo(f"windows of {windows.index.describe_subjects()}")
+    echo(f"windows of {windows.index.describe_subjects()}")
     if trained:
         echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} windows with labels")
