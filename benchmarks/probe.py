@@ -7,6 +7,8 @@ levels. A third of the people is the test set, three times; labels are drawn fro
 one that validation chooses, is scored by balanced accuracy on the test people.
 
     python benchmarks/probe.py DATA docs/results/defaults/probe.json     # also writes probe.md
+
+A run that was stopped resumes with the first table that the file lacks, if the commit is still the same.
 """
 
 from __future__ import annotations
@@ -226,15 +228,27 @@ def main(folder: str, out: str) -> None:
     validated_probe.FEWEST_LABELS = 0  # what validation chooses, however few labels there are
     path = Path(out)
     fixed = f"{validated_probe.FIXED_SCALE}, levels, C={validated_probe.FIXED_C:g}"
-    result = {**provenance("cpu"), "rank": RANK, "floor": FLOOR, "seeds": "0", "fixed": fixed, "tables": {}}
+    result = {
+        **provenance("cpu"),
+        "rank": RANK,
+        "floor": FLOOR,
+        "seeds": "0, draws by part and number",
+        "fixed": fixed,
+        "tables": {},
+    }
+    before = json.loads(path.read_text()) if path.exists() else {}
+    if before.get("commit") == result["commit"]:
+        result = before
     for name, (X, y, who, n_fft) in development(Path(folder)).items():
         made = features(X, n_fft)
-        if name == "HAR":
+        if name == "HAR" and "solvers" not in result:
             result["solvers"] = solvers(made["isometric"][0], y, who)
         for kind, (Z, levels) in made.items():
             regimes = (False, True) if kind == "isometric" and name != "PTB-XL sex" else (False,)
             for few_people in regimes:
                 label = f"{name}, {kind}" + (", labels from two people" if few_people else "")
+                if label in result["tables"]:
+                    continue
                 result["tables"][label] = summary(judged(Z, levels, y, who, few_people), fixed)
                 for row in result["tables"][label]:
                     print(label, {key: value for key, value in row.items() if key != "settings"}, flush=True)

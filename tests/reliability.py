@@ -83,7 +83,7 @@ def told(script: Path, *options: Any) -> Any:
 
 
 def kills(count: int, seed: int) -> tuple[dict[str, Any], list[str]]:
-    found = told(HERE / "stopped.py", "--kills", count, "--seed", seed)
+    found = told(HERE / "killed_fits.py", "--kills", count, "--seed", seed)
     lost = [] if found["same to the bit"] == found["kills"] == count else [f"fits that were killed: {found}"]
     return found, lost
 

@@ -26,7 +26,12 @@ from polyadic.experiments.result_files import encode_result
 pytest.importorskip("matplotlib")
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+LONG = {"table11", "table12", "views"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else []) for name in EXPERIMENTS]
+)
 def test_every_table_and_figure_of_the_paper_runs_in_small(name, tmp_path, capsys):
     result = run(Request(name, tmp_path, quick=True), experiment(name), quiet=True)
     written = (tmp_path / f"{name}-synthetic.json").read_text()
@@ -88,6 +93,7 @@ def small_preset(name, fs):
     return replace(preset(name), tensorize=STFT(16, 8), augment=Compose([Jitter(0.1)]), parameters=parameters)
 
 
+@pytest.mark.long
 def test_a_killed_experiment_goes_on_with_the_cells_it_had(tmp_path):
     words = [sys.executable, "-c", "from polyadic.cli import main; main()", "bench", "table9", "--quick", "--quiet"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}

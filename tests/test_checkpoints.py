@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import killed_fits
 import numpy as np
 import pytest
-import stopped
 import torch
 from command_line import polyadic
 from scipy import sparse
@@ -32,7 +32,7 @@ from polyadic.terms import TERMS
 
 HERE = Path(__file__).parent
 X = np.random.default_rng(1).normal(size=(30, 4, 5))
-each_kind = pytest.mark.parametrize("kind", list(stopped.KINDS))
+each_kind = pytest.mark.parametrize("kind", list(killed_fits.KINDS))
 
 
 class Stop(Exception):  # noqa: N818
@@ -84,12 +84,12 @@ def names(folder: Path) -> list[str]:
 def test_a_fit_stopped_again_and_again_ends_with_the_bases_and_history_of_one_that_was_not(
     kind, saves, tmp_path, monkeypatch
 ):
-    whole = stopped.fit(kind, None)
+    whole = killed_fits.fit(kind, None)
     stopping_after(monkeypatch, saves)
     stops = 0
     while True:
         try:
-            resumed = stopped.fit(kind, tmp_path, resume=True)
+            resumed = killed_fits.fit(kind, tmp_path, resume=True)
             break
         except Stop:
             stops += 1
@@ -112,7 +112,7 @@ def test_a_fit_with_a_graph_goes_on_to_the_bit(graph, batch_size, tmp_path, monk
 
 
 def test_killed_at_seeded_moments_every_fit_ends_with_the_same_bases():
-    words = [sys.executable, str(HERE / "stopped.py"), "--kills", "12", "--seed", "3"]
+    words = [sys.executable, str(HERE / "killed_fits.py"), "--kills", "12", "--seed", "3"]
     done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300)
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)
@@ -456,9 +456,8 @@ def fitting(tmp_path):
     return ["fit", "w.npz", *options]
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
-)
+@pytest.mark.long  # test_stopping has the same without a folder that is named
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_fit_that_is_interrupted_leaves_a_checkpoint_and_goes_on_to_the_bit(fitting, number, code, tmp_path):
     polyadic(*fitting, "-o", "whole.safetensors", cwd=tmp_path)
     words = [*fitting, "-o", "m.safetensors", "--checkpoint", "c"]

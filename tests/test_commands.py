@@ -373,7 +373,7 @@ def test_info_on_what_is_damaged_or_strange_says_so(name, content, message, here
         (("predict", "plain.safetensors", "w.npz"), 1, "has no probe"),
         (("predict", "model.safetensors", "w.npz", "-o", "x.txt"), 1, "--out must end in .csv"),
         (("predict", "model.safetensors", "w.npz", "-o", "."), 1, "--out must be a file"),
-        (("predict", "model.safetensors", "rate.npz"), 1, "must be sampled at 100 Hz"),
+        (("predict", "model.safetensors", "rate.npz"), 1, "the model was fitted to 100 Hz"),
         (("predict", "plain.safetensors", "recordings"), 1, "has no probe"),
         (("transform", "plain.safetensors", "recordings"), 1, "Cut the recordings by polyadic prepare"),
         (("transform", "model.safetensors", "empty", "-o", "f.npy"), 1, "empty is read as recordings"),

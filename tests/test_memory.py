@@ -13,14 +13,15 @@ BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "memory.py"
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to look at the memory")
-def test_a_fit_from_a_store_of_a_gibibyte_takes_no_more_memory_than_from_a_quarter(tmp_path):
+@pytest.mark.parametrize("large", [0.5, pytest.param(1.0, marks=pytest.mark.long)])
+def test_a_fit_from_a_store_takes_no_more_memory_than_from_a_quarter_of_it(large, tmp_path):
     own = {}
-    for gib in (0.25, 1.0):
+    for gib in (large / 4, large):
         options = ["--gib", str(gib), "--hop", "1024", "--flip", "--folder", str(tmp_path)]
         command = [sys.executable, str(BENCHMARK), *options]
         found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         assert found["stored_bytes"] > 0.9 * gib * 2**30
         own[gib] = found["own_bytes"]
-    assert own[1.0] < 2**30
-    # A quarter of the growth of the data would be 192 MiB.
-    assert own[1.0] - own[0.25] < 96 * 2**20
+    assert own[large] < 2**30
+    # The data grow by 384 MiB or more; the memory varies by some 30 MiB from one fit to the next.
+    assert own[large] - own[large / 4] < 96 * 2**20

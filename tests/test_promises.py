@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
+from functools import cache
 from pathlib import Path
 
+import pytest
 import reliability
 
 HERE = Path(__file__).parent
 PROMISES = (HERE.parent / "docs" / "promises.md").read_text(encoding="utf-8")
 
 
-def defined(file: str) -> set[str]:
+@cache
+def defined(file: str) -> dict[str, ast.FunctionDef]:
     tree = ast.parse((HERE / file).read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def only_long(function: ast.FunctionDef) -> bool:
+    """Whether a test is marked long, or all of its cases are."""
+    for decorator in function.decorator_list:
+        if ast.unparse(decorator) in ("long", "pytest.mark.long"):
+            return True
+        cases = decorator.args[1] if isinstance(decorator, ast.Call) and len(decorator.args) > 1 else None
+        if isinstance(cases, ast.List) and all("mark.long" in ast.unparse(case) for case in cases.elts):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def test(): ...", False),
+        ("@pytest.mark.long\ndef test(): ...", True),
+        ("@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.long)])\ndef test(n): ...", False),
+        ("@pytest.mark.parametrize('n', [pytest.param(2, marks=pytest.mark.long)])\ndef test(n): ...", True),
+    ],
+)
+def test_a_test_that_is_left_to_the_long_run_is_known(code: str, expected: bool) -> None:
+    assert only_long(ast.parse(code).body[0]) == expected
 
 
 def assert_exists(test: str) -> None:
@@ -36,12 +61,9 @@ def promised() -> set[str]:
 
 def test_every_promise_is_held_by_tests_that_are_not_left_to_the_long_run() -> None:
     tests = promised()
-    files = sorted({str(HERE / test.partition("::")[0]) for test in tests})
-    words = [sys.executable, "-m", "pytest", "--collect-only", "-m", "not long", *files]
-    done = subprocess.run(words, cwd=HERE.parent, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-    collected = set(re.findall(r"^tests/(test_\w+\.py::\w+)", done.stdout, re.MULTILINE))
-    assert tests - collected == set()
+    files = {test.partition("::")[0] for test in tests}
+    short = {f"{file}::{name}" for file in files for name, function in defined(file).items() if not only_long(function)}
+    assert tests - short == set()
 
 
 def test_every_fault_of_the_long_run_is_a_test_that_exists() -> None:

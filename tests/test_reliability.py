@@ -32,7 +32,7 @@ def test_the_long_run_counts_what_it_does(tmp_path: Path) -> None:
 
 def test_what_is_lost_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = {
-        "stopped.py": {"kills": 3, "same to the bit": 2},
+        "killed_fits.py": {"kills": 3, "same to the bit": 2},
         "mutations.py": {"seed": 0, "EDF": {"mutations": 2, "wrong": ["EDF 1: crashed"]}},
         "endurance.py": {"fits": {"grew_bytes": 9}, "soak": {"grew_bytes": 2}, "allowed_bytes": 5},
     }

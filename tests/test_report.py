@@ -211,6 +211,7 @@ def test_the_same_model_gives_the_same_page(model, windows):
 
 
 @pytest.mark.parametrize("rank", [64])
+@pytest.mark.long
 def test_many_components_of_long_windows_stay_below_6_mb(tmp_path, rank):
     rng = np.random.default_rng(0)
     n = 1100

@@ -56,6 +56,7 @@ def test_run_writes_a_table_the_results_and_a_model_of_each_method(tmp_path, arr
         assert load(tmp_path / "out" / f"{name}.safetensors").transform(np.load(arrays)["X"][:3]).shape == (3, 4)
 
 
+@pytest.mark.long
 def test_run_without_arguments_takes_built_in_signals(tmp_path):
     result = run("--out", str(tmp_path), "--seeds", "1", "--sweeps", "1", "--json")
     assert result.exit_code == 0, result.output
@@ -230,6 +231,7 @@ def test_known_sampling_rates_bring_a_bandpass_filter(tmp_path, arrays):
     ]
 
 
+@pytest.mark.long
 def test_jobs_do_not_change_the_figures(tmp_path, arrays):
     def figures(*more):
         written = json.loads(run("--data", str(arrays), "--out", str(tmp_path / "out"), "--json", *QUICK, *more).stdout)

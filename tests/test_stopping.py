@@ -244,7 +244,7 @@ def test_a_stopped_prepare_says_how_to_go_on(tmp_path):
     process = started([*FRESH, *words], tmp_path)
     said = stopped(process, signal.SIGTERM, (tmp_path / "s.store" / "writing.json").exists)
     assert process.returncode == 143, said
-    assert said.strip() == "polyadic: stopped; give the same command again to go on with s.store"
+    assert said.strip() == "polyadic: stopped; give the same command again to resume s.store"
     polyadic(*words, cwd=tmp_path)
     assert len(WindowStore(tmp_path / "s.store")) == 40 * 30
 

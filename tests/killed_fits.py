@@ -1,6 +1,6 @@
 """Fits that are killed at seeded moments and resumed until they are done, for the tests and for the command line.
 
-    python tests/stopped.py --kills 100 [--seed 0] [OUT.json]
+    python tests/killed_fits.py --kills 100 [--seed 0] [OUT.json]
 
 Every kill is a SIGKILL, half of them from outside after a random time, half from inside while a checkpoint is being
 written: after a random number of its bytes, before it gets its name, or before the one before it is removed. Each fit
