@@ -331,7 +331,7 @@ WRONG_PARAMETERS: list[tuple[type[SALS] | type[ATD] | type[GRSALS], str, Any, st
     *((SALS, "verbose", value, "must be a whole number >= 0, but is") for value in ("loud", None, -1, 0.5)),
     *((SALS, "device", value, "must be 'auto', 'cpu' or a torch device") for value in ("gpu", None, 1.5, "meta", "")),
     *((ATD, "beta", value, "must be a number of at least 0, but is") for value in (-1, "a", None, np.nan)),
-    *((ATD, "gamma", value, "must be a number of at least 0 or None, but is") for value in (-1, "a", np.inf)),
+    *((ATD, "gamma", value, "must be a number of at least 0 and at most") for value in (-1, "a", np.inf)),
     *((ATD, "rounds", value, WHOLE) for value in (0, 1.5, None)),
     *(
         (ATD, "augment", value, "must be None, an Augmentation or a function of a batch, but is")

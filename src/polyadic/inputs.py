@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import numbers
 import os
-import sys
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -246,12 +245,19 @@ def check_number(name: str, value: Any, least: float, most: float = float("inf")
     if none and value is None:
         return
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-    if is_real and least <= value <= most and abs(value) <= sys.float_info.max:
+    if is_real and _is_finite(value) and least <= value <= most:
         return
     upper = "" if most == float("inf") else f" and at most {most:g}"
     raise PolyadicError(
         f"{name} must be a number of at least {least:g}{upper}{' or None' if none else ''}, but is {_shown(value)}"
     )
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond all floating-point numbers
+        return False
 
 
 def integer_random_state(random_state: Any) -> int:
