@@ -695,3 +695,37 @@ def test_saving_into_a_folder_that_is_not_there_is_an_error(model: ATD, tmp_path
 def test_the_errors_of_files_are_errors_of_ours_and_of_values() -> None:
     assert issubclass(ModelFileError, PolyadicError)
     assert issubclass(PolyadicError, ValueError)
+
+
+# ------------------------------------------------------------------------------------------- forged or unusable
+
+
+@pytest.mark.parametrize("change", [{"n_seen": 10**30}, {"n_seen": -1}])
+def test_a_number_of_windows_that_no_fit_has_is_refused(change: dict[str, int], model: ATD, path: Path) -> None:
+    model.save(path)
+    rewritten(path, lambda arrays, header: header.update(change))
+    with pytest.raises(ModelFileError, match="which no fit has"):
+        load(path)
+
+
+def test_rounds_beyond_reason_are_refused_in_a_file_and_in_a_fit(model: ATD, path: Path) -> None:
+    model.save(path)
+    rewritten(path, lambda arrays, header: header["parameters"].update(rounds=10**30))
+    with pytest.raises(ModelFileError, match="which no fit has"):
+        load(path)
+    with pytest.raises(PolyadicError, match="rounds must be"):
+        ATD(rank=2, augment=Jitter(0.1), rounds=10**12).fit(CUBE)
+
+
+def test_bases_that_load_would_refuse_are_not_written(model: ATD, path: Path) -> None:
+    model.save(path)
+    before = path.read_bytes()
+    model.factors_[0][0, 0] = np.nan
+    with pytest.raises(PolyadicError, match="could not be loaded again"):
+        model.save(path)
+    assert path.read_bytes() == before
+
+
+def test_a_wrong_alpha_is_refused_by_transform_too(model: ATD) -> None:
+    with pytest.raises(PolyadicError, match="alpha must be a number of at least 0"):
+        model.set_params(alpha=-5).transform(CUBE)

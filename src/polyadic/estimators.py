@@ -19,6 +19,7 @@ from polyadic import als, persist
 from polyadic.engine import cuda_graphs
 from polyadic.engine.batches import WindowSource, check_modes
 from polyadic.engine.checkpoints import Checkpoints
+from polyadic.engine.cp_files import MOST_ROUNDS
 from polyadic.engine.cp_model import CPModel
 from polyadic.engine.estimator import all_or_nothing
 from polyadic.engine.fingerprints import check_alike, data_fingerprint, describe
@@ -427,6 +428,8 @@ class ATD(_CPEstimator):
         check_number("beta", self.beta, 0)
         check_number("gamma", self.gamma, 0, float(np.finfo(np.float32).max), none=True)
         check_integer("rounds", self.rounds, 1)
+        if self.rounds > MOST_ROUNDS:
+            raise PolyadicError(f"rounds must be at most {MOST_ROUNDS:,}, but is {self.rounds}")
         if self.augment is None and self.beta > 0:
             raise PolyadicError(
                 f"augment is None, but beta={self.beta:g} weighs a loss between samples and their augmentations: "

@@ -9,16 +9,22 @@ import torch
 
 from polyadic import linear_probe
 from polyadic.als import Statistics
-from polyadic.errors import ModelFileError
+from polyadic.errors import ModelFileError, PolyadicError
 
-__all__ = ["arrays_of", "extra_of", "restore"]
+__all__ = ["MOST_ROUNDS", "arrays_of", "extra_of", "restore"]
+
+MOST_ROUNDS = 10_000
+"""Rounds of the fixed-point rule in a step: one is the paper's, a hundred are beyond convergence."""
+_MOST_WINDOWS = 2**62
 
 
 def arrays_of(model: Any) -> dict[str, np.ndarray]:
-    """The numbers of a fitted model, by name."""
+    """The numbers of a fitted model, by name; those that `load` would refuse are not written."""
     arrays = {f"factors.{mode}": factor for mode, factor in enumerate(model.factors_)}
     if model._memory is not None:
         arrays |= {"memory.Y": model._memory.Y.numpy(), "memory.S": model._memory.S.numpy()}
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise PolyadicError("the model's bases hold NaN or infinity: a file of them could not be loaded again")
     return arrays | (linear_probe.pack(model.probe_)[0] if hasattr(model, "probe_") else {})
 
 
@@ -51,5 +57,9 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
         model._memory = Statistics(torch.from_numpy(Y), torch.from_numpy(S))
     model.n_sweeps_ = len(model.history_["loss"])
     model._n_seen, model._n_features_out = int(extra["n_seen"]), model.rank
+    if not 0 <= model._n_seen < _MOST_WINDOWS or getattr(model, "rounds", 1) > MOST_ROUNDS:
+        raise ModelFileError(
+            f"the file has {model._n_seen} windows seen and {getattr(model, 'rounds', 1)} rounds, which no fit has"
+        )
     if extra.get("probe") is not None or any(name.startswith(linear_probe.PREFIX) for name in arrays):
         model.probe_ = linear_probe.unpack(arrays, extra.get("probe"), model.rank)

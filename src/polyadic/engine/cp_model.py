@@ -122,6 +122,7 @@ class CPModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator
 
     def _batches(self, samples: Samples, ids: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         """Tensors T, features Z, projections M of some samples in order, with the Gram matrix G."""
+        check_number("alpha", self.alpha, 0)
         device = choose_device(self.device, samples.data)
         factors, closed_form = self._factors(device, samples.dtype), als.Objective(alpha=float(self.alpha))
         # The host has a small inverse before a GPU has loaded what it takes there.
