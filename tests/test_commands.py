@@ -376,7 +376,7 @@ def test_info_on_what_is_damaged_or_strange_says_so(name, content, message, here
         (("predict", "model.safetensors", "rate.npz"), 1, "the model was fitted to 100 Hz"),
         (("predict", "plain.safetensors", "recordings"), 1, "has no probe"),
         (("transform", "plain.safetensors", "recordings"), 1, "Cut the recordings by polyadic prepare"),
-        (("transform", "model.safetensors", "empty", "-o", "f.npy"), 1, "empty is read as recordings"),
+        (("transform", "model.safetensors", "empty", "-o", "f.npy"), 1, "No recordings found in empty"),
         (("evaluate", "model.safetensors", "w.npz"), 1, "has no labels"),
         (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--seeds", "2"), 1, "--own-probe needs no split"),
         (("evaluate", "plain.safetensors", "y.npz", "--own-probe"), 1, "has no probe"),
@@ -480,7 +480,7 @@ def test_what_takes_long_shows_a_bar_that_fits_and_goes(words, big):
 
 def test_quiet_shows_no_bar_even_in_a_terminal(big):
     _, shown = in_a_terminal(80, ("fit", "big.npz", *QUICK, "--quiet"), big)
-    assert re.fullmatch(r"model.safetensors: [^\r\n]*\r\n", shown)
+    assert re.fullmatch(r"model.safetensors: [^\r\n]*\r\nwindows of no known subjects\r\n", shown)
     assert "\x1b" not in shown
 
 

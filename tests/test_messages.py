@@ -49,8 +49,10 @@ def test_errors_of_the_system_keep_their_number_and_others_their_words():
     with pytest.raises(FileNotFoundError, match="No such file") as found:
         decode_message(encode_message(None, FileNotFoundError(2, "No such file", "there")))
     assert found.value.filename == "there"
-    with pytest.raises(PolyadicError, match="ZeroDivisionError: division by zero"):
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
         decode_message(encode_message(None, ZeroDivisionError("division by zero")))
+    with pytest.raises(InterruptedError):
+        decode_message(encode_message(None, InterruptedError()))
 
 
 def test_what_is_no_value_is_refused():

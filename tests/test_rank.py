@@ -253,7 +253,7 @@ def test_the_command_prints_json_and_nothing_else(file):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--ranks", "two"], "--ranks must be"), (["-o", "missing/rank.png"], "--out must lie in a folder")],
+    [(["--ranks", "two"], "--ranks must be"), (["-o", "missing/rank.png"], "--out must lie in an existing folder")],
 )
 def test_the_command_says_what_it_cannot_use(file, words, said):
     assert said in polyadic("rank", file, *words, cwd=file.parent, code=1).stderr

@@ -711,7 +711,7 @@ def test_a_window_that_is_added_twice_is_found():
     accumulator = collected(case, Readout())
     add(accumulator, case, torch.tensor([3]))
     with pytest.raises(PolyadicError, match="every window must be added once"):
-        Readout().calibrated(accumulator, case.factors)
+        Readout().fitted(accumulator, case.factors)
 
 
 # ---------------------------------------------------------------------------------- files
@@ -797,7 +797,7 @@ def test_settings_are_frozen_and_compare_by_value():
 
 def test_a_readout_of_no_windows_is_refused():
     with pytest.raises(PolyadicError, match="there are none"):
-        Readout().calibrated(Readout().accumulator(4, 60), problem().factors)
+        Readout().fitted(Readout().accumulator(4, 60), problem().factors)
 
 
 def test_numbers_that_are_not_finite_are_refused():
@@ -863,10 +863,10 @@ def test_features_and_inverse_refuse_other_shapes():
 @pytest.mark.parametrize("factors", [[], [torch.ones(3, 5)], [torch.ones(3, 4), torch.ones(4)]])
 def test_factors_of_another_rank_are_refused(factors):
     with pytest.raises(PolyadicError, match="factors must be matrices with 4 columns"):
-        Readout().calibrated(collected(problem(), Readout()), factors)
+        Readout().fitted(collected(problem(), Readout()), factors)
 
 
 def test_factors_may_be_numpy_arrays():
     case = problem()
-    model = Readout().calibrated(collected(case, Readout()), [factor.numpy() for factor in case.factors])
+    model = Readout().fitted(collected(case, Readout()), [factor.numpy() for factor in case.factors])
     assert_same_readout(model, fitted(case))

@@ -252,7 +252,7 @@ def test_the_command_does_with_the_model_alone(tmp_path, model):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("-o", "nowhere/r.html"), "--out must lie in a folder that is there"),
+        (("-o", "nowhere/r.html"), "--out must lie in an existing folder"),
         (("--results", "text.json"), "is no JSON"),
         (("--results", "list.json"), "holds no object"),
         (("--data", "other.npz"), "must have shape"),

@@ -118,7 +118,7 @@ def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path)
         (("--data", "missing.npz"), "does not exist"),
         (("--data", "damaged.npz"), "damaged.npz cannot be read"),
         (("--data", "other.npz"), "there must be X, or X_train and X_test, but there is neither"),
-        (("--data", "short.npz"), r"label must have shape \(6,\), one entry a window, but has shape \(5,\)"),
+        (("--data", "short.npz"), r"label must have shape \(6,\), one entry per window, but has shape \(5,\)"),
         (("--data", "good.npz", "--protocol", "person"), "--protocol must be subject, paper or both, but is 'person'"),
         (
             ("--data", "good.npz", "--preset", "hal"),
@@ -127,7 +127,7 @@ def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path)
         (("--data", "good.npz", "--protocol", "subject"), "needs the subject of every window"),
         (("--data", "good.npz", "--n-fft", "999"), "at least n_fft=999 samples, but they have 64"),
         (("--data", "good.npz", "--device", "cuda:99"), "cuda"),
-        (("--data", "fractions.npz"), "label must hold whole numbers"),
+        (("--data", "fractions.npz"), "label must hold classes"),
         (("--data", "rates.npz"), "fs must be one positive number in Hz"),
         (("--data", "uneven.npz"), "X_train and X_test must have windows of one shape"),
         (("--data", "good.npz", "--out", "good.npz"), "good.npz"),

@@ -74,7 +74,7 @@ class Readout:
     >>> x, factors = torch.randn(100, 2), [torch.randn(5, 2), torch.randn(6, 2)]
     >>> accumulator = Readout().accumulator(rank=2, n_windows=100)
     >>> accumulator.add(torch.arange(100), x, residuals=torch.zeros(100))
-    >>> fitted = Readout().calibrated(accumulator, factors)
+    >>> fitted = Readout().fitted(accumulator, factors)
     >>> float(fitted.features(x).var(dim=0, correction=0).sum().round(decimals=4))
     2.0
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 from typing import Any
 
@@ -91,15 +92,19 @@ def _rebuild(said: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _describe_error(error: Exception) -> dict[str, Any]:
-    """The nearest of our own classes, or the number of an error of the system."""
-    known = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in errors.__all__), None)
-    if known is None and isinstance(error, OSError) and error.errno is not None:
+    """The nearest class of ours or of Python's own, or the number of an error of the system."""
+    names = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ in (errors.__name__, "builtins"))
+    known = next(names)
+    if isinstance(error, OSError) and error.errno is not None:
         return {"errno": error.errno, "text": error.strerror, "file": str(error.filename or "")}
-    return {"kind": known, "text": str(error) if known else f"{type(error).__name__}: {error}"}
+    return {"kind": known, "text": str(error)}
 
 
 def _rebuild_error(said: dict[str, Any]) -> Exception:
     if "errno" in said:
         return OSError(said["errno"], said["text"], *([said["file"]] if said["file"] else []))
-    error: Exception = getattr(errors, said["kind"] or "PolyadicError")(said["text"])
+    kind = getattr(errors, said["kind"], None) or getattr(builtins, said["kind"], None)
+    if not isinstance(kind, type) or not issubclass(kind, Exception):
+        return errors.PolyadicError(said["text"])
+    error: Exception = kind(said["text"])
     return error
