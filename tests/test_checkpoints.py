@@ -25,7 +25,7 @@ from scipy import sparse
 from polyadic import ATD, GRSALS, SALS, als, load
 from polyadic.augment import Augmentation, Compose, Jitter
 from polyadic.data import WindowStore, synthetic
-from polyadic.engine import checkpoints
+from polyadic.engine import checkpoints, messages
 from polyadic.errors import CheckpointError, PolyadicError
 from polyadic.spectral import STFT
 from polyadic.terms import TERMS
@@ -149,8 +149,8 @@ def test_the_time_between_checkpoints_is_kept_and_the_end_is_always_written(tmp_
 
 def test_tensors_come_back_as_they_lay_in_memory():
     tensor = torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
-    array, axes = checkpoints._in_memory_order(tensor)
-    back = checkpoints._restore_layout(array, axes)
+    array, axes = messages.in_memory_order(tensor)
+    back = messages.restore_layout(array, axes)
     assert torch.equal(back, tensor)
     assert back.stride() == tensor.stride()
 

@@ -40,15 +40,6 @@ def test_files_of_others_are_never_removed(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == foreign
 
 
-def test_a_file_with_the_name_of_a_checkpoint_and_other_content_stays(tmp_path):
-    mine = tmp_path / "checkpoint-00000001"
-    mine.write_bytes(b"not a checkpoint")
-    with pytest.raises(CheckpointError, match="none of the checkpoints"):
-        small().fit(X, checkpoint=tmp_path, resume=True)
-    checkpoints.remove_checkpoints(tmp_path)
-    assert mine.read_bytes() == b"not a checkpoint"
-
-
 # --------------------------------------------------------------------- other fits
 
 

@@ -505,19 +505,19 @@ def test_an_exception_leaves_an_unfinished_store_without_scraps(tmp_path: Path, 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="what is synchronised cannot be told")
 def test_what_counts_reaches_the_disk_after_what_it_counts_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
-    sync, move = os.fsync, Path.replace
+    sync, move = os.fsync, os.replace
 
     def noting_sync(descriptor: int) -> None:
         steps.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
         sync(descriptor)
 
-    def noting_move(path: Path, target: Path) -> Path:
-        steps.extend([f"sync {target.name}"] * (f"sync {path.name}" == steps[-1]))
-        steps.append(f"name {target.name}")
-        return move(path, target)
+    def noting_move(path: str | Path, target: str | Path) -> None:
+        steps.extend([f"sync {Path(target).name}"] * (f"sync {Path(path).name}" == steps[-1]))
+        steps.append(f"name {Path(target).name}")
+        move(path, target)
 
     monkeypatch.setattr("os.fsync", noting_sync)
-    monkeypatch.setattr("pathlib.Path.replace", noting_move)
+    monkeypatch.setattr("os.replace", noting_move)
     write(tmp_path / "s", range(2), shard_bytes=1)
     for name in ("writing.json", "00000.npy", "00000.index.npy", "00001.json", "manifest.json"):
         assert steps[steps.index(f"name {name}") - 1] == f"sync {name}"

@@ -165,19 +165,9 @@ def remove_checkpoints(folder: Path) -> None:
     False
     """
     for path in list_checkpoints(folder):
-        if _is_ours(path):
-            path.unlink()
+        path.unlink()
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether a file begins as a checkpoint does; one that cannot be read is nobody's to remove."""
-    try:
-        with path.open("rb") as file:
-            return path.is_file() and file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
 
 
 class Checkpoints:
@@ -215,6 +205,14 @@ class Checkpoints:
         team.once(lambda: self._open(resume))
 
     def _open(self, resume: bool) -> None:
+        """Create and lock the folder; the lock is given back if the fit is refused."""
+        try:
+            self._prepare(resume)
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _prepare(self, resume: bool) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = lock_folder(self.folder)
@@ -228,14 +226,13 @@ class Checkpoints:
                 f"{self.folder} is in use by another fit: wait until it is done, or name another folder"
             )
         if there and not resume:
-            self._unlock()
             raise CheckpointError(
                 f"{self.folder} holds checkpoints of a fit already ({there[-1].name}): resume it (--resume, or "
                 "resume=True), remove the folder, or name another"
             )
 
     def _unlock(self) -> None:
-        if self._lock is not None:
+        if self._lock not in (None, LOCKED):
             os.close(self._lock)
         self._lock = None
 
@@ -270,8 +267,7 @@ class Checkpoints:
             except _OtherFitError:
                 raise
             except (CheckpointError, OSError) as error:
-                if _is_ours(path):
-                    self._damaged.append(path)
+                self._damaged.append(path)
                 reasons.append(f"{path.name}: {error}")
                 continue
             if reasons:
@@ -324,8 +320,7 @@ class Checkpoints:
             # What a writer that was killed left behind goes, too; what others put there stays.
             unfinished = [path for path in self.folder.iterdir() if _UNFINISHED.fullmatch(path.name)]
             for old in [*sound[: 1 - _KEPT], *self._damaged, *unfinished]:
-                if _is_ours(old) or old in unfinished:
-                    old.unlink(missing_ok=True)
+                old.unlink(missing_ok=True)
         except OSError as error:
             left = self._remaining()
             last = f"; {left[-1].name} is as it was" if left else ""
