@@ -228,7 +228,7 @@ def test_supervised_baselines_ask_for_labels(kind: Any) -> None:
     X, y = classes_of_tensors()
     with pytest.raises(PolyadicError, match="supervised"):
         kind().fit(X)
-    with pytest.raises(PolyadicError, match="one label a window"):
+    with pytest.raises(PolyadicError, match="one entry per window"):
         kind().fit(X, y[:-1])
     with pytest.raises(PolyadicError, match="two classes"):
         kind().fit(X, np.zeros(len(X)))

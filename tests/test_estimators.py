@@ -930,6 +930,7 @@ def test_verbose_writes_lines_with_the_loss_terms_to_standard_error_where_there_
 def test_verbose_shows_a_bar_with_sweeps_loss_terms_and_remaining_time_on_a_terminal(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("polyadic.progress._has_terminal", lambda: True)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TTY_INTERACTIVE", "1")
     monkeypatch.setenv("TERM", "xterm")

@@ -56,9 +56,9 @@ def save_onnx(path: Path, model: SALS) -> None:
 
 
 def save_picture(path: Path, model: SALS) -> None:
-    from polyadic.experiments.paper.figures import canvas, save
+    from polyadic.experiments.drawing import new_figure, save_figure
 
-    save(canvas(1)[0], path)
+    save_figure(new_figure(1)[0], path)
 
 
 WRITERS = [save_bytes, save_model, save_features, save_table, save_onnx, save_picture]

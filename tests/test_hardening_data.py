@@ -302,11 +302,10 @@ def test_every_estimator_matches_channels_by_name(named_model: SALS, tmp_path: P
         augmented.fit(given, np.array(["x", "y"] * 11)).predict_proba(NAMED) for given in (NAMED, reordered())
     )
     np.testing.assert_array_equal(one, other)
-    from polyadic import baselines
 
     hand = HandFeatures(device="cpu").fit(NAMED)
     hand.save(tmp_path / "b.safetensors")
-    for fitted in (hand, baselines.load(tmp_path / "b.safetensors")):
+    for fitted in (hand, load(tmp_path / "b.safetensors")):
         np.testing.assert_array_equal(fitted.transform(reordered()), hand.transform(NAMED))
         with pytest.raises(PolyadicError, match=r"at 25 Hz.*fitted to 20 Hz"):
             fitted.transform(Windows(NAMED.X, 25, channels=NAMED.channels))
@@ -528,7 +527,7 @@ sys.exit("it was read")
 """
 READERS = {
     "model": ("m.safetensors", "from polyadic import load; load('m.safetensors')"),
-    "baseline": ("m.safetensors", "from polyadic.baselines import load; load('m.safetensors')"),
+    "baseline": ("m.safetensors", "from polyadic import load; load('m.safetensors')"),
     "edf": ("a.edf", "from polyadic.data import datasets; datasets.recording('a.edf')"),
     "bdf": ("a.bdf", "from polyadic.data import datasets; datasets.recording('a.bdf')"),
     "wfdb header": ("a.hea", "from polyadic.data import datasets; datasets.recording('a.hea')"),

@@ -104,7 +104,7 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
 
 def _labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     """The windows that have a label, with their labels; X as it is if all of them have one."""
-    known, labels = known_labels(y, len(X))
+    known, labels = known_labels(y, len(Samples(X)))
     return (X, labels) if known.all() else (_safe_indexing(X, np.flatnonzero(known)), labels)
 
 
@@ -114,7 +114,7 @@ def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarr
         raise PolyadicError(f"{name} is supervised: y must have a label for each window, but is None")
     labels = np.asarray(y)
     if labels.shape != (len(samples),):
-        raise PolyadicError(f"y must have shape ({len(samples)},), one label a window, but has shape {labels.shape}")
+        raise PolyadicError(f"y must have shape ({len(samples)},), one entry per window, but has shape {labels.shape}")
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise PolyadicError(f"y must have at least two classes, but has {len(classes)}")

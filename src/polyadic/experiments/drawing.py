@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polyadic.files import open_atomically
+
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.figure import Figure
@@ -33,4 +35,5 @@ def new_figure(columns: int, rows: int = 1, width: float = 4.2, height: float = 
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure as a picture."""
-    figure.savefig(path, dpi=130)
+    with open_atomically(path) as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=130)
