@@ -300,7 +300,7 @@ def as_tensorizer(tensorize: Any) -> Tensorizer | None:
 
     Examples
     --------
-    >>> as_tensorizer(torch.abs)
+    >>> as_tensorizer(abs)
     FunctionTensorizer(abs)
     """
     if tensorize is None or isinstance(tensorize, Tensorizer):

@@ -150,8 +150,8 @@ def as_augmentation(augment: Any) -> Augmentation | None:
 
     Examples
     --------
-    >>> as_augmentation(torch.neg)
-    FunctionAugmentation(neg)
+    >>> as_augmentation(abs)
+    FunctionAugmentation(abs)
     """
     if augment is None or isinstance(augment, Augmentation):
         return augment

@@ -27,6 +27,7 @@ class Compose(Augmentation, trusted=True):
 
     Examples
     --------
+    >>> from polyadic.augment import Bandpass, Jitter
     >>> Compose([Jitter(0.01), Bandpass([(1, 20), (5, 24)], fs=50)])(torch.randn(4, 9, 128)).shape
     torch.Size([4, 9, 128])
     """
@@ -57,6 +58,7 @@ class OneOf(Augmentation, trusted=True):
 
     Examples
     --------
+    >>> from polyadic.augment import Jitter, Rotate3D
     >>> OneOf([Jitter(0.01), Rotate3D([(0, 1, 2)])])(torch.randn(4, 3, 128)).shape
     torch.Size([4, 3, 128])
     """
@@ -97,6 +99,7 @@ def split_pairing(augment: Any) -> tuple[Pairing | None, Any]:
 
     Examples
     --------
+    >>> from polyadic.augment import Jitter, Neighbour
     >>> split_pairing(Compose([Neighbour(), Jitter(0.05)]))
     (Neighbour(gap=0.0), Compose(steps=(Jitter(degree=0.05),)))
     >>> split_pairing(Jitter(0.05))

@@ -157,7 +157,8 @@ class SimCLR(_SelfSupervised):
     --------
     >>> import numpy as np
     >>> from polyadic.augment import Jitter
-    >>>     >>> X = np.random.default_rng(0).normal(size=(20, 3, 64)).astype(np.float32)
+    >>> from polyadic.spectral import STFT
+    >>> X = np.random.default_rng(0).normal(size=(20, 3, 64)).astype(np.float32)
     >>> model = SimCLR(4, tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), max_epochs=1).fit(X)
     >>> model.transform(X).shape
     (20, 4)

@@ -165,6 +165,7 @@ class CPModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator
 
         Examples
         --------
+        >>> from polyadic import SALS
         >>> from polyadic.data import synthetic
         >>> from polyadic.spectral import STFT
         >>> signals = synthetic(20, n_channels=2)

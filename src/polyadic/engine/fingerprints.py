@@ -82,6 +82,7 @@ def check_alike(team: Team, fingerprint: dict[str, Any]) -> None:
 
     Examples
     --------
+    >>> from polyadic.team import ALONE
     >>> check_alike(ALONE, {"rank": 3})
     """
     plain = json.loads(json.dumps(fingerprint))

@@ -291,6 +291,7 @@ def write_rows(
 
     Examples
     --------
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_rows(join(), f"{folder}/a.npy", (2, 3), np.dtype("<f4"), 0, [np.ones((2, 3))])
     ...     np.load(f"{folder}/a.npy").sum()
