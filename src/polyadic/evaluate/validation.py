@@ -76,7 +76,7 @@ class CrossValidation:
     windows: int
     left_out: int
     rows: _Rows = field(repr=False)
-    predicted: NDArray[np.str_] = field(repr=False)
+    predicted: NDArray[Any] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but `rows` and `predicted`, ready for JSON (a kappa that is not defined is None)."""
@@ -264,7 +264,7 @@ def _left_out(fold: _Rows) -> Iterator[NDArray[np.bool_]]:
         yield fold == number
 
 
-def _others(windows: Windows, subjects: NDArray[np.str_]) -> _Rows:
+def _others(windows: Windows, subjects: NDArray[Any]) -> _Rows:
     """All windows, labelled or not, that are known to be of other subjects."""
     return np.flatnonzero(~np.isin(windows.subject, subjects) & (windows.subject != ""))
 
@@ -282,7 +282,7 @@ def _trained(classifier: Any, model: Any, Z: NDArray[Any], y: NDArray[Any], subj
 
 
 def _result(
-    y: NDArray[np.str_], predicted: NDArray[np.str_], subject: NDArray[np.str_], rows: _Rows, how: dict[str, Any]
+    y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], rows: _Rows, how: dict[str, Any]
 ) -> CrossValidation:
     """All scores of the predictions."""
     each = [scores(y, guess) for guess in predicted]
@@ -324,7 +324,7 @@ def _result(
     )
 
 
-def _of_subject(y: NDArray[np.str_], predicted: NDArray[np.str_], own: NDArray[np.bool_]) -> dict[str, float]:
+def _of_subject(y: NDArray[Any], predicted: NDArray[Any], own: NDArray[np.bool_]) -> dict[str, float]:
     each = [scores(y[own], guess[own]) for guess in predicted]
     means = {name: float(np.mean([found[name] for found in each])) for name in ("accuracy", "balanced_accuracy")}
     return {**means, "windows": int(own.sum())}
@@ -334,6 +334,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _few(names: NDArray[np.str_]) -> str:
+def _few(names: NDArray[Any]) -> str:
     listed = ", ".join(names[:3].tolist())
     return f"subject {listed}" if len(names) == 1 else f"subjects {listed}{', …' if len(names) > 3 else ''}"
