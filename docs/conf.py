@@ -46,7 +46,6 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_default_options = {
     "members": True,
-    "exclude-members": "set_fit_request, set_score_request, set_transform_request, set_predict_request",
 }
 napoleon_google_docstring = False
 napoleon_use_rtype = False
@@ -76,5 +75,11 @@ def _as_numpydoc(_app: Sphinx, _what: str, _name: str, _obj: object, _options: o
     lines[:] = result
 
 
+def _skip_member(_app: Sphinx, _what: str, name: str, _obj: object, skip: bool, _options: object) -> bool:
+    """Leave out what scikit-learn adds to every estimator for metadata routing."""
+    return skip or bool(re.fullmatch(r"set_\w+_request", name))
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("autodoc-skip-member", _skip_member)
     app.connect("autodoc-process-docstring", _as_numpydoc, priority=400)

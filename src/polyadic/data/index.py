@@ -36,10 +36,10 @@ class Index:
     recording: NDArray[np.int32]
     start: NDArray[np.int64]
     label: NDArray[np.int32]
-    names: NDArray[np.str_]
-    subjects: NDArray[np.str_]
-    parts: NDArray[np.str_]
-    subject_sources: NDArray[np.str_]
+    names: NDArray[Any]
+    subjects: NDArray[Any]
+    parts: NDArray[Any]
+    subject_sources: NDArray[Any]
 
     def __len__(self) -> int:
         return len(self.recording)
