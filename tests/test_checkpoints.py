@@ -472,7 +472,7 @@ def test_a_fit_that_is_interrupted_leaves_a_checkpoint_and_goes_on_to_the_bit(fi
     said = process.communicate(timeout=60)[1]
     assert process.returncode == code, said
     assert "Traceback" not in said
-    assert "how far it came is in c. To go on:" in said
+    assert "progress is saved in c. To resume:" in said
     assert names(tmp_path / "c") == ["checkpoint-00000001"]
     assert not (tmp_path / "m.safetensors").exists()
     polyadic(*words, "--resume", cwd=tmp_path)
