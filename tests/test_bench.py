@@ -13,12 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from polyadic.data import synthetic
+from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.experiments.markdown import mean_and_std, table
 from polyadic.experiments.paper import reference
 from polyadic.experiments.paper.catalogue import EXPERIMENTS, experiment
+from polyadic.experiments.paper.methods import MethodVariant, score_variant
 from polyadic.experiments.paper.runner import Request, experiment_settings, run
 from polyadic.experiments.paper.tables import paired_table
 from polyadic.experiments.result_files import encode_result
@@ -179,6 +181,26 @@ def test_atd_is_paired_with_its_rivals_seed_by_seed_and_count_by_count():
     counted = [row(name, seed, 0.5 + seed / 10, labels=12) for name in ("ATD", "SALS") for seed in (0, 1)]
     assert "ATD less SALS, 12 labels | +0.00 (1)" in paired_table({"rows": counted}, "paper")
     assert paired_table({"rows": ours}, "paper") == ""
+
+
+@pytest.mark.parametrize("kind", ["features", "classifier"])
+def test_scores_do_not_depend_on_the_number_of_threads(kind, tmp_path):
+    settings = experiment_settings(Request("table2", tmp_path, quick=True), experiment("table2"))
+    seen = []
+
+    class Model:
+        def transform(self, X):
+            seen.append(max(library["num_threads"] for library in threadpool_info()))
+            return np.asarray(X.X if isinstance(X, Windows) else X).mean(axis=2)
+
+        def predict(self, X):
+            return (self.transform(X)[:, 0] > 0).astype(int)
+
+    one = MethodVariant({"method": "mine"}, build=lambda settings, seed: Model(), kind=kind)
+    with threadpool_limits(2):
+        score_variant(one, Model(), settings.split_for("subject", 0), settings.augment)
+    assert seen
+    assert set(seen) == {1}
 
 
 def test_the_papers_figures_are_those_of_its_tables():

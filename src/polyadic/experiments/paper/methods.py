@@ -21,6 +21,7 @@ from polyadic.data import Split, Windows, split
 from polyadic.data.splits import Protocol
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES, low_label_rows, seconds_per_sweep
+from polyadic.evaluate.probe import unthreaded
 from polyadic.evaluate.scoring import logistic_probes, score_classifier, score_split
 from polyadic.spectral import STFT
 
@@ -312,11 +313,13 @@ def score_variant(
 
     Accuracies of single subjects are left out: no table or figure reads them, and they would be most of a result file.
     """
-    if one.kind == "classifier":
-        found = score_classifier(model, part, augment, seed)
-    else:
-        probes = _ridge_probes if one.method == "MiniRocket" else logistic_probes
-        found = score_split(model, part, probes, augment, seed)
+    # A network's features differ in the last bit with the number of threads, and a probe near a tie decides otherwise.
+    with unthreaded():
+        if one.kind == "classifier":
+            found = score_classifier(model, part, augment, seed)
+        else:
+            probes = _ridge_probes if one.method == "MiniRocket" else logistic_probes
+            found = score_split(model, part, probes, augment, seed)
     return {
         name: {score: value for score, value in own.items() if score != "per_subject"} for name, own in found.items()
     }
