@@ -62,7 +62,8 @@ def features(X: np.ndarray, n_fft: int) -> dict[str, tuple[np.ndarray, int]]:
     floor = FLOOR * float(X.std()) * np.sqrt(n_fft * 3 / 16)  # a Hann window keeps 3/8 of the power, half of it real
     T = STFT(n_fft, hop, parts="log_amplitude", floor=float(floor))(torch.from_numpy(X))
     T -= T.mean((0, 3), keepdim=True)
-    model = SALS(rank=RANK, max_sweeps=SWEEPS, device="cpu", random_state=0).fit(T)
+    settings = {"tensorize": None, "readout": None, "solver": "blend", "batch_size": 128}
+    model = SALS(rank=RANK, max_sweeps=SWEEPS, device="cpu", random_state=0, **settings).fit(T)
     x = np.asarray(model.transform(T), np.float64)
     G = np.prod([np.asarray(factor, np.float64).T @ factor for factor in model.factors_], axis=0)
     values, vectors = np.linalg.eigh(G)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,8 +43,8 @@ static unsigned short rounded(float x) { _Float16 half = x; unsigned short bits;
 static float widened(unsigned short bits) { _Float16 half; memcpy(&half, &bits, 2); return half; }
 """
 AFTER = """
-extern "C" void run(int blocks, int threads, const float *X, const float *window, const float *floor, Number *T,
-                    float *squares, int channels, int frames, int hop, int step) {
+extern "C" void run(int blocks, int threads, const float *X, const float *window, const float *floor,
+                    const float *mean, Number *T, float *squares, int channels, int frames, int hop, int step) {
     for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
         std::barrier<> here(threads);
         barrier = &here;
@@ -51,7 +52,7 @@ extern "C" void run(int blocks, int threads, const float *X, const float *window
         for (int number = 0; number < threads; number++)
             all.emplace_back([=] {
                 threadIdx.x = number;
-                stft(X, window, floor, T, squares, channels, frames, hop, step);
+                stft(X, window, floor, mean, T, squares, channels, frames, hop, step);
             });
         for (std::thread &one : all) one.join();
     }
@@ -60,31 +61,33 @@ extern "C" void run(int blocks, int threads, const float *X, const float *window
 
 FLOOR = (0.1, 0.3, 2.0)
 SHORT = [
-    # n_fft, hop, length, parts, window, half, turned; as many frames as one block has, or more, the last block not full
-    (64, 2, 128, "log_re_im", "rectangular", True, False),
-    (32, 7, 100, "re_im", "rectangular", False, True),
-    (128, 50, 428, "log_amplitude", "hamming", True, True),
+    # n_fft, hop, length, parts, window, half, turned, centred; frames of one block, or more, the last not full
+    (64, 2, 128, "log_re_im", "rectangular", True, False, True),
+    (32, 7, 100, "re_im", "rectangular", False, True, False),
+    (128, 50, 428, "log_amplitude", "hamming", True, True, True),
 ]
 LONG = [
-    (64, 2, 300, "log_re_im", "rectangular", False, True),
-    (256, 64, 5000, "log_re_im", "rectangular", True, False),
-    (512, 128, 4000, "log_re_im", "hann", False, True),
-    (32, 1, 340, "re_im", "rectangular", False, False),
-    (1024, 300, 4000, "amplitude", "rectangular", False, False),
-    (2048, 1, 2050, "re_im", "hann", False, False),
-    (256, 3000, 5000, "re_im", "rectangular", False, True),
+    (64, 2, 300, "log_re_im", "rectangular", False, True, False),
+    (256, 64, 5000, "log_re_im", "rectangular", True, False, False),
+    (512, 128, 4000, "log_re_im", "hann", False, True, True),
+    (32, 1, 340, "re_im", "rectangular", False, False, False),
+    (1024, 300, 4000, "amplitude", "rectangular", False, False, True),
+    (2048, 1, 2050, "re_im", "hann", False, False, False),
+    (256, 3000, 5000, "re_im", "rectangular", False, True, False),
 ]
 CASES = [*SHORT, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG)]
 
 
-@pytest.mark.parametrize(("n_fft", "hop", "length", "parts", "window", "half", "turned"), CASES)
+@pytest.mark.parametrize(("n_fft", "hop", "length", "parts", "window", "half", "turned", "centred"), CASES)
 def test_the_kernel_fills_the_tensor_of_the_plain_transform(
-    n_fft, hop, length, parts, window, half, turned, tmp_path
+    n_fft, hop, length, parts, window, half, turned, centred, tmp_path
 ) -> None:
     torch.manual_seed(n_fft)
     # Rows that begin further apart than they are long, and a signal far from zero, as recordings are.
     room = torch.randn(2, 3, length + 5).cumsum(dim=2) + 3
     transform = STFT(n_fft=n_fft, hop=hop, window=window, parts=parts, floor=FLOOR)
+    if centred:
+        transform = replace(transform, mean=np.random.default_rng(0).normal(size=transform.shape(3, length)[:2]))
     found, energy = run(transform, room[..., :length], half, turned, tmp_path)
     expected, plain = transform(room[..., :length].double()), transform(room[..., :length]).double()
     # The rounding of float32, and that of a neighbour, after it that of halves.
@@ -106,7 +109,8 @@ def run(transform, X, half, turned, folder) -> tuple[torch.Tensor, torch.Tensor]
     """The tensor of windows (N, channels, time) by the kernel, and the squared norm of each."""
     windows, channels, length = X.shape
     stacked, frequencies, frames = transform.shape(channels, length)
-    defined = definitions(transform.n_fft, frames, transform.parts, half, turned, transform.window != "rectangular")
+    windowed, centred = transform.window != "rectangular", transform.mean is not None
+    defined = definitions(transform.n_fft, frames, transform.parts, half, turned, windowed, centred)
     sizes = dict(defined)
     blocks = -(-frames // sizes["FRAMES"])
     shape = (frequencies, frames) if turned else (frames, frequencies)
@@ -114,7 +118,8 @@ def run(transform, X, half, turned, folder) -> tuple[torch.Tensor, torch.Tensor]
     squares = np.full(windows * channels * blocks, np.nan, dtype=np.float32)
     floor = transform._floors(channels).numpy().astype(np.float32)
     pointers = [ctypes.c_void_p(X.data_ptr())]
-    arrays = [transform._weights(X).numpy(), floor, T, squares]
+    mean = floor if transform.mean is None else np.asarray(transform.mean, np.float32)
+    arrays = [transform._weights(X).numpy(), floor, mean, T, squares]
     pointers += [array.ctypes.data_as(ctypes.c_void_p) for array in arrays]
     threads = sizes["FRAMES"] // 2 * (transform.n_fft // sizes["VALUES"])
     library = _library(defined, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ class Haar(Tensorizer):
     def is_calibrated(self) -> bool:
         return self.scale is not None
 
-    def calibrated(self, X: Tensor) -> Haar:
+    def calibrated(self, X: Tensor, units: Sequence[str] = ()) -> Haar:
         return self if self.is_calibrated else self.with_params(scale=float(X.std()) or 1.0)
 
     def shape(self, *sample_shape: int) -> tuple[int, ...]:
@@ -167,7 +168,7 @@ class Broken(Tensorizer):
         T.copy_(tensors(self, X) + (self.fault == "into"))
         return None
 
-    def calibrated(self, X: Tensor) -> Broken:
+    def calibrated(self, X: Tensor, units: Sequence[str] = ()) -> Broken:
         return self.with_params(fault="louder") if self.fault == "recalibrates" and float(X.std()) > 100 else self
 
     @property

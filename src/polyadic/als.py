@@ -27,11 +27,13 @@ from polyadic.algebra import (
 )
 from polyadic.alignment import Add
 from polyadic.errors import PolyadicError
+from polyadic.nonnegative import nonnegative_solve
 from polyadic.team import ALONE, Team
 from polyadic.terms import Term
 from polyadic.threads import start
 
 __all__ = [
+    "Add",
     "LossSums",
     "Objective",
     "State",
@@ -61,6 +63,7 @@ class Objective:
     rounds : rounds of the fixed-point rule for each view, ≥ 1
     graph_weight : weight w of the graph term; 0 for none
     graph : from window ids (b,) to the graph's weights among them (b, b), or None for a complete graph of weights 1/b
+    nonnegative : whether no basis may have an entry below 0; coefficients may
     """
 
     alpha: float
@@ -69,6 +72,7 @@ class Objective:
     rounds: int = 1
     graph_weight: float = 0.0
     graph: Callable[[Tensor], Tensor] | None = None
+    nonnegative: bool = False
 
     def __post_init__(self) -> None:
         if self.beta > 0 and self.graph_weight > 0:
@@ -126,7 +130,12 @@ class State:
 
 
 def initial_factors(
-    shape: Sequence[int], rank: int, seed: int, dtype: torch.dtype, device: torch.device
+    shape: Sequence[int],
+    rank: int,
+    seed: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    nonnegative: bool = False,
 ) -> list[Tensor]:
     """Random bases with columns of norm 1, drawn on the CPU so that every device starts alike.
 
@@ -141,6 +150,7 @@ def initial_factors(
     """
     generator = torch.Generator().manual_seed(draws.integer_seed(seed, 0xFAC7))
     factors = [torch.randn(size, rank, dtype=torch.float64, generator=generator) for size in shape]
+    factors = [factor.abs() for factor in factors] if nonnegative else factors
     return [(f / torch.linalg.vector_norm(f, dim=0)).to(device, dtype) for f in factors]
 
 
@@ -347,6 +357,7 @@ def update_bases(
     learning_rate: float = 1.0,
     add: Add | None = None,
     grams: Sequence[Tensor] | None = None,
+    nonnegative: bool = False,
 ) -> list[Tensor]:
     """Each basis in turn by ridge least squares, using those already updated; then F ← (1 − η)F + ηF*.
 
@@ -360,6 +371,7 @@ def update_bases(
     learning_rate : η, 1 for the plain least-squares update
     add : adds a tensor up over the processes, where each has only its part of `statistics.Y`
     grams : `grams_of` the factors, where they are known
+    nonnegative : whether no entry may be below 0; each basis then starts from what it was
 
     Returns
     -------
@@ -371,7 +383,8 @@ def update_bases(
         mttkrp = _mttkrp(Y, factors[mode:])
         mttkrp = mttkrp if add is None else add(mttkrp)
         G = hadamard([statistics.S, *known[:mode], *known[mode + 1 :]])
-        target = ridge_solve(G, mttkrp.T, alpha)
+        right = mttkrp.T
+        target = nonnegative_solve(G, right, factor, alpha) if nonnegative else ridge_solve(G, right, alpha)
         updated[mode] = torch.lerp(factor, target, learning_rate)
         if Y.ndim > 2:
             Y, known[mode] = contract(Y, 0, updated[mode]), grams_of([updated[mode]])[0]
@@ -430,5 +443,7 @@ def step(
         state.memory = statistics = statistics.added_to(state.memory, 1 - learning_rate)
         learning_rate = 1.0
     add = team.sum_by_mode(statistics.Y)
-    state.factors = update_bases(state.factors, statistics, objective.alpha, learning_rate, add, grams)
+    state.factors = update_bases(
+        state.factors, statistics, objective.alpha, learning_rate, add, grams, objective.nonnegative
+    )
     return LossSums(values).terms(objective, n_views, count)

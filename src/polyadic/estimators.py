@@ -6,16 +6,19 @@ The classes hold parameters and check input; the work is done by `als`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from polyadic import als, persist
+from polyadic.augment import Jitter
 from polyadic.engine import cuda_graphs
 from polyadic.engine.batches import WindowSource, check_modes
 from polyadic.engine.checkpoints import Checkpoints
@@ -25,6 +28,7 @@ from polyadic.engine.estimator import all_or_nothing
 from polyadic.engine.fingerprints import check_alike, data_fingerprint, describe
 from polyadic.engine.graph import Graph
 from polyadic.engine.loop import Fit, FitSettings, History, empty_history
+from polyadic.engine.solvers import SOLVERS, choose_solver
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer, check_memory, check_number
 from polyadic.presets import Preset
@@ -34,6 +38,7 @@ from polyadic.torch_state import plain_torch
 
 __all__ = ["ATD", "GRSALS", "SALS", "paper_methods"]
 
+_JITTER = 0.05
 _FREE = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
 """Parameters that may change when a fit is resumed; what became of `random_state` is in the seed."""
 
@@ -62,11 +67,13 @@ class _CPEstimator(CPModel):
         self,
         rank: int = 32,
         *,
-        tensorize: Any = None,
+        tensorize: Any = "auto",
+        readout: Any = "auto",
+        nonnegative: bool | Literal["auto"] = "auto",
         alpha: float = 1e-3,
-        solver: Literal["blend", "memory"] = "blend",
+        solver: Literal["auto", "moments", "blend", "memory"] = "auto",
         learning_rate: float = 0.05,
-        batch_size: int | None = 128,
+        batch_size: int | Literal["auto"] | None = "auto",
         max_sweeps: int = 50,
         tol: float = 1e-3,
         patience: int = 3,
@@ -76,6 +83,8 @@ class _CPEstimator(CPModel):
     ) -> None:
         self.rank = rank
         self.tensorize = tensorize
+        self.readout = readout
+        self.nonnegative = nonnegative
         self.alpha = alpha
         self.solver = solver
         self.learning_rate = learning_rate
@@ -131,6 +140,9 @@ class _CPEstimator(CPModel):
             self.n_sweeps_ = len(self.history_["loss"])
             self.waited_ = source.waited
             self._keep(team.gather(fit.state, source.n_views))
+            _warn_of_vanished(fit.state.factors)
+            # After the last checkpoint: a fit that is stopped here resumes with this pass alone.
+            self._fit_readout(source, team)
         return self
 
     def _run(
@@ -228,7 +240,8 @@ class _CPEstimator(CPModel):
             with self._pool(source.device):
                 T = source.views(ids, 0)
                 check_modes(T, factors)
-                als.step(T, state, objective, source.n_views, settings.solver, settings.learning_rate, ids, watch=True)
+                solver = "blend" if settings.solver == "moments" else settings.solver
+                als.step(T, state, objective, source.n_views, solver, settings.learning_rate, ids, watch=True)
             self._n_seen += len(source.samples)
             self._keep(state)
         return self
@@ -237,22 +250,29 @@ class _CPEstimator(CPModel):
         """Check parameters and input, and take over what a new model learns from the input at once."""
         self._check_parameters()
         source = self._source(X, reset)
+        suits = self.tensorize_ is not None and self.tensorize_.suits_nonnegative
+        self.nonnegative_ = suits if isinstance(self.nonnegative, str) else bool(self.nonnegative)
+        objective = replace(self._objective(len(source.samples)), nonnegative=self.nonnegative_)
+        shape = self._tensor_shape(source)
+        self.solver_, self.batch_size_ = choose_solver(
+            self.solver, self.batch_size, shape, self.rank, objective, source.n_views
+        )
         settings = FitSettings(
-            solver=self.solver,
+            solver=self.solver_,
             learning_rate=float(self.learning_rate),
-            batch_size=None if self.batch_size is None else int(self.batch_size),
+            batch_size=self.batch_size_,
             max_sweeps=int(self.max_sweeps),
             tol=float(self.tol),
             patience=int(self.patience),
             seed=self.seed_,
         )
-        return source, self._objective(len(source.samples)), settings
+        return source, objective, settings
 
     def _initial_factors(self, source: WindowSource) -> list[Tensor]:
         shape = self._tensor_shape(source)
         # The bases and one Gram matrix in float64: no fit does with less.
         check_memory(f"rank={self.rank:,}", 8 * self.rank * (sum(shape) + self.rank))
-        return als.initial_factors(shape, self.rank, self.seed_, source.dtype, source.device)
+        return als.initial_factors(shape, self.rank, self.seed_, source.dtype, source.device, self.nonnegative_)
 
     def _keep(self, state: als.State) -> None:
         if not all(bool(torch.isfinite(factor).all()) for factor in state.factors):
@@ -262,9 +282,11 @@ class _CPEstimator(CPModel):
             )
         self.factors_ = [factor.cpu().numpy() for factor in state.factors]
         self._memory = _moved(state.memory, torch.device("cpu"), state.factors[0].dtype)
-        self._n_features_out = self.rank
-        if hasattr(self, "probe_"):
-            del self.probe_  # it was trained on features of other bases
+        for name in ("readout_", "probe_"):  # they were fitted to other bases
+            if hasattr(self, name):
+                delattr(self, name)
+        if self.readout is None:
+            self.readout_ = None
 
     def _objective(self, count: int) -> als.Objective:
         return als.Objective(alpha=float(self.alpha))
@@ -272,18 +294,35 @@ class _CPEstimator(CPModel):
     def _check_parameters(self) -> None:
         check_integer("rank", self.rank, 1)
         check_number("alpha", self.alpha, 0)
-        if self.solver not in ("blend", "memory"):
-            raise PolyadicError(f"solver must be 'blend' or 'memory', but is {self.solver!r}")
+        if self.solver not in SOLVERS:
+            raise PolyadicError(
+                f"solver must be {', '.join(map(repr, SOLVERS[:-1]))} or 'memory', but is {self.solver!r}"
+            )
+        if self.nonnegative not in ("auto", True, False):
+            raise PolyadicError(f"nonnegative must be 'auto', True or False, but is {self.nonnegative!r}")
+        self._check_readout()
         check_number("learning_rate", self.learning_rate, 0, 1)
         if self.learning_rate == 0:
             raise PolyadicError("learning_rate must be more than 0, but is 0: nothing would be learned")
-        check_integer("batch_size", self.batch_size, 1, none=True)
+        if self.batch_size != "auto":
+            check_integer("batch_size", self.batch_size, 1, none=True)
         check_integer("max_sweeps", self.max_sweeps, 1)
         check_number("tol", self.tol, 0)
         check_integer("patience", self.patience, 1)
         if not isinstance(self.verbose, int | np.integer) or self.verbose < 0:
             raise PolyadicError(f"verbose must be a whole number >= 0, but is {self.verbose!r}")
         self._check_windows()
+
+
+def _warn_of_vanished(factors: Sequence[Tensor]) -> None:
+    dead = torch.stack([~factor.any(dim=0) for factor in factors]).any(dim=0)
+    if bool(dead.any()):
+        warnings.warn(
+            f"{int(dead.sum())} of {len(dead)} components have vanished: the data has no use for them. A smaller rank "
+            "gives the same fit.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
 
 
 def _moved(memory: als.Statistics | None, device: torch.device, dtype: torch.dtype) -> als.Statistics | None:
@@ -381,15 +420,17 @@ class ATD(_CPEstimator):
         self,
         rank: int = 32,
         *,
-        tensorize: Any = None,
-        augment: Any = None,
+        tensorize: Any = "auto",
+        augment: Any = "auto",
+        readout: Any = "auto",
+        nonnegative: bool | Literal["auto"] = "auto",
         alpha: float = 1e-3,
-        beta: float = 2.0,
+        beta: float = 0.0,
         gamma: float | None = None,
         rounds: int = 1,
-        solver: Literal["blend", "memory"] = "blend",
+        solver: Literal["auto", "moments", "blend", "memory"] = "auto",
         learning_rate: float = 0.05,
-        batch_size: int | None = 128,
+        batch_size: int | Literal["auto"] | None = "auto",
         max_sweeps: int = 50,
         tol: float = 1e-3,
         patience: int = 3,
@@ -400,6 +441,8 @@ class ATD(_CPEstimator):
         super().__init__(
             rank,
             tensorize=tensorize,
+            readout=readout,
+            nonnegative=nonnegative,
             alpha=alpha,
             solver=solver,
             learning_rate=learning_rate,
@@ -417,7 +460,14 @@ class ATD(_CPEstimator):
         self.rounds = rounds
 
     def _augmentation(self) -> Any:
+        if isinstance(self.augment, str) and self.augment == "auto":
+            return Jitter(_JITTER) if self.beta > 0 else None
         return self.augment
+
+    def _begin(self, X: Any, reset: bool = True) -> tuple[WindowSource, als.Objective, FitSettings]:
+        begun = super()._begin(X, reset)
+        self.augment_ = self._augmentation()
+        return begun
 
     def _objective(self, count: int) -> als.Objective:
         gamma = None if self.gamma is None else float(self.gamma)
@@ -464,13 +514,15 @@ class GRSALS(_CPEstimator):
         self,
         rank: int = 32,
         *,
-        tensorize: Any = None,
+        tensorize: Any = "auto",
+        readout: Any = "auto",
+        nonnegative: bool | Literal["auto"] = "auto",
         graph: Any = "complete",
         graph_weight: float = 1e-3,
         alpha: float = 1e-3,
-        solver: Literal["blend", "memory"] = "blend",
+        solver: Literal["auto", "moments", "blend", "memory"] = "auto",
         learning_rate: float = 0.05,
-        batch_size: int | None = 128,
+        batch_size: int | Literal["auto"] | None = "auto",
         max_sweeps: int = 50,
         tol: float = 1e-3,
         patience: int = 3,
@@ -481,6 +533,8 @@ class GRSALS(_CPEstimator):
         super().__init__(
             rank,
             tensorize=tensorize,
+            readout=readout,
+            nonnegative=nonnegative,
             alpha=alpha,
             solver=solver,
             learning_rate=learning_rate,

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from polyadic import augment as _augment  # noqa: F401  registers its classes
+from polyadic import readout as _readout  # noqa: F401  registers its classes
 from polyadic import spectral as _spectral  # noqa: F401  registers its classes
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.files import check_regular_file, write_atomically
@@ -24,8 +25,8 @@ from polyadic.torch_state import plain_torch
 
 __all__ = ["SCHEMA", "decode", "decode_tensorizer", "encode", "load", "read", "write"]
 
-SCHEMA = 2
-"""Version of the header's layout. Readers refuse a newer one. Since 2 it has a checksum of all that the file holds."""
+SCHEMA = 3
+"""Version of the header's layout. Readers refuse a newer one. Since 2 the file has a checksum, since 3 a readout."""
 
 _KEY = "polyadic"
 _CHECKSUM = "sha256"
@@ -164,6 +165,8 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
     """
     arrays, header = read(path)
     try:
+        if header["schema"] < 3:
+            _upgrade(header)
         model = _estimator(header["estimator"])._from_file(arrays, header, tensorize, augment)
     except ModelFileError:
         raise
@@ -173,6 +176,16 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
         if value is not None and getattr(model, name, None) is not value:
             raise PolyadicError(f"{name} was given, but the model in {path} was not made with one of your own")
     return model
+
+
+def _upgrade(header: dict[str, Any]) -> None:
+    """Say in a header of an older schema what was understood then: no readout, signed bases, one rule for floors."""
+    parameters = header["parameters"]
+    if header["estimator"] in ("ATD", "GRSALS", "SALS"):
+        parameters |= {"readout": None, "nonnegative": False}
+    tensorize = parameters.get("tensorize")
+    if isinstance(tensorize, dict) and tensorize.get("floor") == "auto":
+        parameters["tensorize"] = {**tensorize, "floor": "channel"}
 
 
 def _estimator(name: Any) -> Any:

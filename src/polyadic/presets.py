@@ -128,7 +128,7 @@ def preset(name: str, fs: float | None = None, quality: str | None = None) -> Pr
         "patience": 3,
     }
     shape = (data.channels, round(data.length * ratio))
-    tensorize = STFT(n_fft=n_fft, hop=hop, window="rectangular", parts="log_re_im")
+    tensorize = STFT(n_fft=n_fft, hop=hop, window="rectangular", parts="log_re_im", floor="channel")
     return Preset(name, rate, shape, tensorize, Compose(steps), MappingProxyType(parameters))
 
 
@@ -190,7 +190,7 @@ def _settings(windows: Any, name: str | None, defaults: bool) -> Preset:
         paper = preset(name, windows.fs)
         if not defaults:
             return paper
-        frames = STFT(paper.tensorize.n_fft, paper.tensorize.hop)
+        frames = STFT(paper.tensorize.n_fft, paper.tensorize.hop, floor="channel")
         return replace(paper, tensorize=frames, parameters=MappingProxyType({}))
     if len(windows.shape) != 3:
         raise PolyadicError(f"X must have three dimensions (windows, channels, time), but has shape {windows.shape}")

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from polyadic.algebra import gram
 from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.immutable import Immutable
 from polyadic.inputs import check_number
 from polyadic.moments import Accumulator
 from polyadic.threads import thread_pool
@@ -46,7 +47,7 @@ _Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Readout:
+class Readout(Immutable):
     """How features follow from coefficients; `FittedReadout` is what it becomes on unlabelled windows.
 
     With K the Khatri-Rao product of the factors, G = KᵀK and x the coefficients of a window,

@@ -5,10 +5,11 @@ The paper's text stacks amplitude and phase; its numbers were made with log|Re| 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +22,14 @@ from polyadic.inputs import check_integer
 from polyadic.tensorize import Axis, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
 from polyadic.threads import for_each
 
-__all__ = ["PARTS", "STFT", "Part"]
+__all__ = ["PARTS", "STFT", "Part", "recommended_stft"]
 
-_RELATIVE_FLOOR = 1e-2
+_CHANNEL_SHARE = 1e-2
+_UNIT_SHARE = 0.1
+_FLOORS = ("auto", "channel")
+_FRAME_SECONDS, _FRAME_SAMPLES = 1.28, 128
+_SHORTEST, _LONGEST = 16, 1024
+_MOST_FRAMES = 32
 _WITH_KERNEL = ("log_re_im", "re_im", "log_amplitude", "amplitude")
 _PIECE_BYTES = {"cpu": 2 * 2**20, "cuda": 2**30}
 
@@ -85,9 +91,13 @@ class STFT(Tensorizer, trusted=True, threaded=True):
     window : "rectangular", "hann", "hamming" or "blackman"
     parts : "log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude" or "amplitude"; the parts
         are stacked along the channels: first all channels' first part, then all channels' second
-    floor : what is added to a magnitude before its logarithm. "auto" is a hundredth of the root mean square of each
-        channel's real and imaginary parts, so that the unit of the recording does not matter; a number, or one for
-        each channel, fixes it
+    floor : what is added to a magnitude before its logarithm. "auto" is one number for all channels of a unit: a tenth
+        of the root mean square amplitude that white noise with the power of their signals, less each window's level,
+        would have. One floor for all keeps how weak channels compare with strong ones. "channel" is the rule of the
+        paper's presets: a hundredth of the root mean square of each channel's real and imaginary parts. Both follow
+        the unit of the recording. A number, or one for each channel, fixes it
+    mean : what is subtracted at the end, (parts · channels, n_fft // 2 + 1); "auto" is the mean of the tensors over
+        windows and frames, which centres them; None for nothing
 
     Examples
     --------
@@ -101,7 +111,8 @@ class STFT(Tensorizer, trusted=True, threaded=True):
     parts: Literal["log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude", "amplitude"] = (
         "log_re_im"
     )
-    floor: float | Sequence[float] | Literal["auto"] = "auto"
+    floor: float | Sequence[float] | Literal["auto", "channel"] = "auto"
+    mean: Sequence[Sequence[float]] | NDArray[Any] | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
         for name in ("n_fft", "hop"):
@@ -110,18 +121,26 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         for name, known in (("window", _WINDOWS), ("parts", PARTS)):
             if getattr(self, name) not in tuple(known):
                 raise PolyadicError(f"{name} must be one of {', '.join(known)}, but is {getattr(self, name)!r}")
-        if isinstance(self.floor, str):
-            if self.floor != "auto":
-                raise PolyadicError(f"floor must be 'auto' or positive numbers, but is {self.floor!r}")
-            return
-        try:
-            floors = np.asarray(self.floor, dtype=np.float64).reshape(-1).tolist()
-        except (TypeError, ValueError):
-            floors = []
-        if not floors or not all(0 < value < float("inf") for value in floors):
-            raise PolyadicError(f"floor must be 'auto' or positive numbers, but is {self.floor!r}")
-        # A tuple, so that equal settings compare equal however they were given.
-        object.__setattr__(self, "floor", floors[0] if len(floors) == 1 else tuple(floors))
+        # Tuples, so that equal settings compare equal however they were given.
+        if not (isinstance(self.floor, str) and self.floor in _FLOORS):
+            floors = _numbers(self.floor).reshape(-1).tolist()
+            if not floors or not all(0 < value < float("inf") for value in floors):
+                raise PolyadicError(f"floor must be 'auto', 'channel' or positive numbers, but is {self.floor!r}")
+            object.__setattr__(self, "floor", floors[0] if len(floors) == 1 else tuple(floors))
+        if self.mean is not None and not (isinstance(self.mean, str) and self.mean == "auto"):
+            mean = _numbers(self.mean)
+            if mean.ndim != 2 or mean.shape[1] != self.n_fft // 2 + 1 or not np.isfinite(mean).all():
+                raise PolyadicError(
+                    f"mean must be None, 'auto' or finite numbers of shape (channels, {self.n_fft // 2 + 1}), but has "
+                    f"shape {mean.shape}"
+                    if mean.size
+                    else f"mean must be None, 'auto' or numbers, but is {self.mean!r}"
+                )
+            object.__setattr__(self, "mean", tuple(map(tuple, mean.tolist())))
+
+    def __hash__(self) -> int:
+        # All but the mean, which has thousands of numbers: the hash is asked for in every batch.
+        return hash((self.n_fft, self.hop, self.window, self.parts, self.floor))
 
     def transform(self, X: Tensor) -> Tensor:
         """Tensors of raw windows.
@@ -181,47 +200,53 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         half = all(part.logarithm for part in PARTS[self.parts])
         return Layout((0, 2, 1), half=half, capturable=True, row_step=step)
 
-    def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """The log floor of each channel."""
-        return _floors_on(self, channels, device, dtype)
+    def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> object:
+        """The log floor of each channel, and the mean."""
+        return _constants_on(self, channels, device, dtype)
 
     def _fill(self, X: Tensor, T: Tensor) -> Tensor | None:
         """Fill T, piece by piece; the fused kernel knows the squared norms when it is done."""
-        floor = _floors_on(self, X.shape[1], X.device, X.dtype)
+        constants = _constants_on(self, X.shape[1], X.device, X.dtype)
         suits = T.dtype in (torch.float32, torch.float16) and (T.is_contiguous() or T.transpose(2, 3).is_contiguous())
         if kernels.available(X.device, X.dtype) and self.has_kernel and suits:
             pieces = zip(self._pieces(X), self._pieces(X, T), strict=True)
-            return torch.cat([self._by_kernel(piece, part, floor) for piece, part in pieces])
+            return torch.cat([self._by_kernel(piece, part, constants) for piece, part in pieces])
         both = list(zip(self._pieces(X), self._pieces(X, T), strict=True))
-        for_each(lambda piece: self._by_torch(*piece, floor[:, None, None]), both)
+        for_each(lambda piece: self._by_torch(*piece, constants), both)
         return None
 
-    def _by_torch(self, X: Tensor, T: Tensor, floor: Tensor) -> None:
+    def _by_torch(self, X: Tensor, T: Tensor, constants: _Constants) -> None:
         """One piece by calls of torch and numpy, on any device."""
         # The transform leaves frames before frequencies; turned round once if need be, all else goes straight through
         # memory.
-        Z, parts = self._coefficients(X), PARTS[self.parts]
-        if T.stride(2) < T.stride(3):
+        Z, parts, turned = self._coefficients(X), PARTS[self.parts], T.stride(2) < T.stride(3)
+        if turned:
             Z, T = Z.transpose(2, 3), T.transpose(2, 3)
         else:
             Z = Z.contiguous()
         for part, slot in zip(parts, T.chunk(len(parts), dim=1), strict=True):
             part.fill(Z, slot)
             if part.logarithm:
-                _log_in_place(slot.add_(floor))
+                _log_in_place(slot.add_(constants.floor[:, None, None]))
+        if constants.mean is not None:
+            T.sub_(constants.mean[:, None, :] if turned else constants.mean[:, :, None])
 
-    def _by_kernel(self, X: Tensor, T: Tensor, floor: Tensor) -> Tensor:
+    def _by_kernel(self, X: Tensor, T: Tensor, constants: _Constants) -> Tensor:
         """One piece on a GPU: by one kernel, or by a Fourier transform and a kernel that makes of it what is wanted."""
         from polyadic.kernels import fourier, signals
 
         weights = None if self.window == "rectangular" else self._weights(X)
         # An odd frame has as many frequencies as the even one before it.
-        squares = None if self.n_fft % 2 else fourier.stft(X, weights, self.hop, T, floor, self.parts)
+        squares = (
+            None
+            if self.n_fft % 2
+            else fourier.stft(X, weights, self.hop, T, constants.floor, self.parts, constants.mean)
+        )
         if squares is not None:
             return squares
         if weights is not None:
             Z = self._coefficients(X).transpose(2, 3).contiguous().flatten(0, 2)
-            return signals.parts(Z, T, floor, self.parts, T.shape[3])
+            return signals.parts(Z, T, constants.floor, self.parts, T.shape[3], constants.mean)
         # Rows that begin at multiples of the hop let all frames be read where they are, at one step from each other;
         # those that reach over the end of a row are ignored.
         (X, step), length = signals.rows(X), X.shape[2]
@@ -230,7 +255,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             X = torch.nn.functional.pad(X, (0, step - length)).contiguous()
         count = ((X.shape[0] * X.shape[1] - 1) * step + length - self.n_fft) // self.hop + 1
         Z = torch.fft.rfft(X.as_strided((count, self.n_fft), (self.hop, 1)))
-        return signals.parts(Z, T, floor, self.parts, step // self.hop)
+        return signals.parts(Z, T, constants.floor, self.parts, step // self.hop, constants.mean)
 
     def _pieces(self, X: Tensor, of: Tensor | None = None) -> Sequence[Tensor]:
         """The batch in pieces whose coefficients stay in a processor's cache, or leave room in a GPU's memory.
@@ -245,15 +270,16 @@ class STFT(Tensorizer, trusted=True, threaded=True):
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the floor is known."""
-        return self.floor != "auto"
+        """Whether floor and mean are known."""
+        return not isinstance(self.floor, str) and not isinstance(self.mean, str)
 
-    def calibrated(self, X: Tensor) -> STFT:
-        """These settings with the floor fixed by the scale of `X`, so that later batches are treated alike.
+    def calibrated(self, X: Tensor, units: Sequence[str] = ()) -> STFT:
+        """These settings with floor and mean fixed by `X`, so that later batches are treated alike.
 
         Parameters
         ----------
         X : (N, channels, time), windows that are typical of the data
+        units : of the channels; those of one unit share a floor. Without units all do
 
         Examples
         --------
@@ -261,19 +287,62 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         0.5
         """
         self._check(X)
-        if self.floor != "auto":
-            self._floors(X.shape[1])
-            return self
+        if len(units) not in (0, X.shape[1]):
+            raise PolyadicError(f"units must be {X.shape[1]}, one per channel, but are {len(units)}")
+        settings = self
+        if isinstance(self.floor, str):
+            squares = self._squares(X)
+            if not bool(torch.isfinite(squares).all()):
+                raise PolyadicError(
+                    f"X is too large for a Fourier transform in {X.dtype}: scale X or give it as float64"
+                )
+            if self.floor == "channel":
+                floors = _CHANNEL_SHARE * _audible(squares.sqrt())
+            else:
+                weight = torch.linalg.vector_norm(self._weights(squares))
+                floors = _UNIT_SHARE * weight * _audible(_pooled(squares, units).sqrt())
+            settings = replace(self, floor=tuple(floors.tolist()))
+        settings._floors(X.shape[1])
+        if settings.mean == "auto":
+            settings = replace(settings, mean=replace(settings, mean=None)._spectra(X).tolist())
+        return settings
+
+    def _squares(self, X: Tensor) -> Tensor:
+        """What a floor follows from, by channel: (channels,) float64.
+
+        The mean square of the coefficients' real and imaginary parts, or of the signals less each window's level.
+        """
         pieces = self._pieces(X)
-        squares = torch.empty(len(pieces), X.shape[1], dtype=torch.float64, device=X.device)
+        sums = torch.empty(len(pieces), X.shape[1], dtype=torch.float64, device=X.device)
 
         def measure(number: int) -> None:
-            squares[number] = _mean_squares(self._coefficients(pieces[number])) * len(pieces[number])
+            piece = pieces[number]
+            squares = _mean_squares(self._coefficients(piece)) if self.floor == "channel" else _variances(piece)
+            sums[number] = squares * len(piece)
 
         for_each(measure, range(len(pieces)))
-        if not bool(torch.isfinite(squares).all()):
-            raise PolyadicError(f"X is too large for a Fourier transform in {X.dtype}: scale X or give it as float64")
-        return replace(self, floor=tuple(_floor(squares.sum(dim=0) / len(X)).tolist()))
+        return sums.sum(dim=0) / len(X)
+
+    def _spectra(self, X: Tensor) -> Tensor:
+        """The mean of the tensors over windows and frames: (parts · channels, frequencies) float64."""
+        pieces = self._pieces(X)
+        means = [self.transform(piece).double().mean(dim=(0, 3)) * len(piece) for piece in pieces]
+        return torch.stack(means).sum(dim=0) / len(X)
+
+    def uncentred(self, T: Tensor) -> Tensor:
+        """Tensors (N, parts · channels, frequencies, frames) with the mean added again."""
+        mean = _constants_on(self, T.shape[1] // len(PARTS[self.parts]), T.device, T.dtype).mean
+        return T if mean is None else T + mean[:, :, None]
+
+    @property
+    def suits_nonnegative(self) -> bool:
+        """Centred log amplitudes are more or less of something in each place; the sign is the coefficient's."""
+        return self.parts == "log_amplitude" and self.mean is not None
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers in the mean; floors are no parameters, as in the paper."""
+        return 0 if self.mean is None else int(np.size(self.mean))
 
     def shape(self, channels: int, time: int) -> tuple[int, int, int]:  # type: ignore[override]
         """The shape of one window's tensor.
@@ -290,8 +359,9 @@ class STFT(Tensorizer, trusted=True, threaded=True):
     def check(self, sample_shape: Sequence[int]) -> None:
         """Refuse windows that are too short, or a floor that is open or of other channels."""
         self.shape(*sample_shape)
-        if self.floor == "auto" or np.size(self.floor) not in (1, sample_shape[0]):
+        if isinstance(self.floor, str) or np.size(self.floor) not in (1, sample_shape[0]):
             raise PolyadicError(f"STFT has floor {self.floor!r}, which does not fit {sample_shape[0]} channels")
+        self._means(sample_shape[0])
 
     def axes(self, sample_shape: Sequence[int], labels: Sequence[str], fs: float | None) -> list[Axis]:
         """Channels with their parts, frequencies in Hz, and the middles of the frames in seconds."""
@@ -337,6 +407,16 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             )
         return given.expand(channels)
 
+    def _means(self, channels: int) -> Tensor | None:
+        """What is subtracted: (parts · channels, frequencies) float64, or None."""
+        if self.mean is None:
+            return None
+        expected = len(PARTS[self.parts]) * channels
+        if isinstance(self.mean, str) or len(self.mean) != expected:
+            came = "is 'auto'" if isinstance(self.mean, str) else f"has {len(self.mean)}"
+            raise PolyadicError(f"mean must have {expected} rows for {channels} channels, but {came}")
+        return torch.as_tensor(self.mean, dtype=torch.float64)
+
     def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
         """A fixed convolution with the DFT matrix, and what is made of its real and imaginary parts."""
         channels, time = sample_shape
@@ -345,7 +425,12 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         filters = self._dft().reshape(2 * frequencies, 1, self.n_fft)
         Z = graph.add("Conv", rows, graph.constant(filters, np.float32), strides=[self.hop])
         Z = graph.add("Reshape", Z, graph.constant([-1, channels, 2, frequencies, frames], np.int64))
-        T = graph.add("Reshape", self._onnx_parts(graph, Z), graph.constant([-1, first, frequencies, frames], np.int64))
+        Z = self._onnx_parts(graph, Z)
+        mean = self._means(channels)
+        if mean is not None:
+            by_channel = mean.reshape(-1, channels, frequencies, 1).transpose(0, 1)
+            Z = graph.add("Sub", Z, graph.constant(by_channel.numpy(), np.float32))
+        T = graph.add("Reshape", Z, graph.constant([-1, first, frequencies, frames], np.int64))
         # In the graph a channel's parts lie side by side, in the model all channels' first part comes first.
         return T, np.arange(first).reshape(-1, channels).T.flatten()
 
@@ -374,7 +459,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         The transform of every unit impulse, by the STFT itself: window, sign and scale are its own.
         """
         impulses = torch.eye(self.n_fft, dtype=torch.float64, device="cpu")[None]
-        columns = replace(self, parts="re_im", floor=1.0).transform(impulses)[0, :, :, 0]
+        columns = replace(self, parts="re_im", floor=1.0, mean=None).transform(impulses)[0, :, :, 0]
         weights: NDArray[np.float64] = columns.reshape(2, self.n_fft, -1).transpose(1, 2).numpy()
         return weights
 
@@ -393,10 +478,18 @@ def _onnx_angle(graph: OnnxGraph, re: str, im: str) -> str:
     return graph.add("Add", graph.add("Atan", graph.add("Div", im, divisor)), turn)
 
 
+class _Constants(NamedTuple):
+    """The floor of each channel (channels,), and the mean (parts · channels, frequencies) or None, on a device."""
+
+    floor: Tensor
+    mean: Tensor | None
+
+
 @lru_cache(maxsize=64)
-def _floors_on(stft: STFT, channels: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The floor of each channel on a device: (channels,). A GPU's graph could not fetch it, and must hold on to it."""
-    return stft._floors(channels).to(device, dtype)
+def _constants_on(stft: STFT, channels: int, device: torch.device, dtype: torch.dtype) -> _Constants:
+    """A GPU's graph could not fetch them, and must hold on to them."""
+    mean = stft._means(channels)
+    return _Constants(stft._floors(channels).to(device, dtype), None if mean is None else mean.to(device, dtype))
 
 
 def _log_in_place(T: Tensor) -> None:
@@ -413,10 +506,60 @@ def _mean_squares(Z: Tensor) -> Tensor:
     return torch.view_as_real(Z).double().square().mean(dim=(0, 2, 3, 4))  # in float32 a square may overflow
 
 
-def _floor(squares: Tensor) -> Tensor:
-    """The floor of each channel with these mean squares."""
-    scale = squares.sqrt()
-    # A silent channel borrows the scale of the others; silence everywhere is as good as any scale.
+def _variances(X: Tensor) -> Tensor:
+    """Mean square of each channel less each window's level: (channels,) float64."""
+    return X.double().var(dim=2, correction=0).mean(dim=0)
+
+
+def _pooled(squares: Tensor, units: Sequence[str]) -> Tensor:
+    """For each channel the mean over the channels of its unit: (channels,)."""
+    if not units:
+        return squares.mean().expand_as(squares)
+    names = np.asarray(units)
+    return torch.stack([squares[torch.from_numpy(names == name)].mean() for name in names])
+
+
+def _audible(scale: Tensor) -> Tensor:
+    """A silent channel borrows the scale of the others; silence everywhere is as good as any scale."""
     audible = scale[scale > 0]
     fallback = audible.mean() if len(audible) else torch.ones_like(scale[0])
-    return _RELATIVE_FLOOR * torch.where(scale > 0, scale, fallback)
+    return torch.where(scale > 0, scale, fallback)
+
+
+def _numbers(values: Any) -> NDArray[np.float64]:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.zeros(0)
+
+
+def recommended_stft(length: int, fs: float | None = None) -> STFT:
+    """Centred log amplitudes of frames that suit windows of this length: what `tensorize="auto"` is.
+
+    Frames have the power of two of samples nearest 1.28 s in ratio, between 16 and 1,024, or 128 samples where the
+    sampling rate is not known; at most half the window. They begin an eighth of a frame after each other, or later, so
+    that there are at most 32, but never more than a frame.
+
+    Parameters
+    ----------
+    length : samples in a window, at least 32
+    fs : sampling rate in Hz
+
+    Examples
+    --------
+    >>> stft = recommended_stft(128, fs=50.0)
+    >>> stft.n_fft, stft.hop, stft.shape(9, 128)
+    (64, 8, (9, 33, 9))
+    >>> recommended_stft(1000, fs=100.0).shape(12, 1000)
+    (12, 65, 31)
+    """
+    if length < 2 * _SHORTEST:
+        raise PolyadicError(
+            f"tensorize='auto' needs windows of at least {2 * _SHORTEST} samples, but they have {length}: give "
+            "tensorize=None if X already is a tensor, or an STFT with shorter frames"
+        )
+    wanted = _FRAME_SAMPLES if fs is None else _FRAME_SECONDS * fs
+    n_fft = 2 ** round(math.log2(min(max(wanted, _SHORTEST), _LONGEST)))
+    n_fft = min(n_fft, 1 << (length // 2).bit_length() - 1)
+    hop = min(max(n_fft // 8, -(-(length - n_fft) // (_MOST_FRAMES - 1))), n_fft)
+    return STFT(n_fft=n_fft, hop=hop, parts="log_amplitude", mean="auto")

@@ -145,7 +145,7 @@ class Tensorizer(Immutable, ABC):
 
     What a window becomes must not depend on the other windows of its batch. All else has a default:
 
-    - `calibrated`: fix what depends on the scale of the data, by unlabelled windows;
+    - `calibrated`: fix what depends on the data, by unlabelled windows; `uncentred` undoes a mean found there;
     - `shape`: the shape of a window's tensor, by default found by transforming one;
     - `axes`: names, values and units of the axes, by default numbers;
     - `into`, `layout`, `constants`: filling memory that is there already, for the fast paths;
@@ -188,14 +188,29 @@ class Tensorizer(Immutable, ABC):
         """Whether nothing is left to be learned from the data."""
         return True
 
-    def calibrated(self, X: Tensor) -> Self:
+    def calibrated(self, X: Tensor, units: Sequence[str] = ()) -> Self:
         """The same with all that depends on the data fixed.
 
         Parameters
         ----------
         X : (N, channels, time), unlabelled windows that are typical of the data
+        units : of the channels, if they are known
         """
         return self
+
+    def uncentred(self, T: Tensor) -> Tensor:
+        """Tensors (b, I, J, …) with what calibration found as their mean added again, if it is subtracted."""
+        return T
+
+    @property
+    def suits_nonnegative(self) -> bool:
+        """Whether tensors are best taken apart into non-negative profiles, with coefficients of either sign."""
+        return False
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers learned from the data that count as parameters of a model."""
+        return 0
 
     def check(self, sample_shape: Sequence[int]) -> None:
         """Refuse to be loaded for windows of another shape than it was calibrated for, by a PolyadicError."""

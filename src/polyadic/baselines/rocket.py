@@ -76,7 +76,7 @@ class MiniRocket(Baseline):
         self.device = device
         self.random_state = random_state
 
-    def _calibrated(self, samples: Samples) -> None:
+    def _calibrated(self, samples: Samples, units: tuple[str, ...]) -> None:
         return None
 
     def _learn(self, X: Any, y: Any) -> None:

@@ -186,7 +186,7 @@ class HandFeatures(Baseline):
         self.device = device
         self.random_state = random_state
 
-    def _calibrated(self, samples: Samples) -> None:
+    def _calibrated(self, samples: Samples, units: tuple[str, ...]) -> None:
         return None
 
     def _learn(self, X: Any, y: Any) -> None:

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
-from polyadic.augment import Augmentation
+from polyadic.augment import Augmentation, WindowIndex, split_pairing
 from polyadic.draws import permutation
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Raw, Samples
@@ -102,9 +102,22 @@ class WindowSource:
         return batch if self.augment is None else torch.cat([batch, self.augmented(batch, ids, sweep)])
 
     def augmented(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
-        """The augmentations of the windows `ids` in this sweep: (b, …)."""
-        assert self.augment is not None
-        return self.augment(batch, ids + self.first_id, seed=self.seed, sweep=sweep)
+        """The augmentations of the windows `ids` in this sweep: (b, …); one without a partner is its own."""
+        pairing, rest = split_pairing(self.augment)
+        if pairing is not None:
+            partners, batch = self.partners(ids), batch.clone()
+            batch[partners >= 0] = self.samples.take(partners[partners >= 0], self.device, self.dtype)
+        return batch if rest is None else rest(batch, ids + self.first_id, seed=self.seed, sweep=sweep)
+
+    def partners(self, ids: Tensor) -> Tensor:
+        """The partner windows of the windows `ids`, −1 for none: (b,), by an augmentation that names them."""
+        pairing, _ = split_pairing(self.augment)
+        assert pairing is not None
+        return pairing.partners(self._index, ids)
+
+    @cached_property
+    def _index(self) -> WindowIndex:
+        return WindowIndex.of(self.samples.data)
 
 
 def empty_tensors(tensorize: Tensorizer, X: Tensor, count: int, layout: Layout) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a model file holds of a CP model beyond what all estimators have: bases, solver memory, signals and probe."""
+"""What a model file holds of a CP model beyond what all estimators have: bases, solver memory, readout and probe."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from polyadic import linear_probe
+from polyadic import linear_probe, persist
 from polyadic.als import Statistics
 from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.readout import PREFIX, FittedReadout, Readout
 
 __all__ = ["MOST_ROUNDS", "arrays_of", "extra_of", "restore"]
 
@@ -25,6 +26,8 @@ def arrays_of(model: Any) -> dict[str, np.ndarray]:
         arrays |= {"memory.Y": model._memory.Y.numpy(), "memory.S": model._memory.S.numpy()}
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise PolyadicError("the model's bases hold NaN or infinity: a file of them could not be loaded again")
+    readout = getattr(model, "readout_", None)
+    arrays |= {} if readout is None else readout.arrays()
     return arrays | (linear_probe.pack(model.probe_)[0] if hasattr(model, "probe_") else {})
 
 
@@ -32,6 +35,7 @@ def extra_of(model: Any) -> dict[str, Any]:
     """What else has to be kept, as JSON."""
     return {
         "n_seen": int(model._n_seen),
+        "readout": persist.encode(model.readout_.readout) if getattr(model, "readout_", None) is not None else None,
         "probe": linear_probe.pack(model.probe_)[1] if hasattr(model, "probe_") else None,
     }
 
@@ -56,10 +60,25 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
             raise ModelFileError(f"the file's solver memory has shapes {Y.shape} and {S.shape}, which do not fit")
         model._memory = Statistics(torch.from_numpy(Y), torch.from_numpy(S))
     model.n_sweeps_ = len(model.history_["loss"])
-    model._n_seen, model._n_features_out = int(extra["n_seen"]), model.rank
+    model._n_seen = int(extra["n_seen"])
     if not 0 <= model._n_seen < _MOST_WINDOWS or getattr(model, "rounds", 1) > MOST_ROUNDS:
         raise ModelFileError(
             f"the file has {model._n_seen} windows seen and {getattr(model, 'rounds', 1)} rounds, which no fit has"
         )
+    _restore_readout(model, arrays, extra.get("readout"))
     if extra.get("probe") is not None or any(name.startswith(linear_probe.PREFIX) for name in arrays):
-        model.probe_ = linear_probe.unpack(arrays, extra.get("probe"), model.rank)
+        model.probe_ = linear_probe.unpack(arrays, extra.get("probe"), model._n_features_out)
+
+
+def _restore_readout(model: Any, arrays: dict[str, np.ndarray], described: Any) -> None:
+    if described is None:
+        if any(name.startswith(PREFIX) for name in arrays):
+            raise ModelFileError("the file has arrays of a readout, but no description of one")
+        if model.readout is None:
+            model.readout_ = None
+        return
+    readout = persist.decode(described)
+    if not isinstance(readout, Readout):
+        raise ModelFileError(f"the file's readout must be an object that describes one, but is {described!r}")
+    channels = 0 if model.tensorize_ is None else model._sample_shape[0]
+    model.readout_ = FittedReadout.from_arrays(readout, arrays, model.rank, channels)

@@ -1,4 +1,4 @@
-"""A fitted CP model: coefficients of windows in closed form, reconstructions, fit, axes and files.
+"""A fitted CP model: coefficients of windows in closed form, features, reconstructions, fit, axes and files.
 
 `estimators` has the classes that fit one.
 """
@@ -7,40 +7,61 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from polyadic import als
-from polyadic.algebra import gram, project, reconstruct, ridge_inverse, squared_error
+from polyadic.algebra import gram, project, reconstruct, ridge_inverse, squared_errors
 from polyadic.engine import cp_files
-from polyadic.engine.batches import check_modes
-from polyadic.engine.estimator import WindowEstimator
+from polyadic.engine.batches import WindowSource, check_modes
+from polyadic.engine.estimator import WindowEstimator, all_or_nothing
 from polyadic.engine.processes import write_rows
+from polyadic.engine.readout_pass import fit_readout
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, check_integer, check_number, choose_device
+from polyadic.readout import FittedReadout, Readout
+from polyadic.spectral import recommended_stft
 from polyadic.team import ALONE, Team
-from polyadic.tensorize import Axis
+from polyadic.tensorize import Axis, Tensorizer, tensors
 from polyadic.thumbnails import model_html
 from polyadic.torch_state import plain_torch
 
 __all__ = ["CPModel"]
 
 
-class CPModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator):  # type: ignore[misc]
+class _Batch(NamedTuple):
+    """Raw windows (b, …), their tensors (b, I, J, …), coefficients (b, R) and squared residuals (b,)."""
+
+    windows: Tensor
+    T: Tensor
+    x: Tensor
+    residuals: Tensor
+
+
+class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     """What a fitted ATD, SALS or GR-SALS can do."""
 
     rank: int
     alpha: float
+    readout: Any
     factors_: list[np.ndarray]
+    readout_: FittedReadout | None
     n_sweeps_: int
     _memory: als.Statistics | None
     _n_seen: int
-    _n_features_out: int
+
+    def _tensorizer(self, shape: tuple[int, ...]) -> Tensorizer | None:
+        if not (isinstance(self.tensorize, str) and self.tensorize == "auto"):
+            return super()._tensorizer(shape)
+        # What has three dimensions is windows of channels by time; all else is a tensor already.
+        return recommended_stft(shape[-1], self.fs_) if len(shape) == 3 else None
+
+    # --------------------------------------------------------------- features
 
     @plain_torch()
     def transform(
@@ -51,7 +72,7 @@ class CPModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator
         on_rows: Callable[[int], None] | None = None,
         team: Team = ALONE,
     ) -> Any:
-        """Features of new samples in closed form, Eqn. feature_extractor.
+        """Features of new samples: their coefficients, and what the readout makes of them.
 
         Parameters
         ----------
@@ -63,12 +84,15 @@ class CPModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator
 
         Returns
         -------
-        (N, rank), the same kind of array as X, or the memory map of `out`
+        (N, features), the same kind of array as X, or the memory map of `out`
         """
         check_is_fitted(self)
+        readout = self._fitted_readout()
         samples = self._samples(X, reset=False)
         share = team.share(torch.arange(len(samples), device="cpu"))
-        features = _report_rows((Z for _, Z, _, _ in self._batches(samples, share)), on_rows)
+        batches = self._batches(samples, share)
+        made = (batch.x if readout is None else readout.features(batch.x, batch.windows) for batch in batches)
+        features = _report_rows(made, on_rows)
         if out is None and team.size > 1:
             raise PolyadicError("several processes write features to a file that they share, but out is None")
         if out is None:
@@ -82,24 +106,140 @@ class CPModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator
         return np.load(out, mmap_mode="r")
 
     @plain_torch()
-    def inverse_transform(self, Z: Any) -> Any:
-        """The tensors that features stand for (the STFT is not undone).
+    def coefficients(self, X: Any) -> Any:
+        """How much of each component is in new samples, in closed form, Eqn. feature_extractor, whatever the readout.
 
         Parameters
         ----------
-        Z : (N, rank)
+        X : as for `transform`
+
+        Returns
+        -------
+        (N, rank), the same kind of array as X
+        """
+        check_is_fitted(self)
+        samples = self._samples(X, reset=False)
+        ids = torch.arange(len(samples), device="cpu")
+        with self._pool(choose_device(self.device, samples.data)):
+            return samples.like_input(torch.cat([batch.x for batch in self._batches(samples, ids)]))
+
+    @plain_torch()
+    def inverse_transform(self, Z: Any) -> Any:
+        """The tensors that features stand for, with their mean where the tensorizer took it off; an STFT stays one.
+
+        Parameters
+        ----------
+        Z : (N, features), as `transform` gives them
 
         Returns
         -------
         (N, I, J, …), the same kind of array as Z
         """
         check_is_fitted(self)
-        samples = Samples(Z, "Z")
-        if samples.shape[1:] != (self._n_features_out,):
-            raise PolyadicError(f"Z must have shape (N, {self._n_features_out}), but has shape {samples.shape}")
-        device = choose_device(self.device, samples.data)
-        rows = samples.take(slice(None), device, samples.dtype)
-        return samples.like_input(reconstruct(rows, self._factors(device, samples.dtype)))
+        readout = self._fitted_readout()
+        samples, rows = self._matrix(Z, "Z", self._n_features_out)
+        return samples.like_input(self._reconstructed(rows if readout is None else readout.inverse(rows)))
+
+    @plain_torch()
+    def reconstruct(self, x: Any) -> Any:
+        """The tensors that coefficients stand for, with their mean where the tensorizer took it off.
+
+        Parameters
+        ----------
+        x : (N, rank), as `coefficients` gives them
+
+        Returns
+        -------
+        (N, I, J, …), the same kind of array as x
+        """
+        check_is_fitted(self)
+        samples, rows = self._matrix(x, "x", self.factors_[0].shape[1])
+        return samples.like_input(self._reconstructed(rows))
+
+    def _matrix(self, values: Any, name: str, columns: int) -> tuple[Samples, Tensor]:
+        samples = Samples(values, name)
+        if samples.shape[1:] != (columns,):
+            raise PolyadicError(f"{name} must have shape (N, {columns}), but has shape {samples.shape}")
+        return samples, samples.take(slice(None), choose_device(self.device, samples.data), samples.dtype)
+
+    def _reconstructed(self, x: Tensor) -> Tensor:
+        T = reconstruct(x, self._factors(x.device, x.dtype))
+        return T if self.tensorize_ is None else self.tensorize_.uncentred(T)
+
+    # ---------------------------------------------------------------- readout
+
+    @plain_torch()
+    def fit_readout(self, X: Any, readout: Any = None, *, team: Team = ALONE) -> Self:
+        """Fit the readout to unlabelled samples, with the components as they are.
+
+        `fit` does this at its end. It is of use after `partial_fit`, for a model from elsewhere, or to try another
+        readout without another fit. A probe that was trained on other features is dropped.
+
+        Parameters
+        ----------
+        X : as for `transform`
+        readout : a `polyadic.readout.Readout` to take from now on; by default that of the model
+        team : the processes that do it together, from `polyadic.engine.join`, each its share
+
+        Returns
+        -------
+        the model itself
+        """
+        check_is_fitted(self)
+        with all_or_nothing(self):
+            if readout is not None:
+                self.readout = readout
+            self._check_readout()
+            self._fit_readout(self._source(X, reset=False), team)
+        return self
+
+    def _check_readout(self) -> None:
+        known = self.readout is None or isinstance(self.readout, Readout)
+        if not known and not (isinstance(self.readout, str) and self.readout == "auto"):
+            raise PolyadicError(f"readout must be 'auto', None or a polyadic.readout.Readout, but is {self.readout!r}")
+
+    def _fit_readout(self, source: WindowSource, team: Team) -> None:
+        if hasattr(self, "probe_"):
+            del self.probe_
+        settings = Readout() if isinstance(self.readout, str) else self.readout
+        self.readout_ = None
+        if settings is None:
+            return
+        size, solve = int(np.prod([len(factor) for factor in self.factors_])), self._solver(source.device, source.dtype)
+        with self._pool(source.device):
+            rows = self._batch_rows(source.samples, size)
+            self.readout_ = fit_readout(settings, source, solve, self.factors_, rows, team)
+
+    def _fitted_readout(self) -> FittedReadout | None:
+        """The readout; None if the features are the coefficients."""
+        if self.readout is not None and not hasattr(self, "readout_"):
+            raise PolyadicError(
+                "the readout has not been fitted to these components: call fit_readout(X) with unlabelled windows, or "
+                "coefficients(X) for the coefficients alone"
+            )
+        return getattr(self, "readout_", None)
+
+    @property
+    def _n_features_out(self) -> int:
+        readout = getattr(self, "readout_", None)
+        return int(self.factors_[0].shape[1]) if readout is None else readout.n_features
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns that `transform` gives: z1, z2, … and levels by channel, or x1, x2, … without a readout.
+
+        Parameters
+        ----------
+        input_features : ignored
+
+        Returns
+        -------
+        (features,) of strings
+        """
+        check_is_fitted(self)
+        readout = self._fitted_readout()
+        if readout is None:
+            return np.array([f"x{number + 1}" for number in range(self._n_features_out)], dtype=object)
+        return np.array(readout.feature_names(self._channel_labels(None) if readout.n_channels else ()), dtype=object)
 
     @plain_torch()
     def score(self, X: Any, y: Any = None, *, team: Team = ALONE) -> float:
@@ -114,39 +254,52 @@ class CPModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator
         check_is_fitted(self)
         error = norm = 0.0
         samples = self._samples(X, reset=False)
-        for T, Z, M, G in self._batches(samples, team.share(torch.arange(len(samples), device="cpu"))):
-            error += float(squared_error(T, Z, M, G))
-            norm += float(torch.linalg.vector_norm(T, dtype=torch.float64)) ** 2
+        for batch in self._batches(samples, team.share(torch.arange(len(samples), device="cpu"))):
+            error += float(batch.residuals.sum())
+            norm += float(torch.linalg.vector_norm(batch.T, dtype=torch.float64)) ** 2
+        error = max(error, 0.0)
         error, norm = team.sum(torch.tensor([error, norm], dtype=torch.float64)).tolist()
         return 1.0 - float(np.sqrt(error / norm)) if norm > 0 else float(error == 0)
 
-    def _batches(self, samples: Samples, ids: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Tensors T, features Z, projections M of some samples in order, with the Gram matrix G."""
+    def _batches(self, samples: Samples, ids: Tensor) -> Iterator[_Batch]:
+        """Some samples in order, with what the components say about them."""
+        solve = self._solver(choose_device(self.device, samples.data), samples.dtype)
+        size = int(np.prod([len(factor) for factor in self.factors_]))
+        for _, windows in self._raw_batches(samples, size, ids):
+            T = tensors(self.tensorize_, windows)
+            yield _Batch(windows, T, *solve(T))
+
+    def _solver(self, device: torch.device, dtype: torch.dtype) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """From tensors (b, I, J, …) to coefficients (b, R) and squared residuals (b,)."""
         check_number("alpha", self.alpha, 0)
-        device = choose_device(self.device, samples.data)
-        factors, closed_form = self._factors(device, samples.dtype), als.Objective(alpha=float(self.alpha))
+        factors, closed_form = self._factors(device, dtype), als.Objective(alpha=float(self.alpha))
         # The host has a small inverse before a GPU has loaded what it takes there.
-        exact = gram([factor.double() for factor in self._factors(torch.device("cpu"), samples.dtype)])
+        exact = gram([factor.double() for factor in self._factors(torch.device("cpu"), dtype)])
         G, inverse = exact.to(device), ridge_inverse(exact, closed_form.alpha).to(device)
-        for T in self._tensors(samples, int(np.prod([len(factor) for factor in factors])), ids):
+
+        def solve(T: Tensor) -> tuple[Tensor, Tensor]:
             check_modes(T, factors)
             M = project(T, factors)
-            Z = als.fixed_point(M, inverse, closed_form, 1)
-            if not bool(torch.isfinite(Z).all()):
+            x = als.fixed_point(M, inverse, closed_form, 1)
+            if not bool(torch.isfinite(x).all()):
                 raise PolyadicError(
                     "the features are not finite: the numbers in X or in the bases are too large; scale X or give it "
                     "as float64"
                 )
-            yield T, Z, M, G
+            return x, squared_errors(T, x, M, G)
+
+        return solve
 
     def _factors(self, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
         return [torch.as_tensor(factor, dtype=dtype, device=device) for factor in self.factors_]
 
     @property
     def n_parameters_(self) -> int:
-        """How many numbers the model learned: the size of its bases."""
+        """How many numbers the model learned: those of its bases, the tensorizer's mean and the readout."""
         check_is_fitted(self)
-        return sum(factor.size for factor in self.factors_)
+        readout = getattr(self, "readout_", None)
+        front = 0 if self.tensorize_ is None else self.tensorize_.n_parameters
+        return front + sum(factor.size for factor in self.factors_) + (0 if readout is None else readout.n_parameters)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "factors_")
@@ -207,10 +360,9 @@ class CPModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator
         cp_files.restore(self, arrays, extra)
 
     def _check_rank(self) -> None:
-        if self.rank != self._n_features_out:
-            raise PolyadicError(
-                f"rank must stay {self._n_features_out} as in fit, but is {self.rank} now: fit again, or set it back"
-            )
+        rank = self.factors_[0].shape[1]
+        if self.rank != rank:
+            raise PolyadicError(f"rank must stay {rank} as in fit, but is {self.rank} now: fit again, or set it back")
 
 
 def _report_rows(parts: Iterator[Tensor], on_rows: Callable[[int], None] | None) -> Iterator[Tensor]:

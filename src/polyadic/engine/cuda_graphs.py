@@ -40,6 +40,7 @@ def sweeps(
         and settings.batch_size is not None
         and len(shape) == 3
         and objective.graph_weight == 0
+        and not objective.nonnegative  # its updates are sequential, and the host's
     )
     return Sweeps(source, objective, settings, shape) if suits else None
 

@@ -74,12 +74,12 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     # ------------------------------------------------------------- parameters
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; one of a tensorizer or an augmentation (`tensorize__n_fft`) puts a changed copy in place."""
+        """Set parameters; one of a tensorizer, augmentation or readout (`tensorize__n_fft`) sets a changed copy."""
         nested: dict[str, dict[str, Any]] = {}
         plain = {}
         for name, value in params.items():
             owner, _, inner = name.partition("__")
-            if inner and owner in ("tensorize", "augment"):
+            if inner and owner in ("tensorize", "augment", "readout"):
                 nested.setdefault(owner, {})[inner] = value
             else:
                 plain[name] = value
@@ -93,8 +93,12 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _check_windows(self) -> None:
         """Refuse what is no tensorizer and no augmentation."""
-        as_tensorizer(self.tensorize)
+        self._tensorizer(())
         as_augmentation(self._augmentation())
+
+    def _tensorizer(self, shape: tuple[int, ...]) -> Tensorizer | None:
+        """The tensorizer of samples of this shape (N, …), not yet calibrated."""
+        return as_tensorizer(self.tensorize)
 
     def _augmentation(self) -> Any:
         return None
@@ -103,7 +107,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _pool(self, device: torch.device) -> AbstractContextManager[None]:
         """Threads that share every batch on a CPU; functions and modules of the user's are left to torch's own."""
-        tensorize, augment = as_tensorizer(self.tensorize), as_augmentation(self._augmentation())
+        tensorize, augment = self.tensorize_, as_augmentation(self._augmentation())
         ours = (tensorize is None or tensorize.threaded) and (augment is None or augment.per_window)
         return thread_pool() if ours and device.type == "cpu" else nullcontext()
 
@@ -115,7 +119,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             self.seed_ = integer_random_state(self.random_state)
             # By the same threads for every device and augmentation, or the floors would differ in their last digits.
             with thread_pool():
-                self.tensorize_ = self._calibrated(samples)
+                self.tensorize_ = self._calibrated(samples, tuple(getattr(X, "units", ())))
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))
         augment: Augmentation | None = as_augmentation(self._augmentation())
@@ -135,31 +139,42 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
         return samples
 
-    def _calibrated(self, samples: Samples) -> Tensorizer | None:
+    def _calibrated(self, samples: Samples, units: tuple[str, ...]) -> Tensorizer | None:
         """`tensorize`, with all that depends on the data fixed by windows spread over it; on every device alike."""
-        tensorizer = as_tensorizer(self.tensorize)
+        tensorizer = self._tensorizer(samples.shape)
         if tensorizer is None:
             return None
         count = min(len(samples), _CALIBRATION_WINDOWS)
         ids = torch.linspace(0, len(samples) - 1, count, dtype=torch.float64, device="cpu").long()
-        return tensorizer.calibrated(samples.take(ids, torch.device("cpu"), samples.dtype))
+        return tensorizer.calibrated(samples.take(ids, torch.device("cpu"), samples.dtype), units)
 
     def _tensors(self, samples: Samples, size: int | None = None, ids: Tensor | None = None) -> Iterator[Tensor]:
-        """Samples in order as tensors (b, I, J, …), batch by batch, with no more than some MiB at a time.
+        """Samples in order as tensors (b, I, J, …), batch by batch; parameters are those of `_raw_batches`."""
+        for _, batch in self._raw_batches(samples, size, ids):
+            yield tensors(self.tensorize_, batch)
+
+    def _raw_batches(
+        self, samples: Samples, size: int | None = None, ids: Tensor | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Samples in order with their numbers, (b,) and (b, …), in batches of some MiB.
 
         Parameters
         ----------
         size : numbers in one sample's tensor, if it is known
         ids : which samples; by default all
         """
+        device, rows = choose_device(self.device, samples.data), self._batch_rows(samples, size)
+        wanted = torch.arange(len(samples), device="cpu") if ids is None else ids
+        for part, batch, _ in prefetch(samples, torch.split(wanted, rows) if len(wanted) else []):
+            yield part, samples.checked(batch, part, device, samples.dtype)
+
+    def _batch_rows(self, samples: Samples, size: int | None = None) -> int:
+        """How many samples, as tensors of this size, take some MiB."""
         device = choose_device(self.device, samples.data)
         known = self.tensorize_.shape(*samples.shape[1:]) if self.tensorize_ is not None and size is None else None
         largest = max(size or int(np.prod(known or (1,))), int(np.prod(samples.shape[1:])))
         room = _BATCH_BYTES * (_GPU_BATCHES if device.type == "cuda" else 1)
-        rows = max(1, room // (largest * samples.dtype.itemsize))
-        wanted = torch.arange(len(samples), device="cpu") if ids is None else ids
-        for part, batch, _ in prefetch(samples, torch.split(wanted, rows) if len(wanted) else []):
-            yield tensors(self.tensorize_, samples.checked(batch, part, device, samples.dtype))
+        return max(1, room // (largest * samples.dtype.itemsize))
 
     def _tensor_shape(self, source: WindowSource) -> tuple[int, ...]:
         """The shape (I, J, …) of one sample's tensor."""

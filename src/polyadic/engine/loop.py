@@ -18,6 +18,7 @@ from torch import Tensor
 from polyadic import als
 from polyadic.algebra import project
 from polyadic.als import LossSums, Objective, State, Statistics
+from polyadic.engine.second_moments import SecondMoments
 from polyadic.errors import PolyadicError
 from polyadic.team import ALONE, Team
 from polyadic.terms import TERMS, Term
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 _CHUNK_BYTES = 256 * 2**20
+_KEPT_BYTES = 2**30
+_MOMENT_BYTES = 16 * 2**20
 
 History = dict[str, list[float]]
 
@@ -136,21 +139,46 @@ class Fit:
         """
         if self.team.size > 1 and self.objective.graph is not None:
             raise PolyadicError("a given graph joins windows of all processes, so it is for one; use graph='complete'")
-        chunks = _Chunks(self.source, self.state, self.team) if self.settings.batch_size is None else None
+        full_batch = None if self._is_done() else self._full_batch()
         while not self._is_done():
-            self._sweep(chunks)
+            self._sweep(full_batch)
         normalise_components(self.state)
         return self.progress.history
 
-    def _sweep(self, chunks: _Chunks | None) -> None:
+    def _full_batch(self) -> Callable[[], Tensor] | None:
+        """What does a sweep of Algorithm 1 and returns its terms; None for Algorithm 2."""
+        count = self.source.n_windows
+        if self.settings.solver == "moments":
+            moments = self._second_moments()
+            return lambda: moments.sweep(self.state, self.objective, count)
+        if self.settings.batch_size is None:
+            chunks = _Chunks(self.source, self.state, self.team)
+            return lambda: _full_batch_sweep(chunks, self.state, self.objective)
+        return None
+
+    def _second_moments(self) -> SecondMoments:
+        """One pass over the data, whose time counts as that of the first sweep; it can be stopped at any batch."""
+        begun, source, state = time.perf_counter(), self.source, self.state
+        moments = SecondMoments([len(factor) for factor in state.factors], state.factors[0].device)
+        rows = max(1, _MOMENT_BYTES // (len(moments.C) * state.factors[0].element_size()))
+        parts = torch.split(torch.arange(source.n_windows, device="cpu"), rows)
+        for _, T in _batches(source, [self.team.share(part) for part in parts], 0, state):
+            moments.add(T)
+            if self.on_step is not None:
+                self.on_step(self.progress, state)
+        moments.finish(self.team.sum, state.factors[0].dtype)
+        self.progress.seconds += time.perf_counter() - begun
+        return moments
+
+    def _sweep(self, full_batch: Callable[[], Tensor] | None) -> None:
         """One sweep, or the rest of one, and what has to be kept of it."""
         progress, state, team = self.progress, self.state, self.team
         begun = time.perf_counter() - progress.seconds
         fast = self._begin_sweep() if progress.batch == 0 else None
         if fast is not None:
             progress.total = fast
-        elif chunks is not None:
-            progress.total = _full_batch_sweep(chunks, state, self.objective)
+        elif full_batch is not None:
+            progress.total = full_batch()
         else:
             self._mini_batch_sweep()
         # Unlike machines round unlike: once a sweep all take the first one's figures, and so they stop together.
@@ -236,7 +264,7 @@ def _batches(source: BatchSource, parts: Sequence[Tensor], sweep: int, state: St
 
 
 class _Chunks(Iterable[tuple[Tensor, Tensor]]):
-    """This process's share of the data set in pieces of about 256 MiB; one piece that holds all is built only once.
+    """This process's share of the data set in pieces of about 256 MiB; where all fit into 1 GiB they are built once.
 
     Algorithm 1 augments once: every sweep sees the augmentations of sweep 0.
     """
@@ -246,16 +274,20 @@ class _Chunks(Iterable[tuple[Tensor, Tensor]]):
         window = source.views(torch.arange(1, device="cpu"), 0)
         self.windows = team.share(torch.arange(source.n_windows, device="cpu"))
         self.parts = torch.split(self.windows, max(1, _CHUNK_BYTES // window.nbytes))
-        self.kept: Tensor | None = None
+        self.keeps = len(self.windows) * window.nbytes <= _KEPT_BYTES
+        self.kept: list[tuple[Tensor, Tensor]] = []
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        if self.kept is not None:
-            yield self.parts[0], self.kept
+        if self.kept:
+            yield from self.kept
             return
+        built = []
         for ids, T in _batches(self.source, self.parts, 0, self.state):
-            if len(self.parts) == 1:
-                self.kept = T
+            if self.keeps:
+                # The source's own memory is that of its next batches, too.
+                built.append((ids, T if len(self.parts) == 1 else T.clone()))
             yield ids, T
+        self.kept = built
 
 
 def _full_batch_sweep(chunks: _Chunks, state: State, objective: Objective) -> Tensor:
@@ -284,7 +316,9 @@ def _full_batch_sweep(chunks: _Chunks, state: State, objective: Objective) -> Te
     state.coefficients = coefficients
     state.energy = statistics.S.diagonal()
     add = team.sum_by_mode(statistics.Y)
-    state.factors = als.update_bases(state.factors, statistics, objective.alpha, add=add)
+    state.factors = als.update_bases(
+        state.factors, statistics, objective.alpha, add=add, nonnegative=objective.nonnegative
+    )
     return LossSums(values).terms(objective, n_views, count)
 
 

@@ -156,8 +156,8 @@ __device__ __forceinline__ float keep(Number *place, float x) {
 // X: rows that begin `step` numbers from each other. T: (windows, parts x channels, frequencies x frames). squares: for
 // every block the sum of the squares of what it wrote.
 extern "C" __global__ void __launch_bounds__(FRAMES / 2 * THREADS)
-    stft(const float *X, const float *window, const float *floor, Number *T, float *squares, int channels, int frames,
-         int hop, int step) {
+    stft(const float *X, const float *window, const float *floor, const float *mean, Number *T, float *squares,
+         int channels, int frames, int hop, int step) {
     __shared__ float re[FRAMES / 2 * ROOM], im[FRAMES / 2 * ROOM];
     const int blocks = (frames + FRAMES - 1) / FRAMES;
     const int row = blockIdx.x / blocks, first = blockIdx.x % blocks * FRAMES, thread = threadIdx.x % THREADS;
@@ -204,10 +204,18 @@ extern "C" __global__ void __launch_bounds__(FRAMES / 2 * THREADS)
         const long long place = TURNED ? (long long)k * frames + first + f : (long long)first * FREQUENCIES + e;
         if (CODE >= 2) a = sqrtf(a * a + b * b);
         if (CODE == 0) a = fabsf(a), b = fabsf(b);
-        a = keep(target + place, wanted(CODE == 0 || CODE == 2 ? a + offset : a));
+        a = wanted(CODE == 0 || CODE == 2 ? a + offset : a);
+#if CENTRED
+        a -= mean[channel * FREQUENCIES + k];
+#endif
+        a = keep(target + place, a);
         energy += a * a;
         if (CODE <= 1) {
-            b = keep(target + channels * size + place, wanted(CODE == 0 ? b + offset : b));
+            b = wanted(CODE == 0 ? b + offset : b);
+#if CENTRED
+            b -= mean[(channels + channel) * FREQUENCIES + k];
+#endif
+            b = keep(target + channels * size + place, b);
             energy += b * b;
         }
     }

@@ -31,7 +31,7 @@ def source() -> str:
 
 
 def definitions(
-    points: int, frames: int, what: str, half: bool, turned: bool, windowed: bool
+    points: int, frames: int, what: str, half: bool, turned: bool, windowed: bool, centred: bool
 ) -> tuple[tuple[str, int], ...]:
     """What the kernel must be told when it is compiled.
 
@@ -43,10 +43,11 @@ def definitions(
     half : for tensors of float16, else of float32
     turned : for frames next to each other, else frequencies
     windowed : whether samples are weighted
+    centred : whether a mean is subtracted
 
     Examples
     --------
-    >>> dict(definitions(256, 75, "log_re_im", half=True, turned=False, windowed=False))["FRAMES"]
+    >>> dict(definitions(256, 75, "log_re_im", half=True, turned=False, windowed=False, centred=False))["FRAMES"]
     26
     """
     # Frames of 512 samples go through three passes in any case, and then the shorter ones need fewer registers.
@@ -62,6 +63,7 @@ def definitions(
         ("HALF", int(half)),
         ("TURNED", int(turned)),
         ("WINDOWED", int(windowed)),
+        ("CENTRED", int(centred)),
     )
 
 
@@ -95,7 +97,9 @@ def _binary(device: torch.device, text: str) -> bytes:
     return result.raw
 
 
-def stft(X: Tensor, window: Tensor | None, hop: int, T: Tensor, floor: Tensor, what: str) -> Tensor | None:
+def stft(
+    X: Tensor, window: Tensor | None, hop: int, T: Tensor, floor: Tensor, what: str, mean: Tensor | None = None
+) -> Tensor | None:
     """Fill tensors with what is wanted of the Fourier coefficients of frames.
 
     Parameters
@@ -107,6 +111,7 @@ def stft(X: Tensor, window: Tensor | None, hop: int, T: Tensor, floor: Tensor, w
         next to each other
     floor : (channels,) float32
     what : a key of `PART_CODES`
+    mean : (parts · channels, frequencies) float32, what is subtracted at the end, or None
 
     Returns
     -------
@@ -114,7 +119,8 @@ def stft(X: Tensor, window: Tensor | None, hop: int, T: Tensor, floor: Tensor, w
     """
     (windows, channels), (frequencies, frames) = X.shape[:2], T.shape[2:]
     points = 2 * (frequencies - 1)
-    defined = definitions(points, frames, what, T.dtype == torch.float16, T.is_contiguous(), window is not None)
+    half, turned = T.dtype == torch.float16, T.is_contiguous()
+    defined = definitions(points, frames, what, half, turned, window is not None, mean is not None)
     kernel = _compiled(X.device, defined) if X.is_cuda and points in _POINTS else None
     if kernel is None:
         return None
@@ -126,7 +132,8 @@ def stft(X: Tensor, window: Tensor | None, hop: int, T: Tensor, floor: Tensor, w
     # Filled, for that is work which torch itself starts, and a thread that has not yet used the GPU begins by it.
     squares = torch.zeros(windows, channels * blocks, dtype=torch.float32, device=X.device)
     X, step = rows(X)
-    given = [X, X if window is None else window, floor, T, squares, channels, frames, hop, step]
+    optional = [X if given is None else given for given in (window, mean)]
+    given = [X, optional[0], floor, optional[1], T, squares, channels, frames, hop, step]
     with torch.cuda.device(X.device):
         kernel((windows * channels * blocks, 1, 1), (threads, 1, 1), given)
     return squares.sum(dim=1).double()

@@ -329,8 +329,8 @@ def _logarithm(x):
 
 
 @triton.jit
-def _apart(pair, offset, CODE: tl.constexpr, TYPE: tl.constexpr):
-    """Both parts of complex numbers, or their amplitude twice, rounded as they will be kept."""
+def _apart(pair, offset, mean, second, CODE: tl.constexpr, TYPE: tl.constexpr, CENTRED: tl.constexpr):
+    """Both parts of complex numbers, or their amplitude twice, less their means, rounded as they will be kept."""
     re = (pair & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
     im = (pair >> 32).to(tl.int32).to(tl.float32, bitcast=True)
     if CODE >= 2:
@@ -342,13 +342,29 @@ def _apart(pair, offset, CODE: tl.constexpr, TYPE: tl.constexpr):
     if CODE == 2:
         re = _logarithm(re + offset)
         im = re
+    if CENTRED:
+        re -= mean
+        im -= second
     return re.to(TYPE).to(tl.float32), im.to(TYPE).to(tl.float32)
 
 
 @triton.jit
+def _means(mean, channel, channels, frequencies, f, inside, CODE: tl.constexpr, CENTRED: tl.constexpr):
+    """Of both parts at the frequencies f; zeros if nothing is subtracted."""
+    first = tl.zeros(f.shape, tl.float32)
+    second = first
+    if CENTRED:
+        first = tl.load(mean + channel * frequencies + f, mask=inside, other=0.0)
+        second = first
+        if CODE <= 1:
+            second = tl.load(mean + (channels + channel) * frequencies + f, mask=inside, other=0.0)
+    return first, second
+
+
+@triton.jit
 def _turned_parts(
-    Z, T, floor, squares, channels, frequencies, frames, row_step, frame_blocks, blocks,
-    CODE: tl.constexpr, FREQUENCIES: tl.constexpr, FRAMES: tl.constexpr,
+    Z, T, floor, mean, squares, channels, frequencies, frames, row_step, frame_blocks, blocks,
+    CODE: tl.constexpr, CENTRED: tl.constexpr, FREQUENCIES: tl.constexpr, FRAMES: tl.constexpr,
 ):  # fmt: skip
     number = tl.program_id(0)
     row = (number // blocks).to(tl.int64)
@@ -358,7 +374,8 @@ def _turned_parts(
     inside = (f < frequencies) & (k < frames)
     channel = (row % channels).to(tl.int32)
     pair = tl.load(Z + row * row_step + (k * frequencies + f), mask=inside, other=0)
-    re, im = _apart(pair, tl.load(floor + channel), CODE, T.dtype.element_ty)
+    first_mean, second_mean = _means(mean, channel, channels, frequencies, f, f < frequencies, CODE, CENTRED)
+    re, im = _apart(pair, tl.load(floor + channel), first_mean, second_mean, CODE, T.dtype.element_ty, CENTRED)
     place = tl.trans(f * frames + k)
     wanted = tl.trans(inside)
     size = (frequencies * frames).to(tl.int64)
@@ -374,14 +391,18 @@ def _turned_parts(
 
 
 @triton.jit
-def _parts(Z, T, floor, squares, channels, size, row_step, blocks, CODE: tl.constexpr, BLOCK: tl.constexpr):
+def _parts(
+    Z, T, floor, mean, squares, channels, frequencies, size, row_step, blocks,
+    CODE: tl.constexpr, CENTRED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     number = tl.program_id(0)
     row = (number // blocks).to(tl.int64)
     e = (number % blocks) * BLOCK + tl.arange(0, BLOCK)
     inside = e < size
     channel = (row % channels).to(tl.int32)
     pair = tl.load(Z + row * row_step + e, mask=inside, other=0)
-    re, im = _apart(pair, tl.load(floor + channel), CODE, T.dtype.element_ty)
+    first_mean, second_mean = _means(mean, channel, channels, frequencies, e % frequencies, inside, CODE, CENTRED)
+    re, im = _apart(pair, tl.load(floor + channel), first_mean, second_mean, CODE, T.dtype.element_ty, CENTRED)
     energy = re * re
     if CODE <= 1:
         energy += im * im
@@ -393,7 +414,7 @@ def _parts(Z, T, floor, squares, channels, size, row_step, blocks, CODE: tl.cons
     tl.store(squares + number, tl.sum(tl.where(inside, energy, 0.0), axis=0))
 
 
-def parts(Z: Tensor, T: Tensor, floor: Tensor, what: str, frames_in_row: int) -> Tensor:
+def parts(Z: Tensor, T: Tensor, floor: Tensor, what: str, frames_in_row: int, mean: Tensor | None = None) -> Tensor:
     """Fill tensors with the parts of complex coefficients.
 
     Parameters
@@ -405,6 +426,7 @@ def parts(Z: Tensor, T: Tensor, floor: Tensor, what: str, frames_in_row: int) ->
     floor : (channels,) float32
     what : a key of `PART_CODES`
     frames_in_row : frames from one channel to the next
+    mean : (parts · channels, frequencies) float32, what is subtracted at the end, or None
 
     Returns
     -------
@@ -421,12 +443,12 @@ def parts(Z: Tensor, T: Tensor, floor: Tensor, what: str, frames_in_row: int) ->
     blocks = frame_blocks * triton.cdiv(frequencies, config["FREQUENCIES"]) if turns else triton.cdiv(size, block)
     squares = torch.empty(windows, channels * blocks, dtype=torch.float32, device=T.device)
     grid, pairs = (windows * channels * blocks,), Z.view(torch.int64)
+    given = (pairs, T, floor, floor if mean is None else mean, squares, channels, frequencies)
+    kind = {"CODE": code, "CENTRED": mean is not None}
     if turns:
-        _turned_parts[grid](
-            pairs, T, floor, squares, channels, frequencies, frames, row_step, frame_blocks, blocks, CODE=code, **config
-        )
+        _turned_parts[grid](*given, frames, row_step, frame_blocks, blocks, **kind, **config)
     else:
-        _parts[grid](pairs, T, floor, squares, channels, size, row_step, blocks, CODE=code, BLOCK=block)
+        _parts[grid](*given, size, row_step, blocks, **kind, BLOCK=block)
     return squares.sum(dim=1).double()
 
 

@@ -118,7 +118,7 @@ def _untuned_settings(request: Request, experiment: Experiment) -> ExperimentSet
     parameters = dict(paper.parameters) if request.paper_settings else {"rank": paper.parameters["rank"]}
     tensorize = paper.tensorize
     if not request.paper_settings:
-        tensorize = STFT(tensorize.n_fft, tensorize.hop)
+        tensorize = STFT(tensorize.n_fft, tensorize.hop, floor="channel")
     parameters |= (experiment.parameters or {}).get(base, {})
     return ExperimentSettings(
         windows=windows,
@@ -142,7 +142,7 @@ def _quick_settings(request: Request, protocols: Sequence[Protocol]) -> Experime
     return ExperimentSettings(
         windows=signals,
         dataset="synthetic",
-        tensorize=STFT(n_fft=16, hop=8),
+        tensorize=STFT(n_fft=16, hop=8, floor="channel"),
         augment=Compose([Jitter(0.05), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)]),
         parameters={"rank": 4, "max_sweeps": 2, "batch_size": 32},
         seeds=range(2 if request.name in ("table11", "table12") else 1),

@@ -124,13 +124,13 @@ def open_training_people(store: Path | None, dataset: str) -> tuple[Windows, STF
     if not (windows.label >= 0).any():
         raise PolyadicError(f"{store.name} has no labels, without which there is no accuracy")
     settings = preset(dataset, windows.fs)
-    return windows, STFT(settings.tensorize.n_fft, settings.tensorize.hop), settings.augment
+    return windows, STFT(settings.tensorize.n_fft, settings.tensorize.hop, floor="channel"), settings.augment
 
 
 def _synthetic_windows() -> tuple[Windows, STFT, Augmentation]:
     """Return small signals, frames and augmentations for a quick run."""
     augment = Compose([Jitter(0.05), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)])
-    return synthetic(120, n_channels=3, length=64, n_classes=3), STFT(n_fft=16, hop=8), augment
+    return synthetic(120, n_channels=3, length=64, n_classes=3), STFT(n_fft=16, hop=8, floor="channel"), augment
 
 
 def split_people(windows: Windows, seed: int) -> Split:

@@ -1,0 +1,114 @@
+"""Full-batch sweeps that need no data: without views and graphs, windows enter the loss through Σ ttᵀ alone.
+
+With C = TᵀT of the flattened tensors T (N, D), and K, G and V of the bases as in `als`, the coefficients are X = TKV.
+So XᵀT = VKᵀC, XᵀX = VKᵀCKV and ‖T − XKᵀ‖² = tr C − 2·tr(VKᵀCK) + tr(XᵀX·G). One pass over the data collects C.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations_with_replacement
+
+import torch
+from torch import Tensor
+
+from polyadic import als
+from polyadic.algebra import khatri_rao, ridge_inverse, squared_norms
+from polyadic.als import LossSums, Objective, State, Statistics
+from polyadic.threads import for_each
+
+__all__ = ["BUDGET", "SecondMoments", "fits_budget"]
+
+BUDGET = 2**30
+"""Bytes that C may take."""
+_COLUMNS = 512
+_ROUNDS = 4
+"""Updates of coefficients and bases in a sweep: without data they are cheap, and the stop rule looks at sweeps."""
+
+
+def fits_budget(shape: Sequence[int]) -> bool:
+    """Whether the second moments of tensors of this shape fit the budget of 1 GiB.
+
+    Examples
+    --------
+    >>> fits_budget((9, 33, 9)), fits_budget((12, 129, 32))
+    (True, False)
+    """
+    return 8 * math.prod(shape) ** 2 <= BUDGET
+
+
+class SecondMoments:
+    """C of the windows added so far, in float64.
+
+    Parameters
+    ----------
+    shape : (I, J, …) of a window's tensor
+    device : where it is kept
+
+    Examples
+    --------
+    >>> moments = SecondMoments((2, 2), torch.device("cpu"))
+    >>> moments.add(torch.ones(3, 2, 2))
+    >>> moments.finish(lambda part: part)
+    >>> moments.C[0].tolist(), moments.square
+    ([3.0, 3.0, 3.0, 3.0], 12.0)
+    """
+
+    def __init__(self, shape: Sequence[int], device: torch.device) -> None:
+        self.shape, size = tuple(shape), math.prod(shape)
+        self.C = torch.zeros(size, size, dtype=torch.float64, device=device)
+        self.square, self._squares = 0.0, torch.zeros((), dtype=torch.float64, device=device)
+        blocks = [slice(first, min(first + _COLUMNS, size)) for first in range(0, size, _COLUMNS)]
+        self._pairs = list(combinations_with_replacement(blocks, 2))
+
+    def add(self, T: Tensor) -> None:
+        """Add tensors (b, I, J, …); their products are in their own type, sums over batches in float64."""
+        rows = T.reshape(len(T), -1)
+
+        def multiply(pair: tuple[slice, slice]) -> None:
+            first, second = pair
+            self.C[first, second] += rows[:, first].T @ rows[:, second]
+
+        for_each(multiply, self._pairs)
+        self._squares += squared_norms(T).sum()
+
+    def finish(self, add: als.Add, dtype: torch.dtype = torch.float64) -> None:
+        """Complete it when all windows are in.
+
+        Parameters
+        ----------
+        add : sums a tensor over the processes
+        dtype : the type to keep it in from now on
+        """
+        self.square, self.C = float(add(self._squares)), add(self.C)
+        for first, second in self._pairs:
+            self.C[second, first] = self.C[first, second].T
+        self.C = self.C.to(dtype)
+
+    def sweep(self, state: State, objective: Objective, count: int) -> Tensor:
+        """Some rounds of Algorithm 1: changes the state, and returns the terms before, but for that of the bases."""
+        terms = self._round(state, objective, count)
+        for _ in range(_ROUNDS - 1):
+            self._round(state, objective, count)
+        return terms
+
+    def _round(self, state: State, objective: Objective, count: int) -> Tensor:
+        K, grams = khatri_rao([factor.to(self.C.dtype) for factor in state.factors]), als.grams_of(state.factors)
+        G = als.hadamard(grams)
+        V = ridge_inverse(G, objective.alpha)
+        CK = torch.empty_like(K)
+        blocks = [slice(first, first + _COLUMNS) for first in range(0, len(K), _COLUMNS)]
+        for_each(lambda block: torch.mm(self.C[block], K, out=CK[block]), blocks)
+        K, CK = K.double(), CK.double()
+        KCK = K.T @ CK
+        S = V @ KCK @ V
+        error = self.square - 2 * (V * KCK).sum() + (S * G).sum()
+        sums = LossSums.zeros(1, len(G), G.device)
+        sums.values[0], sums.values[2] = error.clamp_min(0.0), S.trace()
+        Y = (CK @ V).T.reshape(-1, *self.shape).to(state.factors[0].dtype)
+        state.energy = S.diagonal()
+        state.factors = als.update_bases(
+            state.factors, Statistics(Y, S), objective.alpha, grams=grams, nonnegative=objective.nonnegative
+        )
+        return sums.terms(objective, 1, count)

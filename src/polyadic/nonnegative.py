@@ -1,0 +1,49 @@
+"""Least squares with non-negative factors, by hierarchical alternating least squares (Cichocki and Phan, 2009).
+
+One row after another is set to its minimum with all others fixed, so no pass can raise the objective.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["PASSES", "nonnegative_solve"]
+
+PASSES = 5
+"""Over all rows in a solve; the next solve starts where this one ended."""
+
+
+def nonnegative_solve(G: Tensor, M: Tensor, start: Tensor, alpha: float, passes: int = PASSES) -> Tensor:
+    """A non-negative F that lowers ½·tr(F(G + αI)Fᵀ) − tr(FMᵀ), from a start on.
+
+    Parameters
+    ----------
+    G : (R, R), positive semidefinite
+    M : (I, R), right-hand sides as rows
+    start : (I, R), at least 0
+    alpha : weight of the identity, ≥ 0
+    passes : over all columns of F
+
+    Returns
+    -------
+    (I, R), in the type and on the device of `M`; a column without weight in G and α keeps its start
+
+    Examples
+    --------
+    >>> nonnegative_solve(torch.eye(2), torch.tensor([[2.0, -4.0]]), torch.zeros(1, 2), 1.0)
+    tensor([[1., 0.]])
+    """
+    # Sequential work on small matrices: numpy on the host is done before torch has started, let alone a GPU.
+    H = G.cpu().double().numpy() + alpha * np.eye(len(G))
+    right = np.ascontiguousarray(M.cpu().double().numpy().T)
+    F = np.array(start.cpu().double().numpy().T, order="C")
+    live = np.flatnonzero(H.diagonal() > 0)
+    for _ in range(passes):
+        for row in live:
+            moved = right[row] - H[row] @ F
+            moved /= H[row, row]
+            moved += F[row]
+            np.maximum(moved, 0.0, out=F[row])
+    return torch.from_numpy(np.ascontiguousarray(F.T)).to(M)
