@@ -17,10 +17,10 @@ from polyadic.cli import app
 from polyadic.data import Windows, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.errors import PolyadicError
-from polyadic.estimators import paper_methods
 from polyadic.evaluate import PROBES, probe_accuracy, score_split, seconds_per_sweep
 from polyadic.experiments.result_files import encode_result
 from polyadic.experiments.run import fit_and_score_methods, split_for, summarise_methods
+from polyadic.methods import paper_methods
 from polyadic.presets import preset
 
 METHODS = ["ATD", "ATD_ss-", "GR-SALS", "SALS"]

@@ -6,15 +6,13 @@ The classes hold parameters and check input; the work is done by `als`.
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from polyadic import als, persist
@@ -28,36 +26,18 @@ from polyadic.engine.estimator import all_or_nothing
 from polyadic.engine.fingerprints import check_alike, data_fingerprint, describe
 from polyadic.engine.graph import Graph
 from polyadic.engine.loop import Fit, FitSettings, History, empty_history
+from polyadic.engine.observers import observing, warn_of_vanished
 from polyadic.engine.solvers import SOLVERS, choose_solver
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_integer, check_memory, check_number
-from polyadic.presets import Preset
-from polyadic.progress import SweepProgress, sweep_bar
 from polyadic.team import ALONE, Team
 from polyadic.torch_state import plain_torch
 
-__all__ = ["ATD", "GRSALS", "SALS", "paper_methods"]
+__all__ = ["ATD", "GRSALS", "SALS"]
 
 _JITTER = 0.05
 _FREE = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
 """Parameters that may change when a fit is resumed; what became of `random_state` is in the seed."""
-
-
-@dataclass(frozen=True)
-class _Observer:
-    """Called after every sweep with the history so far; `windows` is called after every batch, if it is there."""
-
-    bar: SweepProgress | None
-    show: Callable[[History], None]
-
-    @property
-    def windows(self) -> Callable[[int, int], None] | None:
-        return None if self.bar is None else self.bar.windows
-
-    def __call__(self, history: History) -> None:
-        if self.bar is not None:
-            self.bar(history)
-        self.show(history)
 
 
 class _CPEstimator(CPModel):
@@ -140,7 +120,7 @@ class _CPEstimator(CPModel):
             self.n_sweeps_ = len(self.history_["loss"])
             self.waited_ = source.waited
             self._keep(team.gather(fit.state, source.n_views))
-            _warn_of_vanished(fit.state.factors)
+            warn_of_vanished(fit.state.factors)
             # After the last checkpoint: a fit that is stopped here resumes with this pass alone.
             self._fit_readout(source, team)
         return self
@@ -155,7 +135,15 @@ class _CPEstimator(CPModel):
         if fit.team.size == 1:
             shape = tuple(len(factor) for factor in fit.state.factors)
             fit.fast_sweep = cuda_graphs.sweeps(source, fit.objective, fit.settings, shape)
-        with self._observer(fit.state, source.n_windows, fit.team, after_sweep) as observer:
+
+        def show(history: History) -> None:
+            assert after_sweep is not None
+            self.history_, self.n_sweeps_ = history, len(history["loss"])
+            self._keep(fit.state)
+            after_sweep(self)
+
+        bar, shown = bool(self.verbose and fit.team.index == 0), None if after_sweep is None else show
+        with observing(type(self).__name__, self.max_sweeps, source.n_windows, bar, shown) as observer:
             fit.on_sweep = observer
             source.on_batch = None if observer is None else observer.windows
             with self._pool(source.device):
@@ -167,23 +155,6 @@ class _CPEstimator(CPModel):
         if team.index == 0 or self.tensorize_ is None or self.tensorize_.describe() is not None:
             return self.tensorize_
         return persist.decode(agreed)
-
-    @contextmanager
-    def _observer(
-        self, state: als.State, count: int, team: Team, after_sweep: Callable[[Self], None] | None
-    ) -> Iterator[_Observer | None]:
-        """What is called during a fit: a progress bar, who wants to see the model, or nobody."""
-        shows = self.verbose and team.index == 0
-        bar = sweep_bar(type(self).__name__, self.max_sweeps, count) if shows else nullcontext(None)
-
-        def show(history: History) -> None:
-            if after_sweep is not None:
-                self.history_, self.n_sweeps_ = history, len(history["loss"])
-                self._keep(state)
-                after_sweep(self)
-
-        with bar as shown:
-            yield None if shown is None and after_sweep is None else _Observer(shown, show)
 
     def _checkpoints(
         self,
@@ -314,17 +285,6 @@ class _CPEstimator(CPModel):
         self._check_windows()
 
 
-def _warn_of_vanished(factors: Sequence[Tensor]) -> None:
-    dead = torch.stack([~factor.any(dim=0) for factor in factors]).any(dim=0)
-    if bool(dead.any()):
-        warnings.warn(
-            f"{int(dead.sum())} of {len(dead)} components have vanished: the data has no use for them. A smaller rank "
-            "gives the same fit.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
-
-
 def _moved(memory: als.Statistics | None, device: torch.device, dtype: torch.dtype) -> als.Statistics | None:
     if memory is None:
         return None
@@ -336,14 +296,21 @@ class SALS(_CPEstimator):
 
     Parameters
     ----------
-    rank : number of components, and of features
+    rank : number of components
     tensorize : from a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
-        `polyadic.spectral.STFT`, a torch module or a function; None if the input already is a tensor
+        `polyadic.spectral.STFT`, a torch module or a function; None if the input already is a tensor. "auto" is
+        `polyadic.spectral.recommended_stft` for input of three dimensions and None for any other
+    readout : a `polyadic.readout.Readout`, which makes features of coefficients; None for the coefficients themselves,
+        as in the paper. "auto" is `Readout()`
+    nonnegative : whether bases have no entry below 0; "auto" if the tensorizer gives centred log amplitudes
     alpha : weight of the Tikhonov term
     solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as the paper; "memory" solves for
-        exponentially forgotten statistics of all batches
+        exponentially forgotten statistics of all batches; "moments" reads the data once, for its second moments, of
+        which full-batch sweeps are made (no views, no graph, small tensors); "auto" is "moments" where that is
+        possible and pays, else "blend"
     learning_rate : share η of a batch in the bases ("blend"), or of the old statistics forgotten at a step ("memory")
-    batch_size : windows in a batch; None for full-batch alternating least squares
+    batch_size : windows in a batch; None for full-batch alternating least squares; "auto" is None for "moments", else
+        128
     max_sweeps : most passes over the data
     tol, patience : stop when the loss changed by less than `tol` of itself in each of `patience` sweeps
     device : "auto", "cpu", "cuda", …
@@ -355,7 +322,8 @@ class SALS(_CPEstimator):
     factors_ : the bases, matrices of shapes (I, R), (J, R), …
     history_ : `loss`, its terms and `seconds`, one number for each sweep
     n_sweeps_, n_parameters_, seed_ : numbers
-    tensorize_ : `tensorize` with what it learned from the data's scale
+    tensorize_, readout_ : both with what they learned from the data; None for none
+    solver_, batch_size_, nonnegative_ : what "auto" became
     split_ : hash and part of the split that X was of, or ""
     fs_, channel_names_ : sampling rate in Hz and channels of X, None and () where X does not say
     probe_ : the classifier of features that the model file holds, if there is one; see
@@ -365,7 +333,7 @@ class SALS(_CPEstimator):
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
-    >>> SALS(rank=3).fit_transform(X).shape
+    >>> SALS(rank=3, tensorize=None).fit_transform(X).shape
     (50, 3)
     """
 
@@ -375,19 +343,27 @@ class ATD(_CPEstimator):
 
     Parameters
     ----------
-    rank : number of components, and of features
+    rank : number of components
     tensorize : from a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
-        `polyadic.spectral.STFT`, a torch module or a function; None if the input already is a tensor
+        `polyadic.spectral.STFT`, a torch module or a function; None if the input already is a tensor. "auto" is
+        `polyadic.spectral.recommended_stft` for input of three dimensions and None for any other
     augment : from a batch to its augmented view, as those of `polyadic.augment`, or any function (which
-        should draw from torch's generator: it is seeded for each batch); needed unless beta=0
+        should draw from torch's generator: it is seeded for each batch); None for none. "auto" is none at beta=0, else
+        `Jitter(0.05)`
+    readout : a `polyadic.readout.Readout`, which makes features of coefficients; None for the coefficients themselves,
+        as in the paper. "auto" is `Readout()`
+    nonnegative : whether bases have no entry below 0; "auto" if the tensorizer gives centred log amplitudes
     alpha : weight of the Tikhonov term
     beta : weight of the self-supervised loss; 0 with an augmentation is the paper's ATD_ss-
     gamma : weight of the random pairs; None for the number of windows in the batch, as in the paper
     rounds : rounds of the fixed-point rule for each view in each step
     solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as the paper; "memory" solves for
-        exponentially forgotten statistics of all batches
+        exponentially forgotten statistics of all batches; "moments" reads the data once, for its second moments, of
+        which full-batch sweeps are made (no views, no graph, small tensors); "auto" is "moments" where that is
+        possible and pays, else "blend"
     learning_rate : share η of a batch in the bases ("blend"), or of the old statistics forgotten at a step ("memory")
-    batch_size : windows in a batch (Algorithm 2); None for full-batch alternating least squares (Algorithm 1)
+    batch_size : windows in a batch (Algorithm 2); None for full-batch alternating least squares (Algorithm 1); "auto"
+        is None for "moments", else 128
     max_sweeps : most passes over the data
     tol, patience : stop when the loss changed by less than `tol` of itself in each of `patience` sweeps
     device : "auto", "cpu", "cuda", …
@@ -399,7 +375,8 @@ class ATD(_CPEstimator):
     factors_ : the bases, matrices of shapes (I, R), (J, R), …
     history_ : `loss`, its terms and `seconds`, one number for each sweep
     n_sweeps_, n_parameters_, seed_ : numbers
-    tensorize_ : `tensorize` with what it learned from the data's scale
+    tensorize_, readout_ : both with what they learned from the data; None for none
+    solver_, batch_size_, nonnegative_ : what "auto" became
     split_ : hash and part of the split that X was of, or ""
     fs_, channel_names_ : sampling rate in Hz and channels of X, None and () where X does not say
     probe_ : the classifier of features that the model file holds, if there is one; see
@@ -408,12 +385,12 @@ class ATD(_CPEstimator):
 
     Examples
     --------
-    >>> from polyadic.augment import Jitter
-    >>> from polyadic.spectral import STFT
     >>> X = np.random.default_rng(0).normal(size=(60, 3, 128)).astype(np.float32)
-    >>> model = ATD(rank=4, tensorize=STFT(n_fft=32, hop=8), augment=Jitter(0.05), max_sweeps=2).fit(X)
-    >>> [factor.shape for factor in model.factors_], model.transform(X).shape
-    ([(6, 4), (17, 4), (13, 4)], (60, 4))
+    >>> model = ATD(rank=4).fit(X)
+    >>> [factor.shape for factor in model.factors_], model.coefficients(X).shape
+    ([(3, 4), (33, 4), (9, 4)], (60, 4))
+    >>> list(model.get_feature_names_out())
+    ['z1', 'z2', 'z3', 'z4', 'level 1', 'level 2', 'level 3']
     """
 
     def __init__(
@@ -496,17 +473,17 @@ class GRSALS(_CPEstimator):
         matrix of weights among the windows given to `fit`, of which each batch takes its part (with batch_size=None
         the whole is decomposed in every sweep, in time N³)
     graph_weight : weight w of the regulariser
-    rank, tensorize, alpha, solver, learning_rate, batch_size : as for `SALS`
+    rank, tensorize, readout, nonnegative, alpha, solver, learning_rate, batch_size : as for `SALS`
     max_sweeps, tol, patience, device, random_state, verbose : as for `SALS`
 
     Attributes
     ----------
-    factors_, history_, n_sweeps_, n_parameters_, seed_, tensorize_ : as for `SALS`
+    factors_, history_, n_sweeps_, n_parameters_, seed_, tensorize_, readout_ : as for `SALS`
 
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
-    >>> GRSALS(rank=3, graph_weight=0.1).fit_transform(X).shape
+    >>> GRSALS(rank=3, tensorize=None, graph_weight=0.1).fit_transform(X).shape
     (50, 3)
     """
 
@@ -561,29 +538,3 @@ class GRSALS(_CPEstimator):
                 f"graph must be 'complete' or an (N, N) array of weights, but is {self.graph!r} "
                 "(model files hold no graph: set it again before fitting a loaded model)"
             )
-
-
-def paper_methods(settings: Preset, **parameters: Any) -> dict[str, ATD | SALS | GRSALS]:
-    """The four tensor methods with the same settings, unfitted, by their names in the paper.
-
-    Parameters
-    ----------
-    settings : tensorizer, augmentation and parameters
-    parameters : arguments of `ATD` that replace those of the settings, unless None; SALS and GR-SALS
-        take those they know
-
-    Examples
-    --------
-    >>> from polyadic.presets import preset
-    >>> list(paper_methods(preset("har"), rank=8))
-    ['ATD', 'ATD_ss-', 'GR-SALS', 'SALS']
-    """
-    given = {name: value for name, value in parameters.items() if value is not None}
-    full = {**settings.parameters, **given, "tensorize": settings.tensorize}
-    shared = {name: value for name, value in full.items() if name not in ("beta", "gamma", "rounds")}
-    return {
-        "ATD": ATD(**full, augment=settings.augment),
-        "ATD_ss-": ATD(**{**full, "beta": 0.0}, augment=settings.augment),
-        "GR-SALS": GRSALS(**shared),
-        "SALS": SALS(**shared),
-    }

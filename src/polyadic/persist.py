@@ -156,7 +156,7 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
     --------
     >>> import tempfile
     >>> from polyadic import SALS
-    >>> model = SALS(rank=2, max_sweeps=1).fit(np.ones((5, 3, 4)))
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model.save(f"{folder}/m.safetensors")
     ...     same = load(f"{folder}/m.safetensors")

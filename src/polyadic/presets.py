@@ -14,9 +14,14 @@ from typing import Any
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.errors import PolyadicError
 from polyadic.inputs import check_number
-from polyadic.spectral import STFT
+from polyadic.spectral import STFT, recommended_stft
 
-__all__ = ["Preset", "preset", "settings_for"]
+__all__ = ["PAPER_METHOD", "Preset", "preset", "settings_for"]
+
+PAPER_METHOD: Mapping[str, Any] = MappingProxyType(
+    {"readout": None, "nonnegative": False, "beta": 2.0, "solver": "blend", "batch_size": 128}
+)
+"""Arguments under which `ATD` is the paper's method, where the library's defaults are others."""
 
 _Band = tuple[float, float]
 
@@ -73,8 +78,8 @@ class Preset:
     fs: float | None
     shape: tuple[int, int]
     tensorize: STFT
-    augment: Augmentation
-    parameters: Mapping[str, object]
+    augment: Any
+    parameters: Mapping[str, Any]
 
 
 def preset(name: str, fs: float | None = None, quality: str | None = None) -> Preset:
@@ -115,12 +120,11 @@ def preset(name: str, fs: float | None = None, quality: str | None = None) -> Pr
     if data.triads:
         steps.append(Rotate3D(data.triads))
     parameters = {
+        **PAPER_METHOD,
         "rank": 32,
         "alpha": 1e-3,
-        "beta": 2.0,
         "gamma": None,
         "rounds": 1,
-        "solver": "blend",
         "learning_rate": 2e-3,
         "batch_size": data.batch_size,
         "max_sweeps": 50,
@@ -146,10 +150,8 @@ def _quality(name: str, data: _Dataset, quality: str | None) -> tuple[float, tup
     )
 
 
-_BUILT_IN_FRAMES = STFT(n_fft=64, hop=16, window="hann", parts="amplitude")
 _BUILT_IN_BANDS = ((2.0, 24.0), (4.0, 20.0))
-_BUILT_IN = MappingProxyType({"rank": 8, "max_sweeps": 15})
-_LONGEST_FRAME = 256
+_BUILT_IN = MappingProxyType({"rank": 8})
 
 
 def settings_for(
@@ -159,8 +161,9 @@ def settings_for(
     defaults: bool = False,
     n_fft: int | None = None,
     hop: int | None = None,
+    views: bool = False,
 ) -> Preset:
-    """Settings that suit some windows: those of a preset, or frames and augmentations by length and sampling rate.
+    """Settings that suit some windows: those of a preset, or the library's own, with frames by length and rate.
 
     Parameters
     ----------
@@ -168,6 +171,8 @@ def settings_for(
     preset : name of the paper's settings for a dataset
     defaults : with a preset, take only its frames and augmentations, and the library's settings for the rest
     n_fft, hop : frames other than those
+    views : without a preset, give augmentations and the paper's weight of the self-supervised loss, so that methods
+        with and without it can be compared
 
     Examples
     --------
@@ -178,33 +183,30 @@ def settings_for(
     """
     if defaults and preset is None:
         raise PolyadicError("--defaults goes with --preset; without a preset the library's settings are used anyway")
-    chosen = _settings(windows, preset, defaults)
+    chosen = _settings(windows, preset, defaults, views)
     if n_fft is None and hop is None:
         return chosen
     frames = chosen.tensorize
     return replace(chosen, tensorize=replace(frames, n_fft=n_fft or frames.n_fft, hop=hop or frames.hop))
 
 
-def _settings(windows: Any, name: str | None, defaults: bool) -> Preset:
+def _settings(windows: Any, name: str | None, defaults: bool, views: bool) -> Preset:
     if name is not None:
         paper = preset(name, windows.fs)
         if not defaults:
             return paper
         frames = STFT(paper.tensorize.n_fft, paper.tensorize.hop, floor="channel")
-        return replace(paper, tensorize=frames, parameters=MappingProxyType({}))
+        return replace(paper, tensorize=frames, parameters=PAPER_METHOD)
     if len(windows.shape) != 3:
         raise PolyadicError(f"X must have three dimensions (windows, channels, time), but has shape {windows.shape}")
     shape, fs = (windows.shape[1], windows.shape[2]), windows.fs
-    if windows.dataset == "synthetic":
-        views = Compose([Jitter(0.05), Bandpass(_BUILT_IN_BANDS, fs or 64.0)])
-        return Preset("synthetic", fs, shape, _BUILT_IN_FRAMES, views, _BUILT_IN)
-    return Preset("", fs, shape, _frames(shape[1]), _views(fs), MappingProxyType({}))
-
-
-def _frames(length: int) -> STFT:
-    """Frames of a quarter of the window or 256 samples, a power of two, that overlap by three quarters."""
-    n_fft = max(2, min(_LONGEST_FRAME, 1 << max(length // 4, 2).bit_length() - 1))
-    return STFT(n_fft=n_fft, hop=max(1, n_fft // 4))
+    frames, built_in = recommended_stft(shape[1], fs), windows.dataset == "synthetic"
+    name, parameters = ("synthetic", dict(_BUILT_IN)) if built_in else ("", {})
+    if not views:
+        return Preset(name, fs, shape, frames, "auto", MappingProxyType(parameters))
+    parameters["beta"] = PAPER_METHOD["beta"]
+    second = Compose([Jitter(0.05), Bandpass(_BUILT_IN_BANDS, fs or 64.0)]) if built_in else _views(fs)
+    return Preset(name, fs, shape, frames, second, MappingProxyType(parameters))
 
 
 def _views(fs: float | None) -> Augmentation:

@@ -116,7 +116,7 @@ def model_html(model: Any) -> str:
     Examples
     --------
     >>> from polyadic import SALS
-    >>> model = SALS(rank=2, max_sweeps=1).fit(np.ones((5, 3, 4)))
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
     >>> "rank 2" in model_html(model)
     True
     """

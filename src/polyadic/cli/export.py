@@ -55,7 +55,7 @@ def export(
         "file": out.name,
         "bytes": out.stat().st_size,
         "window": written.shape,
-        "features": written.rank,
+        "features": written.n_features,
         "classes": written.classes,
         "fs": written.fs,
         "channels": written.channels,
@@ -67,4 +67,4 @@ def export(
         return
     probe = f" and probabilities of {len(written.classes)} classes" if written.classes else ""
     window = " × ".join(str(size) for size in written.shape)
-    echo(f"{out.name}: windows of {window} to {written.rank} features{probe}, {out.stat().st_size / 1e3:,.0f} kB")
+    echo(f"{out.name}: windows of {window} to {written.n_features} features{probe}, {out.stat().st_size / 1e3:,.0f} kB")

@@ -165,7 +165,7 @@ def fit(
     used more than once, [bold]polyadic prepare[/bold] keeps the windows.
     """
     from polyadic.engine import processes
-    from polyadic.estimators import paper_methods
+    from polyadic.methods import paper_methods
     from polyadic.presets import settings_for
 
     team = processes.join()

@@ -82,9 +82,9 @@ def transform(
     if team.index > 0:
         return
     if json:
-        print_json({"features": out.name, "windows": count, "rank": loaded.rank})
+        print_json({"features": out.name, "windows": count, "columns": list(loaded.get_feature_names_out())})
         return
-    echo(f"{out.name}: {count:,} windows, {loaded.rank} features each")
+    echo(f"{out.name}: {count:,} windows, {len(loaded.get_feature_names_out())} features each")
 
 
 def _write_features(model: Any, windows: Windows, out: Path, on_rows: Callable[[int], None]) -> None:
@@ -95,5 +95,5 @@ def _write_features(model: Any, windows: Windows, out: Path, on_rows: Callable[[
         values = [[f"{value:.6g}" for value in Z] for Z in model.transform(part)]
         return [[label, *row] for label, row in zip(labels, values, strict=True)]
 
-    heads = ["label", *(f"z{number}" for number in range(model.rank))]
+    heads = ["label", *model.get_feature_names_out()]
     write_table(out, windows, heads, columns, fs=windows.fs or model.fs_, on_rows=on_rows)

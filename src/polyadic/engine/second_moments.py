@@ -83,7 +83,8 @@ class SecondMoments:
         """
         self.square, self.C = float(add(self._squares)), add(self.C)
         for first, second in self._pairs:
-            self.C[second, first] = self.C[first, second].T
+            if first != second:
+                self.C[second, first] = self.C[first, second].T
         self.C = self.C.to(dtype)
 
     def sweep(self, state: State, objective: Objective, count: int) -> Tensor:

@@ -24,13 +24,13 @@ from polyadic.data.loading import open_windows
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
 from polyadic.data.store_files import read_manifest
 from polyadic.errors import MissingExtraError, PolyadicError
-from polyadic.estimators import paper_methods
 from polyadic.evaluate import PROBES, score_split, seconds_per_sweep, summarise
 from polyadic.evaluate.scoring import default_protocol
 from polyadic.experiments import markdown
 from polyadic.experiments.result_files import encode_result
 from polyadic.files import digest, write_atomically
 from polyadic.inputs import choose_device
+from polyadic.methods import paper_methods
 from polyadic.persist import encode
 from polyadic.presets import settings_for
 from polyadic.progress import stage_bar
@@ -71,7 +71,7 @@ def compare_methods(settings: RunSettings, as_json: bool = False, quiet: bool = 
     windows = _open_windows(settings)
     protocols = _choose_protocols(settings, windows)
     chosen = settings_for(
-        windows, preset=settings.preset, defaults=settings.defaults, n_fft=settings.n_fft, hop=settings.hop
+        windows, preset=settings.preset, defaults=settings.defaults, n_fft=settings.n_fft, hop=settings.hop, views=True
     )
     estimators = paper_methods(chosen, rank=settings.rank, max_sweeps=settings.sweeps, device=settings.device)
     settings.out.mkdir(parents=True, exist_ok=True)

@@ -283,7 +283,16 @@ def _tensors(batch: Tensor, tensorize: Any) -> Tensor:
 def _fit_cp(T: Tensor, rank: int, max_sweeps: int, seed: int) -> SALS:
     """A plain CP decomposition by alternating least squares."""
     # The weight is small against entries of size 1; without any, collinear components would run away.
-    return SALS(rank, alpha=1e-3, batch_size=None, max_sweeps=max_sweeps, tol=1e-5, random_state=seed).fit(T)
+    return SALS(
+        rank,
+        tensorize=None,
+        readout=None,
+        solver="blend",
+        batch_size=None,
+        max_sweeps=max_sweeps,
+        tol=1e-5,
+        random_state=seed,
+    ).fit(T)
 
 
 def _error_reductions(fitness: _Floats) -> _Floats:

@@ -33,7 +33,7 @@ def to_tensorly(model: Model, X: Any = None) -> Any:
     Parameters
     ----------
     model : fitted
-    X : windows, as for `transform`; their features become the first factor, so that the whole stands for their tensors
+    X : windows, as for `transform`; their coefficients become the first factor, so that it all stands for their tensors
 
     Returns
     -------
@@ -42,15 +42,15 @@ def to_tensorly(model: Model, X: Any = None) -> Any:
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
-    >>> to_tensorly(SALS(rank=3, max_sweeps=2).fit(X), X).shape
+    >>> to_tensorly(SALS(rank=3, tensorize=None, max_sweeps=2).fit(X), X).shape
     (50, 4, 6)
     """
     cp_tensor = _needed("tensorly.cp_tensor", "interop")
     check_is_fitted(model)
     factors = [factor.copy() for factor in model.factors_]
     if X is not None:
-        features = model.transform(X)
-        factors.insert(0, np.asarray(features.cpu() if hasattr(features, "cpu") else features))
+        x = model.coefficients(X)
+        factors.insert(0, np.asarray(x.cpu() if hasattr(x, "cpu") else x))
     return cp_tensor.CPTensor((np.ones(model.factors_[0].shape[1], factors[0].dtype), factors))
 
 
@@ -61,15 +61,16 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: Model | None =
     ----------
     cp_tensor : a CPTensor, or weights (R,) or None, and a list of factors (I, R), (J, R), …
     samples : whether the first factor is that of the samples, as `parafac` of a stack of tensors gives; it is left out,
-        for `transform` makes it anew
-    like : a fitted model whose windows, STFT and alpha the new one shall have; without it the input is tensors
+        for `coefficients` makes it anew
+    like : a fitted model whose windows, STFT, alpha and readout settings the new one shall have; without it the input
+        is tensors, and features are the coefficients. A readout has to be fitted: `fit_readout(X)`
 
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
-    >>> model = SALS(rank=3, max_sweeps=2).fit(X)
+    >>> model = SALS(rank=3, tensorize=None, max_sweeps=2).fit(X)
     >>> again = from_tensorly(to_tensorly(model, X), samples=True)
-    >>> np.allclose(again.transform(X), model.transform(X))
+    >>> np.allclose(again.coefficients(X), model.coefficients(X))
     True
     """
     weights, given = cp_tensor
@@ -82,7 +83,9 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: Model | None =
         size = np.abs(_array(weights)) ** (1 / len(factors))
         factors = [factor * size for factor in factors]
         factors[0] = factors[0] * np.where(_array(weights) < 0, -1, 1)
-    model = SALS(rank) if like is None else SALS(rank, tensorize=like.tensorize, alpha=like.alpha)
+    model = SALS(rank, tensorize=None, readout=None)
+    if like is not None:
+        model.set_params(tensorize=like.tensorize, readout=like.readout, alpha=like.alpha)
     model.tensorize_ = None if like is None else like.tensorize_
     shape = tuple(len(factor) for factor in factors) if like is None else like._sample_shape
     sizes = shape if like is None else tuple(len(factor) for factor in like.factors_)

@@ -37,7 +37,7 @@ class Features:
     Attributes
     ----------
     shape : of one window, (channels, time)
-    rank : number of features
+    n_features : how many a window has
     channels, fs : names of the channels and sampling rate in Hz, () and None where the model does not know them
     classes : those of the probe in the order of its probabilities, () if there is none
     version : of polyadic that wrote the file
@@ -47,7 +47,7 @@ class Features:
     >>> from polyadic import SALS
     >>> import tempfile
     >>> X = np.random.default_rng(0).normal(size=(50, 4, 6)).astype(np.float32)
-    >>> model = SALS(rank=3, max_sweeps=2).fit(X)
+    >>> model = SALS(rank=3, tensorize=None, max_sweeps=2).fit(X)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     onnx(model, f"{folder}/model.onnx")
     ...     features = Features(f"{folder}/model.onnx")
@@ -67,7 +67,7 @@ class Features:
             self._session = runtime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
             known = json.loads(self._session.get_modelmeta().custom_metadata_map[_KEY])
             self.shape = tuple(int(size) for size in known["shape"])
-            self.rank = int(known["rank"])
+            self.n_features = int(known["features"])
             self.channels = tuple(str(name) for name in known["channels"])
             self.fs = None if known["fs"] is None else float(known["fs"])
             self.classes = tuple(known["classes"])
@@ -86,7 +86,7 @@ class Features:
 
         Returns
         -------
-        (N, rank), or (rank,) of one window
+        (N, features), or (features,) of one window
         """
         return self._run(_FEATURES, X)
 
@@ -120,7 +120,7 @@ class Features:
 
     def __repr__(self) -> str:
         probe = f", {len(self.classes)} classes" if self.classes else ""
-        return f"Features({' × '.join(map(str, self.shape))} → {self.rank} features{probe})"
+        return f"Features({' × '.join(map(str, self.shape))} → {self.n_features} features{probe})"
 
 
 def onnx(
@@ -134,13 +134,13 @@ def onnx(
     """Write a fitted model as one ONNX graph, atomically.
 
     The input `window` is (N, channels, time) float32, or (N, I, J, …) where `tensorize` is None; the outputs are
-    `features` (N, rank) and, with a probe, `probabilities` (N, classes), both float32.
+    `features` (N, features), as `transform` gives them, and, with a probe, `probabilities` (N, classes), both float32.
 
     Parameters
     ----------
     model : a fitted `ATD`, `SALS` or `GRSALS` whose `tensorize` has an ONNX form, as `STFT` has, or is None
     path : the file, by custom ending in .onnx
-    probe : a fitted scikit-learn `LogisticRegression`, or a pipeline of `StandardScaler` and `LogisticRegression`; the
+    probe : a fitted `Probe` or `LogisticRegression`, or a pipeline of `StandardScaler` and `LogisticRegression`; the
         model's own if it has one and none is given
     fs, channels : sampling rate in Hz and names of the channels, to be written beside the graph; what the model knows
         of them if not given
@@ -161,12 +161,13 @@ def _written(model: Any, probe: Any, fs: float | None, channels: Sequence[str]) 
 
     shape = tuple(int(size) for size in model._sample_shape)
     graph = _Graph()
-    features = graph.add("MatMul", _projections(graph, model, shape), graph.constant(_closed_form(model)))
-    outputs = {_FEATURES: (graph.add("Cast", features, to=graph.float), model.rank)}
+    x = graph.add("MatMul", _projections(graph, model, shape), graph.constant(_closed_form(model)))
+    features, width = _read_out(graph, model, x), model._n_features_out
+    outputs = {_FEATURES: (graph.add("Cast", features, to=graph.float), width)}
     classes: list[Any] = []
     probe = getattr(model, "probe_", None) if probe is None else probe
     if probe is not None:
-        weights, offsets, classes = linear(probe, model.rank)
+        weights, offsets, classes = linear(probe, width)
         outputs[_PROBABILITIES] = (_probabilities(graph, features, weights, offsets), len(classes))
     names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
     if len(names) not in (0, shape[0]):
@@ -175,7 +176,7 @@ def _written(model: Any, probe: Any, fs: float | None, channels: Sequence[str]) 
         "version": __version__,
         "estimator": type(model).__name__,
         "shape": shape,
-        "rank": model.rank,
+        "features": width,
         "fs": getattr(model, "fs_", None) if fs is None else float(fs),
         "channels": names,
         "classes": classes,
@@ -264,6 +265,21 @@ def _closed_form(model: Any) -> NDArray[np.float64]:
 
     G = gram([torch.as_tensor(factor, dtype=torch.float64) for factor in model.factors_])
     return ridge_inverse(G, float(model.alpha)).numpy()
+
+
+def _read_out(graph: _Graph, model: Any, x: str) -> str:
+    """From coefficients (N, R) to features (N, F), float64."""
+    readout = model._fitted_readout()
+    if readout is None:
+        return x
+    z = graph.add("Add", graph.add("MatMul", x, graph.constant(readout.matrix.T)), graph.constant(readout.offset))
+    if not readout.n_channels:
+        return z
+    means = graph.add("ReduceMean", graph.add("Cast", _INPUT, to=graph.double), axes=[2], keepdims=0)
+    scaled = graph.add(
+        "Mul", graph.add("Sub", means, graph.constant(readout.level_mean)), graph.constant(readout.level_gain)
+    )
+    return graph.add("Concat", z, scaled, axis=1)
 
 
 def _probabilities(graph: _Graph, features: str, weights: NDArray[np.float64], offsets: NDArray[np.float64]) -> str:

@@ -47,7 +47,7 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
     Examples
     --------
     >>> from polyadic import SALS
-    >>> model = SALS(rank=2, max_sweeps=1).fit(np.ones((5, 3, 4)))
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
     >>> len(components(model).data)
     4
     """
@@ -135,7 +135,7 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
     Examples
     --------
     >>> from polyadic import SALS
-    >>> model = SALS(rank=2, max_sweeps=1).fit(np.ones((5, 3, 4)))
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
     >>> [axis.title.text for axis in component(model, 1).select_xaxes()]
     ['mode 1', 'mode 2']
     """
@@ -173,7 +173,7 @@ def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
     Examples
     --------
     >>> from polyadic import SALS
-    >>> model = SALS(rank=2, max_sweeps=1).fit(np.ones((5, 3, 4)))
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
     >>> profile(model, 0, 1).layout.xaxis.title.text
     'mode 2'
     """
@@ -204,7 +204,7 @@ def channels(model: Any, r: int, data: Any = None) -> Figure:
     >>> from polyadic import SALS
     >>> from polyadic.data import Windows
     >>> windows = Windows(np.ones((5, 4, 6)), fs=100, channels=["Fz", "C3", "C4", "Pz"])
-    >>> model = SALS(rank=2, max_sweeps=1).fit(windows)
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(windows)
     >>> channels(model, 0, windows).data[0].type
     'heatmap'
     """
@@ -359,7 +359,7 @@ def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] =
 
     Parameters
     ----------
-    Z : (N, rank), features
+    Z : (N, rank), coefficients
     label : (N,), classes from 0 on; -1 where none is known
     r : number of the component, from 0
     classes : their names

@@ -203,7 +203,7 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
     Examples
     --------
     >>> from polyadic import SALS
-    >>> model = SALS(rank=2, max_sweeps=3).fit(np.ones((5, 3, 4)))
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=3).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
     >>> [trace.name for trace in training(model).data]
     ['loss', 'fit', 'Tikhonov']
     """

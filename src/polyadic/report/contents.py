@@ -30,12 +30,14 @@ class Sample:
     """Windows that were looked at: evenly from all, so that a large store takes no longer than a small one.
 
     windows : as `Windows`, or None for tensors of which nothing else is known
-    Z : (n, rank), their features
+    x : (n, rank), their coefficients
+    Z : (n, features), what the readout makes of them
     total : how many there are in all
     fit : 1 − relative error of the bases on the first 1,024 of them
     """
 
     windows: Windows | None
+    x: NDArray[Any]
     Z: NDArray[Any]
     total: int
     fit: float
@@ -128,9 +130,9 @@ def _windows(model: Any, data: Any) -> Windows | None:
 def _sample(model: Any, data: Any, windows: Windows | None) -> Sample:
     rows = thinned(np.arange(len(data)), _SAMPLED)
     chosen = data[rows]
-    Z = np.asarray(model.transform(chosen), dtype=np.float64)
+    x, Z = (np.asarray(of(chosen), dtype=np.float64) for of in (model.coefficients, model.transform))
     fit = model.score(chosen[: min(len(rows), _SCORED)])
-    return Sample(None if windows is None else chosen, Z, len(data), fit)
+    return Sample(None if windows is None else chosen, x, Z, len(data), fit)
 
 
 def _present(sample: Sample) -> list[tuple[int, str]]:
@@ -148,20 +150,20 @@ def _components(model: Any, sample: Sample | None, found: list[Axis]) -> list[Co
     if sample is None:
         nothing = np.empty(0, np.intp)
         return [Component(r, None, peaks[r], [], [], nothing) for r in range(model.rank)]
-    Z = sample.Z
+    x = sample.x
     sizes = gram([torch.as_tensor(factor, dtype=torch.float64) for factor in model.factors_]).diagonal().numpy()
-    energy = (Z**2).sum(axis=0) * sizes
+    energy = (x**2).sum(axis=0) * sizes
     shares = 100 * energy / (energy.sum() or 1.0)
-    spread = Z.std(axis=0)
-    scaled = (Z - Z.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    spread = x.std(axis=0)
+    scaled = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     groups = [sample.windows.label == code for code, _ in _present(sample)] if sample.windows is not None else []
-    strongest = np.argsort(-np.abs(Z), axis=0, kind="stable")[:_EXPRESSING]
+    strongest = np.argsort(-np.abs(x), axis=0, kind="stable")[:_EXPRESSING]
     return [
         Component(
             number=r,
             share=float(shares[r]),
             peaks=peaks[r],
-            means=[float(Z[group, r].mean()) for group in groups],
+            means=[float(x[group, r].mean()) for group in groups],
             levels=[float(scaled[group, r].mean()) for group in groups],
             windows=strongest[:, r],
         )

@@ -93,7 +93,7 @@ def _of_components(model: Any, looked: Looked, begin: Callable[[int, str], None]
         for mode in range(1, len(looked.axes)):
             found[f"component-{r}-{mode}"] = plot.profile(model, r, mode, windows)
         if windows is not None and len(looked.classes) > 1 and looked.sample is not None:
-            found[f"component-{r}-classes"] = plot.class_means(looked.sample.Z, windows.label, r, windows.classes)
+            found[f"component-{r}-classes"] = plot.class_means(looked.sample.x, windows.label, r, windows.classes)
         if windows is not None and r < drawn:
             rows, points = looked.components[r].windows, _points(windows.shape, drawn)
             found[f"component-{r}-windows"] = plot.signals(windows, rows, points, _strongest(model, looked, r))

@@ -26,7 +26,7 @@ from polyadic.experiments.result_files import write_result
 from polyadic.files import output_path, write_atomically
 from polyadic.inputs import choose_device
 from polyadic.persist import encode
-from polyadic.presets import preset
+from polyadic.presets import PAPER_METHOD, preset
 from polyadic.progress import stage_bar
 from polyadic.provenance import commit, provenance
 from polyadic.spectral import STFT
@@ -115,7 +115,9 @@ def _untuned_settings(request: Request, experiment: Experiment) -> ExperimentSet
         raise PolyadicError(f"{request.store.name} has no labels, without which nothing can be compared")
     paper = preset(dataset, windows.fs)
     base = dataset.removesuffix("_100hz")
-    parameters = dict(paper.parameters) if request.paper_settings else {"rank": paper.parameters["rank"]}
+    parameters = (
+        dict(paper.parameters) if request.paper_settings else {**PAPER_METHOD, "rank": paper.parameters["rank"]}
+    )
     tensorize = paper.tensorize
     if not request.paper_settings:
         tensorize = STFT(tensorize.n_fft, tensorize.hop, floor="channel")
@@ -144,7 +146,7 @@ def _quick_settings(request: Request, protocols: Sequence[Protocol]) -> Experime
         dataset="synthetic",
         tensorize=STFT(n_fft=16, hop=8, floor="channel"),
         augment=Compose([Jitter(0.05), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)]),
-        parameters={"rank": 4, "max_sweeps": 2, "batch_size": 32},
+        parameters={**PAPER_METHOD, "rank": 4, "max_sweeps": 2, "batch_size": 32},
         seeds=range(2 if request.name in ("table11", "table12") else 1),
         protocols=protocols,
         epochs=1,

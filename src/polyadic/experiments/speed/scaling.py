@@ -111,6 +111,10 @@ def _measure_size(size: ProblemSize, device: torch.device, quick: bool) -> dict[
     batch = min(size.windows, 1024 if device.type == "cuda" else 128)
     model = ATD(
         size.rank,
+        readout=None,
+        nonnegative=False,
+        beta=2.0,
+        solver="blend",
         tensorize=STFT(size.n_fft, size.hop, floor="channel"),
         augment=Compose([Jitter(0.05), Bandpass([(1.0, 20.0), (5.0, 24.0)], 50.0)]),
         batch_size=batch,

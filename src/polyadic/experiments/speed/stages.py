@@ -89,12 +89,12 @@ class StageCase:
 
     def __post_init__(self) -> None:
         self.settings = preset(self.name)
-        self.batch = self.batch or int(self.settings.parameters["batch_size"])  # type: ignore[call-overload]
+        self.batch = self.batch or int(self.settings.parameters["batch_size"])
         self.samples = Samples(random_windows(self.settings, 2 * self.batch, self.device))
         self.ids = permutation(len(self.samples), 0, 0)[: self.batch]
         self.tensorize = self.settings.tensorize.calibrated(self._raw())
         self.dims = self.tensorize.shape(*self.settings.shape)
-        self.rank = int(self.settings.parameters["rank"])  # type: ignore[call-overload]
+        self.rank = int(self.settings.parameters["rank"])
         self.objective = als.Objective(alpha=1e-3, beta=2.0)
         self.factors = als.initial_factors(self.dims, self.rank, 0, torch.float32, self.device)
         # As in a fit: always the same memory, in the order in which a transform leaves its numbers.
