@@ -203,7 +203,7 @@ def channels(model: Any, r: int, data: Any = None) -> Figure:
     --------
     >>> from polyadic import SALS
     >>> from polyadic.data import Windows
-    >>> windows = Windows(np.ones((5, 4, 6)), fs=100, channels=["Fz", "C3", "C4", "Pz"])
+    >>> windows = Windows(np.eye(24).reshape(24, 4, 6), fs=100, channels=["Fz", "C3", "C4", "Pz"])
     >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(windows)
     >>> channels(model, 0, windows).data[0].type
     'heatmap'
