@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from polyadic import als, persist
+from polyadic.checks import check_integer, check_memory, check_number
 from polyadic.engine import cuda_graphs
 from polyadic.engine.batches import WindowSource, check_modes
 from polyadic.engine.checkpoints import Checkpoints
@@ -26,7 +27,6 @@ from polyadic.engine.fingerprints import check_alike, data_fingerprint, describe
 from polyadic.engine.graph import Graph
 from polyadic.engine.loop import Fit, FitSettings, History, empty_history
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_integer, check_memory, check_number
 from polyadic.presets import Preset
 from polyadic.progress import SweepProgress, sweep_bar
 from polyadic.team import ALONE, Team

@@ -17,12 +17,13 @@ from torch import Tensor
 
 from polyadic import als
 from polyadic.algebra import gram, project, reconstruct, ridge_inverse, squared_error
+from polyadic.checks import check_integer, check_number
 from polyadic.engine import cp_files
 from polyadic.engine.batches import check_modes
 from polyadic.engine.estimator import WindowEstimator
 from polyadic.engine.processes import write_rows
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples, check_integer, check_number, choose_device
+from polyadic.inputs import Samples, choose_device
 from polyadic.team import ALONE, Team
 from polyadic.tensorize import Axis
 from polyadic.thumbnails import model_html

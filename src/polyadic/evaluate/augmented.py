@@ -23,12 +23,13 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from polyadic.augment import as_augmentation
+from polyadic.checks import Readable, check_integer
 from polyadic.draws import integer_seed
 from polyadic.engine.batches import prefetch
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import probe, unthreaded
-from polyadic.inputs import Readable, Samples, check_integer, integer_random_state
+from polyadic.inputs import Samples, integer_random_state
 
 __all__ = ["AugmentedProbe", "augmented_features", "perturbed"]
 
