@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.data.labels import UNKNOWN_MARKS, known_labels
+from polyadic.data.labels import UNKNOWN_MARKS
+from polyadic.engine.estimator import labelled_windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import ATD, GRSALS, SALS
 from polyadic.evaluate.probe import probe, unthreaded
@@ -77,14 +78,14 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             default the labels that X itself has
         on_rows : called with the number of windows done, while their features are made
         """
-        known, labels = known_labels(labels_of(X) if y is None and hasattr(X, "label") else y, len(X))
+        labelled, labels = labelled_windows(X, labels_of(X) if y is None and hasattr(X, "label") else y)
         classes = len(np.unique(labels))
         if classes < 2:
             raise PolyadicError(
                 f"y must have at least two classes, but has {classes} ({UNKNOWN_MARKS} marks a window without a label)"
             )
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(X)
-        Z = self.features_.transform(X[np.flatnonzero(known)], on_rows=on_rows)
+        Z = self.features_.transform(labelled, on_rows=on_rows)
         with unthreaded():
             # In double precision, as files have it: a probe from a file then says exactly the same.
             self.probe_ = probe(self.probe).fit(np.asarray(Z, np.float64), labels)
