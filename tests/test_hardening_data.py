@@ -566,7 +566,7 @@ from polyadic.errors import PolyadicError
 try:
     {code}
 except PolyadicError as error:
-    assert "regular file" in str(error) or "named pipe" in str(error), error
+    assert "regular file" in str(error) or "named pipe" in str(error) or "must be a folder" in str(error), error
     sys.exit(0)
 sys.exit("it was read")
 """
@@ -593,6 +593,23 @@ READERS = {
         "from polyadic.cli.settings import read_settings, model_of; from polyadic.cli import app; "
         "read_settings(Path('a.toml'), model_of(app))",
     ),
+    "tuned settings": (
+        "a.json",
+        "from polyadic.experiments.paper.tuning import read_settings; read_settings(Path('a.json'), 'har')",
+    ),
+    "cells of a table": (
+        "a.json",
+        "from polyadic.experiments.paper.runner import read_cells; read_cells(Path('a.json'))",
+    ),
+    "checkpoint": (
+        "c/checkpoint-00000001",
+        "import numpy as np; from polyadic import SALS; "
+        "SALS(2, max_sweeps=1).fit(np.ones((9, 2, 3)), checkpoint='c', resume=True)",
+    ),
+    "folder of checkpoints": (
+        "c",
+        "import numpy as np; from polyadic import SALS; SALS(2, max_sweeps=1).fit(np.ones((9, 2, 3)), checkpoint='c')",
+    ),
     "results": ("a.json", "from polyadic.cli.info import describe; describe(Path('a.json'))"),
     "info of arrays": ("a.npy", "from polyadic.cli.info import describe; describe(Path('a.npy'))"),
     "info of a table": ("a.csv", "from polyadic.cli.info import describe; describe(Path('a.csv'))"),
@@ -606,6 +623,7 @@ def test_a_fifo_is_refused_at_once_wherever_a_file_is_read(tmp_path: Path, kind:
     name, code = READERS[kind]
     if name.startswith("s/"):
         write_windows(Windows(np.zeros((3, 1, 4)), 10), tmp_path / "s")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
     words = [sys.executable, "-c", HANG.format(code=code)]
