@@ -335,6 +335,16 @@ def test_a_gram_that_is_not_finite_is_an_error(device, dtype, value, place):
         ridge_solve(G, torch.ones(2, 3, dtype=dtype, device=device), 1.0)
 
 
+def test_bases_that_grow_without_a_ridge_are_told_what_helps() -> None:
+    infinite = torch.full((2, 2), torch.inf)
+    with pytest.raises(PolyadicError, match="overflowed; scale the data") as told:
+        ridge_inverse(infinite, 1e-3)
+    assert "alpha" not in str(told.value)
+    with pytest.raises(PolyadicError, match=r"alpha=0 .* singular.* a positive alpha or a smaller rank") as told:
+        ridge_inverse(infinite, 0)
+    assert "overflowed" not in str(told.value)
+
+
 @over_shapes
 def test_squared_and_relative_error_equal_those_of_the_dense_reconstruction(device, shape):
     T, X, factors = shape.draw(device)

@@ -510,3 +510,25 @@ def test_one_interrupt_waits_for_the_step_and_a_second_does_not(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fit_interrupted(tmp_path / "twice", 2)
     assert names(tmp_path / "twice") == []
+
+
+def test_a_pipe_with_the_name_of_a_checkpoint_is_passed_over_and_stays(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3, 5))
+    model = SALS(2, max_sweeps=5, tol=0.0, device="cpu")
+
+    def stop(seen: SALS) -> None:
+        if seen.n_sweeps_ == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, checkpoint=tmp_path, checkpoint_every=0, after_sweep=stop)
+    pipe = tmp_path / "checkpoint-00000099"
+    os.mkfifo(pipe)
+    with pytest.warns(RuntimeWarning, match="checkpoint-00000099 is a named pipe"):
+        resumed = SALS(2, max_sweeps=5, tol=0.0, device="cpu").fit(
+            X, checkpoint=tmp_path, checkpoint_every=0, resume=True
+        )
+    whole = SALS(2, max_sweeps=5, tol=0.0, device="cpu").fit(X)
+    np.testing.assert_array_equal(resumed.factors_[0], whole.factors_[0])
+    checkpoints.remove_checkpoints(tmp_path)
+    assert list(tmp_path.iterdir()) == [pipe]

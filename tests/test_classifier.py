@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -208,3 +209,47 @@ def test_columns_of_a_table_are_not_taken_for_rate_and_channels():
     table = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=["fs", "channels", "other"])
     model = SALS(rank=2, max_sweeps=1).fit(table)
     assert (model.fs_, model.channel_names_) == (None, ())
+
+
+def test_clones_share_fitted_features_and_forget_the_probe(features):
+    model = WindowClassifier(features, "plain").fit(SIGNALS)
+    copy = clone(model)
+    assert copy.features is features
+    assert copy.probe == "plain"
+    assert not hasattr(copy, "probe_")
+    np.testing.assert_array_equal(copy.fit(SIGNALS).predict_proba(SIGNALS), model.predict_proba(SIGNALS))
+
+
+def test_clones_of_a_classifier_from_a_file_keep_its_features(features, path):
+    WindowClassifier(features).fit(SIGNALS).save(path)
+    copy = clone(WindowClassifier.load(path))
+    np.testing.assert_array_equal(copy.features.factors_[0], features.factors_[0])
+
+
+def test_clones_of_a_classifier_learn_features_that_were_not_fitted_by_themselves():
+    model = WindowClassifier(clone(FEATURES)).fit(SIGNALS)
+    copy = clone(model)
+    assert copy.features is not model.features
+    assert not hasattr(copy.features, "factors_")
+    assert copy.features.get_params() == model.features.get_params()
+
+
+def test_a_search_over_the_probe_leaves_fitted_features_as_they_are(features):
+    before = [factor.copy() for factor in features.factors_]
+    search = GridSearchCV(WindowClassifier(features), {"probe": ["plain", "standardised"]}, cv=3, error_score="raise")
+    search.fit(SIGNALS.X, SIGNALS.label)
+    assert search.best_estimator_.features_ is features
+    for old, new in zip(before, features.factors_, strict=True):
+        np.testing.assert_array_equal(old, new)
+    with pytest.raises(PolyadicError, match="features__rank cannot be set: features is fitted already"):
+        GridSearchCV(WindowClassifier(features), {"features__rank": [2, 3]}, cv=2, error_score="raise").fit(
+            SIGNALS.X, SIGNALS.label
+        )
+    assert features.rank == 4
+
+
+def test_a_search_over_features_that_are_not_fitted_learns_them_in_every_fold():
+    search = GridSearchCV(WindowClassifier(FEATURES), {"features__rank": [2, 3]}, cv=2, error_score="raise")
+    search.fit(SIGNALS.X, SIGNALS.label)
+    assert search.best_estimator_.features_.rank == search.best_params_["features__rank"]
+    assert not hasattr(FEATURES, "factors_")

@@ -21,6 +21,7 @@ import torch
 from typer.testing import CliRunner
 
 from polyadic import ATD, SALS, load
+from polyadic.augment import Jitter
 from polyadic.baselines import STL, UMLDA, HandFeatures, ReferenceCNN
 from polyadic.cli import app
 from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore, datasets, synthetic
@@ -31,7 +32,7 @@ from polyadic.data.readers.edf import read_edf
 from polyadic.data.readers.tables import read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.errors import DataError, MissingExtraError, ModelFileError, PolyadicError
-from polyadic.evaluate import AugmentedProbe, WindowClassifier
+from polyadic.evaluate import AugmentedProbe, Probe, WindowClassifier
 from polyadic.inputs import Samples
 from polyadic.spectral import STFT
 
@@ -230,11 +231,55 @@ def test_supervised_baselines_learn_no_class_from_windows_without_a_label(kind: 
     np.testing.assert_array_equal(model.transform(X), reference.transform(X))
 
 
+@pytest.mark.parametrize("kind", UNKNOWN)
+@pytest.mark.parametrize("wrapped", ["array", "Windows", "store"])
+def test_an_augmented_probe_learns_no_class_from_windows_without_a_label(
+    kind: str, wrapped: str, tmp_path: Path
+) -> None:
+    features = SALS(2, max_sweeps=1, device="cpu").fit(SIGNALS.X)
+    X: Any = SIGNALS.X
+    if wrapped != "array":
+        X = Windows(SIGNALS.X) if wrapped == "Windows" else write_windows(Windows(SIGNALS.X, FS), tmp_path / "s")
+    reference = AugmentedProbe(features, Jitter(0.05), views=1).fit(SIGNALS.X[:20], np.array([0, 1] * 10))
+    model = AugmentedProbe(features, Jitter(0.05), views=1).fit(X, UNKNOWN[kind]())
+    assert len(model.classes_) == 2
+    np.testing.assert_array_equal(model.predict_proba(SIGNALS.X), reference.predict_proba(SIGNALS.X))
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_a_validated_probe_learns_no_class_from_rows_without_a_label(kind: str) -> None:
+    Z = SIGNALS.X.reshape(22, -1)[:, :5].astype(float)
+    reference = Probe().fit(Z[:20], np.array([0, 1] * 10))
+    model = Probe().fit(Z, UNKNOWN[kind]())
+    assert len(model.classes_) == 2
+    np.testing.assert_array_equal(model.predict_proba(Z), reference.predict_proba(Z))
+
+
+def test_rows_of_an_unknown_subject_are_one_group_however_they_are_marked() -> None:
+    rng = np.random.default_rng(0)
+    Z, y = rng.normal(size=(120, 4)), np.arange(120) % 2
+    one = Probe().fit(Z, y, groups=np.repeat(["a", "b", "", ""], 30))
+    two = Probe().fit(Z, y, groups=np.repeat(np.array(["a", "b", None, float("nan")], object), 30))
+    assert one.reason_ == two.reason_
+    assert "3 groups" in two.reason_
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_a_classifier_takes_labels_with_a_store(kind: str, tmp_path: Path) -> None:
+    store = write_windows(Windows(SIGNALS.X, FS), tmp_path / "s")
+    features = SALS(2, max_sweeps=1, device="cpu").fit(store)
+    assert len(WindowClassifier(features).fit(store, UNKNOWN[kind]()).classes_) == 2
+
+
 def test_labels_that_are_all_unknown_or_one_class_are_refused_with_the_rule(tmp_path: Path) -> None:
     features = SALS(2, max_sweeps=1, device="cpu").fit(SIGNALS.X)
     for y in (["a"] * 21 + [""], [-1, 1] * 11, [None] * 22):
         with pytest.raises(PolyadicError, match=r"at least two classes.*(''|\"\"), None, NaN or -1"):
             WindowClassifier(features).fit(SIGNALS.X, np.array(y, object))
+        with pytest.raises(PolyadicError, match=r"at least two classes.*(''|\"\"), None, NaN or -1"):
+            AugmentedProbe(features, None, views=0).fit(SIGNALS.X, np.array(y, object))
+        with pytest.raises(PolyadicError, match=r"at least two classes.*(''|\"\"), None, NaN or -1"):
+            Probe().fit(SIGNALS.X[:, 0], np.array(y, object))
 
 
 @pytest.mark.parametrize("label", [np.array([0.0, 1.0, np.nan, -1.0]), np.array(["x", "y", "", ""])])
@@ -521,7 +566,7 @@ from polyadic.errors import PolyadicError
 try:
     {code}
 except PolyadicError as error:
-    assert "regular file" in str(error) or "named pipe" in str(error), error
+    assert "regular file" in str(error) or "named pipe" in str(error) or "must be a folder" in str(error), error
     sys.exit(0)
 sys.exit("it was read")
 """
@@ -548,6 +593,23 @@ READERS = {
         "from polyadic.cli.settings import read_settings, model_of; from polyadic.cli import app; "
         "read_settings(Path('a.toml'), model_of(app))",
     ),
+    "tuned settings": (
+        "a.json",
+        "from polyadic.experiments.paper.tuning import read_settings; read_settings(Path('a.json'), 'har')",
+    ),
+    "cells of a table": (
+        "a.json",
+        "from polyadic.experiments.paper.runner import read_cells; read_cells(Path('a.json'))",
+    ),
+    "checkpoint": (
+        "c/checkpoint-00000001",
+        "import numpy as np; from polyadic import SALS; "
+        "SALS(2, max_sweeps=1).fit(np.ones((9, 2, 3)), checkpoint='c', resume=True)",
+    ),
+    "folder of checkpoints": (
+        "c",
+        "import numpy as np; from polyadic import SALS; SALS(2, max_sweeps=1).fit(np.ones((9, 2, 3)), checkpoint='c')",
+    ),
     "results": ("a.json", "from polyadic.cli.info import describe; describe(Path('a.json'))"),
     "info of arrays": ("a.npy", "from polyadic.cli.info import describe; describe(Path('a.npy'))"),
     "info of a table": ("a.csv", "from polyadic.cli.info import describe; describe(Path('a.csv'))"),
@@ -561,6 +623,7 @@ def test_a_fifo_is_refused_at_once_wherever_a_file_is_read(tmp_path: Path, kind:
     name, code = READERS[kind]
     if name.startswith("s/"):
         write_windows(Windows(np.zeros((3, 1, 4)), 10), tmp_path / "s")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
     words = [sys.executable, "-c", HANG.format(code=code)]

@@ -13,8 +13,9 @@ import torch
 from scipy import sparse
 
 from polyadic import ATD, GRSALS, SALS
+from polyadic.checks import check_integer, check_number
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples, check_integer, check_number, choose_device
+from polyadic.inputs import Samples, choose_device
 from polyadic.spectral import STFT
 
 SETTINGS: dict[str, Any] = {

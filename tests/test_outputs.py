@@ -6,10 +6,12 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import polyadic as forked
 
 from polyadic.cli.outputs import check_out_file, check_out_folder
 from polyadic.data import synthetic
@@ -120,3 +122,45 @@ def test_an_output_folder_may_be_anything_but_a_store_or_a_file(tmp_path: Path) 
         check_out_folder(tmp_path / "file", None)
     with pytest.raises(PolyadicError, match="cannot be written"):
         check_out_folder(tmp_path / "file" / "below", None)
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A folder that nothing can be written to: root may write wherever modes forbid it, but not to /proc."""
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        yield Path("/proc")
+        return
+    folder = tmp_path / "read-only"
+    folder.mkdir(mode=0o555)
+    yield folder
+    folder.chmod(0o755)
+
+
+WITH_OUT = [
+    ("fit", "damaged.npz", *QUICK, "-o", "{}/m.safetensors"),
+    ("fit", "damaged.npz", *QUICK, "--checkpoint", "{}/checkpoints"),
+    ("transform", "damaged.safetensors", "damaged.npz", "-o", "{}/z.npy"),
+    ("predict", "damaged.safetensors", "damaged.npz", "-o", "{}/labels.csv"),
+    ("report", "damaged.safetensors", "-o", "{}/report.html"),
+    ("export", "damaged.safetensors", "-o", "{}/m.onnx"),
+    ("rank", "damaged.npz", "-o", "{}/rank.png"),
+    ("run", "--data", "damaged.npz", "-o", "{}/out"),
+    ("bench", "table2", "--dataset", "har", "--store", "damaged.npz", "-o", "{}/out"),
+]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
+@pytest.mark.parametrize("where", ["read-only", "file", "missing"])
+@pytest.mark.parametrize("words", WITH_OUT, ids=lambda words: " ".join((words[0], words[-2])))
+def test_an_output_that_cannot_be_written_is_noticed_before_anything_is_read(
+    words: tuple[str, ...], where: str, tmp_path: Path, read_only: Path
+) -> None:
+    for name in ("damaged.npz", "damaged.safetensors", "file"):
+        (tmp_path / name).write_bytes(b"nothing that could be read")
+    if where == "missing" and words[-1].endswith(("/out", "/checkpoints")):
+        pytest.skip("folders are created")
+    folder = read_only if where == "read-only" else tmp_path / where
+    said = " ".join(forked(*(word.format(folder) for word in words), cwd=tmp_path, code=1).stderr.split())
+    assert "damaged" not in said
+    assert "cannot be written" in said or "must lie in an existing folder" in said
+    assert str(folder) in said

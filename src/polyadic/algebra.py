@@ -264,9 +264,15 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
     if inverse is not None:
         return inverse.to(G.dtype)
     if not bool(torch.isfinite(exact).all()):
+        reason = "the data or the factors have overflowed; scale the data or use float64"
+        if alpha == 0:
+            reason = (
+                "with alpha=0 the bases grow without bound where the Gram matrix is singular, as for data that are all "
+                "zero, or a rank beyond what the data or a batch hold; a positive alpha or a smaller rank avoids this. "
+                "If the numbers in the data are very large, scale them or use float64"
+            )
         raise PolyadicError(
-            f"G must be finite, but holds NaN or infinity (shape {tuple(G.shape)}, {G.dtype}): "
-            "the data or the factors have overflowed; scale the data or use float64"
+            f"G must be finite, but holds NaN or infinity (shape {tuple(G.shape)}, {G.dtype}): {reason}"
         )
     # The smaller the jitter the more it magnifies rounding, the larger the more it distorts: this lies between the two.
     jitter = tolerance ** (2 / 3) * float(exact.diagonal().amax())

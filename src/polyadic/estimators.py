@@ -17,6 +17,7 @@ from torch import Tensor
 
 from polyadic import als, persist
 from polyadic.augment import Jitter
+from polyadic.checks import check_integer, check_memory, check_number
 from polyadic.engine import cuda_graphs
 from polyadic.engine.batches import WindowSource, check_modes
 from polyadic.engine.checkpoints import Checkpoints
@@ -29,7 +30,6 @@ from polyadic.engine.loop import Fit, FitSettings, History, empty_history
 from polyadic.engine.observers import observing, warn_of_vanished
 from polyadic.engine.solvers import SOLVERS, choose_solver
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_integer, check_memory, check_number
 from polyadic.team import ALONE, Team
 from polyadic.torch_state import plain_torch
 

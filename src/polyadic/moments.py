@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from polyadic.checks import check_integer
 from polyadic.draws import uniform, window_keys
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_integer
 
 __all__ = ["SAMPLED", "Accumulator", "SampledWindows"]
 

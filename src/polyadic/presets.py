@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any
 
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
+from polyadic.checks import check_number
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_number
 from polyadic.spectral import STFT, recommended_stft
 
 __all__ = ["PAPER_METHOD", "Preset", "preset", "settings_for"]

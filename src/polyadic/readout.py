@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyadic.algebra import gram
+from polyadic.checks import check_number
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.immutable import Immutable
-from polyadic.inputs import check_number
 from polyadic.moments import Accumulator
 from polyadic.threads import thread_pool
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyadic import kernels
+from polyadic.checks import check_integer
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_integer
 from polyadic.tensorize import Axis, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
 from polyadic.threads import for_each
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyadic.augment.base import Augmentation
+from polyadic.checks import check_integer, check_number
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_integer, check_number
 
 __all__ = ["Neighbour", "Pairing", "WindowIndex"]
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from polyadic import kernels
 from polyadic.augment.base import Augmentation
+from polyadic.checks import check_number
 from polyadic.draws import derive, stream_constant, uniform
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_number
 
 __all__ = ["Bandpass", "Jitter", "Rotate3D"]
 

@@ -13,8 +13,8 @@ from torch.nn.functional import mse_loss
 from polyadic.baselines.backbone import Backbone, Encoder
 from polyadic.baselines.contrastive import check_temperature, nce_loss
 from polyadic.baselines.training import DeepBaseline, Learner
+from polyadic.checks import check_integer, check_number
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_integer, check_number
 
 __all__ = ["AutoEncoder", "Decoder"]
 

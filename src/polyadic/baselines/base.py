@@ -9,12 +9,10 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from polyadic.data.labels import known_labels
-from polyadic.engine.estimator import WindowEstimator, all_or_nothing
+from polyadic.engine.estimator import WindowEstimator, all_or_nothing, labelled_windows
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, choose_device
 from polyadic.tensorize import tensors
@@ -50,7 +48,7 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
             self._check_windows()
             self.history_ = {}
             if y is not None and self.__sklearn_tags__().target_tags.required:
-                X, y = _labelled_windows(X, y)
+                X, y = labelled_windows(X, y)
             self._learn(X, y)
             self._n_features_out = self._width()
         return self
@@ -100,12 +98,6 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
     @abstractmethod
     def _width(self) -> int:
         """The number of features."""
-
-
-def _labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
-    """The windows that have a label, with their labels; X as it is if all of them have one."""
-    known, labels = known_labels(y, len(Samples(X)))
-    return (X, labels) if known.all() else (_safe_indexing(X, np.flatnonzero(known)), labels)
 
 
 def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarray]:

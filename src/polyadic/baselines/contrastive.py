@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy, normalize
 
 from polyadic.baselines.backbone import Encoder
 from polyadic.baselines.training import DeepBaseline, Learner
+from polyadic.checks import check_integer, check_number
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_integer, check_number
 
 __all__ = ["BYOL", "SimCLR", "byol_loss", "nce_loss"]
 

@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.nn.functional import conv1d
 
 from polyadic.baselines.base import Baseline
+from polyadic.checks import check_integer
 from polyadic.draws import integer_seed
 from polyadic.engine.batches import WindowSource
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples, check_integer
+from polyadic.inputs import Samples
 
 __all__ = ["MiniRocket"]
 

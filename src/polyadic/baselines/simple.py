@@ -14,9 +14,10 @@ from torch import Tensor
 from polyadic import als
 from polyadic.algebra import gram, project
 from polyadic.baselines.base import Baseline, known_tensor_shape, repeatable, restored_factors
+from polyadic.checks import check_integer, check_number
 from polyadic.engine.batches import check_modes
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples, check_integer, check_number
+from polyadic.inputs import Samples
 
 __all__ = ["CPALS", "HandFeatures", "PCAFeatures"]
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from polyadic.algebra import collect, contract, khatri_rao, project
 from polyadic.baselines.base import Baseline, labels_of, repeatable, restored_factors
+from polyadic.checks import check_integer, check_number
 from polyadic.engine.batches import check_modes
-from polyadic.inputs import check_integer, check_number
 
 __all__ = ["STL"]
 

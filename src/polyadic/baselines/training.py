@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from polyadic.baselines.backbone import Standardize
 from polyadic.baselines.base import Baseline
+from polyadic.checks import check_integer, check_number
 from polyadic.draws import integer_seed, uniform, window_keys
 from polyadic.engine.batches import WindowSource
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_integer, check_number
 from polyadic.progress import epoch_bar
 
 __all__ = ["DeepBaseline", "Learner", "Settings", "batches_of", "hold_out", "train"]

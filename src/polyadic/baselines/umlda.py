@@ -18,9 +18,9 @@ from torch import Tensor
 
 from polyadic.algebra import khatri_rao, project
 from polyadic.baselines.base import Baseline, labels_of, repeatable, restored_factors
+from polyadic.checks import check_integer, check_number
 from polyadic.engine.batches import check_modes
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_integer, check_number
 
 __all__ = ["UMLDA"]
 

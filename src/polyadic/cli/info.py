@@ -113,9 +113,9 @@ def _size(count: int) -> str:
 
 def _model(path: Path) -> Facts:
     """A model file, by its header and the shapes of its arrays."""
-    from polyadic import persist
+    from polyadic import model_files
 
-    arrays, header = persist.read(path)
+    arrays, header = model_files.read(path)
     shapes = {name: {"shape": list(array.shape), "type": str(array.dtype)} for name, array in arrays.items()}
     history, probe = header.get("history"), header.get("probe")
     losses = history.get("loss") if isinstance(history, dict) else None

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyadic.checks import check_integer
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_integer
 
 __all__ = ["contiguous_blocks", "group_folds"]
 

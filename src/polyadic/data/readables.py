@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.checks import Readable, check_unmasked
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Readable, check_unmasked
 
 __all__ = ["ArraySamples", "ChosenChannels", "Concatenated", "as_readable", "read_raw"]
 

@@ -25,7 +25,6 @@ from polyadic.data.store_files import (
     shard_name,
 )
 from polyadic.data.windows import Windows
-from polyadic.draws import block_permutation
 from polyadic.errors import DataError, PolyadicError
 from polyadic.files import check_regular_file, digest
 
@@ -227,6 +226,8 @@ class WindowStore:
         """The order in which a sweep visits the windows with shuffle="block"; None if any order will do."""
         if self.shuffle == "full":
             return None
+        from polyadic.draws import block_permutation  # imports torch, which reading a store does not need
+
         sizes = [shard.rows for shard in self.shards]
         return block_permutation(sizes, max(1, _BUFFER_BYTES // self.header.window_bytes), seed, sweep).numpy()
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyadic.checks import Readable
 from polyadic.data.index import Index, check_column
 from polyadic.data.labels import encode_labels
 from polyadic.data.readables import ArraySamples, ChosenChannels, Concatenated, as_readable, read_raw
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Readable
 
 __all__ = ["Windows"]
 

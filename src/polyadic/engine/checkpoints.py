@@ -36,7 +36,7 @@ from polyadic.engine.fingerprints import differences
 from polyadic.engine.loop import FitProgress
 from polyadic.engine.messages import in_memory_order, restore_layout
 from polyadic.errors import CheckpointError
-from polyadic.files import LOCKED, lock_folder, open_atomically, sync_folder
+from polyadic.files import LOCKED, check_regular_file, lock_folder, open_atomically, sync_folder
 from polyadic.team import ALONE, Team
 from polyadic.terms import Term
 
@@ -165,7 +165,8 @@ def remove_checkpoints(folder: Path) -> None:
     False
     """
     for path in list_checkpoints(folder):
-        path.unlink()
+        if path.is_file():
+            path.unlink()
     with contextlib.suppress(OSError):
         folder.rmdir()
 
@@ -261,13 +262,14 @@ class Checkpoints:
         reasons = []
         for path in reversed(list_checkpoints(self.folder)):
             try:
+                check_regular_file(path, CheckpointError)
                 arrays, header = _from_bytes_checked(path.read_bytes())
                 self._check(path, header)
                 loaded = _state(arrays, header, new)
             except _OtherFitError:
                 raise
             except (CheckpointError, OSError) as error:
-                self._damaged.append(path)
+                self._damaged += [path] if path.is_file() else []  # what polyadic cannot have written stays
                 reasons.append(f"{path.name}: {error}")
                 continue
             if reasons:
@@ -316,7 +318,7 @@ class Checkpoints:
             with open_atomically(self.folder / f"{_PREFIX}{number:08d}") as file:
                 file.writelines(content)
             sync_folder(self.folder)
-            sound = [path for path in there if path not in self._damaged]
+            sound = [path for path in there if path not in self._damaged and path.is_file()]
             # What a writer that was killed left behind goes, too; what others put there stays.
             unfinished = [path for path in self.folder.iterdir() if _UNFINISHED.fullmatch(path.name)]
             for old in [*sound[: 1 - _KEPT], *self._damaged, *unfinished]:

@@ -17,13 +17,14 @@ from torch import Tensor
 
 from polyadic import als
 from polyadic.algebra import gram, project, reconstruct, ridge_inverse, squared_errors
+from polyadic.checks import check_integer, check_number
 from polyadic.engine import cp_files
 from polyadic.engine.batches import WindowSource, check_modes
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing
 from polyadic.engine.processes import write_rows
 from polyadic.engine.readout_pass import fit_readout
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples, check_integer, check_number, choose_device
+from polyadic.inputs import Samples, choose_device
 from polyadic.readout import FittedReadout, Readout
 from polyadic.spectral import recommended_stft
 from polyadic.team import ALONE, Team

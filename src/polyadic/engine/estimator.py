@@ -10,12 +10,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
 from polyadic import persist
 from polyadic.augment import Augmentation, as_augmentation
 from polyadic.data.channels import match_signals, recorded_signals
+from polyadic.data.labels import known_labels
 from polyadic.engine.batches import WindowSource, prefetch
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.immutable import Immutable
@@ -33,7 +35,7 @@ from polyadic.tensorize import (
 from polyadic.threads import thread_pool
 from polyadic.version import __version__
 
-__all__ = ["WindowEstimator", "all_or_nothing"]
+__all__ = ["WindowEstimator", "all_or_nothing", "labelled_windows"]
 
 _CALIBRATION_WINDOWS = 1024
 _BATCH_BYTES = 2**25
@@ -50,6 +52,21 @@ def all_or_nothing(model: object) -> Iterator[None]:
         vars(model).clear()
         vars(model).update(before)
         raise
+
+
+def labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    """The windows that have a label, with their labels; X as it is if all of them have one.
+
+    Parameters
+    ----------
+    X : (N, …), anything that an estimator takes
+    y : (N,), by the rule of `polyadic.data.labels`; a column (N, 1) is taken as scikit-learn does, with its warning
+    """
+    flat = column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y
+    known, labels = known_labels(flat, len(Samples(X)))
+    if known.all():
+        return X, labels
+    return _safe_indexing(getattr(X, "windows", X), np.flatnonzero(known)), labels
 
 
 class WindowEstimator(BaseEstimator):  # type: ignore[misc]

@@ -19,16 +19,18 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from polyadic.augment import as_augmentation
+from polyadic.checks import Readable, check_integer
+from polyadic.data.labels import UNKNOWN_MARKS
 from polyadic.draws import integer_seed
 from polyadic.engine.batches import prefetch
-from polyadic.engine.estimator import WindowEstimator, all_or_nothing
+from polyadic.engine.estimator import WindowEstimator, all_or_nothing, labelled_windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import probe, unthreaded
-from polyadic.inputs import Readable, Samples, check_integer, integer_random_state
+from polyadic.inputs import Samples, integer_random_state
 
 __all__ = ["AugmentedProbe", "augmented_features", "perturbed"]
 
@@ -190,7 +192,7 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (N, channels, time), anything that the extractor takes; `Windows` and stores are read batch by batch
-        y : (N,), their classes
+        y : (N,), their classes; "", None, NaN and -1 mark windows without a label, which are left out
 
         Returns
         -------
@@ -198,8 +200,8 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with all_or_nothing(self):
             self._check_parameters()
-            samples = self._checked(X, reset=True)
-            labels = _labels(y, len(samples))
+            self._checked(X, reset=True)
+            X, labels = _labelled(X, y)
             self.seed_ = integer_random_state(self.random_state)
             Z = [_plain_features(self.features, X, self.batch_size)]
             for view in range(self.views):
@@ -236,10 +238,9 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._checked(X, reset=False)
         return _plain_features(self.features, X, self.batch_size)
 
-    def _checked(self, X: Any, reset: bool) -> Samples:
+    def _checked(self, X: Any, reset: bool) -> None:
         samples = Samples(X)
         validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
-        return samples
 
     def _classifier(self) -> Any:
         if self.classifier is None:
@@ -276,12 +277,17 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _labels(y: Any, count: int) -> NDArray[Any]:
+def _labelled(X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+    """The windows that have a label, and their labels, checked."""
     if y is None:
         raise PolyadicError("AugmentedProbe requires y to be passed, but the target y is None")
-    labels = column_or_1d(y, warn=True)
+    windows, labels = labelled_windows(X, y)
     assert_all_finite(labels, input_name="y")
     check_classification_targets(labels)
-    if len(labels) != count:
-        raise PolyadicError(f"y must have shape ({count},), one label a window, but has shape {labels.shape}")
-    return np.asarray(labels)
+    classes = len(np.unique(labels))
+    if classes < 2:
+        raise PolyadicError(
+            f"y must have at least two classes, but has {classes} class{'es' * (classes != 1)} "
+            f"({UNKNOWN_MARKS} marks a window without a label)"
+        )
+    return windows, labels

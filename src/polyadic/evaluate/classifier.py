@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.data.labels import UNKNOWN_MARKS, known_labels
+from polyadic.data.labels import UNKNOWN_MARKS
+from polyadic.engine.estimator import labelled_windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import ATD, GRSALS, SALS
 from polyadic.evaluate.probe import probe, unthreaded
@@ -41,7 +42,9 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     features : an `ATD`, `SALS` or `GRSALS`; one that is fitted is taken as it is, for it may have learned from far more
-        windows than have labels, and of any other a copy is fitted to all windows given to `fit`
+        windows than have labels, and of any other a copy is fitted to all windows given to `fit`. Clones share fitted
+        features, so that `cross_val_score` and `GridSearchCV` train and score the probe alone; to learn the features
+        anew in every fold, give an estimator that is not fitted
     probe : "standardised" or "plain", as for `polyadic.evaluate.probe`
 
     Attributes
@@ -75,15 +78,14 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             default the labels that X itself has
         on_rows : called with the number of windows done, while their features are made
         """
-        known, labels = known_labels(labels_of(X) if y is None and hasattr(X, "label") else y, len(X))
+        labelled, labels = labelled_windows(X, labels_of(X) if y is None and hasattr(X, "label") else y)
         classes = len(np.unique(labels))
         if classes < 2:
             raise PolyadicError(
                 f"y must have at least two classes, but has {classes} ({UNKNOWN_MARKS} marks a window without a label)"
             )
-        fitted = self.features.__sklearn_is_fitted__()
-        self.features_ = self.features if fitted else clone(self.features).fit(X)
-        Z = self.features_.transform(X[np.flatnonzero(known)], on_rows=on_rows)
+        self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(X)
+        Z = self.features_.transform(labelled, on_rows=on_rows)
         with unthreaded():
             # In double precision, as files have it: a probe from a file then says exactly the same.
             self.probe_ = probe(self.probe).fit(np.asarray(Z, np.float64), labels)
@@ -136,5 +138,27 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.features_, self.probe_, self.classes_ = model, model.probe_, model.probe_.classes_
         return self
 
+    # ------------------------------------------------ scikit-learn's contract
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "probe_")
+
+    def __sklearn_clone__(self) -> Self:
+        # A clone of fitted features would have forgotten them; nothing here changes them, so they can be shared.
+        shared = self._has_fitted_features()
+        return type(self)(self.features if shared else clone(self.features), self.probe)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, of `features` too while it is not fitted: fitted features are shared by clones."""
+        inner = [name for name in params if name.startswith("features__")]
+        features = params.get("features", self.features)
+        if inner and features.__sklearn_is_fitted__():
+            raise PolyadicError(
+                f"{inner[0]} cannot be set: features is fitted already, and clones share it. Give features that are "
+                "not fitted, as sklearn.base.clone(features)"
+            )
+        super().set_params(**params)
+        return self
+
+    def _has_fitted_features(self) -> bool:
+        return bool(self.features.__sklearn_is_fitted__())

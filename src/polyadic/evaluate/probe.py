@@ -10,9 +10,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from polyadic.checks import check_integer
 from polyadic.draws import permutation
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_integer
 from polyadic.logistic import unthreaded
 
 __all__ = ["PROBES", "low_label_rows", "probe", "unthreaded"]

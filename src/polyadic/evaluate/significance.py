@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from polyadic.checks import check_number
 from polyadic.errors import PolyadicError
-from polyadic.inputs import check_number
 
 __all__ = ["corrected_resampled", "holm", "paired", "unpaired"]
 

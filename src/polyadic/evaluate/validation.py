@@ -13,13 +13,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from polyadic.checks import check_integer
 from polyadic.data.folds import group_folds
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of
 from polyadic.evaluate.metrics import scores
 from polyadic.evaluate.scoring import own_split
-from polyadic.inputs import check_integer
 from polyadic.logistic import unthreaded
 from polyadic.validated_probe import Probe, level_columns
 

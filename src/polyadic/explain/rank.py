@@ -17,11 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from polyadic.checks import check_integer
 from polyadic.draws import integer_seed
 from polyadic.errors import PolyadicError
 from polyadic.estimators import SALS
 from polyadic.explain.matching import match
-from polyadic.inputs import Samples, check_integer
+from polyadic.inputs import Samples
 from polyadic.tensorize import as_tensorizer, tensors
 from polyadic.torch_state import plain_torch
 

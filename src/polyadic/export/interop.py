@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from polyadic.checks import check_integer, check_number
 from polyadic.data import Windows
 from polyadic.data.readers.mne import from_epochs, from_raw
 from polyadic.data.recordings import complete_windows, cut_windows, window_starts
 from polyadic.engine.loop import empty_history
 from polyadic.errors import PolyadicError
 from polyadic.estimators import ATD, GRSALS, SALS
-from polyadic.inputs import check_integer, check_number
 
 __all__ = ["Unflatten", "from_mne", "from_tensorly", "to_tensorly", "to_xarray", "topomap"]
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from polyadic.checks import check_integer
 from polyadic.electrodes import positions, site
 from polyadic.errors import PolyadicError
 from polyadic.explain.scalp import interpolated
-from polyadic.inputs import check_integer
 from polyadic.plot.canvas import PALETTE, blank, compact, graph_objects, short
 from polyadic.tensorize import Axis
 

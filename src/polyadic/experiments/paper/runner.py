@@ -23,7 +23,7 @@ from polyadic.errors import PolyadicError
 from polyadic.experiments.paper.methods import ExperimentSettings, MethodVariant, Row, fit_and_score
 from polyadic.experiments.paper.tuning import read_settings
 from polyadic.experiments.result_files import write_result
-from polyadic.files import output_path, write_atomically
+from polyadic.files import check_regular_file, output_path, write_atomically
 from polyadic.inputs import choose_device
 from polyadic.persist import encode
 from polyadic.presets import PAPER_METHOD, preset
@@ -291,6 +291,7 @@ def read_cells(path: Path) -> dict[str, list[Row]]:
     Each keeps the commit it was run at, which early files have only as a whole.
     """
     found: dict[str, list[Row]] = {}
+    check_regular_file(path, PolyadicError)
     try:
         result = json.loads(path.read_bytes())
         for row in result["rows"]:
@@ -330,6 +331,7 @@ def _cell_key(settings: ExperimentSettings, one: MethodVariant, seed: int) -> st
 def _read_unfinished(path: Path) -> dict[str, list[Row]]:
     """Return the cells of a run that was interrupted, by key; a last line that was cut short does not count."""
     found: dict[str, list[Row]] = {}
+    check_regular_file(path, PolyadicError)
     if not path.exists():
         return found
     for line in path.read_bytes().splitlines():

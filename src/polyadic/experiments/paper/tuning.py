@@ -32,6 +32,7 @@ from polyadic.experiments.paper.methods import (
     variant,
 )
 from polyadic.experiments.paper.tables import Result, distinct_values, footer, heading
+from polyadic.files import check_regular_file
 
 __all__ = [
     "SPACES",
@@ -206,6 +207,7 @@ def best_settings(result: Result) -> dict[str, Any]:
 
 def read_settings(path: Path, dataset: str) -> dict[str, MethodSettings]:
     """Return the settings by family in a file that `polyadic bench tune` wrote for this dataset."""
+    check_regular_file(path, PolyadicError)
     try:
         content = json.loads(path.read_bytes())
         known, settings = content["dataset"], {name: _update_names(own) for name, own in content["settings"].items()}

@@ -1,0 +1,112 @@
+"""How long small commands take in fresh processes, beside a bare `import torch`.
+
+    python benchmarks/startup.py docs/results/startup/cpu.json [--before TREE] [--rounds 7]
+
+Each round runs every command once, of this source tree and of another one, so that all see the same machine. The files
+are small (240 windows of three channels, a model of rank 8), and each tree makes its own: what is timed is imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+COMMANDS = {
+    "--help": ["--help"],
+    "info model": ["info", "model.safetensors"],
+    "info arrays": ["info", "windows.npz"],
+    "predict": ["predict", "model.safetensors", "windows.npz", "-o", "labels.csv"],
+}
+BARE = {"import torch": "import torch", "import torch, sklearn.base": "import torch, sklearn.base"}
+
+FILES = """
+import numpy as np
+X = np.random.default_rng(0).standard_normal((240, 3, 256)).astype(np.float32)
+numbers = np.arange(240)
+X[numbers % 2 == 0] *= 2
+np.savez("windows.npz", X=X, y=np.array(["rest", "walk"])[numbers % 2], subject=numbers // 20, fs=100.0)
+"""
+
+
+def run(words: list[str], folder: Path, tree: Path) -> float:
+    """Seconds of a fresh Python with a source tree."""
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    begun = time.perf_counter()
+    subprocess.run([sys.executable, *words], cwd=folder, env=environment, check=True, capture_output=True)
+    return time.perf_counter() - begun
+
+
+def prepare(folder: Path, tree: Path) -> None:
+    """The files that the commands read."""
+    folder.mkdir()
+    run(["-c", FILES], folder, tree)
+    words = "fit windows.npz --probe --rank 8 --sweeps 3 --quiet -o model.safetensors"
+    run(["-W", "ignore", "-m", "polyadic", *words.split()], folder, tree)
+
+
+def measure(trees: dict[str, Path], folder: Path, rounds: int) -> list[dict]:
+    """Rows of medians; the first round only warms the disk's cache."""
+    calls = {("bare", name): (["-c", code], folder, HERE) for name, code in BARE.items()}
+    for side, tree in trees.items():
+        prepare(folder / side, tree)
+        for name, words in COMMANDS.items():
+            calls[side, name] = (["-W", "ignore", "-m", "polyadic", *words], folder / side, tree)
+    seconds: dict[tuple[str, str], list[float]] = {key: [] for key in calls}
+    for number in range(rounds + 1):
+        for key, call in calls.items():
+            took = run(*call)
+            if number:
+                seconds[key].append(took)
+    return [
+        {
+            "tree": side,
+            "command": name,
+            "median": round(statistics.median(took), 3),
+            "lowest": round(min(took), 3),
+            "highest": round(max(took), 3),
+        }
+        for (side, name), took in seconds.items()
+    ]
+
+
+def main() -> None:
+    from polyadic.files import write_atomically
+    from polyadic.provenance import provenance
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--before", type=Path, help="another source tree, to compare with")
+    parser.add_argument("--rounds", type=int, default=7)
+    given = parser.parse_args()
+    trees = {"this": HERE} | ({"before": given.before.resolve()} if given.before else {})
+    words = ["git", "rev-parse", "--short=12", "HEAD"]
+    commits = {
+        side: subprocess.run(words, cwd=tree, capture_output=True, text=True).stdout.strip()
+        for side, tree in trees.items()
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measure(trees, Path(folder), given.rounds)
+    for row in rows:
+        spread = f"{row['lowest']:.2f} to {row['highest']:.2f}"
+        print(f"{row['tree']:>7}  {row['command']:<27} {row['median']:.2f} s ({spread})")
+    result = {
+        "title": "Seconds of small commands in fresh processes",
+        **provenance("cpu"),
+        "commits": commits,
+        "rounds": given.rounds,
+        "rows": rows,
+    }
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(given.out, (json.dumps(result, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Checks of arguments that need no torch, so that data and files can be used without waiting for its import."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from polyadic.errors import PolyadicError
+
+__all__ = ["Readable", "check_integer", "check_memory", "check_number", "check_unmasked"]
+
+_LARGEST_INTEGER = 2**63 - 1
+_SHOWN = 60
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """Samples that are read on demand, such as those of a store."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        """The samples of some rows: (n, …)."""
+        ...
+
+
+def check_unmasked(X: Any, name: str) -> None:
+    """Refuse masked values: numpy computes with what lies under a mask as if it were data.
+
+    Examples
+    --------
+    >>> check_unmasked(np.ma.array([1.0, 2.0], mask=[False, True]), "X")
+    Traceback (most recent call last):
+    polyadic.errors.PolyadicError: X has 1 masked value: fill them, as by X.filled(0.0), or leave out their windows
+    """
+    parts = X if isinstance(X, list | tuple) else [X]
+    masked = sum(int(np.ma.getmaskarray(part).sum()) for part in parts if isinstance(part, np.ma.MaskedArray))
+    if masked:
+        raise PolyadicError(
+            f"{name} has {masked:,} masked value{'s' * (masked != 1)}: fill them, as by {name}.filled(0.0), or leave "
+            "out their windows"
+        )
+
+
+def check_integer(name: str, value: Any, least: int, none: bool = False) -> None:
+    """Refuse what is not a whole number of at least `least` (or None, if `none` allows it)."""
+    if none and value is None:
+        return
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+    if is_integer and least <= value <= _LARGEST_INTEGER:
+        return
+    most = f" and below 2**63{' or None' if none else ''}" if is_integer and value > 0 else " or None" if none else ""
+    raise PolyadicError(f"{name} must be a whole number >= {least}{most}, but is {_shown(value)}")
+
+
+def check_number(name: str, value: Any, least: float, most: float = float("inf"), none: bool = False) -> None:
+    """Refuse what is not a finite number between `least` and `most` (or None, if `none` allows it)."""
+    if none and value is None:
+        return
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    if is_real and _is_finite(value) and least <= value <= most:
+        return
+    upper = "" if most == float("inf") else f" and at most {most:g}"
+    raise PolyadicError(
+        f"{name} must be a number of at least {least:g}{upper}{' or None' if none else ''}, but is {_shown(value)}"
+    )
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond all floating-point numbers
+        return False
+
+
+def _shown(value: Any) -> str:
+    """A value for a message, cut short."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write down integers of more than 4,300 digits
+        text = "an integer of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def check_memory(setting: str, needed: int) -> None:
+    """Refuse a setting whose arrays alone are larger than the memory of this machine.
+
+    The system may promise memory that it does not have, and end the process when it is used.
+
+    Parameters
+    ----------
+    setting : for the message, as "rank=8"
+    needed : bytes
+    """
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return
+    if needed > there:
+        sizes = [f"{size / 2**30:,.0f} GiB" for size in (needed, there)]
+        raise PolyadicError(f"{setting} needs at least {sizes[0]} of memory, but this machine has {sizes[1]}")
