@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from problems import paper
 
 from polyadic import ATD, GRSALS, SALS
 from polyadic.augment import Jitter
@@ -28,12 +29,12 @@ WINDOWS = np.random.default_rng(0).normal(size=(60, 3, 96)).astype(np.float32)
 FIXED: dict[str, Any] = {"batch_size": 16, "max_sweeps": 2, "tol": 0.0, "device": "cpu", "random_state": 0}
 FRAMES: dict[str, Any] = {"tensorize": STFT(32, 8), "augment": Jitter(0.05)}
 KINDS: dict[str, Callable[[], ATD | GRSALS | SALS]] = {
-    "blend": lambda: ATD(4, **FRAMES, **FIXED),
-    "memory": lambda: ATD(4, solver="memory", **FRAMES, **FIXED),
-    "full batch": lambda: ATD(4, **FRAMES, **FIXED | {"batch_size": None}),
-    "own function": lambda: ATD(4, **FIXED, augment=noisy),
-    "one view": lambda: SALS(4, **FIXED),
-    "graph": lambda: GRSALS(4, graph_weight=0.5, **FIXED),
+    "blend": lambda: paper(ATD, 4, **FRAMES, **FIXED),
+    "memory": lambda: paper(ATD, 4, solver="memory", **FRAMES, **FIXED),
+    "full batch": lambda: paper(ATD, 4, **FRAMES, **FIXED | {"batch_size": None}),
+    "own function": lambda: paper(ATD, 4, **FIXED, augment=noisy),
+    "one view": lambda: paper(SALS, 4, **FIXED),
+    "graph": lambda: paper(GRSALS, 4, graph_weight=0.5, **FIXED),
 }
 ALLOWED = 8 * 2**20
 """Bytes by which memory may differ from one moment to another without growing."""
@@ -89,7 +90,7 @@ def soak(seconds: float) -> dict[str, float]:
         if gone > seconds:
             raise EnoughError
 
-    model = ATD(8, solver="memory", **FRAMES, **FIXED | {"batch_size": 128, "max_sweeps": 10**9})
+    model = paper(ATD, 8, solver="memory", **FRAMES, **FIXED | {"batch_size": 128, "max_sweeps": 10**9})
     with suppress(EnoughError):
         model.fit(X, after_sweep=look)
     return {"seconds": seconds, "sweeps": sweeps, "grew_bytes": highest - early}

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from problems import paper
 
 from polyadic import ATD, SALS
 from polyadic.augment import Jitter
@@ -32,12 +33,14 @@ from polyadic.spectral import STFT
 
 WINDOWS = np.random.default_rng(0).normal(size=(90, 3, 96)).astype(np.float32)
 KINDS: dict[str, Callable[[], ATD | SALS]] = {
-    "blend": lambda: ATD(4, tensorize=STFT(32, 8), augment=Jitter(0.05), batch_size=16, max_sweeps=5, tol=0.0),
-    "memory": lambda: ATD(
-        4, tensorize=STFT(32, 8), augment=Jitter(0.05), solver="memory", batch_size=16, max_sweeps=5, tol=0.0
+    "blend": lambda: paper(ATD, 4, tensorize=STFT(32, 8, floor="channel"), augment=Jitter(0.05), batch_size=16, max_sweeps=5, tol=0.0),
+    "memory": lambda: paper(
+        ATD, 4, tensorize=STFT(32, 8, floor="channel"), augment=Jitter(0.05), solver="memory", batch_size=16, max_sweeps=5, tol=0.0
     ),
-    "full batch": lambda: ATD(4, tensorize=STFT(32, 8), augment=Jitter(0.05), batch_size=None, max_sweeps=12, tol=0.0),
-    "one view": lambda: SALS(4, batch_size=8, max_sweeps=4, tol=0.0),
+    "full batch": lambda: paper(
+        ATD, 4, tensorize=STFT(32, 8, floor="channel"), augment=Jitter(0.05), batch_size=None, max_sweeps=12, tol=0.0
+    ),
+    "one view": lambda: paper(SALS, 4, batch_size=8, max_sweeps=4, tol=0.0),
 }
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from polyadic import ATD
+
 
 def draw(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
     return torch.from_numpy(scale * np.random.default_rng(seed).normal(size=shape))
@@ -35,3 +37,11 @@ def arrays(tensors: Iterable[torch.Tensor]) -> list[np.ndarray]:
 def assert_same(found: Iterable[Any], expected: Iterable[Any], rtol: float = 1e-9, atol: float = 1e-10) -> None:
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol)
+
+
+def paper(kind: Any, rank: int = 32, **parameters: Any) -> Any:
+    """An estimator that is the paper's where the test says nothing else: tensors in, coefficients out, mini-batches."""
+    settings = {"tensorize": None, "readout": None, "nonnegative": False, "solver": "blend", "batch_size": 128}
+    if issubclass(kind, ATD):
+        settings |= {"augment": None, "beta": 2.0}
+    return kind(rank, **{**settings, **parameters})

@@ -6,7 +6,7 @@ import numpy as np
 import oracles
 import pytest
 import torch
-from problems import arrays, assert_same, bases, draw, graph_weights, two_views
+from problems import arrays, assert_same, bases, draw, graph_weights, paper, two_views
 from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD, als
@@ -167,7 +167,7 @@ def test_steps_are_algorithm_2_literally(shape, eta, rounds, gamma):
 
 def test_partial_fit_is_algorithm_2_literally_on_exactly_that_batch():
     shape, objective = (4, 3, 2), Objective(0.3, beta=1.0)
-    model = ATD(3, augment=lambda batch: 1.1 * batch + 0.2, alpha=0.3, beta=1.0, learning_rate=0.4, device="cpu")
+    model = paper(ATD, 3, augment=lambda batch: 1.1 * batch + 0.2, alpha=0.3, beta=1.0, learning_rate=0.4, device="cpu")
     literal = arrays(als.initial_factors(shape, 3, 0, torch.float64, torch.device("cpu")))
     for batch, count in enumerate((6, 4, 5)):
         T = draw(count, *shape, seed=batch, scale=3.0).numpy()

@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import paper
 from scipy.interpolate import interp1d
 from scipy.signal import butter, lfilter
 from scipy.spatial.transform import Rotation
@@ -670,7 +671,7 @@ class Recorder(Augmentation):
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_full_batch_fits_use_sweep_0_throughout_and_others_count(batch_size: int | None) -> None:
     recorder = Recorder()
-    model = ATD(rank=2, augment=recorder, beta=0, batch_size=batch_size, max_sweeps=3, tol=0, random_state=13)
+    model = paper(ATD, rank=2, augment=recorder, beta=0, batch_size=batch_size, max_sweeps=3, tol=0, random_state=13)
     model.set_params(device="cpu").fit(windows(10, 4, 12).numpy())
     sweeps = {sweep for _, sweep, _ in recorder.calls}
     assert sweeps == ({0} if batch_size is None else {0, 1, 2})

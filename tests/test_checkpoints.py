@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from command_line import polyadic
+from problems import paper
 from scipy import sparse
 
 from polyadic import ATD, GRSALS, SALS, als, load
@@ -63,7 +64,7 @@ def start(monkeypatch: pytest.MonkeyPatch, folder: Path, saves: int = 5, model=N
 
 
 def small(**parameters):
-    return SALS(**{"rank": 3, "batch_size": 7, "max_sweeps": 4, "tol": 0.0, "device": "cpu", **parameters})
+    return paper(SALS, **{"rank": 3, "batch_size": 7, "max_sweeps": 4, "tol": 0.0, "device": "cpu", **parameters})
 
 
 def assert_alike(a, b) -> None:
@@ -106,9 +107,9 @@ def test_a_fit_with_a_graph_goes_on_to_the_bit(graph, batch_size, tmp_path, monk
     weights = np.abs(np.subtract.outer(np.arange(30), np.arange(30))) < 3
     given = {"complete": "complete", "dense": weights.astype(float), "sparse": sparse.csr_array(weights.astype(float))}
     parameters = {"graph": given[graph], "graph_weight": 0.5, "batch_size": batch_size, "max_sweeps": 4, "tol": 0.0}
-    start(monkeypatch, tmp_path, 3, GRSALS(3, **parameters))
-    resumed = GRSALS(3, **parameters).fit(X, checkpoint=tmp_path, resume=True)
-    assert_alike(resumed, GRSALS(3, **parameters).fit(X))
+    start(monkeypatch, tmp_path, 3, paper(GRSALS, 3, **parameters))
+    resumed = paper(GRSALS, 3, **parameters).fit(X, checkpoint=tmp_path, resume=True)
+    assert_alike(resumed, paper(GRSALS, 3, **parameters).fit(X))
 
 
 def test_killed_at_seeded_moments_every_fit_ends_with_the_same_bases():
@@ -267,12 +268,18 @@ def test_a_checkpoint_of_other_settings_is_refused_with_the_difference(changed, 
 
 def test_frames_augmentations_and_methods_that_differ_are_named(tmp_path, monkeypatch):
     signals = np.random.default_rng(0).normal(size=(20, 2, 64))
-    model = ATD(2, tensorize=STFT(16, 8), augment=Jitter(0.1), beta=0.1, batch_size=7)
+    model = paper(ATD, 2, tensorize=STFT(16, 8), augment=Jitter(0.1), beta=0.1, batch_size=7)
     start(monkeypatch, tmp_path, 2, model, signals)
     for other, difference in (
-        (ATD(2, tensorize=STFT(16, 4), augment=Jitter(0.1), beta=0.1, batch_size=7), "tensorize hop was 8 and is 4"),
-        (ATD(2, tensorize=STFT(16, 8), augment=Jitter(0.2), beta=0.1, batch_size=7), "degree was 0.1 and is 0.2"),
-        (SALS(2, tensorize=STFT(16, 8), batch_size=7), 'estimator was "ATD" and is "SALS" now'),
+        (
+            paper(ATD, 2, tensorize=STFT(16, 4), augment=Jitter(0.1), beta=0.1, batch_size=7),
+            "tensorize hop was 8 and is 4",
+        ),
+        (
+            paper(ATD, 2, tensorize=STFT(16, 8), augment=Jitter(0.2), beta=0.1, batch_size=7),
+            "degree was 0.1 and is 0.2",
+        ),
+        (paper(SALS, 2, tensorize=STFT(16, 8), batch_size=7), 'estimator was "ATD" and is "SALS" now'),
     ):
         with pytest.raises(CheckpointError, match=difference):
             other.fit(signals, checkpoint=tmp_path, resume=True)
@@ -290,10 +297,10 @@ class Louder(Augmentation):
 
 def test_settings_of_an_augmentation_of_ones_own_that_differ_are_named(tmp_path, monkeypatch):
     given = {"beta": 0.0, "batch_size": 7, "max_sweeps": 3}
-    start(monkeypatch, tmp_path, 2, ATD(2, augment=Compose([Louder(2.0)]), **given))
+    start(monkeypatch, tmp_path, 2, paper(ATD, 2, augment=Compose([Louder(2.0)]), **given))
     with pytest.raises(CheckpointError, match=r'augment steps was \[{"type": "Louder", "gain": 2.0}\] and is'):
-        ATD(2, augment=Compose([Louder(3.0)]), **given).fit(X, checkpoint=tmp_path, resume=True)
-    ATD(2, augment=Compose([Louder(2.0)]), **given).fit(X, checkpoint=tmp_path, resume=True)
+        paper(ATD, 2, augment=Compose([Louder(3.0)]), **given).fit(X, checkpoint=tmp_path, resume=True)
+    paper(ATD, 2, augment=Compose([Louder(2.0)]), **given).fit(X, checkpoint=tmp_path, resume=True)
 
 
 @pytest.mark.parametrize("data", [torch.from_numpy(X), torch.from_numpy(X).bfloat16(), X.astype(">f8"), X > 0])
@@ -305,9 +312,9 @@ def test_every_kind_of_array_has_a_fingerprint(data, tmp_path, monkeypatch):
 
 
 def test_another_given_graph_is_refused(tmp_path, monkeypatch):
-    start(monkeypatch, tmp_path, 2, GRSALS(3, graph=np.ones((30, 30)), batch_size=7))
+    start(monkeypatch, tmp_path, 2, paper(GRSALS, 3, graph=np.ones((30, 30)), batch_size=7))
     with pytest.raises(CheckpointError, match="graph sha256 was"):
-        GRSALS(3, graph=2 * np.ones((30, 30)), batch_size=7).fit(X, checkpoint=tmp_path, resume=True)
+        paper(GRSALS, 3, graph=2 * np.ones((30, 30)), batch_size=7).fit(X, checkpoint=tmp_path, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -514,7 +521,7 @@ def test_one_interrupt_waits_for_the_step_and_a_second_does_not(tmp_path):
 
 def test_a_pipe_with_the_name_of_a_checkpoint_is_passed_over_and_stays(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(40, 3, 5))
-    model = SALS(2, max_sweeps=5, tol=0.0, device="cpu")
+    model = paper(SALS, 2, max_sweeps=5, tol=0.0, device="cpu")
 
     def stop(seen: SALS) -> None:
         if seen.n_sweeps_ == 2:
@@ -525,10 +532,10 @@ def test_a_pipe_with_the_name_of_a_checkpoint_is_passed_over_and_stays(tmp_path:
     pipe = tmp_path / "checkpoint-00000099"
     os.mkfifo(pipe)
     with pytest.warns(RuntimeWarning, match="checkpoint-00000099 is a named pipe"):
-        resumed = SALS(2, max_sweeps=5, tol=0.0, device="cpu").fit(
+        resumed = paper(SALS, 2, max_sweeps=5, tol=0.0, device="cpu").fit(
             X, checkpoint=tmp_path, checkpoint_every=0, resume=True
         )
-    whole = SALS(2, max_sweeps=5, tol=0.0, device="cpu").fit(X)
+    whole = paper(SALS, 2, max_sweeps=5, tol=0.0, device="cpu").fit(X)
     np.testing.assert_array_equal(resumed.factors_[0], whole.factors_[0])
     checkpoints.remove_checkpoints(tmp_path)
     assert list(tmp_path.iterdir()) == [pipe]

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import trees
+from problems import paper
 
 from polyadic import SALS
 from polyadic.data import WindowStore, datasets, split
@@ -323,7 +324,7 @@ def test_an_interrupted_dataset_goes_on_and_appending_adds_only_what_is_new(slee
 def test_a_model_learns_from_a_store_and_gives_features(sleep, tmp_path):
     root, _ = sleep
     store = datasets.sleep_edf(root, tmp_path / "s")
-    model = SALS(4, tensorize=STFT(256, 128), max_sweeps=2).fit(store)
+    model = paper(SALS, 4, tensorize=STFT(256, 128), max_sweeps=2).fit(store)
     assert model.transform(store).shape == (len(store), 4)
     np.testing.assert_allclose(model.transform(store), model.transform(store.windows.X), rtol=1e-3, atol=1e-3)
 

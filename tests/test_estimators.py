@@ -16,6 +16,7 @@ import oracles
 import pandas as pd
 import pytest
 import torch
+from problems import paper
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -100,7 +101,7 @@ CASES: dict[str, tuple[Callable[..., Model], dict[str, Any], np.ndarray]] = {
 def case(request: pytest.FixtureRequest) -> tuple[Model, np.ndarray]:
     """A model that is not fitted, and data for it."""
     kind, settings, X = CASES[request.param]
-    return kind(**SETTINGS | settings), X.copy()
+    return paper(kind, **SETTINGS | settings), X.copy()
 
 
 def tensors(model: Model, X: np.ndarray) -> np.ndarray:
@@ -263,7 +264,7 @@ def test_parameters_can_be_read_and_set(case: tuple[Model, np.ndarray]) -> None:
 def test_features_have_names_and_come_as_a_data_frame_where_asked(case: tuple[Model, np.ndarray]) -> None:
     model, X = case
     Z = model.fit(X).transform(X)
-    names = [f"{type(model).__name__.lower()}{r}" for r in range(3)]
+    names = ["x1", "x2", "x3"]
     assert list(model.get_feature_names_out()) == names
     frame = model.set_output(transform="pandas").transform(X)
     assert isinstance(frame, pd.DataFrame)
@@ -351,11 +352,11 @@ def test_partial_fit_goes_on_from_a_fit_with_what_its_solver_remembers(case: tup
 @pytest.mark.parametrize(
     "model",
     [
-        SALS(**SETTINGS),
-        SALS(**SETTINGS | MEMORY),
-        GRSALS(graph_weight=0.5, **SETTINGS),
-        ATD(augment=fainter, beta=0.01, **SETTINGS),
-        ATD(augment=fainter, beta=0.01, **SETTINGS | MEMORY),
+        paper(SALS, **SETTINGS),
+        paper(SALS, **SETTINGS | MEMORY),
+        paper(GRSALS, graph_weight=0.5, **SETTINGS),
+        paper(ATD, augment=fainter, beta=0.01, **SETTINGS),
+        paper(ATD, augment=fainter, beta=0.01, **SETTINGS | MEMORY),
     ],
     ids=["SALS", "SALS memory", "GRSALS", "ATD", "ATD memory"],
 )
@@ -374,7 +375,7 @@ def test_partial_fit_over_the_batches_of_a_sweep_is_a_fit_of_one_sweep_but_for_o
 
 
 def test_partial_fit_of_another_rank_than_before_is_refused() -> None:
-    model = SALS(**SETTINGS).fit(CUBE).set_params(rank=2)
+    model = paper(SALS, **SETTINGS).fit(CUBE).set_params(rank=2)
     with pytest.raises(PolyadicError, match="rank must stay 3 as in fit, but is 2 now"):
         model.partial_fit(CUBE)
     assert model.fit(CUBE).partial_fit(CUBE).transform(CUBE).shape == (34, 2)
@@ -449,14 +450,14 @@ def test_a_fit_that_fails_leaves_a_new_model_new(case: tuple[Model, np.ndarray],
 
 def test_column_names_that_cannot_be_used_leave_a_fitted_model_as_it_was() -> None:
     frame = pd.DataFrame(FLAT).add_prefix("x")
-    model = SALS(**SETTINGS).fit(frame)
+    model = paper(SALS, **SETTINGS).fit(frame)
     with pytest.raises(TypeError, match="feature names"):
         model.fit(mixed_names(FLAT))
     assert list(model.feature_names_in_) == list(frame.columns)
 
 
 def test_fitting_without_column_names_forgets_those_of_an_earlier_fit() -> None:
-    model = SALS(**SETTINGS).fit(pd.DataFrame(FLAT).add_prefix("x")).fit(FLAT)
+    model = paper(SALS, **SETTINGS).fit(pd.DataFrame(FLAT).add_prefix("x")).fit(FLAT)
     assert not hasattr(model, "feature_names_in_")
 
 
@@ -477,7 +478,9 @@ def test_the_models_of_the_paper_have_its_shapes_and_numbers_of_parameters(
 ) -> None:
     settings = preset(name)
     X = np.random.default_rng(0).normal(size=(2, *settings.shape)).astype(np.float32)
-    model = ATD(tensorize=settings.tensorize, augment=settings.augment, **{**settings.parameters, "max_sweeps": 1})
+    model = paper(
+        ATD, tensorize=settings.tensorize, augment=settings.augment, **{**settings.parameters, "max_sweeps": 1}
+    )
     model.fit(X)
     assert model.rank == 32
     assert tuple(len(factor) for factor in model.factors_) == shape
@@ -485,10 +488,11 @@ def test_the_models_of_the_paper_have_its_shapes_and_numbers_of_parameters(
 
 
 def test_the_parameters_have_the_names_of_the_design() -> None:
-    shared = "rank tensorize alpha solver learning_rate batch_size max_sweeps tol patience device random_state verbose"
-    assert set(SALS().get_params(deep=False)) == set(shared.split())
-    assert set(ATD().get_params(deep=False)) == set(shared.split()) | {"augment", "beta", "gamma", "rounds"}
-    assert set(GRSALS().get_params(deep=False)) == set(shared.split()) | {"graph", "graph_weight"}
+    shared = {"rank", "tensorize", "readout", "nonnegative", "alpha", "solver", "learning_rate", "batch_size"}
+    shared |= {"max_sweeps", "tol", "patience", "device", "random_state", "verbose"}
+    assert set(SALS().get_params(deep=False)) == shared
+    assert set(ATD().get_params(deep=False)) == shared | {"augment", "beta", "gamma", "rounds"}
+    assert set(GRSALS().get_params(deep=False)) == shared | {"graph", "graph_weight"}
 
 
 # ------------------------------------------------------------------------------------- augmentations and functions
@@ -497,61 +501,61 @@ def test_the_parameters_have_the_names_of_the_design() -> None:
 @pytest.mark.parametrize("batch_size", [10, None])
 def test_without_alignment_both_fit_terms_stay(batch_size: int | None) -> None:
     settings = SETTINGS | {"batch_size": batch_size}
-    model = ATD(augment=fainter, beta=0, **settings).fit(CUBE)
+    model = paper(ATD, augment=fainter, beta=0, **settings).fit(CUBE)
     assert min(model.history_["fit"]) > 0
     assert min(model.history_["fit_augmented"]) > 0
     assert set(model.history_["self_supervised"]) == {0.0}
-    alone = SALS(**settings).fit(CUBE)
+    alone = paper(SALS, **settings).fit(CUBE)
     assert set(alone.history_["fit_augmented"]) == {0.0}
     assert not np.allclose(alone.factors_[0], model.factors_[0])
 
 
 def test_without_alignment_a_full_batch_fit_is_that_of_windows_and_augmented_windows_together() -> None:
     settings = SETTINGS | {"batch_size": None}
-    model = ATD(augment=fainter, beta=0, **settings).fit(CUBE)
-    stacked = SALS(**settings).fit(np.concatenate([CUBE, 0.8 * CUBE]))
+    model = paper(ATD, augment=fainter, beta=0, **settings).fit(CUBE)
+    stacked = paper(SALS, **settings).fit(np.concatenate([CUBE, 0.8 * CUBE]))
     for mine, theirs in zip(model.factors_, stacked.factors_, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-10)
 
 
 def test_alignment_appears_in_the_history_and_changes_the_bases() -> None:
-    model = ATD(augment=TURN, beta=0.05, tensorize=SHORT_TIME, **SETTINGS).fit(CUBE)
-    without = ATD(augment=TURN, beta=0.0, tensorize=SHORT_TIME, **SETTINGS).fit(CUBE)
+    model = paper(ATD, augment=TURN, beta=0.05, tensorize=SHORT_TIME, **SETTINGS).fit(CUBE)
+    without = paper(ATD, augment=TURN, beta=0.0, tensorize=SHORT_TIME, **SETTINGS).fit(CUBE)
     assert all(value != 0 for value in model.history_["self_supervised"])
     assert not np.array_equal(model.factors_[0], without.factors_[0])
 
 
 @pytest.mark.parametrize("settings", [{}, MEMORY, {"batch_size": None}, {"tensorize": SHORT_TIME}])
 def test_without_augmentation_and_alignment_atd_is_sals_to_the_bit(settings: dict[str, Any]) -> None:
-    model = ATD(augment=None, beta=0, **SETTINGS | settings).fit(CUBE)
-    assert_same(model, SALS(**SETTINGS | settings).fit(CUBE), CUBE)
+    model = paper(ATD, augment=None, beta=0, **SETTINGS | settings).fit(CUBE)
+    assert_same(model, paper(SALS, **SETTINGS | settings).fit(CUBE), CUBE)
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_alignment_without_an_augmentation_is_an_error(method: str) -> None:
     with pytest.raises(PolyadicError, match=r"augment is None, but beta=0\.01 .* give an augmentation, or beta=0"):
-        getattr(ATD(beta=0.01, **SETTINGS), method)(CUBE)
+        getattr(paper(ATD, beta=0.01, **SETTINGS), method)(CUBE)
 
 
 def test_gamma_none_is_the_size_of_the_batch() -> None:
-    by_default = ATD(augment=fainter, beta=0.01, gamma=None, **SETTINGS).fit(CUBE[:30])
-    given = ATD(augment=fainter, beta=0.01, gamma=10, **SETTINGS).fit(CUBE[:30])
-    other = ATD(augment=fainter, beta=0.01, gamma=1, **SETTINGS).fit(CUBE[:30])
+    by_default = paper(ATD, augment=fainter, beta=0.01, gamma=None, **SETTINGS).fit(CUBE[:30])
+    given = paper(ATD, augment=fainter, beta=0.01, gamma=10, **SETTINGS).fit(CUBE[:30])
+    other = paper(ATD, augment=fainter, beta=0.01, gamma=1, **SETTINGS).fit(CUBE[:30])
     assert_same(by_default, given, CUBE)
     assert not np.array_equal(by_default.factors_[0], other.factors_[0])
 
 
 def test_rounds_are_used() -> None:
-    one, two = (ATD(augment=TURN, beta=0.05, rounds=rounds, **SETTINGS).fit(CUBE) for rounds in (1, 2))
+    one, two = (paper(ATD, augment=TURN, beta=0.05, rounds=rounds, **SETTINGS).fit(CUBE) for rounds in (1, 2))
     assert not np.array_equal(one.factors_[0], two.factors_[0])
 
 
 def test_a_function_of_ones_own_equals_the_same_stft() -> None:
     fixed = STFT(n_fft=8, hop=4, floor=0.01)
-    model = ATD(tensorize=lambda batch: fixed(batch), augment=lambda batch: 0.8 * batch, beta=0.01, **SETTINGS).fit(
-        CUBE
-    )
-    own = ATD(tensorize=fixed, augment=fainter, beta=0.01, **SETTINGS).fit(CUBE)
+    model = paper(
+        ATD, tensorize=lambda batch: fixed(batch), augment=lambda batch: 0.8 * batch, beta=0.01, **SETTINGS
+    ).fit(CUBE)
+    own = paper(ATD, tensorize=fixed, augment=fainter, beta=0.01, **SETTINGS).fit(CUBE)
     # Not to the bit: the numbers of ours lie in memory in another order.
     np.testing.assert_allclose(model.transform(CUBE), own.transform(CUBE), rtol=1e-9)
 
@@ -563,7 +567,7 @@ def in_place(batch: Tensor) -> Tensor:
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
 def test_functions_that_write_to_their_batch_do_not_write_to_the_input(kind: Callable[..., Any]) -> None:
     X = kind(CUBE)
-    model = ATD(tensorize=in_place, augment=in_place, beta=0.01, **SETTINGS).fit(X)
+    model = paper(ATD, tensorize=in_place, augment=in_place, beta=0.01, **SETTINGS).fit(X)
     model.transform(X)
     model.score(X)
     model.partial_fit(X)
@@ -571,15 +575,17 @@ def test_functions_that_write_to_their_batch_do_not_write_to_the_input(kind: Cal
 
 
 def test_an_augmentation_that_writes_to_its_batch_does_not_write_to_the_first_view() -> None:
-    model = ATD(augment=lambda batch: batch.mul_(0.8), beta=0.01, **SETTINGS).fit(CUBE)
-    np.testing.assert_array_equal(model.factors_[0], ATD(augment=fainter, beta=0.01, **SETTINGS).fit(CUBE).factors_[0])
+    model = paper(ATD, augment=lambda batch: batch.mul_(0.8), beta=0.01, **SETTINGS).fit(CUBE)
+    np.testing.assert_array_equal(
+        model.factors_[0], paper(ATD, augment=fainter, beta=0.01, **SETTINGS).fit(CUBE).factors_[0]
+    )
 
 
 def test_a_network_can_make_the_tensors_and_the_augmentations() -> None:
     torch.manual_seed(0)
     layer = torch.nn.Linear(40, 6).double()
     noise = torch.nn.Linear(40, 40).double()
-    Z = ATD(tensorize=layer, augment=noise, beta=0.01, **SETTINGS).fit(CUBE).transform(torch.tensor(CUBE))
+    Z = paper(ATD, tensorize=layer, augment=noise, beta=0.01, **SETTINGS).fit(CUBE).transform(torch.tensor(CUBE))
     assert Z.shape == (34, 3)
     assert not Z.requires_grad
     assert layer.weight.grad is None
@@ -587,10 +593,12 @@ def test_a_network_can_make_the_tensors_and_the_augmentations() -> None:
 
 def test_what_a_function_gives_is_brought_to_the_type_of_the_batch() -> None:
     X = CUBE.astype(np.float32)
-    model = ATD(tensorize=Tensor.double, augment=lambda batch: 0.8 * batch.double(), beta=0.01, **SETTINGS).fit(X)
+    model = paper(ATD, tensorize=Tensor.double, augment=lambda batch: 0.8 * batch.double(), beta=0.01, **SETTINGS).fit(
+        X
+    )
     assert model.factors_[0].dtype == np.float32
     np.testing.assert_allclose(
-        model.transform(X), ATD(augment=fainter, beta=0.01, **SETTINGS).fit_transform(X), rtol=1e-3, atol=1e-4
+        model.transform(X), paper(ATD, augment=fainter, beta=0.01, **SETTINGS).fit_transform(X), rtol=1e-3, atol=1e-4
     )
 
 
@@ -619,7 +627,7 @@ class Shortened(Augmentation):
 def test_an_augmentation_of_another_shape_is_refused(augment: Any, came: str, method: str) -> None:
     message = rf"augment must return a tensor of the batch's shape \(\d+, 3, 40\), but gave {came}"
     with pytest.raises(PolyadicError, match=message):
-        getattr(ATD(augment=augment, beta=0.01, **SETTINGS), method)(CUBE)
+        getattr(paper(ATD, augment=augment, beta=0.01, **SETTINGS), method)(CUBE)
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
@@ -637,13 +645,13 @@ def test_a_tensorize_that_does_not_give_a_tensor_for_each_window_is_refused(
     tensorize: Any, came: str, method: str
 ) -> None:
     with pytest.raises(PolyadicError, match=rf"tensorize must return a tensor of \d+ samples, but gave {came}"):
-        getattr(SALS(tensorize=tensorize, **SETTINGS), method)(CUBE)
+        getattr(paper(SALS, tensorize=tensorize, **SETTINGS), method)(CUBE)
 
 
 @pytest.mark.parametrize("method", ["transform", "score", "partial_fit"])
 def test_a_tensorize_that_gives_another_shape_than_in_fit_is_refused(method: str) -> None:
     length = [20]
-    model = SALS(tensorize=later_other(length), **SETTINGS).fit(CUBE)
+    model = paper(SALS, tensorize=later_other(length), **SETTINGS).fit(CUBE)
     length[0] = 10
     with pytest.raises(PolyadicError, match=r"tensorize must give tensors of shape \(3, 20\).* but gave \(3, 10\)"):
         getattr(model, method)(CUBE)
@@ -652,7 +660,7 @@ def test_a_tensorize_that_gives_another_shape_than_in_fit_is_refused(method: str
 @pytest.mark.filterwarnings("ignore:.*singular")
 def test_a_function_that_makes_nan_is_an_error_and_no_model() -> None:
     for settings in (SETTINGS, SETTINGS | {"max_sweeps": 1, "batch_size": None}):
-        model = SALS(tensorize=torch.log, **settings)
+        model = paper(SALS, tensorize=torch.log, **settings)
         with pytest.raises(PolyadicError, match="finite"):
             model.fit(CUBE)
         assert not hasattr(model, "factors_")
@@ -678,7 +686,7 @@ def numbered() -> np.ndarray:
 
 def recorded(**settings: Any) -> dict[int, list[int]]:
     augment = Recorded()
-    ATD(augment=augment, beta=0.0, tensorize=fainter, **SETTINGS | settings).fit(numbered())
+    paper(ATD, augment=augment, beta=0.0, tensorize=fainter, **SETTINGS | settings).fit(numbered())
     assert sorted(augment.keys) == list(range(34))
     return augment.keys
 
@@ -698,7 +706,7 @@ def test_a_full_batch_fit_augments_once_as_the_first_sweep_does() -> None:
 
 def test_partial_fit_counts_its_windows_so_that_each_is_augmented_in_its_own_way() -> None:
     augment = Recorded()
-    model = ATD(augment=augment, beta=0.0, **SETTINGS)
+    model = paper(ATD, augment=augment, beta=0.0, **SETTINGS)
     X = numbered()
     for ids in (range(10), range(10, 30), range(30, 34)):
         model.partial_fit(X[list(ids)])
@@ -709,21 +717,21 @@ def test_partial_fit_counts_its_windows_so_that_each_is_augmented_in_its_own_way
 
 
 def test_another_seed_is_another_model_and_the_same_seed_the_same() -> None:
-    first, again, other = (SALS(**SETTINGS | {"random_state": seed}).fit(CUBE) for seed in (1, np.int64(1), 2))
+    first, again, other = (paper(SALS, **SETTINGS | {"random_state": seed}).fit(CUBE) for seed in (1, np.int64(1), 2))
     assert_same(first, again, CUBE)
     assert first.seed_ == 1
     assert not np.array_equal(first.factors_[0], other.factors_[0])
 
 
 def test_a_random_state_gives_the_same_model_from_the_same_state_and_moves_on() -> None:
-    first, again = (SALS(**SETTINGS | {"random_state": np.random.RandomState(7)}) for _ in range(2))
+    first, again = (paper(SALS, **SETTINGS | {"random_state": np.random.RandomState(7)}) for _ in range(2))
     assert_same(first.fit(CUBE), again.fit(CUBE), CUBE)
     seed = first.seed_
     assert first.fit(CUBE).seed_ != seed
 
 
 def test_without_a_seed_every_fit_is_another_and_is_kept_by_partial_fit() -> None:
-    model = SALS(**SETTINGS | {"random_state": None}).fit(CUBE)
+    model = paper(SALS, **SETTINGS | {"random_state": None}).fit(CUBE)
     seed = model.seed_
     assert model.partial_fit(CUBE).seed_ == seed
     assert model.fit(CUBE).seed_ != seed
@@ -733,7 +741,7 @@ def test_without_a_seed_every_fit_is_another_and_is_kept_by_partial_fit() -> Non
 
 
 def test_the_floor_is_learned_in_fit_and_kept_for_quieter_windows() -> None:
-    model = SALS(tensorize=SHORT_TIME, **SETTINGS).fit(CUBE)
+    model = paper(SALS, tensorize=SHORT_TIME, **SETTINGS).fit(CUBE)
     assert model.tensorize == SHORT_TIME, "parameters stay as they were given"
     assert model.tensorize_ == SHORT_TIME.calibrated(torch.tensor(CUBE))
     assert np.size(model.tensorize_.floor) == 3
@@ -745,7 +753,7 @@ def test_the_floor_is_learned_in_fit_and_kept_for_quieter_windows() -> None:
 
 
 def test_the_unit_of_the_recording_only_shifts_logarithms() -> None:
-    volts = SALS(tensorize=SHORT_TIME, **SETTINGS).fit(1e-5 * CUBE)
+    volts = paper(SALS, tensorize=SHORT_TIME, **SETTINGS).fit(1e-5 * CUBE)
     T, other = tensors(volts, 1e-5 * CUBE), SHORT_TIME.calibrated(torch.tensor(CUBE))(torch.tensor(CUBE)).numpy()
     np.testing.assert_allclose(T - np.log(1e-5), other, atol=1e-9)
 
@@ -767,38 +775,40 @@ def ring(count: int) -> np.ndarray:
 )
 def test_a_graph_may_be_dense_or_sparse_of_any_type(kind: Callable[..., Any], batch_size: int | None) -> None:
     settings = SETTINGS | {"batch_size": batch_size, "graph_weight": 0.5}
-    expected = GRSALS(graph=ring(34), **settings).fit(CUBE)
-    model = GRSALS(graph=kind(ring(34)), **settings)
+    expected = paper(GRSALS, graph=ring(34), **settings).fit(CUBE)
+    model = paper(GRSALS, graph=kind(ring(34)), **settings)
     assert_same(model.fit(CUBE), expected, CUBE)
     assert model.history_["graph"][0] > 0
-    assert not np.array_equal(expected.factors_[0], SALS(**SETTINGS | {"batch_size": batch_size}).fit(CUBE).factors_[0])
+    assert not np.array_equal(
+        expected.factors_[0], paper(SALS, **SETTINGS | {"batch_size": batch_size}).fit(CUBE).factors_[0]
+    )
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 def test_a_graph_of_booleans_has_weights_of_one(kind: Callable[..., Any]) -> None:
     connected = ring(34) > 0
-    model = GRSALS(graph=kind(connected), graph_weight=0.5, **SETTINGS).fit(CUBE)
-    assert_same(model, GRSALS(graph=connected.astype(float), graph_weight=0.5, **SETTINGS).fit(CUBE), CUBE)
+    model = paper(GRSALS, graph=kind(connected), graph_weight=0.5, **SETTINGS).fit(CUBE)
+    assert_same(model, paper(GRSALS, graph=connected.astype(float), graph_weight=0.5, **SETTINGS).fit(CUBE), CUBE)
 
 
 def test_the_complete_graph_has_equal_weights_of_one_over_the_batch() -> None:
     settings = SETTINGS | {"batch_size": None, "graph_weight": 0.5}
-    model = GRSALS(graph="complete", **settings).fit(CUBE)
-    given = GRSALS(graph=np.full((34, 34), 1 / 34), **settings).fit(CUBE)
+    model = paper(GRSALS, graph="complete", **settings).fit(CUBE)
+    given = paper(GRSALS, graph=np.full((34, 34), 1 / 34), **settings).fit(CUBE)
     np.testing.assert_allclose(model.factors_[0], given.factors_[0], rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(model.history_["graph"], given.history_["graph"])
 
 
 @pytest.mark.parametrize("settings", [{}, MEMORY, {"batch_size": None}])
 def test_a_graph_of_no_weight_is_sals_to_the_bit(settings: dict[str, Any]) -> None:
-    model = GRSALS(graph=ring(34), graph_weight=0, **SETTINGS | settings).fit(CUBE)
-    assert_same(model, SALS(**SETTINGS | settings).fit(CUBE), CUBE)
+    model = paper(GRSALS, graph=ring(34), graph_weight=0, **SETTINGS | settings).fit(CUBE)
+    assert_same(model, paper(SALS, **SETTINGS | settings).fit(CUBE), CUBE)
 
 
 def test_the_graph_term_is_the_trace_at_the_coefficients_that_minimise_the_objective() -> None:
     weight, alpha, weights = 0.5, 0.01, ring(34)
     settings = SETTINGS | {"batch_size": None, "max_sweeps": 1, "alpha": alpha}
-    model = GRSALS(graph=weights, graph_weight=weight, **settings).fit(CUBE)
+    model = paper(GRSALS, graph=weights, graph_weight=weight, **settings).fit(CUBE)
     start = als.initial_factors((3, 40), 3, 4, torch.float64, torch.device("cpu"))
     factors = [factor.numpy() for factor in start]
     X = oracles.graph_coefficients(CUBE, factors, alpha, weight, weights)
@@ -808,8 +818,8 @@ def test_the_graph_term_is_the_trace_at_the_coefficients_that_minimise_the_objec
 
 def test_each_batch_takes_its_own_part_of_the_graph() -> None:
     weights, ids = ring(34), draws.permutation(34, seed=4, sweep=0)
-    model = GRSALS(graph=weights, graph_weight=0.5, **SETTINGS | {"max_sweeps": 1}).fit(CUBE)
-    stepped = GRSALS(graph_weight=0.5, **SETTINGS)
+    model = paper(GRSALS, graph=weights, graph_weight=0.5, **SETTINGS | {"max_sweeps": 1}).fit(CUBE)
+    stepped = paper(GRSALS, graph_weight=0.5, **SETTINGS)
     for part in ids.split(10):
         rows = part.numpy()
         stepped.set_params(graph=weights[np.ix_(rows, rows)]).partial_fit(CUBE[rows])
@@ -838,13 +848,13 @@ def test_a_graph_of_wrong_weights_is_refused_with_the_reason(
     weights: np.ndarray, message: str, kind: Callable[..., Any]
 ) -> None:
     with pytest.raises(PolyadicError, match=message):
-        GRSALS(graph=kind(weights), graph_weight=0.5, **SETTINGS).fit(CUBE)
+        paper(GRSALS, graph=kind(weights), graph_weight=0.5, **SETTINGS).fit(CUBE)
 
 
 @pytest.mark.parametrize("graph", [3.0, [["a"]], {}, ring(34)[0]])
 def test_something_else_than_a_graph_is_refused_by_name(graph: Any) -> None:
     with pytest.raises(PolyadicError, match="graph must"):
-        GRSALS(graph=graph, graph_weight=0.5, **SETTINGS).fit(CUBE)
+        paper(GRSALS, graph=graph, graph_weight=0.5, **SETTINGS).fit(CUBE)
 
 
 # --------------------------------------------------------------------------------------------- scikit-learn around it
@@ -862,7 +872,7 @@ def two_classes(count: int = 80) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_pipeline_from_windows_to_classes_learns() -> None:
     X, y = two_classes()
-    features = ATD(tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), beta=0.05, **SETTINGS)
+    features = paper(ATD, tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), beta=0.05, **SETTINGS)
     pipeline = make_pipeline(features, StandardScaler(), LogisticRegression()).fit(X[:40], y[:40])
     assert pipeline.score(X[40:], y[40:]) > 0.9
     assert pipeline[:-1].transform(X).shape == (80, 3)
@@ -870,14 +880,14 @@ def test_a_pipeline_from_windows_to_classes_learns() -> None:
 
 
 def test_a_grid_search_over_the_rank_finds_that_of_the_data() -> None:
-    search = GridSearchCV(SALS(**SETTINGS), {"rank": np.arange(1, 4)}, cv=3, error_score="raise").fit(FOUR)
+    search = GridSearchCV(paper(SALS, **SETTINGS), {"rank": np.arange(1, 4)}, cv=3, error_score="raise").fit(FOUR)
     assert search.best_params_ == {"rank": 3}
     assert search.best_estimator_.n_parameters_ == 3 * (4 + 5 + 3)
 
 
 def test_a_grid_search_reaches_into_a_pipeline() -> None:
     X, y = two_classes()
-    features = ATD(tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), beta=0.05, **SETTINGS)
+    features = paper(ATD, tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), beta=0.05, **SETTINGS)
     pipeline = make_pipeline(features, StandardScaler(), LogisticRegression())
     grid = {"atd__rank": [1, 2], "atd__beta": [0.0, 0.05]}
     search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(X, y)
@@ -886,13 +896,13 @@ def test_a_grid_search_reaches_into_a_pipeline() -> None:
 
 def test_silence_is_fitted_perfectly() -> None:
     silence = np.zeros((5, 3, 4))
-    model = SALS(**SETTINGS).fit(silence)
+    model = paper(SALS, **SETTINGS).fit(silence)
     assert model.score(silence) == 1.0
     assert not model.transform(silence).any()
 
 
 def test_the_stop_rule_ends_a_fit_early() -> None:
-    model = SALS(**SETTINGS | {"max_sweeps": 200, "tol": 1e-3, "patience": 3, "batch_size": None}).fit(FOUR)
+    model = paper(SALS, **SETTINGS | {"max_sweeps": 200, "tol": 1e-3, "patience": 3, "batch_size": None}).fit(FOUR)
     assert 4 <= model.n_sweeps_ < 200
     recent = model.history_["loss"][-4:]
     assert all(abs(b - a) <= 1e-3 * a for a, b in pairwise(recent))
@@ -914,7 +924,7 @@ def test_verbose_writes_lines_with_the_loss_terms_to_standard_error_where_there_
     name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kind, settings, X = CASES[name]
-    model = kind(**SETTINGS | settings | {"verbose": 1, "max_sweeps": 11, "tol": 0})
+    model = paper(kind, **SETTINGS | settings | {"verbose": 1, "max_sweeps": 11, "tol": 0})
     model.fit(X)
     out, err = capfd.readouterr()
     assert out == ""
@@ -935,7 +945,7 @@ def test_verbose_shows_a_bar_with_sweeps_loss_terms_and_remaining_time_on_a_term
     monkeypatch.setenv("TTY_INTERACTIVE", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    ATD(augment=fainter, beta=0.01, verbose=1, **SETTINGS).fit(CUBE)
+    paper(ATD, augment=fainter, beta=0.01, verbose=1, **SETTINGS).fit(CUBE)
     out, err = capfd.readouterr()
     assert out == ""
     bar, last = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", err).replace("\r", "\n").strip().splitlines()[-2:]
@@ -953,5 +963,5 @@ def test_a_silent_model_prints_nothing(case: tuple[Model, np.ndarray], capfd: py
 
 
 def test_progress_does_not_change_the_model(capfd: pytest.CaptureFixture[str]) -> None:
-    assert_same(SALS(verbose=1, **SETTINGS).fit(CUBE), SALS(**SETTINGS).fit(CUBE), CUBE)
+    assert_same(paper(SALS, verbose=1, **SETTINGS).fit(CUBE), paper(SALS, **SETTINGS).fit(CUBE), CUBE)
     capfd.readouterr()

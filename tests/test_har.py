@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from problems import paper
 
 from polyadic import ATD, SALS
 from polyadic.data import split
@@ -30,7 +31,7 @@ def accuracy(model, har, protocol):
 def model(har):
     settings = preset("har")
     frames = STFT(settings.tensorize.n_fft, settings.tensorize.hop)
-    return ATD(32, tensorize=frames, augment=settings.augment, learning_rate=0.2, max_sweeps=3).fit(
+    return paper(ATD, 32, tensorize=frames, augment=settings.augment, learning_rate=0.2, max_sweeps=3).fit(
         har.select(part="train")[::3]
     )
 
@@ -51,7 +52,7 @@ def test_the_loss_on_har_falls_and_every_term_is_there(model):
 def test_the_log_floor_follows_the_unit_of_the_recordings(har):
     X = har.X[:256]
     frames = STFT(64, 8)
-    volts, microvolts = (SALS(4, tensorize=frames, max_sweeps=2).fit(scale * X) for scale in (1e-6, 1.0))
+    volts, microvolts = (paper(SALS, 4, tensorize=frames, max_sweeps=2).fit(scale * X) for scale in (1e-6, 1.0))
     shift = np.log(1e-6)
     a, b = volts.tensorize_.floor, microvolts.tensorize_.floor
     np.testing.assert_allclose(np.log(a) - np.log(b), shift, atol=1e-3)

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from problems import paper
 from typer.testing import CliRunner
 
 from polyadic import ATD, SALS, load
@@ -171,7 +172,7 @@ def test_windows_after_a_gap_start_when_they_were_recorded(tmp_path: Path) -> No
 def test_tables_of_features_and_labels_have_the_times_of_the_recording(tmp_path: Path) -> None:
     with_gap(tmp_path / "night.edf")
     windows = datasets.folder(tmp_path / "night.edf", tmp_path / "s", seconds=2).windows
-    model = SALS(2, max_sweeps=1, device="cpu").fit(windows)
+    model = paper(SALS, 2, max_sweeps=1, device="cpu").fit(windows)
     WindowClassifier(model).fit(windows, np.array(["x", "y", "x", "y"])).save(tmp_path / "m.safetensors")
     for name in ("transform", "predict"):
         out = tmp_path / f"{name}.csv"
@@ -211,7 +212,7 @@ def test_windows_without_a_label_are_no_class_whatever_marks_them(kind: str) -> 
 
 @pytest.mark.parametrize("kind", UNKNOWN)
 def test_a_classifier_learns_no_class_from_windows_without_a_label(kind: str) -> None:
-    features = SALS(2, max_sweeps=1, device="cpu").fit(SIGNALS.X)
+    features = paper(SALS, 2, max_sweeps=1, device="cpu").fit(SIGNALS.X)
     reference = WindowClassifier(features).fit(SIGNALS.X[:20], np.array([0, 1] * 10))
     model = WindowClassifier(features).fit(SIGNALS.X, UNKNOWN[kind]())
     assert len(model.classes_) == 2
@@ -236,7 +237,7 @@ def test_supervised_baselines_learn_no_class_from_windows_without_a_label(kind: 
 def test_an_augmented_probe_learns_no_class_from_windows_without_a_label(
     kind: str, wrapped: str, tmp_path: Path
 ) -> None:
-    features = SALS(2, max_sweeps=1, device="cpu").fit(SIGNALS.X)
+    features = paper(SALS, 2, max_sweeps=1, device="cpu").fit(SIGNALS.X)
     X: Any = SIGNALS.X
     if wrapped != "array":
         X = Windows(SIGNALS.X) if wrapped == "Windows" else write_windows(Windows(SIGNALS.X, FS), tmp_path / "s")
@@ -267,12 +268,12 @@ def test_rows_of_an_unknown_subject_are_one_group_however_they_are_marked() -> N
 @pytest.mark.parametrize("kind", UNKNOWN)
 def test_a_classifier_takes_labels_with_a_store(kind: str, tmp_path: Path) -> None:
     store = write_windows(Windows(SIGNALS.X, FS), tmp_path / "s")
-    features = SALS(2, max_sweeps=1, device="cpu").fit(store)
+    features = paper(SALS, 2, max_sweeps=1, device="cpu").fit(store)
     assert len(WindowClassifier(features).fit(store, UNKNOWN[kind]()).classes_) == 2
 
 
 def test_labels_that_are_all_unknown_or_one_class_are_refused_with_the_rule(tmp_path: Path) -> None:
-    features = SALS(2, max_sweeps=1, device="cpu").fit(SIGNALS.X)
+    features = paper(SALS, 2, max_sweeps=1, device="cpu").fit(SIGNALS.X)
     for y in (["a"] * 21 + [""], [-1, 1] * 11, [None] * 22):
         with pytest.raises(PolyadicError, match=r"at least two classes.*(''|\"\"), None, NaN or -1"):
             WindowClassifier(features).fit(SIGNALS.X, np.array(y, object))
@@ -310,7 +311,7 @@ def reordered() -> Windows:
 
 @pytest.fixture(scope="module")
 def named_model() -> SALS:
-    return SALS(3, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(NAMED)
+    return paper(SALS, 3, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(NAMED)
 
 
 @pytest.mark.parametrize("kind", ["windows", "store", "int16 store", "selection", "concatenated"])
@@ -375,7 +376,7 @@ def test_where_there_are_no_names_or_rates_nothing_is_checked(named_model: SALS,
     unnamed = write_windows(Windows(NAMED.X, FS), tmp_path / "s")  # a store numbers channels that have no names
     for given in (NAMED.X, torch.from_numpy(NAMED.X), Windows(NAMED.X), Windows(NAMED.X, FS), unnamed):
         np.testing.assert_array_equal(np.asarray(named_model.transform(given)), expected)
-    model = SALS(3, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(unnamed)
+    model = paper(SALS, 3, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(unnamed)
     np.testing.assert_array_equal(model.transform(reordered()), model.transform(reordered().X))
 
 
@@ -547,10 +548,10 @@ def test_a_fit_from_digits_with_an_offset_is_the_fit_of_the_values_to_the_bit(tm
 
 def test_masked_values_are_refused_and_a_mask_without_any_is_not(tmp_path: Path) -> None:
     X = np.ma.array(np.random.default_rng(0).normal(size=(20, 3, 16)), mask=np.zeros((20, 3, 16), bool))
-    model = SALS(2, max_sweeps=1, device="cpu").fit(X)
+    model = paper(SALS, 2, max_sweeps=1, device="cpu").fit(X)
     np.testing.assert_array_equal(model.transform(X), model.transform(X.data))
     X.mask[4, 1, 2] = X.mask[4, 1, 3] = True
-    for refusing in (model.transform, SALS(2).fit, Windows, lambda given: model.transform(list(given))):
+    for refusing in (model.transform, paper(SALS, 2).fit, Windows, lambda given: model.transform(list(given))):
         with pytest.raises(PolyadicError, match=r"2 masked values.*filled"):
             refusing(X)
     model.transform(X.filled(0.0))
@@ -608,7 +609,7 @@ READERS = {
     ),
     "folder of checkpoints": (
         "c",
-        "import numpy as np; from polyadic import SALS; SALS(2, max_sweeps=1).fit(np.ones((9, 2, 3)), checkpoint='c')",
+        "import numpy as np; from polyadic import SALS; SALS(2, max_sweeps=1).fit(np.ones((9, 6)), checkpoint='c')",
     ),
     "results": ("a.json", "from polyadic.cli.info import describe; describe(Path('a.json'))"),
     "info of arrays": ("a.npy", "from polyadic.cli.info import describe; describe(Path('a.npy'))"),
@@ -655,7 +656,7 @@ from polyadic import SALS
 from polyadic.data import WindowStore
 import torch
 torch.set_num_threads(1)
-SALS(2, max_sweeps=1, device="cpu").fit(np.ones((4, 2, 8), np.float32))  # all threads and libraries are there
+paper(SALS, 2, max_sweeps=1, device="cpu").fit(np.ones((4, 2, 8), np.float32))  # all threads and libraries are there
 store = WindowStore("s")
 kind, value = getattr(resource, sys.argv[1]), int(sys.argv[2])
 if kind == resource.RLIMIT_AS:
@@ -666,7 +667,7 @@ resource.setrlimit(kind, (value, value))
 rows = np.random.default_rng(0).permutation(len(store))
 for first in range(0, len(rows), 16):
     store.read(rows[first : first + 16])
-SALS(2, max_sweeps=1, batch_size=16, device="cpu").fit(store)
+paper(SALS, 2, max_sweeps=1, batch_size=16, device="cpu").fit(store)
 """
 
 
@@ -856,16 +857,16 @@ def test_a_package_that_is_not_installed_is_never_skipped(tmp_path: Path, monkey
 
 def test_large_and_small_numbers_in_float32_find_their_floor() -> None:
     X = np.random.default_rng(0).normal(size=(30, 2, 64)).astype(np.float32)
-    reference = SALS(2, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(X)
+    reference = paper(SALS, 2, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(X)
     for scale in (1e30, 1e-30):
-        model = SALS(2, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(np.float32(scale) * X)
+        model = paper(SALS, 2, tensorize=STFT(16, 8), max_sweeps=2, device="cpu").fit(np.float32(scale) * X)
         np.testing.assert_allclose(model.tensorize_.floor, scale * np.array(reference.tensorize_.floor), rtol=1e-5)
 
 
 def test_numbers_too_large_for_float32_are_said_to_be_in_x() -> None:
     X = 1e38 * np.random.default_rng(0).uniform(0.5, 1, size=(30, 2, 64)).astype(np.float32)
     with pytest.raises(PolyadicError, match=r"X is too large.*float64"):
-        SALS(2, tensorize=STFT(16, 8), device="cpu").fit(X)
+        paper(SALS, 2, tensorize=STFT(16, 8), device="cpu").fit(X)
 
 
 def test_a_store_opened_by_a_relative_path_is_read_after_a_change_of_folder(
@@ -889,7 +890,7 @@ def test_checkpoints_in_a_relative_folder_survive_a_change_of_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other").mkdir()
-    model = SALS(2, max_sweeps=3, tol=0.0, device="cpu")
+    model = paper(SALS, 2, max_sweeps=3, tol=0.0, device="cpu")
     model.fit(NAMED.X, checkpoint="c", checkpoint_every=0, after_sweep=lambda _: os.chdir(tmp_path / "other"))
     assert not list((tmp_path / "other").iterdir())
     assert list((tmp_path / "c").glob("checkpoint-*"))

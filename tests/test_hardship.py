@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from problems import paper
 from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD, GRSALS, SALS
@@ -182,20 +183,20 @@ def test_an_error_that_does_not_name_the_cause_does_not_pass_for_a_clear_one(mes
 
 def test_a_small_channel_beside_a_large_one_does_not_spoil_the_fit_of_the_large_one() -> None:
     X = uneven_scales(np.random.default_rng(0))
-    assert SALS(12, batch_size=None, max_sweeps=60, device="cpu", random_state=0).fit(X).score(X) > 0.6
+    assert paper(SALS, 12, batch_size=None, max_sweeps=60, device="cpu", random_state=0).fit(X).score(X) > 0.6
 
 
 def test_half_precision_is_fitted_as_single_precision() -> None:
     X = plain(np.random.default_rng(0)).astype(np.float16)
     half, single = (
-        SALS(3, batch_size=5, max_sweeps=3, device="cpu", random_state=0).fit(x) for x in (X, X.astype("f4"))
+        paper(SALS, 3, batch_size=5, max_sweeps=3, device="cpu", random_state=0).fit(x) for x in (X, X.astype("f4"))
     )
     assert all(np.array_equal(a, b) for a, b in zip(half.factors_, single.factors_, strict=True))
 
 
 def test_features_too_large_for_their_type_are_an_error() -> None:
     X = plain(np.random.default_rng(0)).astype(np.float32)
-    model = SALS(3, alpha=0.0, batch_size=5, max_sweeps=2, device="cpu", random_state=0).fit(X)
+    model = paper(SALS, 3, alpha=0.0, batch_size=5, max_sweeps=2, device="cpu", random_state=0).fit(X)
     model.factors_ = [1e-15 * factor for factor in model.factors_]
     with pytest.raises(PolyadicError, match="the features are not finite"):
         model.transform(1e30 * X)

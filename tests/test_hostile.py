@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from markdown_it import MarkdownIt
+from problems import paper
 from typer.testing import CliRunner
 
 import polyadic
@@ -142,7 +143,7 @@ def test_names_are_neither_markup_nor_codes_in_the_terminal(tmp_path: Path) -> N
     names = ["[/b]x", "[red]y", "z\x1b[31m\x07"]
     windows = np.random.default_rng(0).normal(size=(8, 3, 32))
     np.savez(tmp_path / "w.npz", X=windows, channels=np.array(names), fs=10.0)
-    SALS(2, max_sweeps=1, batch_size=4).fit(read_arrays(tmp_path / "w.npz")).save(tmp_path / "m.safetensors")
+    paper(SALS, 2, max_sweeps=1, batch_size=4).fit(read_arrays(tmp_path / "w.npz")).save(tmp_path / "m.safetensors")
     for file in ("w.npz", "m.safetensors"):
         shown = CliRunner().invoke(app, ["info", str(tmp_path / file)])
         assert shown.exit_code == 0, shown.output

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from problems import paper
 from scipy import sparse
 
 from polyadic import ATD, GRSALS, SALS
@@ -94,8 +95,8 @@ WIDE += ("axes swapped", "with gaps", "backwards", "read-only")
 def test_numpy_in_any_type_order_and_layout_gives_the_same_features_as_numpy(kind: str) -> None:
     X = NUMPY_KINDS[kind](WINDOWS)
     expected = np.float64 if kind in WIDE else np.float32
-    reference = SALS(**SETTINGS).fit_transform(WINDOWS.astype(expected))
-    model = SALS(**SETTINGS).fit(X)
+    reference = paper(SALS, **SETTINGS).fit_transform(WINDOWS.astype(expected))
+    model = paper(SALS, **SETTINGS).fit(X)
     Z = model.transform(X)
     assert isinstance(Z, np.ndarray)
     assert Z.dtype == expected
@@ -110,33 +111,33 @@ def test_numpy_in_any_type_order_and_layout_gives_the_same_features_as_numpy(kin
 def test_torch_in_gives_torch_out_on_its_device(dtype: torch.dtype, device: torch.device) -> None:
     X = torch.tensor(WINDOWS).to(device, dtype)
     expected = torch.float64 if dtype == torch.float64 else torch.float32
-    Z = SALS(**SETTINGS | {"device": "auto"}).fit_transform(X)
+    Z = paper(SALS, **SETTINGS | {"device": "auto"}).fit_transform(X)
     assert isinstance(Z, torch.Tensor)
     assert Z.dtype == expected
     assert Z.device.type == device.type
-    reference = SALS(**SETTINGS).fit_transform(WINDOWS.astype(str(expected).removeprefix("torch.")))
+    reference = paper(SALS, **SETTINGS).fit_transform(WINDOWS.astype(str(expected).removeprefix("torch.")))
     np.testing.assert_allclose(Z.cpu().numpy(), reference, rtol=1e-3, atol=1e-3)
 
 
 def test_booleans_are_zeros_and_ones() -> None:
     X = WINDOWS > 50
-    expected = SALS(**SETTINGS).fit_transform(X.astype(np.float32))
-    np.testing.assert_array_equal(SALS(**SETTINGS).fit_transform(X), expected)
-    np.testing.assert_array_equal(SALS(**SETTINGS).fit_transform(torch.tensor(X)).numpy(), expected)
+    expected = paper(SALS, **SETTINGS).fit_transform(X.astype(np.float32))
+    np.testing.assert_array_equal(paper(SALS, **SETTINGS).fit_transform(X), expected)
+    np.testing.assert_array_equal(paper(SALS, **SETTINGS).fit_transform(torch.tensor(X)).numpy(), expected)
 
 
 def test_a_tensor_that_is_not_contiguous_gives_the_same_features() -> None:
     X = torch.tensor(WINDOWS)
     strided = X.permute(2, 0, 1).contiguous().permute(1, 2, 0)
     assert not strided.is_contiguous()
-    for model in (SALS(**SETTINGS), SALS(tensorize=STFT(n_fft=4, hop=2), **SETTINGS)):
+    for model in (paper(SALS, **SETTINGS), paper(SALS, tensorize=STFT(n_fft=4, hop=2), **SETTINGS)):
         expected = model.fit_transform(X)
         torch.testing.assert_close(model.fit_transform(strided), expected, rtol=1e-10, atol=1e-10)
 
 
 def test_a_tensor_that_requires_grad_gives_features_without_a_graph() -> None:
     X = torch.tensor(WINDOWS, requires_grad=True)
-    model = SALS(tensorize=STFT(n_fft=4, hop=2), **SETTINGS)
+    model = paper(SALS, tensorize=STFT(n_fft=4, hop=2), **SETTINGS)
     Z = model.fit_transform(X)
     assert not Z.requires_grad
     assert X.grad is None
@@ -151,23 +152,23 @@ def test_a_read_only_memory_map_is_read_batch_by_batch(dtype: str, tmp_path: Pat
     samples = Samples(X)
     assert isinstance(samples.data, np.memmap), "the whole file must not be converted at once"
     kind = np.float64 if dtype == "<f8" else np.float32
-    expected = SALS(**SETTINGS).fit_transform(WINDOWS.astype(kind))
-    np.testing.assert_allclose(SALS(**SETTINGS).fit_transform(X), expected, rtol=1e-5, atol=1e-5)
+    expected = paper(SALS, **SETTINGS).fit_transform(WINDOWS.astype(kind))
+    np.testing.assert_allclose(paper(SALS, **SETTINGS).fit_transform(X), expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(X, WINDOWS)
 
 
 def test_a_data_frame_gives_its_column_names_to_the_model() -> None:
     frame = pd.DataFrame(whole_numbers(12, 3), columns=["x", "y", "z"])
-    model = SALS(**SETTINGS).fit(frame)
+    model = paper(SALS, **SETTINGS).fit(frame)
     assert list(model.feature_names_in_) == ["x", "y", "z"]
-    np.testing.assert_array_equal(model.transform(frame), SALS(**SETTINGS).fit_transform(frame.to_numpy()))
+    np.testing.assert_array_equal(model.transform(frame), paper(SALS, **SETTINGS).fit_transform(frame.to_numpy()))
     with pytest.raises(ValueError, match="feature names should match"):
         model.transform(frame.rename(columns={"z": "w"}))
 
 
 def test_a_list_of_tensors_is_a_stack_of_samples() -> None:
-    Z = SALS(**SETTINGS).fit_transform([torch.tensor(window) for window in WINDOWS])
-    np.testing.assert_array_equal(Z, SALS(**SETTINGS).fit_transform(WINDOWS))
+    Z = paper(SALS, **SETTINGS).fit_transform([torch.tensor(window) for window in WINDOWS])
+    np.testing.assert_array_equal(Z, paper(SALS, **SETTINGS).fit_transform(WINDOWS))
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor, np.asfortranarray])
@@ -194,7 +195,7 @@ METHODS = ["fit", "partial_fit", "transform", "score"]
 
 def call(method: str, X: Any, **settings: Any) -> Any:
     """A method of a model that, where the method needs it, was fitted before."""
-    model = SALS(**SETTINGS | settings)
+    model = paper(SALS, **SETTINGS | settings)
     if method in ("transform", "score"):
         model.fit(WINDOWS)
     return getattr(model, method)(X)
@@ -211,14 +212,14 @@ def test_nan_and_infinity_are_refused_with_the_number_of_the_sample(
 
 
 def test_the_sample_number_of_a_nan_is_right_in_a_later_piece_of_transform(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = SALS(**SETTINGS).fit(WINDOWS)
+    model = paper(SALS, **SETTINGS).fit(WINDOWS)
     monkeypatch.setattr("polyadic.engine.estimator._BATCH_BYTES", 5 * WINDOWS[0].nbytes)
     with pytest.raises(PolyadicError, match="sample 13 contains NaN"):
         model.transform(with_value(np.nan))
 
 
 def test_nan_among_features_is_refused_under_their_own_name() -> None:
-    model = SALS(**SETTINGS).fit(WINDOWS)
+    model = paper(SALS, **SETTINGS).fit(WINDOWS)
     with pytest.raises(PolyadicError, match=r"^Z must be finite, but sample 1 contains NaN \(Input Z"):
         model.inverse_transform([[1.0, 2.0], [np.nan, 0.0]])
 
@@ -281,7 +282,7 @@ def test_windows_an_stft_cannot_take_are_refused_with_what_came_and_what_was_exp
 def test_after_fit_another_number_of_channels_samples_or_dimensions_is_refused(
     tensorize: STFT | None, method: str, shape: tuple[int, ...], message: str
 ) -> None:
-    model = SALS(tensorize=tensorize, **SETTINGS).fit(WINDOWS)
+    model = paper(SALS, tensorize=tensorize, **SETTINGS).fit(WINDOWS)
     for kind in (np.asarray, torch.tensor):
         with pytest.raises(ValueError, match=message):
             getattr(model, method)(kind(np.ones(shape)))
@@ -289,7 +290,7 @@ def test_after_fit_another_number_of_channels_samples_or_dimensions_is_refused(
 
 @pytest.mark.parametrize("shape", [(4, 3), (4,), (4, 2, 1)])
 def test_features_of_another_rank_are_refused_by_inverse_transform(shape: tuple[int, ...]) -> None:
-    model = SALS(**SETTINGS).fit(WINDOWS)
+    model = paper(SALS, **SETTINGS).fit(WINDOWS)
     with pytest.raises(PolyadicError, match="Z must have"):
         model.inverse_transform(np.ones(shape))
 
@@ -298,8 +299,8 @@ def test_numbers_too_large_for_float32_are_refused_and_fit_in_float64() -> None:
     for X in (1e25 * WINDOWS, 1e25 * WINDOWS[:, 0]):
         for settings in (SETTINGS, SETTINGS | {"max_sweeps": 1, "batch_size": None}):
             with pytest.raises(PolyadicError, match=r"finite.*float64"):
-                SALS(**settings).fit(X.astype(np.float32))
-        assert np.isfinite(SALS(**SETTINGS).fit(X).factors_[0]).all()
+                paper(SALS, **settings).fit(X.astype(np.float32))
+        assert np.isfinite(paper(SALS, **SETTINGS).fit(X).factors_[0]).all()
 
 
 # ---------------------------------------------------------------------------------------------- parameters refused
@@ -317,7 +318,7 @@ WRONG_PARAMETERS: list[tuple[type[SALS] | type[ATD] | type[GRSALS], str, Any, st
     *((SALS, "alpha", value, "must be a number of at least 0, but is") for value in (np.nan, np.inf, None, 1j, True)),
     *((SALS, "learning_rate", value, "must be a number of at least 0 and at most 1, but is") for value in (-0.1, 1.1)),
     (SALS, "learning_rate", None, "must be a number of at least 0 and at most 1, but is"),
-    *((SALS, "solver", value, "must be 'blend' or 'memory', but is") for value in ("sgd", None, 1)),
+    *((SALS, "solver", value, "must be 'auto', 'moments', 'blend' or 'memory', but is") for value in ("sgd", None, 1)),
     *(
         (
             SALS,
@@ -353,7 +354,7 @@ def test_a_wrong_parameter_is_refused_with_its_name_what_came_and_what_was_expec
     kind: type, name: str, value: Any, message: str, method: str
 ) -> None:
     settings = SETTINGS | ({"augment": itself} if kind is ATD else {}) | {name: value}
-    model = kind(**settings)
+    model = paper(kind, **settings)
     with pytest.raises(PolyadicError) as caught:
         getattr(model, method)(WINDOWS)
     assert str(caught.value).startswith(name)
@@ -379,13 +380,13 @@ def test_a_wrong_parameter_is_refused_with_its_name_what_came_and_what_was_expec
     ],
 )
 def test_numpy_numbers_and_limits_are_taken_as_parameters(name: str, value: Any) -> None:
-    assert SALS(**SETTINGS | {name: value}).fit_transform(WINDOWS).shape == (20, 2)
+    assert paper(SALS, **SETTINGS | {name: value}).fit_transform(WINDOWS).shape == (20, 2)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", 0, torch.device("cuda")])
 def test_a_device_that_is_not_there_is_refused_by_name(device: Any) -> None:
-    model = SALS(**SETTINGS).fit(WINDOWS).set_params(device=device)
+    model = paper(SALS, **SETTINGS).fit(WINDOWS).set_params(device=device)
     for method in (model.fit, model.transform, model.score, model.partial_fit):
         with pytest.raises(PolyadicError, match=r"device must be 'auto', 'cpu' or a torch device that is there, but"):
             method(WINDOWS)
@@ -427,16 +428,16 @@ def test_none_passes_only_where_it_means_something() -> None:
 )
 def test_what_functions_of_the_user_give_back_is_checked(broken, message) -> None:
     with pytest.raises(PolyadicError, match=f"tensorize {message}"):
-        SALS(tensorize=broken, **SETTINGS).fit(WINDOWS)
+        paper(SALS, tensorize=broken, **SETTINGS).fit(WINDOWS)
     with pytest.raises(PolyadicError, match=f"augment {message}"):
-        ATD(augment=broken, beta=0.0, **SETTINGS).fit(WINDOWS)
+        paper(ATD, augment=broken, beta=0.0, **SETTINGS).fit(WINDOWS)
     with pytest.raises(PolyadicError, match="tensorize must return a tensor of"):
-        SALS(tensorize=lambda T: T[:, :0], **SETTINGS).fit(WINDOWS)
+        paper(SALS, tensorize=lambda T: T[:, :0], **SETTINGS).fit(WINDOWS)
 
 
 def test_a_learning_rate_of_zero_is_refused() -> None:
     with pytest.raises(PolyadicError, match="learning_rate must be more than 0"):
-        SALS(**SETTINGS | {"learning_rate": 0.0}).fit(WINDOWS)
+        paper(SALS, **SETTINGS | {"learning_rate": 0.0}).fit(WINDOWS)
 
 
 @pytest.mark.parametrize("device", [2**63, 10**40, -(2**70)])

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from problems import paper
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -30,7 +31,7 @@ def windows(count=40, channels=3, time=64, seed=0):
 def framed(X=None, **settings):
     """A model behind an STFT."""
     stft = STFT(n_fft=16, hop=8, **settings)
-    return SALS(rank=4, tensorize=stft, max_sweeps=2).fit(windows() if X is None else X)
+    return paper(SALS, rank=4, tensorize=stft, max_sweeps=2).fit(windows() if X is None else X)
 
 
 def test_the_module_imports_none_of_the_other_tools():
@@ -61,7 +62,7 @@ def test_without_the_packages_the_extra_is_named(package, extra, use, monkeypatc
 def test_tensorly_reconstructs_what_the_model_stands_for():
     tensorly = pytest.importorskip("tensorly")
     X = np.random.default_rng(0).normal(size=(30, 4, 5, 6))
-    model = SALS(rank=3, max_sweeps=3).fit(X)
+    model = paper(SALS, rank=3, max_sweeps=3).fit(X)
     cp = to_tensorly(model, X)
     assert np.allclose(tensorly.cp_to_tensor(cp), model.inverse_transform(model.transform(X)))
     bases = to_tensorly(model)
@@ -146,7 +147,7 @@ def test_a_pure_tone_is_found_at_its_frequency_and_channel():
     X = 0.01 * windows(60)
     X[:, 2] += np.sin(2 * np.pi * 12.5 * np.arange(64) / FS).astype(np.float32)
     stft = STFT(n_fft=16, hop=8, parts="amplitude")
-    model = SALS(rank=1, tensorize=stft, batch_size=None, max_sweeps=5).fit(X)
+    model = paper(SALS, rank=1, tensorize=stft, batch_size=None, max_sweeps=5).fit(X)
     found = to_xarray(model, fs=FS, channels=["Fz", "Cz", "Pz"])
     assert float(found.frequencies.isel(component=0).idxmax("frequency")) == 12.5
     assert str(found.channels.isel(component=0, part=0).idxmax("channel").item()) == "Pz"
@@ -173,7 +174,7 @@ def test_what_the_model_knows_of_its_windows_is_used():
 
 def test_tensors_have_numbered_modes():
     pytest.importorskip("xarray")
-    model = SALS(rank=2, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
+    model = paper(SALS, rank=2, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
     found = to_xarray(model)
     assert dict(found.sizes) == {"row1": 3, "row2": 4, "component": 2}
     assert np.array_equal(found.mode2, model.factors_[1])
@@ -215,7 +216,7 @@ def test_epochs_go_into_a_fit_with_names_and_labels():
     assert found.channels == tuple(raw.ch_names)
     assert found.classes == ("go", "stop")
     assert np.allclose(found.X[0], values[:, 100:151], rtol=1e-6)
-    model = ATD(rank=3, tensorize=STFT(16, 8), augment=Jitter(0.1), max_sweeps=2).fit(found)
+    model = paper(ATD, rank=3, tensorize=STFT(16, 8), augment=Jitter(0.1), max_sweeps=2).fit(found)
     assert np.array_equal(model.transform(found), model.transform(epochs.get_data(verbose="ERROR").astype(np.float32)))
     # Epochs as they are do as well, but say neither names nor rate.
     assert np.allclose(model.transform(epochs), model.transform(found), rtol=1e-3, atol=1e-3)
@@ -303,7 +304,7 @@ def labelled():
 
 
 def features():
-    return SALS(rank=6, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3)
+    return paper(SALS, rank=6, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3)
 
 
 def test_windows_and_their_flat_rows_score_alike_in_a_pipeline(labelled):

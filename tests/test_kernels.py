@@ -10,6 +10,8 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from problems import paper
+
 from polyadic import ATD, alignment, als, draws, kernels
 from polyadic.algebra import contract, gram, khatri_rao, project, ridge_inverse
 from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
@@ -310,7 +312,7 @@ AUGMENT = Compose([Jitter(0.05), Bandpass([(1, 20), (5, 24)], fs=50), Rotate3D([
 
 def model(**other):
     settings = {"rank": 6, "tensorize": STFT(16, 4), "augment": AUGMENT, "batch_size": 32, "max_sweeps": 4, "tol": 0.0}
-    return ATD(**settings | {"random_state": 3} | other)
+    return paper(ATD, **settings | {"random_state": 3} | other)
 
 
 def both(monkeypatch, X, **other):

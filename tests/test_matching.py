@@ -6,6 +6,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
+from problems import paper
 
 import polyadic
 from polyadic import SALS, match
@@ -64,7 +65,7 @@ def test_a_shuffled_flipped_and_scaled_copy_is_found_again():
 
 def test_aligned_bases_and_features_make_the_same_tensors():
     X = np.random.default_rng(0).normal(size=(40, 5, 6))
-    first, second = (SALS(rank=3, max_sweeps=5, random_state=seed).fit(X) for seed in (0, 1))
+    first, second = (paper(SALS, rank=3, max_sweeps=5, random_state=seed).fit(X) for seed in (0, 1))
     found = match(first, second)
     Z = second.transform(X)[:, found.b] * found.feature_signs
     assert np.allclose(np.einsum("nr,ir,jr->nij", Z, *found.aligned), second.inverse_transform(second.transform(X)))
@@ -97,7 +98,9 @@ def test_components_of_zeros_are_like_nothing():
     assert np.isfinite(match(empty, empty).score)
 
 
-@pytest.mark.parametrize("wrong", [np.zeros((3, 2)), SALS(), [], [np.zeros(3)], [np.zeros((3, 2)), np.zeros((4, 3))]])
+@pytest.mark.parametrize(
+    "wrong", [np.zeros((3, 2)), paper(SALS), [], [np.zeros(3)], [np.zeros((3, 2)), np.zeros((4, 3))]]
+)
 def test_what_is_no_model_is_refused_by_name(wrong):
     with pytest.raises(PolyadicError, match="model_b must"):
         match(bases(2), wrong)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import polyadic
+from problems import paper
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
@@ -53,7 +54,7 @@ def test_features_are_those_of_transform(name, parts, tmp_path):
     if parts != paper.tensorize.parts:
         settings["beta"] = 0.0  # at a scale of microvolts the alignment of amplitudes would not converge
     stft = replace(paper.tensorize, parts=parts)
-    model = ATD(tensorize=stft, augment=paper.augment, **settings).fit(X)
+    model = paper(ATD, tensorize=stft, augment=paper.augment, **settings).fit(X)
     export.onnx(model, tmp_path / "model.onnx")
     found = Features(tmp_path / "model.onnx")(X)
     assert largest_difference(found, model.transform(X)) < 1e-4
@@ -67,7 +68,7 @@ def test_any_window_length_and_hop(window, n_fft, hop, tmp_path):
     if window in ("hann", "blackman") and n_fft <= 2:
         pytest.skip("such a window is zero everywhere but at one sample")
     X = signals((2, 64))
-    model = SALS(rank=3, tensorize=STFT(n_fft, hop, window), max_sweeps=2).fit(X)
+    model = paper(SALS, rank=3, tensorize=STFT(n_fft, hop, window), max_sweeps=2).fit(X)
     export.onnx(model, tmp_path / "model.onnx")
     found = Features(tmp_path / "model.onnx")(X)
     assert largest_difference(found, model.transform(X.astype(np.float64))) < 2e-5
@@ -76,7 +77,7 @@ def test_any_window_length_and_hop(window, n_fft, hop, tmp_path):
 @pytest.mark.parametrize("floor", [0.3, (0.1, 2.0), "auto"])
 def test_floors_of_one_or_every_channel(floor, tmp_path):
     X = signals((2, 64)) * np.float32(1e5)
-    model = SALS(rank=3, tensorize=STFT(16, 8, floor=floor), max_sweeps=2).fit(X)
+    model = paper(SALS, rank=3, tensorize=STFT(16, 8, floor=floor), max_sweeps=2).fit(X)
     export.onnx(model, tmp_path / "model.onnx")
     assert largest_difference(Features(tmp_path / "model.onnx")(X), model.transform(X)) < 1e-4
 
@@ -86,7 +87,7 @@ def test_silence_in_a_channel_and_axis_aligned_phases(parts, tmp_path):
     X = signals((3, 64))
     X[:, 1] = 0
     X[:12, 2] = -1e-5  # its mean has phase π
-    model = SALS(rank=3, tensorize=STFT(1, 1, "rectangular", parts), max_sweeps=2).fit(X)
+    model = paper(SALS, rank=3, tensorize=STFT(1, 1, "rectangular", parts), max_sweeps=2).fit(X)
     export.onnx(model, tmp_path / "model.onnx")
     assert largest_difference(Features(tmp_path / "model.onnx")(X), model.transform(X)) < 1e-4
 
@@ -96,7 +97,7 @@ def test_phases_in_all_quadrants_are_those_of_atan2(tmp_path):
     X = np.zeros((8, 1, 4), np.float32)
     X[np.arange(4), 0, np.arange(4)] = 1
     X[4:] = -X[:4]
-    model = SALS(rank=1, tensorize=STFT(4, 4, "rectangular", "amplitude_phase"), max_sweeps=1).fit(X)
+    model = paper(SALS, rank=1, tensorize=STFT(4, 4, "rectangular", "amplitude_phase"), max_sweeps=1).fit(X)
     model.factors_ = [np.array([[0.0], [1.0]]), np.array([[0.0], [1.0], [0.0]]), np.ones((1, 1))]
     model.alpha = 0.0
     export.onnx(model, tmp_path / "model.onnx")
@@ -110,7 +111,7 @@ def test_phases_in_all_quadrants_are_those_of_atan2(tmp_path):
 @pytest.mark.parametrize("shape", [(5,), (4, 6), (3, 4, 5), (2, 3, 4, 5)])
 def test_tensors_of_any_number_of_modes(kind, shape, tmp_path):
     X = np.random.default_rng(0).normal(size=(30, *shape)).astype(np.float32)
-    model = kind(rank=3, max_sweeps=2, **({"beta": 0.0} if kind is ATD else {})).fit(X)
+    model = paper(kind, rank=3, max_sweeps=2, **({"beta": 0.0} if kind is ATD else {})).fit(X)
     export.onnx(model, tmp_path / "model.onnx")
     run = Features(tmp_path / "model.onnx")
     assert run.shape == shape
@@ -119,7 +120,7 @@ def test_tensors_of_any_number_of_modes(kind, shape, tmp_path):
 
 def test_collinear_components_lose_nothing(tmp_path):
     X = np.random.default_rng(0).normal(size=(30, 6, 7)).astype(np.float32)
-    model = SALS(rank=2, max_sweeps=2, alpha=1e-6).fit(X)
+    model = paper(SALS, rank=2, max_sweeps=2, alpha=1e-6).fit(X)
     a, b = model.factors_
     model.factors_ = [np.stack([a[:, 0], a[:, 0] + 1e-2 * a[:, 1]], axis=1), np.stack([b[:, 0], b[:, 0]], axis=1)]
     export.onnx(model, tmp_path / "model.onnx")
@@ -130,7 +131,7 @@ def test_collinear_components_lose_nothing(tmp_path):
 @pytest.fixture(scope="module")
 def labelled():
     windows = synthetic(120, seed=1)
-    model = SALS(rank=4, tensorize=STFT(32, 16), max_sweeps=3).fit(windows)
+    model = paper(SALS, rank=4, tensorize=STFT(32, 16), max_sweeps=3).fit(windows)
     return windows, model, model.transform(np.asarray(windows.X))
 
 
@@ -223,7 +224,7 @@ def test_what_cannot_be_written_is_refused(labelled, options, said, tmp_path):
 
 
 def test_functions_of_the_users_cannot_be_written(tmp_path):
-    model = SALS(rank=2, tensorize=lambda batch: batch * 2, max_sweeps=1).fit(np.ones((5, 3, 4)))
+    model = paper(SALS, rank=2, tensorize=lambda batch: batch * 2, max_sweeps=1).fit(np.ones((5, 3, 4)))
     with pytest.raises(PolyadicError, match="a function or module of your own has no ONNX form"):
         export.onnx(model, tmp_path / "model.onnx")
 

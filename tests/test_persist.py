@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from problems import paper
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
@@ -78,13 +79,13 @@ CASES: dict[str, tuple[Callable[..., Model], dict[str, Any], Any]] = {
 @pytest.fixture(params=CASES)
 def fitted(request: pytest.FixtureRequest) -> tuple[Model, Any]:
     kind, settings, X = CASES[request.param]
-    return kind(**SETTINGS | settings).fit(X), X
+    return paper(kind, **SETTINGS | settings).fit(X), X
 
 
 @pytest.fixture
 def model() -> ATD:
     """A model with everything a file can hold."""
-    return ATD(tensorize=SHORT_TIME, augment=TURN, beta=0.05, **SETTINGS | MEMORY).fit(CUBE)
+    return paper(ATD, tensorize=SHORT_TIME, augment=TURN, beta=0.05, **SETTINGS | MEMORY).fit(CUBE)
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def test_a_loaded_model_goes_on_as_the_one_that_was_saved(fitted: tuple[Model, A
 
 
 def test_a_model_made_by_partial_fit_alone_is_saved_too(path: Path) -> None:
-    model = ATD(tensorize=SHORT_TIME, augment=TURN, beta=0.05, **SETTINGS | MEMORY).partial_fit(CUBE)
+    model = paper(ATD, tensorize=SHORT_TIME, augment=TURN, beta=0.05, **SETTINGS | MEMORY).partial_fit(CUBE)
     model.save(path)
     assert_same(load(path), model, CUBE)
 
@@ -167,12 +168,12 @@ def test_a_path_may_be_a_string_and_an_older_file_is_replaced(model: ATD, path: 
 
 
 def test_a_device_is_stored_by_name(path: Path) -> None:
-    SALS(**SETTINGS | {"device": torch.device("cpu")}).fit(CUBE).save(path)
+    paper(SALS, **SETTINGS | {"device": torch.device("cpu")}).fit(CUBE).save(path)
     assert load(path).device == "cpu"
 
 
 def test_a_random_state_is_stored_as_the_seed_it_gave(path: Path) -> None:
-    model = SALS(**SETTINGS | {"random_state": np.random.RandomState(3)}).fit(CUBE)
+    model = paper(SALS, **SETTINGS | {"random_state": np.random.RandomState(3)}).fit(CUBE)
     model.save(path)
     again = load(path)
     assert again.random_state is None
@@ -181,7 +182,7 @@ def test_a_random_state_is_stored_as_the_seed_it_gave(path: Path) -> None:
 
 def test_a_graph_is_not_stored_and_must_be_set_again_to_fit(path: Path) -> None:
     graph = np.ones((24, 24))
-    model = GRSALS(graph=graph, graph_weight=0.5, **SETTINGS).fit(CUBE)
+    model = paper(GRSALS, graph=graph, graph_weight=0.5, **SETTINGS).fit(CUBE)
     model.save(path)
     again = load(path)
     np.testing.assert_array_equal(again.transform(CUBE), model.transform(CUBE))
@@ -202,7 +203,7 @@ def test_a_rank_set_after_fit_is_not_saved(model: ATD, path: Path) -> None:
 
 @pytest.mark.parametrize("tensorize", [doubled, lambda batch: batch.flatten(1)])
 def test_a_function_for_the_tensors_must_be_given_again(tensorize: Any, path: Path) -> None:
-    model = SALS(tensorize=tensorize, **SETTINGS).fit(CUBE)
+    model = paper(SALS, tensorize=tensorize, **SETTINGS).fit(CUBE)
     model.save(path)
     with pytest.raises(ModelFileError, match=r"holds no code: pass it again, load\(path, tensorize=...\)"):
         load(path)
@@ -210,7 +211,7 @@ def test_a_function_for_the_tensors_must_be_given_again(tensorize: Any, path: Pa
 
 
 def test_another_function_than_that_of_the_fit_is_noticed(path: Path) -> None:
-    SALS(tensorize=doubled, **SETTINGS).fit(CUBE).save(path)
+    paper(SALS, tensorize=doubled, **SETTINGS).fit(CUBE).save(path)
     again = load(path, tensorize=lambda batch: batch[:, None])
     with pytest.raises(
         PolyadicError, match=r"tensorize must give tensors of shape \(2, 3, 40\).*but gave \(1, 3, 40\)"
@@ -219,7 +220,7 @@ def test_another_function_than_that_of_the_fit_is_noticed(path: Path) -> None:
 
 
 def test_a_function_for_the_augmentation_is_needed_only_to_fit(path: Path) -> None:
-    model = ATD(augment=fainter, beta=0.01, **SETTINGS).fit(CUBE)
+    model = paper(ATD, augment=fainter, beta=0.01, **SETTINGS).fit(CUBE)
     model.save(path)
     without = load(path)
     np.testing.assert_array_equal(without.transform(CUBE), model.transform(CUBE))
@@ -238,7 +239,7 @@ class Own(Augmentation):
 
 def test_an_augmentation_of_ones_own_within_ours_is_known_by_its_fields(path: Path) -> None:
     augment = Compose([Jitter(0.1), OneOf([Own(), Jitter(0.2)])])
-    model = ATD(augment=augment, beta=0.01, **SETTINGS).fit(CUBE)
+    model = paper(ATD, augment=augment, beta=0.01, **SETTINGS).fit(CUBE)
     model.save(path)
     assert load(path).augment == augment
     assert_same(load(path).partial_fit(CUBE), model.partial_fit(CUBE), CUBE)
@@ -276,7 +277,7 @@ def test_the_file_can_be_read_by_safetensors_and_json_alone(model: ATD, path: Pa
         metadata = file.metadata()
     assert list(metadata) == ["polyadic"]
     header = json.loads(metadata["polyadic"])
-    assert header["schema"] == persist.SCHEMA == 2
+    assert header["schema"] == persist.SCHEMA == 3
     assert header["version"] == polyadic.__version__
     assert header["estimator"] == "ATD"
     assert header["parameters"]["rank"] == 3
@@ -383,8 +384,8 @@ def test_the_damage_of_these_tests_is_the_only_damage(model: ATD, path: Path) ->
 
 def test_a_file_of_a_newer_schema_is_refused_with_advice(model: ATD, path: Path) -> None:
     model.save(path)
-    rewritten(path, lambda arrays, header: header.update(schema=3, parameters="of the future"))
-    with pytest.raises(ModelFileError, match="schema 3, but this version of polyadic reads up to 2: upgrade polyadic"):
+    rewritten(path, lambda arrays, header: header.update(schema=4, parameters="of the future"))
+    with pytest.raises(ModelFileError, match="schema 4, but this version of polyadic reads up to 3: upgrade polyadic"):
         load(path)
 
 
@@ -607,7 +608,7 @@ def test_arrays_that_do_not_fit_are_refused(what: str, model: ATD, path: Path) -
 
 @pytest.mark.parametrize("change", ["a vector", "a number", "no modes", "a column less"])
 def test_arrays_that_do_not_fit_are_refused_where_a_function_makes_the_tensors(change: str, path: Path) -> None:
-    SALS(tensorize=doubled, **SETTINGS).fit(CUBE).save(path)
+    paper(SALS, tensorize=doubled, **SETTINGS).fit(CUBE).save(path)
     rewritten(path, WRONG_ARRAYS[change][0])
     with pytest.raises(ModelFileError):
         load(path, tensorize=doubled)
@@ -714,7 +715,7 @@ def test_rounds_beyond_reason_are_refused_in_a_file_and_in_a_fit(model: ATD, pat
     with pytest.raises(ModelFileError, match="which no fit has"):
         load(path)
     with pytest.raises(PolyadicError, match="rounds must be"):
-        ATD(rank=2, augment=Jitter(0.1), rounds=10**12).fit(CUBE)
+        paper(ATD, rank=2, augment=Jitter(0.1), rounds=10**12).fit(CUBE)
 
 
 def test_bases_that_load_would_refuse_are_not_written(model: ATD, path: Path) -> None:

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+from problems import paper
 
 from polyadic import ATD, SALS, plot
 from polyadic.augment import Jitter
@@ -40,7 +41,7 @@ def windows():
 @pytest.fixture(scope="module")
 def model(windows):
     views = {"augment": Jitter(0.05), "tensorize": STFT(32, 16, parts="amplitude_phase")}
-    return ATD(rank=3, max_sweeps=3, **views).fit(windows)
+    return paper(ATD, rank=3, max_sweeps=3, **views).fit(windows)
 
 
 # ----------------------------------------------------------------------- modes
@@ -57,7 +58,7 @@ def test_frequencies_are_those_of_the_fourier_transform_and_times_the_middles_of
 
 @pytest.mark.parametrize("parts", list(PARTS))
 def test_parts_are_stacked_as_the_transform_stacks_them(windows, parts):
-    found = SALS(rank=2, tensorize=STFT(32, 16, parts=parts), max_sweeps=1).fit(windows)
+    found = paper(SALS, rank=2, tensorize=STFT(32, 16, parts=parts), max_sweeps=1).fit(windows)
     channel = found.axes(windows)[0]
     assert channel.parts == tuple(part.name for part in PARTS[parts])
     column = found.factors_[0][:, 1]
@@ -72,13 +73,13 @@ def test_a_model_knows_the_rate_and_channels_of_its_windows(model, windows):
 
 
 def test_without_a_rate_units_are_samples(windows):
-    _, frequency, time = SALS(rank=2, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X).axes()
+    _, frequency, time = paper(SALS, rank=2, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X).axes()
     assert (frequency.unit, time.unit) == ("cycles per sample", "samples")
     assert frequency.positions[-1] == 0.5
 
 
 def test_a_tensor_may_be_anything_and_windows_are_channels_by_time(windows):
-    tensor = SALS(rank=2, max_sweeps=1).fit(windows.X)
+    tensor = paper(SALS, rank=2, max_sweeps=1).fit(windows.X)
     assert [mode.name for mode in tensor.axes()] == ["mode 1", "mode 2"]
     assert [mode.kind for mode in tensor.axes(windows)] == ["channel", "time"]
     with pytest.raises(PolyadicError, match="must have 6 channels as the model has, but has 2"):
@@ -181,7 +182,7 @@ def test_an_overview_has_every_mode_of_every_component(model, windows):
 def test_names_of_many_channels_stand_upright_and_of_very_many_some_are_shown(count):
     names = [f"electrode {number}" for number in range(count)]
     taken = Windows(np.random.default_rng(0).normal(size=(8, count, 64)), fs=32.0, channels=names)
-    figure = plot.components(SALS(rank=2, tensorize=STFT(16, 8), max_sweeps=1).fit(taken), taken)
+    figure = plot.components(paper(SALS, rank=2, tensorize=STFT(16, 8), max_sweeps=1).fit(taken), taken)
     axis = figure.layout.xaxis
     assert [names[place] for place in axis.tickvals] == list(axis.ticktext)
     assert len(axis.ticktext) == {3: 3, 9: 9, 19: 19, 64: 16}[count]
@@ -297,7 +298,7 @@ def test_names_are_plain_text_and_not_too_long():
 def test_a_notebook_shows_scikit_learns_diagram_before_the_fit_and_components_after_it(model):
     from sklearn.pipeline import make_pipeline
 
-    assert "sk-container" in ATD(rank=2)._repr_mimebundle_()["text/html"]
+    assert "sk-container" in paper(ATD, rank=2)._repr_mimebundle_()["text/html"]
     shown = model._repr_mimebundle_()["text/html"]
     assert "polyadic-model" in shown
     assert shown.count("<svg") == 3 * 4  # two heads, for amplitude and phase, and two curves
@@ -312,12 +313,12 @@ def test_sketches_are_sound_svg_and_names_are_escaped(model, windows):
     heads = picture(model.axes(windows)[0], model.factors_[0][:, 0])
     assert heads.count("<svg") == 2
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 3)), columns=["<b>", "x", "y"])
-    assert "<b>" not in model_html(SALS(rank=2, max_sweeps=1).fit(frame))
+    assert "<b>" not in model_html(paper(SALS, rank=2, max_sweeps=1).fit(frame))
 
 
 def test_bars_of_a_sketch_are_as_long_as_their_weights(windows):
     weights = np.array([1.0, -0.5, 0.25, 0.0, 0.75, 0.5] * 2)
-    nameless = SALS(rank=2, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X)
+    nameless = paper(SALS, rank=2, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X)
     tree = ElementTree.fromstring(picture(nameless.axes()[0], weights))
     heights = np.array([float(bar.get("height")) for bar in tree.iter("rect")])
     assert heights / heights.max() == pytest.approx(np.abs(weights), abs=0.01)

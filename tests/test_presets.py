@@ -85,7 +85,7 @@ def test_frames_and_shapes_are_the_papers(name: str) -> None:
 @each_dataset
 def test_tensors_are_those_the_papers_figures_were_made_with(name: str) -> None:
     tensorize = preset(name).tensorize
-    assert (tensorize.window, tensorize.parts, tensorize.floor) == ("rectangular", "log_re_im", "auto")
+    assert (tensorize.window, tensorize.parts, tensorize.floor) == ("rectangular", "log_re_im", "channel")
 
 
 @each_dataset
@@ -111,6 +111,8 @@ def test_hyperparameters_are_the_papers(name: str) -> None:
         "batch_size": PAPER[name].batch_size,
         "tol": 1e-3,
         "patience": 3,
+        "readout": None,
+        "nonnegative": False,
     }
     assert {key: parameters[key] for key in expected} == expected
     assert set(parameters) == {*expected, "max_sweeps"}

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from problems import paper
 
 from polyadic import ATD, GRSALS, SALS
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.data import synthetic
 from polyadic.spectral import STFT
 
-SETTINGS = {"rank": 4, "tensorize": STFT(n_fft=32, hop=8), "max_sweeps": 6, "tol": 0.0, "device": "cpu"}
+SETTINGS = {"rank": 4, "tensorize": STFT(n_fft=32, hop=8, floor="channel"), "max_sweeps": 6, "tol": 0.0, "device": "cpu"}
 VIEWS = {"augment": Compose([Jitter(0.05), Bandpass([(2, 24), (4, 20)], fs=64)])}
 MODELS = {
-    "ATD": lambda: ATD(**SETTINGS, **VIEWS),
-    "ATD, memory": lambda: ATD(**SETTINGS, **VIEWS, solver="memory"),
-    "ATD, full batch": lambda: ATD(**SETTINGS, **VIEWS, batch_size=None),
-    "SALS": lambda: SALS(**SETTINGS),
-    "GR-SALS": lambda: GRSALS(**SETTINGS),
+    "ATD": lambda: paper(ATD, **SETTINGS, **VIEWS),
+    "ATD, memory": lambda: paper(ATD, **SETTINGS, **VIEWS, solver="memory"),
+    "ATD, full batch": lambda: paper(ATD, **SETTINGS, **VIEWS, batch_size=None),
+    "SALS": lambda: paper(SALS, **SETTINGS),
+    "GR-SALS": lambda: paper(GRSALS, **SETTINGS),
 }
 KNOWN = {
     "ATD": (1.70995e06, 1.43521e06, 321.012, 0.085944),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import Page, browser
+from problems import paper
 from typer.testing import CliRunner
 
 from polyadic import SALS, report
@@ -228,7 +229,7 @@ BIPOLAR = [
 )
 def test_names_on_a_head_do_not_overlap(running, tmp_path, names, shown):
     X = np.random.default_rng(0).normal(size=(12, len(names), 64))
-    model = SALS(rank=1, tensorize=STFT(16, 8), max_sweeps=1).fit(Windows(X, fs=32.0, channels=names))
+    model = paper(SALS, rank=1, tensorize=STFT(16, 8), max_sweeps=1).fit(Windows(X, fs=32.0, channels=names))
     report.write(tmp_path / "r.html", model)
     for width in (360, 1600):
         with Page(running, tmp_path / "r.html", width=width) as page:
@@ -317,7 +318,7 @@ def test_hostile_names_are_only_names(running, tmp_path):
         subject=[f"{HOSTILE[int(s) % 4]} {s}" for s in signals.subject],
         recording=[f"{{{{ 7 * 7 }}}} %{{x}} {HOSTILE[int(s) % 4]} {s}" for s in signals.subject],
     )
-    model = SALS(rank=4, tensorize=STFT(32, 16), max_sweeps=2).fit(windows)
+    model = paper(SALS, rank=4, tensorize=STFT(32, 16), max_sweeps=2).fit(windows)
     origin = {"command": HOSTILE[0], "sha256": {HOSTILE[1]: HOSTILE[2]}, "versions": {HOSTILE[0]: HOSTILE[1]}}
     report.write(tmp_path / "hostile.html", model, windows, title=HOSTILE[0], origin=origin)
     with Page(running, tmp_path / "hostile.html") as page:
@@ -350,13 +351,13 @@ def test_less_data_gives_a_shorter_report(running, tmp_path, what):
     rng = np.random.default_rng(0)
     if what == "tensors":
         data = rng.normal(size=(40, 3, 4, 5))
-        model = SALS(rank=3, max_sweeps=2).fit(data)
+        model = paper(SALS, rank=3, max_sweeps=2).fit(data)
     elif what == "vectors":
         data = rng.normal(size=(40, 6))
-        model = SALS(rank=3, max_sweeps=2).fit(data)
+        model = paper(SALS, rank=3, max_sweeps=2).fit(data)
     else:
         data = synthetic(40).X
-        model = SALS(rank=3, tensorize=STFT(32, 16), max_sweeps=2).fit(data)
+        model = paper(SALS, rank=3, tensorize=STFT(32, 16), max_sweeps=2).fit(data)
     report.write(tmp_path / "r.html", model, None if what == "model" else data)
     with Page(running, tmp_path / "r.html", width=360) as page:
         page.draw_all()

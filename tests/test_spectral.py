@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import paper
 from scipy.signal import get_window
 
 from polyadic import SALS, load
@@ -379,7 +380,7 @@ def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
 
 def test_the_floor_is_stored_in_the_model_and_in_its_file(tmp_path: Path) -> None:
     X = 1e-5 * recordings(12, 2, 40).numpy()
-    model = SALS(rank=2, tensorize=STFT(n_fft=8, hop=4), max_sweeps=2, device="cpu").fit(X)
+    model = paper(SALS, rank=2, tensorize=STFT(n_fft=8, hop=4), max_sweeps=2, device="cpu").fit(X)
     stored = model.tensorize_
     assert stored == STFT(n_fft=8, hop=4).calibrated(torch.from_numpy(X))
     assert model.tensorize.floor == "auto"

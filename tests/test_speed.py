@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from problems import paper
 from typer.testing import CliRunner
 
 from polyadic import ATD, als
@@ -169,11 +170,11 @@ def test_a_fit_shows_its_bases_after_every_sweep():
         "device": "cpu",
     }
     seen = []
-    model = ATD(**settings, max_sweeps=3)
+    model = paper(ATD, **settings, max_sweeps=3)
     model.fit(X, after_sweep=lambda now: seen.append((now.n_sweeps_, now.transform(X), len(now.history_["loss"]))))
     assert [(number, count) for number, _, count in seen] == [(1, 1), (2, 2), (3, 3)]
     # Up to order and sign, which are settled at the end, what is seen after two sweeps is a fit of two sweeps.
-    shorter = ATD(**settings, max_sweeps=2).fit(X).transform(X)
+    shorter = paper(ATD, **settings, max_sweeps=2).fit(X).transform(X)
     order = lambda Z: np.sort(np.linalg.norm(Z, axis=0))  # noqa: E731
     np.testing.assert_allclose(order(seen[1][1]), order(shorter), rtol=1e-4)
 
@@ -230,7 +231,7 @@ def test_the_clock_of_the_race_does_not_see_what_is_done_between_sweeps(monkeypa
             time.sleep(0.05)
         return real(*words, **more)
 
-    model = ATD(2, tensorize=STFT(16, 8), augment=Jitter(0.1), max_sweeps=3, tol=0.0, device="cpu")
+    model = paper(ATD, 2, tensorize=STFT(16, 8), augment=Jitter(0.1), max_sweeps=3, tol=0.0, device="cpu")
     monkeypatch.setattr(torch, "as_tensor", slow)
     begun = time.perf_counter()
     _, seconds, bases = race._fit_with_clock(model, X)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from problems import paper
 
 from polyadic import ATD, SALS
 from polyadic.augment import Jitter
@@ -1146,11 +1147,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> WindowStore:
 
 
 MODELS = {
-    "SALS": SALS(rank=3, max_sweeps=4, tol=0.0, batch_size=16, device="cpu"),
-    "SALS full": SALS(rank=3, max_sweeps=4, tol=0.0, batch_size=None, device="cpu"),
-    "SALS memory": SALS(rank=3, max_sweeps=4, tol=0.0, batch_size=16, solver="memory", device="cpu"),
-    "ATD": ATD(rank=3, augment=Jitter(0.05), max_sweeps=3, tol=0.0, batch_size=16, device="cpu"),
-    "ATD full": ATD(rank=3, augment=Jitter(0.05), max_sweeps=3, tol=0.0, batch_size=None, device="cpu"),
+    "SALS": paper(SALS, rank=3, max_sweeps=4, tol=0.0, batch_size=16, device="cpu"),
+    "SALS full": paper(SALS, rank=3, max_sweeps=4, tol=0.0, batch_size=None, device="cpu"),
+    "SALS memory": paper(SALS, rank=3, max_sweeps=4, tol=0.0, batch_size=16, solver="memory", device="cpu"),
+    "ATD": paper(ATD, rank=3, augment=Jitter(0.05), max_sweeps=3, tol=0.0, batch_size=16, device="cpu"),
+    "ATD full": paper(ATD, rank=3, augment=Jitter(0.05), max_sweeps=3, tol=0.0, batch_size=None, device="cpu"),
 }
 
 
@@ -1188,7 +1189,7 @@ def test_a_block_shuffled_fit_visits_every_window_once_a_sweep(
     monkeypatch.setattr(WindowStore, "raw", noting)
     monkeypatch.setattr(store_module, "_BUFFER_BYTES", 20 * made.header.window_bytes)
     store = WindowStore(made.path, shuffle="block")
-    SALS(rank=2, max_sweeps=3, tol=0.0, batch_size=batch_size, device="cpu", random_state=5).fit(store)
+    paper(SALS, rank=2, max_sweeps=3, tol=0.0, batch_size=batch_size, device="cpu", random_state=5).fit(store)
     assert len(visits) == 3 * len(store)
     sweeps = np.array(visits).reshape(3, -1)
     for sweep, order in enumerate(sweeps):
@@ -1197,7 +1198,7 @@ def test_a_block_shuffled_fit_visits_every_window_once_a_sweep(
 
 
 def test_features_on_disk_are_those_in_memory(made: WindowStore, tmp_path: Path) -> None:
-    model = SALS(rank=3, max_sweeps=2, device="cpu").fit(made)
+    model = paper(SALS, rank=3, max_sweeps=2, device="cpu").fit(made)
     done: list[int] = []
     out = model.transform(made, out=tmp_path / "z.npy", on_rows=done.append)
     assert isinstance(out, np.memmap)
@@ -1210,7 +1211,7 @@ def test_features_on_disk_are_those_in_memory(made: WindowStore, tmp_path: Path)
 def test_features_that_fail_in_the_middle_leave_nothing_behind(
     made: WindowStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = SALS(rank=3, max_sweeps=1, device="cpu").fit(made)
+    model = paper(SALS, rank=3, max_sweeps=1, device="cpu").fit(made)
     monkeypatch.setattr("polyadic.engine.estimator._BATCH_BYTES", 10 * 3 * 16 * 4)
     X = made.read(rows(made))
     X[57, 0, 0] = np.nan

@@ -12,7 +12,7 @@ import numpy as np
 import oracles
 import pytest
 import torch
-from problems import arrays, assert_same, bases, draw, graph_weights
+from problems import arrays, assert_same, bases, draw, graph_weights, paper
 from scipy.optimize import linear_sum_assignment
 from sklearn.exceptions import ConvergenceWarning
 
@@ -106,6 +106,7 @@ def test_algorithm_1_is_literally_the_papers_in_memory_and_accumulated(objective
     T = source.views(torch.arange(10), 0)
     if chunk is not None:
         monkeypatch.setattr(loop, "_CHUNK_BYTES", chunk * T[: source.n_views].nbytes)
+        monkeypatch.setattr(loop, "_KEPT_BYTES", 0)
     source.asked.clear()
     state = State(factors)
     history = Fit(source, state, objective, FULL).run()
@@ -119,14 +120,17 @@ def test_algorithm_1_is_literally_the_papers_in_memory_and_accumulated(objective
 @each_objective
 def test_algorithm_1_accumulated_equals_algorithm_1_in_memory_to_rounding(objective, view, monkeypatch):
     fits = []
-    for bytes_at_once in (loop._CHUNK_BYTES, 1000):
+    for bytes_at_once, kept in ((loop._CHUNK_BYTES, loop._KEPT_BYTES), (1000, 0), (1000, loop._KEPT_BYTES)):
         monkeypatch.setattr(loop, "_CHUNK_BYTES", bytes_at_once)
+        monkeypatch.setattr(loop, "_KEPT_BYTES", kept)
         source, state = Recorded(windows(), view), State(bases((4, 3, 2), 3))
         history = Fit(source, state, objective, FULL).run()
         fits.append((source, [*state.factors, state.energy, *(history[name] for name in TERMS)]))
     assert len(fits[0][0].asked) == 2
     assert len(fits[1][0].asked) > 8
+    assert 2 < len(fits[2][0].asked) <= 6  # the pieces are made once
     assert_same(fits[1][1], fits[0][1], rtol=1e-8, atol=1e-10)
+    assert_same(fits[2][1], fits[1][1], rtol=0, atol=0)
 
 
 @each_objective
@@ -134,6 +138,7 @@ def test_algorithm_1_reads_each_window_once_a_sweep_or_twice_where_windows_depen
     objective, view, monkeypatch
 ):
     monkeypatch.setattr(loop, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(loop, "_KEPT_BYTES", 0)
     source = Recorded(windows(), view)
     Fit(source, State(bases((4, 3, 2), 3)), objective, FULL).run()
     reads = 4 * (2 if objective.beta > 0 or objective.graph_weight > 0 else 1)
@@ -143,6 +148,7 @@ def test_algorithm_1_reads_each_window_once_a_sweep_or_twice_where_windows_depen
 @pytest.mark.parametrize("chunk_bytes", [loop._CHUNK_BYTES, 1000])
 def test_algorithm_1_augments_once_and_sees_sweep_0_in_every_sweep(chunk_bytes, monkeypatch):
     monkeypatch.setattr(loop, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(loop, "_KEPT_BYTES", 0)
     source = Recorded(windows(), perturbed)
     Fit(source, State(bases((4, 3, 2), 3)), Objective(0.1, beta=1.5), FULL).run()
     assert {sweep for _, sweep in source.asked} == {0}
@@ -267,8 +273,8 @@ def test_a_fit_at_a_beta_at_which_the_rule_does_not_converge_warns(settings):
 @pytest.mark.parametrize("count", [1, 3, 10])
 def test_the_estimator_fits_any_number_of_windows(count, batch_size):
     X = windows(count).numpy()
-    model = ATD(
-        2, augment=lambda batch: perturbed(batch, 0), beta=0.1, batch_size=batch_size, max_sweeps=3, device="cpu"
+    model = paper(
+        ATD, 2, augment=lambda batch: perturbed(batch, 0), beta=0.1, batch_size=batch_size, max_sweeps=3, device="cpu"
     )
     assert np.isfinite(model.fit_transform(X)).all()
     assert model.n_sweeps_ == len(model.history_["loss"]) == 3
@@ -377,7 +383,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(settings, dty
 @pytest.mark.parametrize("batch_size", [None, 8])
 def test_the_estimators_random_state_decides_every_bit(batch_size):
     X = windows(30).numpy()
-    models = [SALS(3, batch_size=batch_size, max_sweeps=3, random_state=s, device="cpu").fit(X) for s in (5, 5, 6)]
+    models = [
+        paper(SALS, 3, batch_size=batch_size, max_sweeps=3, random_state=s, device="cpu").fit(X) for s in (5, 5, 6)
+    ]
     assert all(np.array_equal(a, b) for a, b in zip(models[0].factors_, models[1].factors_, strict=True))
     assert not any(np.array_equal(a, b) for a, b in zip(models[0].factors_, models[2].factors_, strict=True))
 
@@ -504,8 +512,10 @@ def test_a_random_function_augments_a_window_alike_in_every_pass_over_the_data(m
         return batch + 0.3 * torch.randn_like(batch)
 
     monkeypatch.setattr(loop, "_CHUNK_BYTES", 800)
+
+    monkeypatch.setattr(loop, "_KEPT_BYTES", 0)
     X = torch.randn(20, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).numpy()
-    model = ATD(3, augment=noisy, beta=1e-6, batch_size=None, max_sweeps=12, tol=0.0).fit(X)
+    model = paper(ATD, 3, augment=noisy, beta=1e-6, batch_size=None, max_sweeps=12, tol=0.0).fit(X)
     assert np.all(np.diff(model.history_["loss"]) <= 1e-9)
 
 
@@ -523,7 +533,7 @@ def test_a_random_function_depends_on_the_models_seed_alone_and_leaves_the_globa
     for seed in (1, 2):
         torch.manual_seed(seed)
         before = torch.get_rng_state()
-        factors.append(ATD(2, augment=noisy, beta=0.0, batch_size=5, max_sweeps=2).fit(X).factors_[0])
+        factors.append(paper(ATD, 2, augment=noisy, beta=0.0, batch_size=5, max_sweeps=2).fit(X).factors_[0])
         states.append(torch.equal(before, torch.get_rng_state()))
     assert np.array_equal(*factors)
     assert states == [True, True]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from problems import paper
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -211,7 +212,7 @@ def signals() -> Windows:
 @pytest.mark.parametrize("kind", [ATD, SALS, GRSALS])
 def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(kind, signals, tmp_path):
     views = {"augment": Jitter(0.05), "beta": 0.01} if kind is ATD else {}
-    model = kind(rank=3, tensorize=Haar(), max_sweeps=3, **views).fit(signals)
+    model = paper(kind, rank=3, tensorize=Haar(), max_sweeps=3, **views).fit(signals)
     assert model.tensorize_.scale is not None
     assert [factor.shape for factor in model.factors_] == [(3, 3), (3, 3), (20, 3)]
     assert [axis.title for axis in model.axes()] == ["channel", "wavelet level", "time (s)"]
@@ -234,7 +235,7 @@ def test_the_rank_of_wavelet_tensors_can_be_suggested(signals):
 def test_a_file_names_the_module_of_a_tensorizer_that_is_not_defined(signals, tmp_path, monkeypatch):
     from polyadic.immutable import Immutable
 
-    SALS(rank=2, tensorize=Haar(), max_sweeps=1).fit(signals).save(tmp_path / "m.safetensors")
+    paper(SALS, rank=2, tensorize=Haar(), max_sweeps=1).fit(signals).save(tmp_path / "m.safetensors")
     monkeypatch.delitem(Immutable._kinds, Haar.type_name())
     with pytest.raises(ModelFileError, match=r"'test_tensorize\.Haar' that cannot be built: import the module"):
         load(tmp_path / "m.safetensors")
@@ -245,7 +246,7 @@ def test_a_file_names_the_module_of_a_tensorizer_that_is_not_defined(signals, tm
 
 def test_atd_decomposes_the_feature_maps_of_a_frozen_network(signals, tmp_path):
     frozen = network()
-    model = ATD(rank=4, tensorize=frozen, augment=Jitter(0.05), beta=1e-3, max_sweeps=5).fit(signals)
+    model = paper(ATD, rank=4, tensorize=frozen, augment=Jitter(0.05), beta=1e-3, max_sweeps=5).fit(signals)
     assert [factor.shape for factor in model.factors_] == [(6, 4), (18, 4)]
     losses = model.history_["loss"]
     assert losses[-1] < losses[0]
@@ -266,7 +267,7 @@ def test_atd_decomposes_the_feature_maps_of_a_frozen_network(signals, tmp_path):
 
 def test_later_training_of_a_module_does_not_change_a_fitted_model(signals):
     module = network()
-    model = SALS(rank=2, tensorize=module, max_sweeps=1).fit(signals)
+    model = paper(SALS, rank=2, tensorize=module, max_sweeps=1).fit(signals)
     before = model.transform(signals)
     with torch.no_grad():
         for weight in module.parameters():
@@ -275,7 +276,7 @@ def test_later_training_of_a_module_does_not_change_a_fitted_model(signals):
 
 
 def test_a_module_of_single_precision_takes_double_windows(signals):
-    model = SALS(rank=2, tensorize=network(), max_sweeps=1).fit(signals.X.astype(np.float64))
+    model = paper(SALS, rank=2, tensorize=network(), max_sweeps=1).fit(signals.X.astype(np.float64))
     assert model.transform(signals.X.astype(np.float64)).dtype == np.float64
 
 
@@ -284,14 +285,14 @@ def test_a_module_of_single_precision_takes_double_windows(signals):
 
 def test_tensorizers_and_augmentations_clone_to_themselves():
     stft, jitter = STFT(16, 8), Jitter(0.1)
-    model = clone(ATD(rank=2, tensorize=stft, augment=jitter))
+    model = clone(paper(ATD, rank=2, tensorize=stft, augment=jitter))
     assert model.tensorize is stft
     assert model.augment is jitter
 
 
 def test_nested_parameters_put_a_changed_copy_in_place():
     stft = STFT(16, 8)
-    model = ATD(rank=2, tensorize=stft, augment=Jitter(0.1))
+    model = paper(ATD, rank=2, tensorize=stft, augment=Jitter(0.1))
     assert model.get_params()["tensorize__n_fft"] == 16
     model.set_params(tensorize__n_fft=32, augment__degree=0.2, rank=3)
     assert (model.tensorize, model.augment, model.rank) == (STFT(32, 8), Jitter(0.2), 3)
@@ -301,12 +302,12 @@ def test_nested_parameters_put_a_changed_copy_in_place():
     with pytest.raises(PolyadicError, match="Haar has no parameter 'n_fft'; it has levels, scale"):
         model.set_params(tensorize__n_fft=8)
     with pytest.raises(PolyadicError, match="tensorize is None, which has no parameters to set: n_fft"):
-        SALS().set_params(tensorize__n_fft=8)
+        paper(SALS).set_params(tensorize__n_fft=8)
 
 
 def test_a_grid_search_tries_frame_lengths(signals):
     pipeline = make_pipeline(
-        SALS(rank=3, tensorize=STFT(16, 8), max_sweeps=2), LogisticRegression(C=1e-3, max_iter=1000)
+        paper(SALS, rank=3, tensorize=STFT(16, 8), max_sweeps=2), LogisticRegression(C=1e-3, max_iter=1000)
     )
     search = GridSearchCV(pipeline, {"sals__tensorize__n_fft": [16, 64]}, cv=2).fit(signals.X, signals.label)
     assert search.best_estimator_[0].tensorize.n_fft == search.best_params_["sals__tensorize__n_fft"]
@@ -319,7 +320,7 @@ def test_what_is_no_tensorizer_is_refused(wrong):
     with pytest.raises(PolyadicError, match="tensorize must be None, a Tensorizer such as STFT, a torch module or"):
         as_tensorizer(wrong)
     with pytest.raises(PolyadicError, match="tensorize must be None"):
-        SALS(rank=2, tensorize=wrong).fit(np.ones((5, 3, 40)))
+        paper(SALS, rank=2, tensorize=wrong).fit(np.ones((5, 3, 40)))
 
 
 # ---------------------------------------------------------------- files of baselines

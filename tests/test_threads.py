@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from problems import paper
 
 from polyadic import ATD, spectral
 from polyadic.algebra import collect, project, squared_norms
@@ -219,7 +220,7 @@ def test_a_fit_has_the_same_bits_with_any_number_of_threads(threads: int) -> Non
     settings = {**har.parameters, "max_sweeps": 2, "tol": 0.0, "device": "cpu"}
 
     def outcome() -> list[bytes]:
-        model = ATD(tensorize=har.tensorize, augment=har.augment, **settings).fit(X)
+        model = paper(ATD, tensorize=har.tensorize, augment=har.augment, **settings).fit(X)
         return [*(factor.tobytes() for factor in model.factors_), model.transform(X).tobytes()]
 
     together = outcome()
@@ -232,7 +233,7 @@ def test_floors_are_the_same_for_any_threads_and_augmentation(threads: int) -> N
     X = np.random.default_rng(0).normal(size=(1024, 9, 128)).astype(np.float32)
 
     def floor(augment: object) -> object:
-        model = ATD(rank=1, tensorize=STFT(64, 2), augment=augment, device="cpu")
+        model = paper(ATD, rank=1, tensorize=STFT(64, 2), augment=augment, device="cpu")
         model._source(X)
         return model.tensorize_.floor
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from problems import paper
 
 from polyadic import ATD, GRSALS, SALS, export, load, suggest_rank
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
@@ -65,11 +66,13 @@ SETTINGS = {
 }
 
 MODELS = {
-    "ATD": lambda: ATD(rank=3, tensorize=FRAMES, augment=VIEWS, max_sweeps=2),
-    "ATD, full batch, memory": lambda: ATD(rank=3, tensorize=FRAMES, augment=VIEWS, batch_size=None, max_sweeps=2),
-    "SALS, memory": lambda: SALS(rank=3, tensorize=FRAMES, solver="memory", max_sweeps=2),
-    "GRSALS": lambda: GRSALS(rank=3, tensorize=FRAMES, max_sweeps=2),
-    "function": lambda: ATD(rank=3, tensorize=torch.abs, augment=noisy, beta=0.0, max_sweeps=2),
+    "ATD": lambda: paper(ATD, rank=3, tensorize=FRAMES, augment=VIEWS, max_sweeps=2),
+    "ATD, full batch, memory": lambda: paper(
+        ATD, rank=3, tensorize=FRAMES, augment=VIEWS, batch_size=None, max_sweeps=2
+    ),
+    "SALS, memory": lambda: paper(SALS, rank=3, tensorize=FRAMES, solver="memory", max_sweeps=2),
+    "GRSALS": lambda: paper(GRSALS, rank=3, tensorize=FRAMES, max_sweeps=2),
+    "function": lambda: paper(ATD, rank=3, tensorize=torch.abs, augment=noisy, beta=0.0, max_sweeps=2),
     "SimCLR": lambda: SimCLR(4, augment=VIEWS, **DEEP),
     "BYOL": lambda: BYOL(4, augment=VIEWS, **DEEP),
     "AutoEncoder": lambda: AutoEncoder(4, **DEEP),
@@ -111,7 +114,7 @@ def test_models_do_not_depend_on_torchs_global_settings(name, setting, tmp_path)
 def test_views_tensors_ranks_and_exports_do_not_depend_on_torchs_global_settings(setting, tmp_path):
     def outcome() -> list[Any]:
         X = torch.from_numpy(SIGNALS.X)
-        model = SALS(rank=2, tensorize=FRAMES, max_sweeps=2).fit(SIGNALS)
+        model = paper(SALS, rank=2, tensorize=FRAMES, max_sweeps=2).fit(SIGNALS)
         export.onnx(model, tmp_path / "m.onnx")
         probe = AugmentedProbe(model, Jitter(0.1), views=1).fit(SIGNALS, SIGNALS.label)
         return [

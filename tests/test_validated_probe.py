@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import sklearn
 import torch
+from problems import paper
 from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
@@ -411,7 +412,7 @@ def test_a_packed_probe_comes_back_to_the_bit(names):
 
 @pytest.fixture(scope="module")
 def model():
-    return SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3, device="cpu").fit(synthetic(240))
+    return paper(SALS, rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3, device="cpu").fit(synthetic(240))
 
 
 def test_a_model_file_holds_it(model, tmp_path):

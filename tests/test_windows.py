@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import paper
 
 from polyadic.data.windows import Index, Windows
 from polyadic.errors import PolyadicError
@@ -486,6 +487,6 @@ def test_windows_go_through_scikit_learns_cross_validation():
     from polyadic.data import synthetic
 
     signals = synthetic(90, n_channels=3, length=32)
-    model = make_pipeline(SALS(2, max_sweeps=1), LogisticRegression())
+    model = make_pipeline(paper(SALS, 2, max_sweeps=1), LogisticRegression())
     scores = cross_val_score(model, signals, signals.label, cv=3)
     np.testing.assert_array_equal(scores, cross_val_score(model, signals.X, signals.label, cv=3))
