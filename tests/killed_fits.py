@@ -32,13 +32,21 @@ from polyadic.engine import checkpoints
 from polyadic.spectral import STFT
 
 WINDOWS = np.random.default_rng(0).normal(size=(90, 3, 96)).astype(np.float32)
+FRAMES = STFT(32, 8, floor="channel")
 KINDS: dict[str, Callable[[], ATD | SALS]] = {
-    "blend": lambda: paper(ATD, 4, tensorize=STFT(32, 8, floor="channel"), augment=Jitter(0.05), batch_size=16, max_sweeps=5, tol=0.0),
+    "blend": lambda: paper(ATD, 4, tensorize=FRAMES, augment=Jitter(0.05), batch_size=16, max_sweeps=5, tol=0.0),
     "memory": lambda: paper(
-        ATD, 4, tensorize=STFT(32, 8, floor="channel"), augment=Jitter(0.05), solver="memory", batch_size=16, max_sweeps=5, tol=0.0
+        ATD,
+        4,
+        tensorize=FRAMES,
+        augment=Jitter(0.05),
+        solver="memory",
+        batch_size=16,
+        max_sweeps=5,
+        tol=0.0,
     ),
     "full batch": lambda: paper(
-        ATD, 4, tensorize=STFT(32, 8, floor="channel"), augment=Jitter(0.05), batch_size=None, max_sweeps=12, tol=0.0
+        ATD, 4, tensorize=FRAMES, augment=Jitter(0.05), batch_size=None, max_sweeps=12, tol=0.0
     ),
     "one view": lambda: paper(SALS, 4, batch_size=8, max_sweeps=4, tol=0.0),
 }

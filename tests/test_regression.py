@@ -11,7 +11,13 @@ from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.data import synthetic
 from polyadic.spectral import STFT
 
-SETTINGS = {"rank": 4, "tensorize": STFT(n_fft=32, hop=8, floor="channel"), "max_sweeps": 6, "tol": 0.0, "device": "cpu"}
+SETTINGS = {
+    "rank": 4,
+    "tensorize": STFT(n_fft=32, hop=8, floor="channel"),
+    "max_sweeps": 6,
+    "tol": 0.0,
+    "device": "cpu",
+}
 VIEWS = {"augment": Compose([Jitter(0.05), Bandpass([(2, 24), (4, 20)], fs=64)])}
 MODELS = {
     "ATD": lambda: paper(ATD, **SETTINGS, **VIEWS),

@@ -36,7 +36,7 @@ from polyadic.experiments.speed.measure import (
 )
 from polyadic.inputs import Samples
 from polyadic.presets import Preset, preset
-from polyadic.spectral import STFT
+from polyadic.spectral import STFT, recommended_stft
 from polyadic.tensorize import tensors
 from polyadic.threads import thread_pool
 
@@ -342,6 +342,7 @@ def _measure_sweeps(case: StageCase, batch_seconds: float, quick: bool) -> Row:
         "memory_bytes": peak.own,
         "data_bytes": int(X.nbytes),
     }
+    row["defaults"] = _measure_defaults(settings, X, quick)
     if device.type == "cuda":
         host = random_windows(settings, min(count, 2**31 // window), torch.device("cpu"))
         streamed = fit_quietly(build_model(settings, device, max_sweeps=3, batch_size=batch), host)
@@ -350,6 +351,26 @@ def _measure_sweeps(case: StageCase, batch_seconds: float, quick: bool) -> Row:
         X = random_windows(settings, count if quick else min(_FEATURE_WINDOWS, fitting), device)
     row["features"] = _measure_transform(model, X, device)
     return row
+
+
+def _measure_defaults(settings: Preset, X: Any, quick: bool) -> Row:
+    """Measure a fit with the library's default settings, by its parts, on the windows of the paper's sweeps."""
+    stft = recommended_stft(settings.shape[1], settings.fs)
+    model = fit_quietly(ATD(tensorize=stft, max_sweeps=3 if quick else _SWEEPS, tol=0.0, device=X.device), X)
+    seconds = model.history_["seconds"]
+    begun = time.perf_counter()
+    model.fit_readout(X)
+    readout = time.perf_counter() - begun
+    sweep = seconds_per_sweep(seconds)
+    return {
+        "windows": len(X),
+        "tensor": [len(factor) for factor in model.factors_],
+        "solver": model.solver_,
+        "pass_seconds": seconds[0] - sweep if model.solver_ == "moments" else 0.0,
+        "sweep_seconds": sweep,
+        "readout_seconds": readout,
+        "parameters": model.n_parameters_,
+    }
 
 
 def _measure_transform(model: ATD, X: Any, device: torch.device) -> Row:
