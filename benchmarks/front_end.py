@@ -6,7 +6,7 @@ the length of the frames, the weight of the levels, whitening by views. A third 
 times; labels are drawn from the others, ten per class or all. `Probe` is trained on them, and scored by balanced
 accuracy.
 
-    python benchmarks/front_end.py DATA docs/results/defaults/front-end.json     # also writes front-end.md
+    python benchmarks/front_end.py DATA docs/results/defaults/front-end.json [JOBS]     # also writes front-end.md
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 from probe import balanced, drawn, some_of
 
 from polyadic import ATD
@@ -180,11 +181,11 @@ def main() -> None:
     data, out = Path(sys.argv[1]), Path(sys.argv[2])
     result: dict[str, Any] = {**provenance("cpu"), "tables": {}}
     result["command"] = "python benchmarks/front_end.py DATA docs/results/defaults/front-end.json"
-    for name, (windows, who) in development(data).items():
-        print(name, flush=True)
-        result["tables"][name] = tables(windows, who)
-        write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())
-        write_atomically(out.with_suffix(".md"), page(result).encode())
+    sets, jobs = development(data), int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    found = Parallel(n_jobs=jobs)(delayed(tables)(*windows) for windows in sets.values())
+    result["tables"] = dict(zip(sets, found, strict=True))
+    write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())
+    write_atomically(out.with_suffix(".md"), page(result).encode())
 
 
 if __name__ == "__main__":
