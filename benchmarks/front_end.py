@@ -15,7 +15,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,12 +25,13 @@ from probe import balanced, drawn, some_of
 from polyadic import ATD
 from polyadic.augment import Jitter, Neighbour
 from polyadic.data import Windows
+from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
 from polyadic.files import write_atomically
 from polyadic.logistic import unthreaded
 from polyadic.provenance import provenance
 from polyadic.readout import Readout
-from polyadic.spectral import recommended_stft
+from polyadic.spectral import FLOOR_SHARE, STFT, recommended_stft
 from polyadic.validated_probe import level_columns
 
 PARTS, DRAWS = 3, 3
@@ -89,61 +90,61 @@ def scored(model: Any, windows: Windows, who: np.ndarray, levels: Any = "auto") 
     return {name: round(float(np.mean(values)), 2) for name, values in found.items()}
 
 
-def fitted(windows: Windows, stft: Any, **parameters: Any) -> ATD:
-    return ATD(tensorize=stft, device="cpu", random_state=0, **parameters).fit(windows)
+class Setting(NamedTuple):
+    """One row of a table: what is changed, to what, and how."""
+
+    what: str
+    name: str
+    stft: STFT
+    parameters: dict[str, Any] = {}
+    levels: Any = "auto"
 
 
-def tables(windows: Windows, who: np.ndarray) -> list[dict[str, Any]]:
-    """All settings of one set, and what they give."""
-    rows: list[dict[str, Any]] = []
-
-    def add(what: str, setting: str, scores: dict[str, float]) -> None:
-        rows.append({"what": what, "setting": setting, **scores})
-        print(rows[-1], flush=True)
-
-    stft = recommended_stft(windows.shape[2], windows.fs)
-    X = torch.as_tensor(np.asarray(windows.X))
+def settings(windows: Windows) -> list[Setting]:
+    """All that is tried on one set."""
+    length, stft = windows.shape[2], recommended_stft(windows.shape[2], windows.fs)
+    X = torch.tensor(np.asarray(windows.X))
     groups = {"unit": windows.units, "all": (), "channel": tuple(map(str, range(windows.shape[1])))}
+    rows = []
     for name, units in groups.items():
         if name == "all" and len(set(windows.units)) == 1:
             continue
-        floor = np.array(replace(stft, mean=None).calibrated(X, units).floor)
-        for share in SHARES:
-            add(
-                "floor",
-                f"{share:g} by {name}",
-                scored(fitted(windows, replace(stft, floor=share / 0.1 * floor)), windows, who),
-            )
+        floor = np.array(replace(stft, mean=None).calibrated(X, units).floor) / FLOOR_SHARE
+        rows += [Setting("floor", f"{share:g} by {name}", replace(stft, floor=share * floor)) for share in SHARES]
     for seconds in FRAMES:
-        n_fft = min(2 ** round(np.log2(seconds * windows.fs)), 1 << windows.shape[2].bit_length() - 1)
-        frames = replace(recommended_stft(4096, seconds / 1.28 * windows.fs), n_fft=n_fft, hop=max(1, n_fft // 8))
-        hop = max(n_fft // 8, -(-(windows.shape[2] - n_fft) // 31))
-        add("frames", f"{n_fft} samples", scored(fitted(windows, replace(frames, hop=max(hop, 1))), windows, who))
-    model = fitted(windows, stft)
-    for readout, levels in (
-        *((Readout(levels=weight), used) for weight in (0.1, 0.25, 0.5, 1.0) for used in ("auto", True)),
-        (Readout(levels=0), "auto"),
-        *((Readout(whiten=Jitter(0.05), shrinkage=shrinkage), "auto") for shrinkage in (0.3, 1.0, 3.0)),
-        *((Readout(whiten=Neighbour(), shrinkage=shrinkage), "auto") for shrinkage in (0.3, 1.0, 3.0)),
-    ):
-        if isinstance(readout.whiten, Neighbour) and windows.index.names == ("",):
-            continue
-        try:
-            model.fit_readout(windows, readout)
-        except Exception as error:
-            print(f"{readout}: {error}", flush=True)
-            continue
-        whiten = "" if readout.whiten is None else f", {type(readout.whiten).__name__}, shrinkage {readout.shrinkage:g}"
-        used = "" if levels == "auto" else ", always used"
-        add("readout", f"levels {readout.levels:g}{used}{whiten}", scored(model, windows, who, levels))
-    for nonnegative in (True, False):
-        add(
-            "profiles",
-            "non-negative" if nonnegative else "signed",
-            scored(fitted(windows, stft, nonnegative=nonnegative), windows, who),
-        )
-    add("profiles", "coefficients", scored(fitted(windows, stft, readout=None), windows, who))
+        n_fft = min(2 ** round(np.log2(seconds * windows.fs)), 1 << length.bit_length() - 1)
+        hop = max(n_fft // 8, -(-(length - n_fft) // 31), 1)
+        rows.append(Setting("frames", f"{seconds:g} s", replace(stft, n_fft=n_fft, hop=hop)))
+    for weight in (0.0, 0.1, 0.25, 0.5, 1.0):
+        rows += [
+            Setting("levels", f"weight {weight:g}{how}", stft, {"readout": Readout(levels=weight)}, levels)
+            for levels, how in ((True, ", always used"), ("auto", ", as the probe chooses"))
+            if weight or levels == "auto"
+        ]
+    for views in (Jitter(0.05), Neighbour()):
+        for shrinkage in (0.3, 1.0, 3.0):
+            readout = Readout(whiten=views, shrinkage=shrinkage)
+            name = f"{type(views).__name__}, shrinkage {shrinkage:g}"
+            rows.append(Setting("whitening", name, stft, {"readout": readout}))
+    rows.append(Setting("whitening", "none", stft))
+    rows.append(Setting("profiles", "non-negative", stft, {"nonnegative": True}))
+    rows.append(Setting("profiles", "of either sign", stft, {"nonnegative": False}))
+    rows.append(Setting("features", "readout", stft))
+    rows.append(Setting("features", "coefficients", stft, {"readout": None}))
     return rows
+
+
+def row(setting: Setting, windows: Windows, who: np.ndarray) -> dict[str, Any] | None:
+    """One row of a table; None where the set has no such views."""
+    try:
+        model = ATD(tensorize=setting.stft, device="cpu", random_state=0, **setting.parameters).fit(windows)
+    except PolyadicError as error:
+        if "partner windows" in str(error) or "pairs" in str(error):
+            return None
+        raise
+    found = {"what": setting.what, "setting": setting.name, **scored(model, windows, who, setting.levels)}
+    print(found, flush=True)
+    return found
 
 
 def page(result: dict[str, Any]) -> str:
@@ -182,8 +183,11 @@ def main() -> None:
     result: dict[str, Any] = {**provenance("cpu"), "tables": {}}
     result["command"] = "python benchmarks/front_end.py DATA docs/results/defaults/front-end.json"
     sets, jobs = development(data), int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    found = Parallel(n_jobs=jobs)(delayed(tables)(*windows) for windows in sets.values())
-    result["tables"] = dict(zip(sets, found, strict=True))
+    tasks = [(name, setting) for name in reversed(sets) for setting in settings(sets[name][0])]
+    found = Parallel(n_jobs=jobs)(delayed(row)(setting, *sets[name]) for name, setting in tasks)
+    for name in sets:
+        rows = [made for (of, _), made in zip(tasks, found, strict=True) if of == name and made is not None]
+        result["tables"][name] = rows
     write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())
     write_atomically(out.with_suffix(".md"), page(result).encode())
 

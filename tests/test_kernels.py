@@ -311,7 +311,14 @@ AUGMENT = Compose([Jitter(0.05), Bandpass([(1, 20), (5, 24)], fs=50), Rotate3D([
 
 
 def model(**other):
-    settings = {"rank": 6, "tensorize": STFT(16, 4), "augment": AUGMENT, "batch_size": 32, "max_sweeps": 4, "tol": 0.0}
+    settings = {
+        "rank": 6,
+        "tensorize": STFT(16, 4, floor="channel"),
+        "augment": AUGMENT,
+        "batch_size": 32,
+        "max_sweeps": 4,
+        "tol": 0.0,
+    }
     return paper(ATD, **settings | {"random_state": 3} | other)
 
 
@@ -350,7 +357,7 @@ def test_a_captured_fit_is_the_plain_one(stretch, place, solver, monkeypatch):
 def test_a_captured_fit_with_frames_of_a_power_of_two_is_the_plain_one(n_fft, monkeypatch):
     # Those go through the transform in CUDA, and there are more of them than a block takes.
     X = torch.randn(70, 3, 400).cumsum(dim=2)
-    fast, plain = both(monkeypatch, X.numpy(), tensorize=STFT(n_fft, 2))
+    fast, plain = both(monkeypatch, X.numpy(), tensorize=STFT(n_fft, 2, floor="channel"))
     for found, expected in zip(fast.factors_, plain.factors_, strict=True):
         assert close(torch.as_tensor(found), torch.as_tensor(expected), 1e-3)
 
@@ -369,7 +376,7 @@ def test_captured_fits_of_any_rank_are_the_plain_ones(rank, monkeypatch):
 def test_a_singular_sweep_is_left_to_the_plain_code(monkeypatch):
     X = torch.randn(40, 1, 16)
     with pytest.warns(RuntimeWarning, match="singular"):
-        fast = model(rank=30, alpha=0.0, beta=0.0, augment=None, tensorize=STFT(16, 4)).fit(X)
+        fast = model(rank=30, alpha=0.0, beta=0.0, augment=None, tensorize=STFT(16, 4, floor="channel")).fit(X)
     assert all(bool(torch.isfinite(torch.as_tensor(factor)).all()) for factor in fast.factors_)
 
 

@@ -221,7 +221,7 @@ def test_the_channel_floor_is_a_hundredth_of_each_channels_root_mean_square(wind
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_the_auto_floor_is_a_tenth_of_the_amplitude_of_white_noise_of_the_same_power_by_unit(window: str) -> None:
+def test_the_auto_floor_is_a_share_of_the_amplitude_of_white_noise_of_the_same_power_by_unit(window: str) -> None:
     X = torch.tensor([[1.0], [1e-3], [40.0]]) * recordings(4, 3, 60) + torch.tensor([[5.0], [0.0], [-9.0]])
     signals = X.numpy() - X.numpy().mean(axis=2, keepdims=True)
     weight = np.linalg.norm(STFT(16, 4, window=window)._weights(X).numpy())
@@ -229,11 +229,11 @@ def test_the_auto_floor_is_a_tenth_of_the_amplitude_of_white_noise_of_the_same_p
     for units, groups in (((), [[0, 1, 2]]), (("", "", ""), [[0, 1, 2]]), (("g", "g", "V"), [[0, 1], [2]])):
         expected = np.empty(3)
         for group in groups:
-            expected[group] = 0.1 * weight * np.sqrt(np.mean(signals[:, group] ** 2))
+            expected[group] = 0.3 * weight * np.sqrt(np.mean(signals[:, group] ** 2))
         np.testing.assert_allclose(stft.calibrated(X, units).floor, expected, rtol=1e-12)
     noise = torch.randn(200, 2, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loudness = STFT(64, 16, window=window, parts="amplitude")(noise).square().mean().sqrt()
-    assert STFT(64, 16, window=window).calibrated(noise).floor[0] == pytest.approx(0.1 * float(loudness), rel=0.02)
+    assert STFT(64, 16, window=window).calibrated(noise).floor[0] == pytest.approx(0.3 * float(loudness), rel=0.02)
 
 
 def test_units_of_other_channels_are_refused() -> None:

@@ -22,10 +22,11 @@ from polyadic.errors import PolyadicError
 from polyadic.tensorize import Axis, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
 from polyadic.threads import for_each
 
-__all__ = ["PARTS", "STFT", "Part", "recommended_stft"]
+__all__ = ["FLOOR_SHARE", "PARTS", "STFT", "Part", "recommended_stft"]
 
 _CHANNEL_SHARE = 1e-2
-_UNIT_SHARE = 0.1
+FLOOR_SHARE = 0.3
+"""The floor over the amplitude of white noise of the same power, chosen on development people."""
 _FLOORS = ("auto", "channel")
 _FRAME_SECONDS, _FRAME_SAMPLES = 1.28, 128
 _SHORTEST, _LONGEST = 16, 1024
@@ -91,7 +92,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
     window : "rectangular", "hann", "hamming" or "blackman"
     parts : "log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude" or "amplitude"; the parts
         are stacked along the channels: first all channels' first part, then all channels' second
-    floor : what is added to a magnitude before its logarithm. "auto" is one number for all channels of a unit: a tenth
+    floor : what is added to a magnitude before its logarithm. "auto" is one number for all channels of a unit: 0.3
         of the root mean square amplitude that white noise with the power of their signals, less each window's level,
         would have. One floor for all keeps how weak channels compare with strong ones. "channel" is the rule of the
         paper's presets: a hundredth of the root mean square of each channel's real and imaginary parts. Both follow
@@ -300,7 +301,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
                 floors = _CHANNEL_SHARE * _audible(squares.sqrt())
             else:
                 weight = torch.linalg.vector_norm(self._weights(squares))
-                floors = _UNIT_SHARE * weight * _audible(_pooled(squares, units).sqrt())
+                floors = FLOOR_SHARE * weight * _audible(_pooled(squares, units).sqrt())
             settings = replace(self, floor=tuple(floors.tolist()))
         settings._floors(X.shape[1])
         if settings.mean == "auto":
