@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,7 +98,7 @@ class Setting(NamedTuple):
     what: str
     name: str
     stft: STFT
-    parameters: dict[str, Any] = {}
+    parameters: Mapping[str, Any] = MappingProxyType({})
     levels: Any = "auto"
 
 
