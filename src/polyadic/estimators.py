@@ -225,8 +225,9 @@ class _CPEstimator(CPModel):
         self.nonnegative_ = suits if isinstance(self.nonnegative, str) else bool(self.nonnegative)
         objective = replace(self._objective(len(source.samples)), nonnegative=self.nonnegative_)
         shape = self._tensor_shape(source)
+        where = source.n_views, source.dtype, source.device
         self.solver_, self.batch_size_ = choose_solver(
-            self.solver, self.batch_size, shape, self.rank, objective, source.n_views
+            self.solver, self.batch_size, shape, self.rank, objective, *where
         )
         settings = FitSettings(
             solver=self.solver_,

@@ -37,6 +37,7 @@ __all__ = [
 _CHUNK_BYTES = 256 * 2**20
 _KEPT_BYTES = 2**30
 _MOMENT_BYTES = 16 * 2**20
+_GPU_BATCHES = 32
 
 History = dict[str, list[float]]
 
@@ -159,14 +160,16 @@ class Fit:
     def _second_moments(self) -> SecondMoments:
         """One pass over the data, whose time counts as that of the first sweep; it can be stopped at any batch."""
         begun, source, state = time.perf_counter(), self.source, self.state
-        moments = SecondMoments([len(factor) for factor in state.factors], state.factors[0].device)
-        rows = max(1, _MOMENT_BYTES // (len(moments.C) * state.factors[0].element_size()))
+        first = state.factors[0]
+        moments = SecondMoments([len(factor) for factor in state.factors], first.dtype, first.device)
+        room = _MOMENT_BYTES * (_GPU_BATCHES if first.is_cuda else 1)
+        rows = max(1, room // (len(moments.C) * first.element_size()))
         parts = torch.split(torch.arange(source.n_windows, device="cpu"), rows)
         for _, T in _batches(source, [self.team.share(part) for part in parts], 0, state):
             moments.add(T)
             if self.on_step is not None:
                 self.on_step(self.progress, state)
-        moments.finish(self.team.sum, state.factors[0].dtype)
+        moments.finish(self.team.sum)
         self.progress.seconds += time.perf_counter() - begun
         return moments
 

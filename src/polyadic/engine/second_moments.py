@@ -27,65 +27,58 @@ _ROUNDS = 4
 """Updates of coefficients and bases in a sweep: without data they are cheap, and the stop rule looks at sweeps."""
 
 
-def fits_budget(shape: Sequence[int]) -> bool:
+def fits_budget(shape: Sequence[int], dtype: torch.dtype) -> bool:
     """Whether the second moments of tensors of this shape fit the budget of 1 GiB.
 
     Examples
     --------
-    >>> fits_budget((9, 33, 9)), fits_budget((12, 129, 32))
+    >>> fits_budget((9, 33, 9), torch.float32), fits_budget((12, 129, 32), torch.float32)
     (True, False)
     """
-    return 8 * math.prod(shape) ** 2 <= BUDGET
+    return dtype.itemsize * math.prod(shape) ** 2 <= BUDGET
 
 
 class SecondMoments:
-    """C of the windows added so far, in float64.
+    """C of the windows added so far.
 
     Parameters
     ----------
     shape : (I, J, …) of a window's tensor
-    device : where it is kept
+    dtype, device : in what type and where it is kept
 
     Examples
     --------
-    >>> moments = SecondMoments((2, 2), torch.device("cpu"))
+    >>> moments = SecondMoments((2, 2), torch.float32, torch.device("cpu"))
     >>> moments.add(torch.ones(3, 2, 2))
     >>> moments.finish(lambda part: part)
     >>> moments.C[0].tolist(), moments.square
     ([3.0, 3.0, 3.0, 3.0], 12.0)
     """
 
-    def __init__(self, shape: Sequence[int], device: torch.device) -> None:
+    def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
         self.shape, size = tuple(shape), math.prod(shape)
-        self.C = torch.zeros(size, size, dtype=torch.float64, device=device)
+        self.C = torch.zeros(size, size, dtype=dtype, device=device)
         self.square, self._squares = 0.0, torch.zeros((), dtype=torch.float64, device=device)
         blocks = [slice(first, min(first + _COLUMNS, size)) for first in range(0, size, _COLUMNS)]
         self._pairs = list(combinations_with_replacement(blocks, 2))
 
     def add(self, T: Tensor) -> None:
-        """Add tensors (b, I, J, …); their products are in their own type, sums over batches in float64."""
+        """Add tensors (b, I, J, …)."""
         rows = T.reshape(len(T), -1)
 
         def multiply(pair: tuple[slice, slice]) -> None:
             first, second = pair
-            self.C[first, second] += rows[:, first].T @ rows[:, second]
+            self.C[first, second].addmm_(rows[:, first].T, rows[:, second])
 
         for_each(multiply, self._pairs)
         self._squares += squared_norms(T).sum()
 
-    def finish(self, add: als.Add, dtype: torch.dtype = torch.float64) -> None:
-        """Complete it when all windows are in.
-
-        Parameters
-        ----------
-        add : sums a tensor over the processes
-        dtype : the type to keep it in from now on
-        """
+    def finish(self, add: als.Add) -> None:
+        """Complete it when all windows are in; `add` sums a tensor over the processes."""
         self.square, self.C = float(add(self._squares)), add(self.C)
         for first, second in self._pairs:
             if first != second:
                 self.C[second, first] = self.C[first, second].T
-        self.C = self.C.to(dtype)
 
     def sweep(self, state: State, objective: Objective, count: int) -> Tensor:
         """Some rounds of Algorithm 1: changes the state, and returns the terms before, but for that of the bases."""

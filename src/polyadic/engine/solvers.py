@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from polyadic.als import Objective
 from polyadic.engine.second_moments import fits_budget
 from polyadic.errors import PolyadicError
@@ -12,13 +14,22 @@ from polyadic.errors import PolyadicError
 __all__ = ["SOLVERS", "choose_solver"]
 
 SOLVERS = ("auto", "moments", "blend", "memory")
+_CPU = torch.device("cpu")
 _BATCH = 128
 _WIDEST = 256
-"""Entries of a tensor for each component up to which a pass for second moments costs no more than some dozen sweeps."""
+"""Entries of a tensor for each component up to which a pass for second moments costs a CPU no more than some dozen sweeps;
+a GPU has products of matrices in plenty."""
 
 
 def choose_solver(
-    solver: str, batch_size: Any, shape: tuple[int, ...], rank: int, objective: Objective, n_views: int
+    solver: str,
+    batch_size: Any,
+    shape: tuple[int, ...],
+    rank: int,
+    objective: Objective,
+    n_views: int = 1,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device = _CPU,
 ) -> tuple[str, int | None]:
     """Solver and batch size with "auto" settled.
 
@@ -30,23 +41,24 @@ def choose_solver(
     solver, batch_size : as given to the estimator
     shape : (I, J, …) of a window's tensor
     n_views : 2 where there is an augmentation
+    dtype, device : of the tensors
 
     Examples
     --------
-    >>> choose_solver("auto", "auto", (9, 33, 9), 32, Objective(alpha=1e-3), n_views=1)
+    >>> choose_solver("auto", "auto", (9, 33, 9), 32, Objective(alpha=1e-3))
     ('moments', None)
     >>> choose_solver("auto", "auto", (9, 33, 9), 32, Objective(alpha=1e-3, beta=2.0), n_views=2)
     ('blend', 128)
     """
     full = batch_size is None or batch_size == "auto"
-    suits = full and objective.separable and n_views == 1 and fits_budget(shape)
+    suits = full and objective.separable and n_views == 1 and fits_budget(shape, dtype)
     if solver == "moments" and not suits:
         raise PolyadicError(
             "solver='moments' needs beta=0, no augmentation, no graph, batch_size=None and tensors whose second "
             f"moments fit 1 GiB, but beta is {objective.beta:g}, batch_size {batch_size!r}, views are {n_views} and "
             f"the tensors have shape {shape}: use solver='auto'"
         )
-    cheap = math.prod(shape) <= _WIDEST * rank
+    cheap = device.type == "cuda" or math.prod(shape) <= _WIDEST * rank
     if solver == "moments" or (solver == "auto" and suits and (batch_size is None or cheap)):
         return "moments", None
     size = _BATCH if batch_size == "auto" else batch_size
