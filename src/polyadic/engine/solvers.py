@@ -17,8 +17,7 @@ SOLVERS = ("auto", "moments", "blend", "memory")
 _CPU = torch.device("cpu")
 _BATCH = 128
 _WIDEST = 256
-"""Entries of a tensor for each component up to which a pass for second moments costs a CPU no more than some dozen sweeps;
-a GPU has products of matrices in plenty."""
+"""Entries of a tensor for each component up to which a CPU takes second moments: the pass costs dozens of sweeps."""
 
 
 def choose_solver(
