@@ -160,7 +160,7 @@ def _written(model: Any, probe: Any, fs: float | None, channels: Sequence[str]) 
     from polyadic.linear_probe import linear
 
     shape = tuple(int(size) for size in model._sample_shape)
-    graph = _Graph()
+    graph = _OnnxGraph()
     features = graph.add("MatMul", _projections(graph, model, shape), graph.constant(_closed_form(model)))
     outputs = {_FEATURES: (graph.add("Cast", features, to=graph.float), model.rank)}
     classes: list[Any] = []
@@ -184,7 +184,7 @@ def _written(model: Any, probe: Any, fs: float | None, channels: Sequence[str]) 
     return graph.serialised(shape, outputs, known)
 
 
-class _Graph:
+class _OnnxGraph:
     """Nodes and constants of a graph under construction; every node is called by the name of its one output."""
 
     def __init__(self) -> None:
@@ -241,7 +241,7 @@ class _Graph:
         return content
 
 
-def _projections(graph: _Graph, model: Any, shape: tuple[int, ...]) -> str:
+def _projections(graph: _OnnxGraph, model: Any, shape: tuple[int, ...]) -> str:
     """The inner products of every window with every component, `algebra.project`: (N, R) float64."""
     factors = [np.asarray(factor, np.float64) for factor in model.factors_]
     tensor = _INPUT
@@ -266,7 +266,7 @@ def _closed_form(model: Any) -> NDArray[np.float64]:
     return ridge_inverse(G, float(model.alpha)).numpy()
 
 
-def _probabilities(graph: _Graph, features: str, weights: NDArray[np.float64], offsets: NDArray[np.float64]) -> str:
+def _probabilities(graph: _OnnxGraph, features: str, weights: NDArray[np.float64], offsets: NDArray[np.float64]) -> str:
     """Probabilities of a logistic regression: (N, classes)."""
     if len(offsets) == 1:
         # Two classes are a softmax of 0 and the one decision.
