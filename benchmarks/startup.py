@@ -4,6 +4,7 @@
 
 Each round runs every command once, of this source tree and of another one, so that all see the same machine. The files
 are small (240 windows of three channels, a model of rank 8), and each tree makes its own: what is timed is imports.
+Seconds of a processor are what a quiet machine takes by the clock: imports run in one thread.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -36,12 +38,13 @@ np.savez("windows.npz", X=X, y=np.array(["rest", "walk"])[numbers % 2], subject=
 """
 
 
-def run(words: list[str], folder: Path, tree: Path) -> float:
-    """Seconds of a fresh Python with a source tree."""
+def run(words: list[str], folder: Path, tree: Path) -> tuple[float, float]:
+    """Seconds of a fresh Python with a source tree, by the clock and of a processor."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
-    begun = time.perf_counter()
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([sys.executable, *words], cwd=folder, env=environment, check=True, capture_output=True)
-    return time.perf_counter() - begun
+    took, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return took, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def prepare(folder: Path, tree: Path) -> None:
@@ -59,7 +62,7 @@ def measure(trees: dict[str, Path], folder: Path, rounds: int) -> list[dict]:
         prepare(folder / side, tree)
         for name, words in COMMANDS.items():
             calls[side, name] = (["-W", "ignore", "-m", "polyadic", *words], folder / side, tree)
-    seconds: dict[tuple[str, str], list[float]] = {key: [] for key in calls}
+    seconds: dict[tuple[str, str], list[tuple[float, float]]] = {key: [] for key in calls}
     for number in range(rounds + 1):
         for key, call in calls.items():
             took = run(*call)
@@ -69,9 +72,10 @@ def measure(trees: dict[str, Path], folder: Path, rounds: int) -> list[dict]:
         {
             "tree": side,
             "command": name,
-            "median": round(statistics.median(took), 3),
-            "lowest": round(min(took), 3),
-            "highest": round(max(took), 3),
+            "seconds": [round(wall, 3) for wall, _ in took],
+            "processor_seconds": [round(processor, 3) for _, processor in took],
+            "median_seconds": round(statistics.median(wall for wall, _ in took), 3),
+            "median_processor_seconds": round(statistics.median(processor for _, processor in took), 3),
         }
         for (side, name), took in seconds.items()
     ]
@@ -95,8 +99,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(trees, Path(folder), given.rounds)
     for row in rows:
-        spread = f"{row['lowest']:.2f} to {row['highest']:.2f}"
-        print(f"{row['tree']:>7}  {row['command']:<27} {row['median']:.2f} s ({spread})")
+        wall, processor = row["median_seconds"], row["median_processor_seconds"]
+        print(f"{row['tree']:>7}  {row['command']:<27} {wall:.2f} s, {processor:.2f} s of a processor")
     result = {
         "title": "Seconds of small commands in fresh processes",
         **provenance("cpu"),

@@ -25,6 +25,7 @@ from polyadic import ATD, SALS, load
 from polyadic.augment import Jitter
 from polyadic.baselines import STL, UMLDA, HandFeatures, ReferenceCNN
 from polyadic.cli import app
+from polyadic.cli.info import describe
 from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore, datasets, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.data.prepare import write_windows
@@ -943,3 +944,16 @@ def test_units_and_names_beyond_ascii_are_read(tmp_path: Path) -> None:
 def test_a_model_file_that_is_a_folder_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="is a folder"):
         load(tmp_path)
+
+
+def test_info_of_a_folder_names_the_files_that_cannot_be_read(tmp_path: Path) -> None:
+    rows = "\n".join(f"{n / 50},{n % 7}" for n in range(100))
+    (tmp_path / "b.csv").write_text(f"time,left\n{rows}\n")
+    (tmp_path / "a.csv").symlink_to("nowhere.csv")
+    (tmp_path / "0.edf").write_bytes(b"nothing")
+    found = describe(tmp_path)
+    assert (found["kind"], found["first"], found["channels"]) == ("folder of recordings", "b.csv", ["left"])
+    assert list(found["unreadable"]) == ["0.edf", "a.csv"]
+    assert "does not exist" in found["unreadable"]["a.csv"]
+    (tmp_path / "b.csv").unlink()
+    assert list(describe(tmp_path)["unreadable"]) == ["0.edf", "a.csv"]

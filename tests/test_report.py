@@ -25,7 +25,7 @@ from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import probe_accuracy
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
-from polyadic.report.contents import headline, look, methods_of
+from polyadic.report.contents import collect_contents, headline, methods_of
 from polyadic.report.page import render
 from polyadic.report.scores import interval, score_probe
 from polyadic.spectral import STFT
@@ -51,33 +51,33 @@ def content(page: str) -> dict:
 
 
 def test_shares_are_the_energies_of_the_components(model, windows):
-    looked = look(model, windows)
+    contents = collect_contents(model, windows)
     Z = model.transform(windows)
     energies = []
     for r in range(4):
         alone = np.zeros_like(Z)
         alone[:, r] = Z[:, r]
         energies.append(np.sum(model.inverse_transform(alone).astype(np.float64) ** 2))
-    shares = [component.share for component in looked.components]
+    shares = [component.share for component in contents.components]
     assert shares == pytest.approx(100 * np.array(energies) / np.sum(energies), rel=1e-4)
     assert sum(shares) == pytest.approx(100)
 
 
 def test_means_by_class_and_the_windows_that_express_a_component_most(model, windows):
-    looked = look(model, windows)
+    contents = collect_contents(model, windows)
     Z = model.transform(windows).astype(np.float64)
-    for r, component in enumerate(looked.components):
+    for r, component in enumerate(contents.components):
         assert component.means == pytest.approx([Z[windows.label == c, r].mean() for c in range(4)])
         scaled = (Z[:, r] - Z[:, r].mean()) / Z[:, r].std()
         assert component.levels == pytest.approx([scaled[windows.label == c].mean() for c in range(4)])
         size = np.abs(Z[:, r])
         assert size[component.windows] == pytest.approx(np.sort(size)[::-1][:3])
-    assert looked.sample.fit == pytest.approx(model.score(windows))
+    assert contents.sample.fit == pytest.approx(model.score(windows))
 
 
 def test_a_large_set_is_looked_at_evenly(model, monkeypatch, windows):
     monkeypatch.setattr("polyadic.report.contents._SAMPLED", 50)
-    sample = look(model, windows).sample
+    sample = collect_contents(model, windows).sample
     assert (len(sample.Z), sample.total) == (50, 300)
     assert np.diff(sample.windows.source(np.arange(50))).max() <= 7
 
@@ -111,10 +111,10 @@ def test_an_interval_by_people_is_wider_than_one_by_windows():
 
 
 def test_whether_model_and_probe_are_of_one_split_is_said(model, windows):
-    assert look(model, windows).same_split is True
-    assert look(model, windows, seed=1).same_split is False
+    assert collect_contents(model, windows).same_split is True
+    assert collect_contents(model, windows, seed=1).same_split is False
     assert "may have seen test windows" in render(model, windows, seed=1)
-    assert look(SALS(rank=2, max_sweeps=1).fit(windows), windows).same_split is None
+    assert collect_contents(SALS(rank=2, max_sweeps=1).fit(windows), windows).same_split is None
     assert "does not say which windows" in render(SALS(rank=2, max_sweeps=1).fit(windows), windows)
 
 

@@ -24,7 +24,7 @@ try:
 except SystemExit as stop:
     assert not stop.code, stop.code
 with open("modules.json", "w") as file:
-    json.dump(sorted({name.partition(".")[0] for name in sys.modules}), file)
+    json.dump(sorted({".".join(name.split(".")[: 1 + name.startswith("polyadic.")]) for name in sys.modules}), file)
 """
 HEAVY = {"torch", "scipy", "sklearn", "pandas", "joblib", "matplotlib", "plotly", "jinja2", "onnx", "edfio", "mne"}
 
@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def imported_by(words: list[str], folder: Path) -> set[str]:
-    """The packages that a command has imported when it ends."""
+    """The packages that a command has imported when it ends; of polyadic, its modules."""
     done = subprocess.run([sys.executable, "-c", PROGRAM, *words], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(json.loads((folder / "modules.json").read_text()))
@@ -58,3 +58,13 @@ def test_info_imports_no_array_engine(name: str, made: Path) -> None:
 
 def test_help_imports_not_even_numpy(made: Path) -> None:
     assert not imported_by(["--help"], made) & {*HEAVY, "numpy", "pydantic"}
+
+
+def test_predict_imports_nothing_for_plots_reports_files_of_others_or_experiments(made: Path) -> None:
+    found = imported_by(["predict", "m.safetensors", "w.npz", "-o", "labels.csv", "--quiet"], made)
+    assert "torch" in found  # and scikit-learn, whose base class the estimators have
+    unwanted = {"matplotlib", "plotly", "jinja2", "onnx", "edfio", "wfdb", "mne", "tensorly", "triton"}
+    own = {
+        f"polyadic.{name}" for name in ("baselines", "experiments", "explain", "export", "plot", "report", "testing")
+    }
+    assert not found & (unwanted | own)

@@ -62,6 +62,7 @@ output), --quiet (no progress bar) and --settings FILE (options from a TOML file
   2    wrong usage: an unknown command or option, a wrong settings file
   130  stopped by Ctrl-C: nothing half-written, what can go on says how
   143  the same, stopped by SIGTERM
+  129  the same, stopped by SIGHUP, as when a terminal is closed
 """
 
 _START, _MODEL, _USE, _LOOK, _PAPER = (

@@ -268,7 +268,8 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
         return
     echo(
         f"{out.name}: {method.value} of {len(windows):,} windows, {model.n_parameters_:,} parameters, "
-        f"{model.n_sweeps_} sweeps in {seconds:.1f} s ({model.waited_:.1f} s of it waiting for the disk)"
+        f"{model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)} in {seconds:.1f} s "
+        f"({model.waited_:.1f} s of it waiting for the disk)"
     )
     echo(f"windows of {windows.index.describe_subjects()}")
     if trained:

@@ -178,9 +178,25 @@ def _folder(path: Path) -> Facts:
         "subjects_from": join_sources(subject.source for subject in subjects),
         "left_out": left_out,
         "bytes": sum(file.stat().st_size for file in files if file.exists()),
-        "first": names[0],
-        **{key: value for key, value in _recording(files[0]).items() if key != "kind"},
+        **_first_recording(dict(zip(names, files, strict=True))),
     }
+
+
+def _first_recording(files: dict[str, Path]) -> Facts:
+    """The first recording that can be read, and those before it that cannot, with the reason."""
+    unreadable: dict[str, str] = {}
+    for name, file in files.items():
+        try:
+            found = _recording(file)
+        except DataError as error:
+            unreadable[name] = str(error)
+            continue
+        return {
+            "unreadable": unreadable,
+            "first": name,
+            **{key: value for key, value in found.items() if key != "kind"},
+        }
+    return {"unreadable": unreadable}
 
 
 def _store(store: Any) -> Facts:

@@ -160,7 +160,7 @@ def _written(model: Any, probe: Any, fs: float | None, channels: Sequence[str]) 
     from polyadic.linear_probe import linear
 
     shape = tuple(int(size) for size in model._sample_shape)
-    graph = _Graph()
+    graph = _OnnxGraph()
     x = graph.add("MatMul", _projections(graph, model, shape), graph.constant(_closed_form(model)))
     features, width = _read_out(graph, model, x), model._n_features_out
     outputs = {_FEATURES: (graph.add("Cast", features, to=graph.float), width)}
@@ -185,7 +185,7 @@ def _written(model: Any, probe: Any, fs: float | None, channels: Sequence[str]) 
     return graph.serialised(shape, outputs, known)
 
 
-class _Graph:
+class _OnnxGraph:
     """Nodes and constants of a graph under construction; every node is called by the name of its one output."""
 
     def __init__(self) -> None:
@@ -242,7 +242,7 @@ class _Graph:
         return content
 
 
-def _projections(graph: _Graph, model: Any, shape: tuple[int, ...]) -> str:
+def _projections(graph: _OnnxGraph, model: Any, shape: tuple[int, ...]) -> str:
     """The inner products of every window with every component, `algebra.project`: (N, R) float64."""
     factors = [np.asarray(factor, np.float64) for factor in model.factors_]
     tensor = _INPUT
@@ -267,7 +267,7 @@ def _closed_form(model: Any) -> NDArray[np.float64]:
     return ridge_inverse(G, float(model.alpha)).numpy()
 
 
-def _read_out(graph: _Graph, model: Any, x: str) -> str:
+def _read_out(graph: _OnnxGraph, model: Any, x: str) -> str:
     """From coefficients (N, R) to features (N, F), float64."""
     readout = model._fitted_readout()
     if readout is None:
@@ -282,7 +282,7 @@ def _read_out(graph: _Graph, model: Any, x: str) -> str:
     return graph.add("Concat", z, scaled, axis=1)
 
 
-def _probabilities(graph: _Graph, features: str, weights: NDArray[np.float64], offsets: NDArray[np.float64]) -> str:
+def _probabilities(graph: _OnnxGraph, features: str, weights: NDArray[np.float64], offsets: NDArray[np.float64]) -> str:
     """Probabilities of a logistic regression: (N, classes)."""
     if len(offsets) == 1:
         # Two classes are a softmax of 0 and the one decision.

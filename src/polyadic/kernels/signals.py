@@ -76,14 +76,14 @@ def _empty(X: Tensor) -> Tensor:
     return X.new_empty(*X.shape[:2], spacing(X.shape[2]))[..., : X.shape[2]]
 
 
-def _portion(length: int) -> dict[str, int]:
+def _samples_at_a_time(length: int) -> dict[str, int]:
     """How many samples of a channel a program takes at a time, and by how many warps."""
     block = min(power_of_two(length), 1024)
     return {"BLOCK": block, "num_warps": min(max(block // 256, 1), 4)}
 
 
 @triton.jit
-def _range(x, length, BLOCK: tl.constexpr):
+def _lowest_and_highest(x, length, BLOCK: tl.constexpr):
     """The lowest and the highest of `length` samples."""
     low = tl.full([BLOCK], float("inf"), dtype=tl.float32)
     high = -low
@@ -100,7 +100,7 @@ def _jitter(X, keys, out, degree, c0, c1, c2, c3, channels, length, step, out_st
     channel = (row % channels).to(tl.int32)
     key = tl.load(keys + row // channels).to(tl.uint32, bitcast=True)
     source = X + row * step
-    low, high = _range(source, length, BLOCK)
+    low, high = _lowest_and_highest(source, length, BLOCK)
     kind = (_uniform(_scrambled(key ^ c0.to(tl.uint32, bitcast=True)), channel) * 3).to(tl.int32)
     spread = (length - shortest + 1).to(tl.float32)
     size = shortest + (_uniform(_scrambled(key ^ c2.to(tl.uint32, bitcast=True)), channel) * spread).to(tl.int32)
@@ -143,20 +143,20 @@ def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int,
     batch, channels, length = X.shape
     out = _empty(X)
     _jitter[(batch * channels,)](
-        X, keys, out, degree, *streams, channels, length, step, out.stride(1), shortest, **_portion(length)
+        X, keys, out, degree, *streams, channels, length, step, out.stride(1), shortest, **_samples_at_a_time(length)
     )
     return out
 
 
 @triton.jit
-def _section(x, b0, b1, b2, a1, a2, s1, s2):
+def _filter_sample(x, b0, b1, b2, a1, a2, s1, s2):
     """One sample through a second-order filter, transposed direct form II: output, and the two numbers it keeps."""
     y = b0 * x + s1
     return y, b1 * x - a1 * y + s2, b2 * x - a2 * y
 
 
 @triton.jit
-def _quarters(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _split_quarters(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Every fourth column, from the first, the second, the third and the fourth on."""
     even, odd = tl.split(tl.reshape(x, [ROWS, COLUMNS // 2, 2]))
     first, third = tl.split(tl.reshape(even, [ROWS, COLUMNS // 4, 2]))
@@ -165,8 +165,8 @@ def _quarters(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def _whole(first, second, third, fourth, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """What `_quarters` took apart."""
+def _join_quarters(first, second, third, fourth, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """What `_split_quarters` took apart."""
     even = tl.reshape(tl.join(first, third), [ROWS, COLUMNS // 2])
     odd = tl.reshape(tl.join(second, fourth), [ROWS, COLUMNS // 2])
     return tl.reshape(tl.join(even, odd), [ROWS, COLUMNS])
@@ -174,10 +174,10 @@ def _whole(first, second, third, fourth, ROWS: tl.constexpr, COLUMNS: tl.constex
 
 @triton.jit
 def _sections(x0, x1, x2, x3, b0, b1, b2, a1, a2, s1, s2):
-    x0, s1, s2 = _section(x0, b0, b1, b2, a1, a2, s1, s2)
-    x1, s1, s2 = _section(x1, b0, b1, b2, a1, a2, s1, s2)
-    x2, s1, s2 = _section(x2, b0, b1, b2, a1, a2, s1, s2)
-    x3, s1, s2 = _section(x3, b0, b1, b2, a1, a2, s1, s2)
+    x0, s1, s2 = _filter_sample(x0, b0, b1, b2, a1, a2, s1, s2)
+    x1, s1, s2 = _filter_sample(x1, b0, b1, b2, a1, a2, s1, s2)
+    x2, s1, s2 = _filter_sample(x2, b0, b1, b2, a1, a2, s1, s2)
+    x3, s1, s2 = _filter_sample(x3, b0, b1, b2, a1, a2, s1, s2)
     return x0, x1, x2, x3, s1, s2
 
 
@@ -212,11 +212,11 @@ def _biquads(X, kind, out, filters, rows, length, step, out_step, ROWS: tl.const
     for begin in range(0, length, 16):
         time = begin + tl.arange(0, 16)[None, :]
         inside = (row < rows)[:, None] & (time < length)
-        p, q, r, w = _quarters(tl.load(source + time, mask=inside, other=0.0), ROWS, 16)
-        p0, p1, p2, p3 = _quarters(p, ROWS, 4)
-        q0, q1, q2, q3 = _quarters(q, ROWS, 4)
-        r0, r1, r2, r3 = _quarters(r, ROWS, 4)
-        w0, w1, w2, w3 = _quarters(w, ROWS, 4)
+        p, q, r, w = _split_quarters(tl.load(source + time, mask=inside, other=0.0), ROWS, 16)
+        p0, p1, p2, p3 = _split_quarters(p, ROWS, 4)
+        q0, q1, q2, q3 = _split_quarters(q, ROWS, 4)
+        r0, r1, r2, r3 = _split_quarters(r, ROWS, 4)
+        w0, w1, w2, w3 = _split_quarters(w, ROWS, 4)
         p0, q0, r0, w0, s1, s2 = _sections(p0, q0, r0, w0, b0, b1, b2, a1, a2, s1, s2)
         p1, q1, r1, w1, s1, s2 = _sections(p1, q1, r1, w1, b0, b1, b2, a1, a2, s1, s2)
         p2, q2, r2, w2, s1, s2 = _sections(p2, q2, r2, w2, b0, b1, b2, a1, a2, s1, s2)
@@ -225,11 +225,11 @@ def _biquads(X, kind, out, filters, rows, length, step, out_step, ROWS: tl.const
         p1, q1, r1, w1, u1, u2 = _sections(p1, q1, r1, w1, d0, d1, d2, c1, c2, u1, u2)
         p2, q2, r2, w2, u1, u2 = _sections(p2, q2, r2, w2, d0, d1, d2, c1, c2, u1, u2)
         p3, q3, r3, w3, u1, u2 = _sections(p3, q3, r3, w3, d0, d1, d2, c1, c2, u1, u2)
-        p = _whole(p0, p1, p2, p3, ROWS, 4)
-        q = _whole(q0, q1, q2, q3, ROWS, 4)
-        r = _whole(r0, r1, r2, r3, ROWS, 4)
-        w = _whole(w0, w1, w2, w3, ROWS, 4)
-        tl.store(target + time, _whole(p, q, r, w, ROWS, 16), mask=inside)
+        p = _join_quarters(p0, p1, p2, p3, ROWS, 4)
+        q = _join_quarters(q0, q1, q2, q3, ROWS, 4)
+        r = _join_quarters(r0, r1, r2, r3, ROWS, 4)
+        w = _join_quarters(w0, w1, w2, w3, ROWS, 4)
+        tl.store(target + time, _join_quarters(p, q, r, w, ROWS, 16), mask=inside)
 
 
 def biquads(X: Tensor, kind: Tensor, filters: Tensor) -> Tensor:
@@ -317,7 +317,7 @@ def rotate(X: Tensor, keys: Tensor, triads: Tensor, independent: bool) -> Tensor
         out.copy_(X)
     _rotate[(batch * len(triads),)](
         X, keys, out, triads, len(triads), channels, length, step, out.stride(1), INDEPENDENT=independent,
-        **_portion(length),
+        **_samples_at_a_time(length),
     )  # fmt: skip
     return out
 
@@ -329,7 +329,7 @@ def _logarithm(x):
 
 
 @triton.jit
-def _apart(pair, offset, mean, second, CODE: tl.constexpr, TYPE: tl.constexpr, CENTRED: tl.constexpr):
+def _split_complex(pair, offset, mean, second, CODE: tl.constexpr, TYPE: tl.constexpr, CENTRED: tl.constexpr):
     """Both parts of complex numbers, or their amplitude twice, less their means, rounded as they will be kept."""
     re = (pair & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
     im = (pair >> 32).to(tl.int32).to(tl.float32, bitcast=True)
@@ -375,7 +375,7 @@ def _turned_parts(
     channel = (row % channels).to(tl.int32)
     pair = tl.load(Z + row * row_step + (k * frequencies + f), mask=inside, other=0)
     first_mean, second_mean = _means(mean, channel, channels, frequencies, f, f < frequencies, CODE, CENTRED)
-    re, im = _apart(pair, tl.load(floor + channel), first_mean, second_mean, CODE, T.dtype.element_ty, CENTRED)
+    re, im = _split_complex(pair, tl.load(floor + channel), first_mean, second_mean, CODE, T.dtype.element_ty, CENTRED)
     place = tl.trans(f * frames + k)
     wanted = tl.trans(inside)
     size = (frequencies * frames).to(tl.int64)
@@ -402,7 +402,7 @@ def _parts(
     channel = (row % channels).to(tl.int32)
     pair = tl.load(Z + row * row_step + e, mask=inside, other=0)
     first_mean, second_mean = _means(mean, channel, channels, frequencies, e % frequencies, inside, CODE, CENTRED)
-    re, im = _apart(pair, tl.load(floor + channel), first_mean, second_mean, CODE, T.dtype.element_ty, CENTRED)
+    re, im = _split_complex(pair, tl.load(floor + channel), first_mean, second_mean, CODE, T.dtype.element_ty, CENTRED)
     energy = re * re
     if CODE <= 1:
         energy += im * im

@@ -301,14 +301,14 @@ def _halves(A, B, C, peaks, out, J, K, width, RANK: tl.constexpr, SIZE: tl.const
     product = tl.load(A + (e // (J * K))[:, None] * RANK + r, mask=there, other=0.0)
     product *= tl.load(B + ((e // K) % J)[:, None] * RANK + r, mask=there, other=0.0)
     product *= tl.load(C + (e % K)[:, None] * RANK + r, mask=there, other=0.0)
-    high, low = _split(product, _highest(peaks, r, RANK))
+    high, low = _split(product, _column_maxima(peaks, r, RANK))
     place = out + e[:, None] * (2 * RANK) + r
     tl.store(place, high, mask=there)
     tl.store(place + RANK, low, mask=there)
 
 
 @triton.jit
-def _highest(peaks, r, RANK: tl.constexpr):
+def _column_maxima(peaks, r, RANK: tl.constexpr):
     """The largest entry of each column of a Khatri-Rao product: the product of those of the three bases."""
     highest = tl.load(peaks + r, mask=r < RANK, other=1.0) * tl.load(peaks + RANK + r, mask=r < RANK, other=1.0)
     highest *= tl.load(peaks + 2 * RANK + r, mask=r < RANK, other=1.0)
@@ -415,7 +415,7 @@ def _least_squares(
         values = tl.load(partial + (part * rows + row) * RANK + r[None, :], mask=inside, other=0.0)
         total += tl.sum(values.to(tl.float64), axis=0)
     if SCALED:
-        total *= _highest(peaks, r, RANK).to(tl.float64)
+        total *= _column_maxima(peaks, r, RANK).to(tl.float64)
     tl.store(M + row * RANK + r, total, mask=r < RANK)
     # The sum over a column is one over a row: the inverse is symmetric.
     inside = (r < RANK)[:, None] & (r < RANK)[None, :]

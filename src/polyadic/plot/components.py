@@ -64,7 +64,7 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
             last = r == rows - 1
             figure.update_layout(
                 {
-                    f"xaxis{name}": _across(mode, column, width) | {"anchor": f"y{name}", "showticklabels": last},
+                    f"xaxis{name}": _x_axis(mode, column, width) | {"anchor": f"y{name}", "showticklabels": last},
                     f"yaxis{name}": {
                         "domain": [bottom + 0.12 * height, bottom + height],
                         "anchor": f"x{name}",
@@ -78,18 +78,18 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
             for part, weights in enumerate(mode.by_part(factor[:, r])):
                 where = {"xaxis": f"x{name}", "yaxis": f"y{name}", "name": mode.parts[part]}
                 if mode.kind == "channel":
-                    figure.add_trace(_upright(mode, weights, part, where))
+                    figure.add_trace(_channel_bars(mode, weights, part, where))
                 else:
                     figure.add_trace(_line(mode, weights, where))
     return figure
 
 
-def _across(mode: Axis, column: int, width: float) -> dict[str, Any]:
+def _x_axis(mode: Axis, column: int, width: float) -> dict[str, Any]:
     axis: dict[str, Any] = {"domain": [(column + 0.16 * (column > 0)) * width, (column + 1) * width]}
-    return axis | (_named(mode) if mode.kind == "channel" else {})
+    return axis | (_channel_ticks(mode) if mode.kind == "channel" else {})
 
 
-def _named(mode: Axis) -> dict[str, Any]:
+def _channel_ticks(mode: Axis) -> dict[str, Any]:
     """An axis of channels. The names stand at numbers, for plotly would take some names for dates."""
     names = [short(name) for name in mode.labels]
     # Upright there is room for more; of very many some are named, and the pointer tells the others.
@@ -98,7 +98,7 @@ def _named(mode: Axis) -> dict[str, Any]:
     return {"tickvals": list(shown), "ticktext": [names[number] for number in shown], **slope}
 
 
-def _upright(mode: Axis, weights: NDArray[Any], part: int, where: dict[str, Any]) -> Any:
+def _channel_bars(mode: Axis, weights: NDArray[Any], part: int, where: dict[str, Any]) -> Any:
     """A bar for each channel."""
     return graph_objects().Bar(
         y=compact(weights),
@@ -139,14 +139,14 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
     >>> [axis.title.text for axis in component(model, 1).select_xaxes()]
     ['mode 1', 'mode 2']
     """
-    found = _checked(model, r, data)
+    found = _checked_axes(model, r, data)
     figure = blank(height=300)
     width = 1.0 / len(found)
     for column, (mode, factor) in enumerate(zip(found, model.factors_, strict=True)):
         name = "" if column == 0 else str(column + 1)
         figure.update_layout(
             {
-                f"xaxis{name}": _across(mode, column, width) | {"anchor": f"y{name}", "title": {"text": mode.title}},
+                f"xaxis{name}": _x_axis(mode, column, width) | {"anchor": f"y{name}", "title": {"text": mode.title}},
                 f"yaxis{name}": {"anchor": f"x{name}"},
             }
         )
@@ -154,7 +154,7 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
             where = {"xaxis": f"x{name}", "yaxis": f"y{name}", "name": mode.parts[part]}
             if mode.kind == "channel":
                 show = len(mode.parts) > 1
-                figure.add_trace(_upright(mode, weights, part, where | {"showlegend": show}))
+                figure.add_trace(_channel_bars(mode, weights, part, where | {"showlegend": show}))
             else:
                 figure.add_trace(_line(mode, weights, where | {"showlegend": False}))
     return figure
@@ -177,7 +177,7 @@ def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
     >>> profile(model, 0, 1).layout.xaxis.title.text
     'mode 2'
     """
-    found = _checked(model, r, data)
+    found = _checked_axes(model, r, data)
     check_integer("mode", mode, 0)
     if mode >= len(found):
         raise PolyadicError(f"mode must be below {len(found)}, the number of modes, but is {mode}")
@@ -208,16 +208,16 @@ def channels(model: Any, r: int, data: Any = None) -> Figure:
     >>> channels(model, 0, windows).data[0].type
     'heatmap'
     """
-    mode = _checked(model, r, data)[0]
+    mode = _checked_axes(model, r, data)[0]
     parts = mode.by_part(model.factors_[0][:, r])
     places = positions(mode.labels) if mode.kind == "channel" else {}
     if not places:
-        return _bars(mode, parts, range(parts.shape[1]))
+        return _bar_figure(mode, parts, range(parts.shape[1]))
     rest = [number for number in range(parts.shape[1]) if number not in places]
-    return _heads(mode, parts, places, rest)
+    return _head_figure(mode, parts, places, rest)
 
 
-def _bars(mode: Axis, parts: NDArray[Any], shown: Sequence[int]) -> Figure:
+def _bar_figure(mode: Axis, parts: NDArray[Any], shown: Sequence[int]) -> Figure:
     figure = blank(height=70 + max(4, len(shown)) * max(_BAR, 16 * len(parts)), barmode="group", bargap=0.25)
     _add_bars(figure, mode, parts, shown, {})
     names = [short(mode.labels[number]) if mode.labels else f"{mode.positions[number]:g}" for number in shown]
@@ -244,7 +244,7 @@ def _add_bars(figure: Figure, mode: Axis, parts: NDArray[Any], shown: Sequence[i
         )
 
 
-def _heads(mode: Axis, parts: NDArray[Any], places: dict[int, tuple[float, float]], rest: list[int]) -> Figure:
+def _head_figure(mode: Axis, parts: NDArray[Any], places: dict[int, tuple[float, float]], rest: list[int]) -> Figure:
     go = graph_objects()
     bars = 70 + 34 * len(rest) if rest else 0
     height = 300 + bars
@@ -303,7 +303,7 @@ def _heads(mode: Axis, parts: NDArray[Any], places: dict[int, tuple[float, float
                 **where,
             )
         )
-        _outline(figure, name, number, len(parts), bottom, mode.parts[number])
+        _draw_head(figure, name, number, len(parts), bottom, mode.parts[number])
     if rest:
         name = str(len(parts) + 1)
         _add_bars(figure, mode, parts, rest, {"xaxis": f"x{name}", "yaxis": f"y{name}"})
@@ -318,7 +318,7 @@ def _heads(mode: Axis, parts: NDArray[Any], places: dict[int, tuple[float, float
     return figure
 
 
-def _outline(figure: Figure, name: str, number: int, count: int, bottom: float, title: str) -> None:
+def _draw_head(figure: Figure, name: str, number: int, count: int, bottom: float, title: str) -> None:
     """Head and nose around a map, and its axes."""
     width = 1.0 / count
     hidden = {"visible": False, "range": [-1.12, 1.12]}
@@ -398,7 +398,7 @@ def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] =
     return figure
 
 
-def _checked(model: Any, r: int, data: Any) -> list[Axis]:
+def _checked_axes(model: Any, r: int, data: Any) -> list[Axis]:
     check_is_fitted(model)
     check_integer("r", r, 0)
     if r >= model.rank:

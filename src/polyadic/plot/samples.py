@@ -86,9 +86,9 @@ def features(
         raise PolyadicError(f"colour must be one of {', '.join(_GROUPS)}, but is {colour!r}")
     if windows is not None and len(windows) != len(xy):
         raise PolyadicError(f"windows must be as many as points, {len(xy)}, but are {len(windows)}")
-    names = _names(windows, colour, len(xy))
-    texts = np.array(_texts(windows, len(xy)), dtype=object)
-    groups = sorted(set(names.tolist()), key=_natural)
+    names = _group_names(windows, colour, len(xy))
+    texts = np.array(_hover_texts(windows, len(xy)), dtype=object)
+    groups = sorted(set(names.tolist()), key=_natural_order)
     if colour == "class" and windows is not None:
         groups = [name for name in (*windows.classes, "") if name in set(names.tolist())]
     figure = blank(height=520, showlegend=1 < len(groups) <= _MOST_NAMED)
@@ -118,12 +118,12 @@ def features(
     return figure
 
 
-def _natural(name: str) -> tuple[int, int, str]:
+def _natural_order(name: str) -> tuple[int, int, str]:
     """Numbers by size, before other names."""
     return (0, int(name), name) if name.isdecimal() else (1, 0, name)
 
 
-def _names(windows: Any, colour: str, count: int) -> NDArray[Any]:
+def _group_names(windows: Any, colour: str, count: int) -> NDArray[Any]:
     if windows is None:
         return np.full(count, "", dtype=object)
     if colour == "class":
@@ -133,7 +133,7 @@ def _names(windows: Any, colour: str, count: int) -> NDArray[Any]:
     return np.asarray(getattr(windows, colour), dtype=object)
 
 
-def _texts(windows: Any, count: int, most: int = 28, lines: int = 5) -> list[str]:
+def _hover_texts(windows: Any, count: int, most: int = 28, lines: int = 5) -> list[str]:
     """What is told of each window: class, subject, recording and time, as far as they are known.
 
     Parameters
@@ -145,7 +145,7 @@ def _texts(windows: Any, count: int, most: int = 28, lines: int = 5) -> list[str
         return [f"window {number}" for number in range(count)]
     rows = zip(
         windows.source(np.arange(count)).tolist(),
-        _names(windows, "class", count).tolist(),
+        _group_names(windows, "class", count).tolist(),
         windows.subject.tolist(),
         windows.recording.tolist(),
         windows.start.tolist(),
@@ -194,7 +194,7 @@ def signals(windows: Any, rows: ArrayLike, points: int = 600, channels: ArrayLik
     unit, rate = ("s", windows.fs) if windows.fs else ("samples", 1.0)
     step, drawn = thinned_lines(scaled, points)
     figure = blank(height=80 + max(120, 34 * count), showlegend=False, margin_t=40)
-    titles = _texts(windows[chosen], len(chosen), most=14, lines=2)
+    titles = _hover_texts(windows[chosen], len(chosen), most=14, lines=2)
     width = 1.0 / len(chosen)
     for number, window in enumerate(drawn):
         name = "" if number == 0 else str(number + 1)

@@ -18,7 +18,16 @@ from polyadic.errors import PolyadicError
 from polyadic.report.scores import ProbeResult, score_probe, thinned
 from polyadic.tensorize import Axis
 
-__all__ = ["Component", "Headline", "Looked", "MethodScores", "Sample", "headline", "look", "methods_of"]
+__all__ = [
+    "Component",
+    "Headline",
+    "MethodScores",
+    "ReportContents",
+    "Sample",
+    "collect_contents",
+    "headline",
+    "methods_of",
+]
 
 _SAMPLED = 4000
 _SCORED = 1024
@@ -27,7 +36,7 @@ _EXPRESSING = 3
 
 @dataclass(frozen=True)
 class Sample:
-    """Windows that were looked at: evenly from all, so that a large store takes no longer than a small one.
+    """Windows that were sampled: evenly from all, so that a large store takes no longer than a small one.
 
     windows : as `Windows`, or None for tensors of which nothing else is known
     x : (n, rank), their coefficients
@@ -64,7 +73,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Looked:
+class ReportContents:
     """All of it.
 
     store : where the windows are from, if it is a store
@@ -84,7 +93,7 @@ class Looked:
     store: WindowStore | None
 
 
-def look(model: Any, data: Any = None, protocol: Protocol | None = None, seed: int = 0) -> Looked:
+def collect_contents(model: Any, data: Any = None, protocol: Protocol | None = None, seed: int = 0) -> ReportContents:
     """Look at a model, and at the data it is given.
 
     Parameters
@@ -92,8 +101,8 @@ def look(model: Any, data: Any = None, protocol: Protocol | None = None, seed: i
     data : `Windows`, a `WindowStore`, or an array as for `model.transform`; None for the model alone
     protocol, seed : of the split that the probe is trained and tested on
     """
-    windows = _windows(model, data)
-    sample = None if data is None else _sample(model, data if windows is None else windows, windows)
+    windows = _as_windows(model, data)
+    sample = None if data is None else _sample_data(model, data if windows is None else windows, windows)
     probe, trouble, store = None, "", None
     if windows is not None:
         labels = windows.label[windows.label >= 0]
@@ -104,11 +113,11 @@ def look(model: Any, data: Any = None, protocol: Protocol | None = None, seed: i
         samples = windows._samples
         store = samples if isinstance(samples, WindowStore) else None
     same = probe and model.split_ and model.split_ == f"{probe.split.hash}:unlabelled"
-    return Looked(
+    return ReportContents(
         axes=model.axes(windows),
         sample=sample,
-        components=_components(model, sample, model.axes(windows)),
-        classes=[] if sample is None else [name for _, name in _present(sample)],
+        components=_describe_components(model, sample, model.axes(windows)),
+        classes=[] if sample is None else [name for _, name in _found_classes(sample)],
         probe=probe,
         trouble=trouble,
         same_split=None if not probe or not model.split_ else bool(same),
@@ -116,7 +125,7 @@ def look(model: Any, data: Any = None, protocol: Protocol | None = None, seed: i
     )
 
 
-def _windows(model: Any, data: Any) -> Windows | None:
+def _as_windows(model: Any, data: Any) -> Windows | None:
     """The data as windows, if it is signals: with a function before the bases, or said to be windows."""
     if data is None or isinstance(data, Windows):
         return data
@@ -127,7 +136,7 @@ def _windows(model: Any, data: Any) -> Windows | None:
     return None
 
 
-def _sample(model: Any, data: Any, windows: Windows | None) -> Sample:
+def _sample_data(model: Any, data: Any, windows: Windows | None) -> Sample:
     rows = thinned(np.arange(len(data)), _SAMPLED)
     chosen = data[rows]
     x, Z = (np.asarray(of(chosen), dtype=np.float64) for of in (model.coefficients, model.transform))
@@ -135,7 +144,7 @@ def _sample(model: Any, data: Any, windows: Windows | None) -> Sample:
     return Sample(None if windows is None else chosen, x, Z, len(data), fit)
 
 
-def _present(sample: Sample) -> list[tuple[int, str]]:
+def _found_classes(sample: Sample) -> list[tuple[int, str]]:
     """Number and name of every class in the sample."""
     if sample.windows is None:
         return []
@@ -143,7 +152,7 @@ def _present(sample: Sample) -> list[tuple[int, str]]:
     return [(int(code), sample.windows.classes[code]) for code in codes if code >= 0]
 
 
-def _components(model: Any, sample: Sample | None, found: list[Axis]) -> list[Component]:
+def _describe_components(model: Any, sample: Sample | None, found: list[Axis]) -> list[Component]:
     peaks = [
         [mode.peak(factor[:, r]) for mode, factor in zip(found, model.factors_, strict=True)] for r in range(model.rank)
     ]
@@ -156,7 +165,7 @@ def _components(model: Any, sample: Sample | None, found: list[Axis]) -> list[Co
     shares = 100 * energy / (energy.sum() or 1.0)
     spread = x.std(axis=0)
     scaled = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    groups = [sample.windows.label == code for code, _ in _present(sample)] if sample.windows is not None else []
+    groups = [sample.windows.label == code for code, _ in _found_classes(sample)] if sample.windows is not None else []
     strongest = np.argsort(-np.abs(x), axis=0, kind="stable")[:_EXPRESSING]
     return [
         Component(
@@ -204,7 +213,7 @@ def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | Non
                 for row in result["rows"]
                 if (row["method"], row["protocol"]) == (entry["method"], entry["protocol"]) and "standardised" in row
             ]
-            low, high = _of_mean(same)
+            low, high = _mean_interval(same)
             numbers = (float(entry[key]) for key in ("parameters", "seconds_per_sweep", "sweeps", "fit"))
             accuracy, plain = (entry.get(kind) for kind in ("standardised", "plain"))
             found.append(
@@ -216,7 +225,7 @@ def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | Non
     return sorted(found, key=lambda method: (method.protocol != protocol, method.name != first))
 
 
-def _of_mean(values: list[float]) -> tuple[float | None, float | None]:
+def _mean_interval(values: list[float]) -> tuple[float | None, float | None]:
     """A 95 % interval of the mean by Student's t; nothing for a single value."""
     if len(values) < 2:
         return None, None

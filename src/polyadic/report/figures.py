@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from polyadic import plot
 from polyadic.plot.canvas import short
 from polyadic.plot.samples import thinned_lines
-from polyadic.report.contents import Looked, MethodScores, Sample
+from polyadic.report.contents import MethodScores, ReportContents, Sample
 from polyadic.report.scores import thinned
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Figures = dict[str, Any]
 
 def figures(
     model: Any,
-    looked: Looked,
+    contents: ReportContents,
     methods: list[MethodScores],
     begin: Callable[[int, str], None] = lambda done, stage: None,
 ) -> Figures:
@@ -54,10 +54,10 @@ def figures(
         found["comparison"] = plot.comparison(scored)  # type: ignore[arg-type]
     # These take longest: first, or the time left would promise too much.
     begin(0, "maps and scores")
-    if looked.sample is not None and len(looked.sample.Z) >= 3:
-        found |= _maps(looked.sample)
-    if looked.probe is not None:
-        probe, classes = looked.probe, _class_names(looked)
+    if contents.sample is not None and len(contents.sample.Z) >= 3:
+        found |= _feature_maps(contents.sample)
+    if contents.probe is not None:
+        probe, classes = contents.probe, _class_names(contents)
         found["confusion"] = plot.confusion(probe.y, probe.predicted, classes)
         if "per_subject" in probe.scores:
             found["subjects"] = plot.subjects(probe.scores["per_subject"])
@@ -65,66 +65,68 @@ def figures(
     if model.history_["loss"]:
         found["training-sweeps"] = plot.training(model)
         found["training-seconds"] = plot.training(model, "seconds")
-    found |= _of_components(model, looked, lambda done, stage: begin(1 + done, stage))
-    return {name: _plain(figure) for name, figure in found.items()}
+    found |= _component_figures(model, contents, lambda done, stage: begin(1 + done, stage))
+    return {name: _without_template(figure) for name, figure in found.items()}
 
 
-def _class_names(looked: Looked) -> tuple[str, ...]:
-    assert looked.sample is not None
-    assert looked.sample.windows is not None
-    return looked.sample.windows.classes
+def _class_names(contents: ReportContents) -> tuple[str, ...]:
+    assert contents.sample is not None
+    assert contents.sample.windows is not None
+    return contents.sample.windows.classes
 
 
-def _plain(figure: Figure) -> Any:
+def _without_template(figure: Figure) -> Any:
     content = json.loads(figure.to_json())
     del content["layout"]["template"]
     return content
 
 
-def _of_components(model: Any, looked: Looked, begin: Callable[[int, str], None]) -> dict[str, Figure]:
+def _component_figures(model: Any, contents: ReportContents, begin: Callable[[int, str], None]) -> dict[str, Figure]:
     found: dict[str, Figure] = {}
-    windows = None if looked.sample is None else looked.sample.windows
-    drawn = 0 if windows is None else _drawable(windows.shape, looked)
+    windows = None if contents.sample is None else contents.sample.windows
+    drawn = 0 if windows is None else _count_drawn_components(windows.shape, contents)
     for r in range(model.rank):
         begin(r, f"component {r + 1}")
         found[f"component-{r}-0"] = (
-            plot.channels(model, r, windows) if _is_channels(looked) else plot.profile(model, r, 0)
+            plot.channels(model, r, windows) if _has_channel_axis(contents) else plot.profile(model, r, 0)
         )
-        for mode in range(1, len(looked.axes)):
+        for mode in range(1, len(contents.axes)):
             found[f"component-{r}-{mode}"] = plot.profile(model, r, mode, windows)
-        if windows is not None and len(looked.classes) > 1 and looked.sample is not None:
-            found[f"component-{r}-classes"] = plot.class_means(looked.sample.x, windows.label, r, windows.classes)
+        if windows is not None and len(contents.classes) > 1 and contents.sample is not None:
+            found[f"component-{r}-classes"] = plot.class_means(contents.sample.x, windows.label, r, windows.classes)
         if windows is not None and r < drawn:
-            rows, points = looked.components[r].windows, _points(windows.shape, drawn)
-            found[f"component-{r}-windows"] = plot.signals(windows, rows, points, _strongest(model, looked, r))
+            rows, points = contents.components[r].windows, _points_per_channel(windows.shape, drawn)
+            found[f"component-{r}-windows"] = plot.signals(
+                windows, rows, points, _strongest_channels(model, contents, r)
+            )
     return found
 
 
-def _strongest(model: Any, looked: Looked, r: int) -> NDArray[np.intp] | None:
+def _strongest_channels(model: Any, contents: ReportContents, r: int) -> NDArray[np.intp] | None:
     """The channels with the largest weights, in their own order; None where channels are no mode of the model."""
-    if not _is_channels(looked):
+    if not _has_channel_axis(contents):
         return None
-    weights = np.abs(looked.axes[0].by_part(model.factors_[0][:, r])).max(axis=0)
+    weights = np.abs(contents.axes[0].by_part(model.factors_[0][:, r])).max(axis=0)
     return np.sort(np.argsort(-weights, kind="stable")[:_CHANNELS])
 
 
-def _is_channels(looked: Looked) -> bool:
-    return looked.axes[0].kind == "channel"
+def _has_channel_axis(contents: ReportContents) -> bool:
+    return contents.axes[0].kind == "channel"
 
 
-def _points(shape: tuple[int, ...], count: int) -> int:
+def _points_per_channel(shape: tuple[int, ...], count: int) -> int:
     """Points a channel, so that all windows that are drawn fit into the page."""
     lines = 3 * max(count, 1) * min(shape[1], _CHANNELS)
     return int(np.clip(_DRAWN_NUMBERS // lines, _LEAST_POINTS, _POINTS))
 
 
-def _drawable(shape: tuple[int, ...], looked: Looked) -> int:
+def _count_drawn_components(shape: tuple[int, ...], contents: ReportContents) -> int:
     """For how many components windows are drawn: all, unless they are very many."""
     lines = 3 * min(shape[1], _CHANNELS)
-    return min(len(looked.components), max(1, _DRAWN_NUMBERS // (lines * _LEAST_POINTS)))
+    return min(len(contents.components), max(1, _DRAWN_NUMBERS // (lines * _LEAST_POINTS)))
 
 
-def _maps(sample: Sample) -> dict[str, Figure]:
+def _feature_maps(sample: Sample) -> dict[str, Figure]:
     """A map for each way to lay points out and each way to colour them that tells something."""
     rows = thinned(np.arange(len(sample.Z)), _MAPPED)
     windows = None if sample.windows is None else sample.windows[rows]
@@ -158,7 +160,7 @@ def thumbnails(sample: Sample | None) -> dict[str, Any] | None:
     points = int(np.clip(_THUMBNAIL_BYTES // (len(windows) * count), 24, 240))
     # Some at a time: a thousand long windows take much memory, their thumbnails little.
     parts = np.split(np.arange(len(windows)), range(_AT_A_TIME, len(windows), _AT_A_TIME))
-    pieces = [_thumbnail(windows.read(rows)[:, :count], points) for rows in parts]
+    pieces = [_to_8_bits(windows.read(rows)[:, :count], points) for rows in parts]
     step, digits = pieces[0][0], np.concatenate([digits for _, digits in pieces])
     names = windows.channels or [str(number + 1) for number in range(count)]
     return {
@@ -170,7 +172,7 @@ def thumbnails(sample: Sample | None) -> dict[str, Any] | None:
     }
 
 
-def _thumbnail(X: NDArray[Any], points: int) -> tuple[float, NDArray[np.int8]]:
+def _to_8_bits(X: NDArray[Any], points: int) -> tuple[float, NDArray[np.int8]]:
     """Samples from one point to the next, and the windows in 8 bits: (n, channels, points)."""
     centred = X - np.median(X, axis=2, keepdims=True)
     spread = np.abs(centred).max(axis=2, keepdims=True)

@@ -17,7 +17,7 @@ from polyadic.files import write_atomically
 from polyadic.persist import encode
 from polyadic.plot.canvas import graph_objects
 from polyadic.report.citation import bibtex
-from polyadic.report.contents import Looked, headline, look, methods_of
+from polyadic.report.contents import ReportContents, collect_contents, headline, methods_of
 from polyadic.report.figures import figures, thumbnails
 from polyadic.thumbnails import picture
 from polyadic.version import __version__
@@ -94,38 +94,38 @@ def render(
 
     graph_objects()  # says which extra is missing before anything is computed
     begin(0, "features and probe")
-    looked = look(model, data, protocol, seed)
-    methods = [] if result is None else methods_of(result, _method(model), looked.probe)
+    contents = collect_contents(model, data, protocol, seed)
+    methods = [] if result is None else methods_of(result, _method_name(model), contents.probe)
     shown = [method for method in methods if method.protocol == methods[0].protocol]
-    drawn = figures(model, looked, shown, lambda done, stage: begin(1 + done, stage))
-    shots = thumbnails(looked.sample)
+    drawn = figures(model, contents, shown, lambda done, stage: begin(1 + done, stage))
+    shots = thumbnails(contents.sample)
     begin(model.rank + 2, "page")
     file = resources.files("polyadic.report")
     values = {
         "model": model,
         "kind": type(model).__name__,
         "title": title or type(model).__name__,
-        "looked": looked,
-        "probe": looked.probe,
-        "sample": looked.sample,
+        "contents": contents,
+        "probe": contents.probe,
+        "sample": contents.sample,
         "methods": methods,
         "protocols": list(dict.fromkeys(method.protocol for method in methods)),
-        "headline": headline(methods, len(result["seeds"]) if result else 0, looked.probe),
+        "headline": headline(methods, len(result["seeds"]) if result else 0, contents.probe),
         "result": result,
-        "components": _rows(model, looked),
-        "settings": _settings(model),
+        "components": _component_rows(model, contents),
+        "settings": _parameter_texts(model),
         "origin": dict.fromkeys(_ORIGIN) | {"versions": _versions()} | dict(origin or {}),
         "names": set(drawn),
-        "maps": _choices(drawn),
-        "reproduce": _reproduce(model),
+        "maps": _map_choices(drawn),
+        "reproduce": _fit_code(model),
         "cite": bibtex(),
         "version": __version__,
         "style": (file / "report.css").read_text(encoding="utf-8"),
         "script": (file / "report.js").read_text(encoding="utf-8"),
         "figures": packed(json.dumps({"figures": drawn, "thumbnails": shots}, allow_nan=False).encode()),
         "thumbnails": shots is not None,
-        "heads": looked.axes[0].kind == "channel" and bool(positions(looked.axes[0].labels)),
-        "plotly": packed(_plotly()),
+        "heads": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
+        "plotly": packed(_plotly_script()),
     }
     return str(_template().render(values))
 
@@ -160,23 +160,23 @@ def _template() -> Any:
     return environment.get_template("report.html.j2")
 
 
-def _plotly() -> bytes:
+def _plotly_script() -> bytes:
     """plotly's script, from the installed package."""
     return (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
 
 
-def _rows(model: Any, looked: Looked) -> list[dict[str, Any]]:
+def _component_rows(model: Any, contents: ReportContents) -> list[dict[str, Any]]:
     """A line of the table of components: what is shown, by what it is sorted, by which words it is found."""
     rows = []
-    largest = max((abs(level) for component in looked.components for level in component.levels), default=0.0) or 1.0
-    for component in looked.components:
+    largest = max((abs(level) for component in contents.components for level in component.levels), default=0.0) or 1.0
+    for component in contents.components:
         cells: list[dict[str, Any]] = []
-        for mode, factor, peak in zip(looked.axes, model.factors_, component.peaks, strict=True):
+        for mode, factor, peak in zip(contents.axes, model.factors_, component.peaks, strict=True):
             place = mode.describe(peak)
             value = place if mode.kind == "channel" else float(mode.positions[peak])
             cells.append({"picture": picture(mode, factor[:, component.number]), "at": place, "value": value})
         strongest = max(range(len(component.levels)), key=lambda n: component.levels[n]) if component.levels else None
-        name = "" if strongest is None else looked.classes[strongest]
+        name = "" if strongest is None else contents.classes[strongest]
         words = " ".join([str(component.number + 1), *(cell["at"] for cell in cells), name]).lower()
         spread = max(component.levels) - min(component.levels) if component.levels else 0.0
         rows.append(
@@ -185,26 +185,26 @@ def _rows(model: Any, looked: Looked) -> list[dict[str, Any]]:
     return rows
 
 
-def _settings(model: Any) -> dict[str, str]:
+def _parameter_texts(model: Any) -> dict[str, str]:
     """Every parameter in words."""
     named = {name: encode(value) for name, value in model.get_params(deep=False).items()}
     return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in named.items()}
 
 
-def _method(model: Any) -> str:
+def _method_name(model: Any) -> str:
     """The name that a run has for this model's method."""
     kind = type(model).__name__
     names = {"GRSALS": "GR-SALS", "ATD": "ATD" if getattr(model, "beta", 0.0) else "ATD_ss-"}
     return names.get(kind, kind)
 
 
-def _reproduce(model: Any) -> str:
+def _fit_code(model: Any) -> str:
     """The fit in Python."""
     part = f"  # the part {model.split_}" if model.split_ else ""
     return f"model = {model.__repr__(N_CHAR_MAX=10**6)}\nmodel.fit(windows){part}"
 
 
-def _choices(drawn: dict[str, Any]) -> dict[str, list[str]]:
+def _map_choices(drawn: dict[str, Any]) -> dict[str, list[str]]:
     """By which methods and which colours the map of the samples can be drawn."""
     names = [name.split(" ") for name in drawn if name.startswith("map ")]
     return {
