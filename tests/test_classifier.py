@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
+import sklearn
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from polyadic import SALS, linear_probe, load
-from polyadic.data import Windows, synthetic
+from polyadic.data import StoreWriter, Windows, WindowStore, synthetic
+from polyadic.data.store import Header
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate import WindowClassifier, labels_of
+from polyadic.evaluate import Probe, WindowClassifier, labels_of
 from polyadic.spectral import STFT
 
 SIGNALS = synthetic(240)
@@ -54,6 +56,122 @@ def test_it_is_a_probe_on_the_features_and_the_file_predicts_the_same(kind, n_cl
     assert again.score(chosen.X, labels_of(chosen)) == model.score(chosen.X, labels_of(chosen)) > 1 / n_classes
 
 
+class Watching(BaseEstimator, ClassifierMixin):
+    """A classifier that keeps what its `fit` was told."""
+
+    def fit(self, Z, y, groups=None, level_columns=None):
+        self.told_ = {"Z": Z, "y": y, "groups": groups, "level_columns": level_columns}
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, Z):
+        return np.repeat(self.classes_[:1], len(Z))
+
+
+class Levelled(SALS):
+    """Features whose last two columns are called levels."""
+
+    def get_feature_names_out(self, input_features=None):
+        return np.array(["z1", "z2", "level x", "level y"])
+
+
+def test_by_default_it_is_a_probe_chosen_by_leaving_subjects_out_and_the_file_predicts_the_same(features, path):
+    model = WindowClassifier(features).fit(SIGNALS)
+    Z = features.transform(SIGNALS).astype(float)
+    expected = Probe().fit(Z, labels_of(SIGNALS), groups=SIGNALS.subject)
+    np.testing.assert_array_equal(model.predict_proba(SIGNALS), expected.predict_proba(Z))
+    assert model.probe_.reason_ == expected.reason_
+    assert f"leaving out {len(np.unique(SIGNALS.subject))} groups" in model.probe_.reason_
+    model.save(path)
+    again = WindowClassifier.load(path)
+    assert again.probe == "auto"
+    for name in ("C_", "scale_", "levels_", "reason_", "validation_"):
+        assert getattr(again.probe_, name) == getattr(model.probe_, name)
+    np.testing.assert_array_equal(again.predict_proba(SIGNALS), model.predict_proba(SIGNALS))
+    np.testing.assert_array_equal(again.predict(SIGNALS), model.predict(SIGNALS))
+
+
+def test_a_probe_with_settings_of_ones_own_comes_back_with_them(features, path):
+    WindowClassifier(features, Probe(C=0.5, class_weight=None)).fit(SIGNALS).save(path)
+    again = WindowClassifier.load(path)
+    assert (again.probe.C, again.probe.class_weight) == (0.5, None)
+    assert not hasattr(again.probe, "coef_")
+
+
+def test_groups_are_the_subjects_of_labelled_windows_unless_given(features):
+    y = np.where(np.arange(240) % 3 > 0, SIGNALS.label, -1)
+    known = y >= 0
+
+    def told(X, groups=None):
+        return WindowClassifier(features, Watching()).fit(X, y, groups).probe_.told_
+
+    np.testing.assert_array_equal(told(SIGNALS)["groups"], SIGNALS.subject[known])
+    own = np.arange(240) // 7
+    np.testing.assert_array_equal(told(SIGNALS, own)["groups"], own[known])
+    assert told(SIGNALS.X)["groups"] is None
+    assert told(Windows(SIGNALS.X))["groups"] is None
+    with pytest.raises(PolyadicError, match=r"groups must have shape \(240,\)"):
+        told(SIGNALS, own[:7])
+    without = WindowClassifier(features).fit(SIGNALS.X, SIGNALS.label)
+    assert "contiguous blocks" in without.probe_.reason_
+
+
+def test_groups_reach_it_in_a_pipeline_by_name_and_by_routing(features):
+    def pipeline(model):
+        return Pipeline([("same", FunctionTransformer()), ("model", model)])
+
+    own = np.arange(240) // 7
+    fitted = pipeline(WindowClassifier(features, Watching())).fit(SIGNALS.X, SIGNALS.label, model__groups=own)
+    np.testing.assert_array_equal(fitted[-1].probe_.told_["groups"], own)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = WindowClassifier(features, Watching()).set_fit_request(groups=True)
+        fitted = pipeline(routed).fit(SIGNALS.X, SIGNALS.label, groups=own)
+    np.testing.assert_array_equal(fitted[-1].probe_.told_["groups"], own)
+
+
+def test_groups_reach_the_last_step_of_a_probe_that_is_a_pipeline(features):
+    model = WindowClassifier(features, make_pipeline(StandardScaler(), Watching())).fit(SIGNALS)
+    np.testing.assert_array_equal(model.probe_[-1].told_["groups"], SIGNALS.subject)
+    assert model.probe_[-1].told_["level_columns"] is None
+
+
+def test_the_probe_is_told_which_columns_are_levels():
+    features = Levelled(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu").fit(SIGNALS)
+    told = WindowClassifier(features, Watching()).fit(SIGNALS).probe_.told_
+    assert told["level_columns"].tolist() == [2, 3]
+    assert WindowClassifier(features).fit(SIGNALS).probe_.levels_ in (True, False)
+
+
+def test_a_classifier_of_ones_own_is_taken_and_one_that_no_file_holds_is_refused_by_save(features, path):
+    model = WindowClassifier(features, RidgeClassifier()).fit(SIGNALS)
+    Z = features.transform(SIGNALS).astype(float)
+    np.testing.assert_array_equal(model.predict(SIGNALS), RidgeClassifier().fit(Z, labels_of(SIGNALS)).predict(Z))
+    assert not hasattr(model, "predict_proba")
+    assert hasattr(WindowClassifier(features, LogisticRegression()), "predict_proba")
+    with pytest.raises(PolyadicError, match="a model file holds a Probe, a LogisticRegression"):
+        model.save(path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("kind", ["best", None, 3, LogisticRegression])
+def test_a_probe_that_is_none_is_refused(kind, features):
+    with pytest.raises(PolyadicError, match="probe must be one of auto, plain, standardised, or a"):
+        WindowClassifier(features, kind).fit(SIGNALS)
+
+
+def test_a_store_gives_its_own_labels_and_subjects(features, tmp_path):
+    names = tuple(f"c{number}" for number in range(SIGNALS.shape[1]))
+    shape = {"units": ("V",) * len(names), "length": SIGNALS.shape[2], "dtype": "float32"}
+    header = Header(fs=SIGNALS.fs, channels=names, classes=SIGNALS.classes, **shape)
+    with StoreWriter(tmp_path / "s.store", header) as writer:
+        for person in np.unique(SIGNALS.subject):
+            writer.add_windows(SIGNALS[SIGNALS.subject == person])
+    store = WindowStore(tmp_path / "s.store")
+    told = WindowClassifier(features, Watching()).fit(store).probe_.told_
+    np.testing.assert_array_equal(told["groups"], store.windows.subject)
+    assert set(told["y"]) == set(SIGNALS.classes)
+
+
 def test_polyadic_load_gives_the_features_as_before_and_the_probe_beside_them(features, path, tmp_path):
     model = WindowClassifier(features).fit(SIGNALS)
     model.save(path)
@@ -68,7 +186,7 @@ def test_polyadic_load_gives_the_features_as_before_and_the_probe_beside_them(fe
 
 def test_features_that_are_not_fitted_learn_from_windows_without_labels_too():
     y = np.where(np.arange(240) < 60, SIGNALS.label, -1)
-    model = WindowClassifier(FEATURES).fit(SIGNALS.X, y)
+    model = WindowClassifier(FEATURES, "standardised").fit(SIGNALS.X, y)
     assert not hasattr(FEATURES, "factors_")
     alone = clone(FEATURES).fit(SIGNALS.X)
     np.testing.assert_array_equal(model.features_.factors_[0], alone.factors_[0])
@@ -162,7 +280,7 @@ def described(value: Any) -> Any:
     ],
 )
 def test_a_damaged_probe_is_refused(edit, features, path):
-    WindowClassifier(features).fit(SIGNALS).save(path)
+    WindowClassifier(features, "standardised").fit(SIGNALS).save(path)
     change(path, lambda arrays, header: None)
     load(path)
     change(path, edit)

@@ -7,7 +7,6 @@ is given to it several times, clean and augmented. It goes around any feature ex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any, Self
 
 import numpy as np
@@ -23,12 +22,17 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from polyadic.augment import as_augmentation
+from polyadic.data.folds import contiguous_blocks
+from polyadic.data.labels import as_column
+from polyadic.data.store import WindowStore
+from polyadic.data.windows import Windows
 from polyadic.draws import integer_seed
 from polyadic.engine.batches import prefetch
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.probe import probe, unthreaded
+from polyadic.evaluate.probe import probe, quiet_training, takes_groups, train_probe
 from polyadic.inputs import Readable, Samples, check_integer, integer_random_state
+from polyadic.validated_probe import FOLDS, level_columns
 
 __all__ = ["AugmentedProbe", "augmented_features", "perturbed"]
 
@@ -184,13 +188,16 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.batch_size = batch_size
 
-    def fit(self, X: Any, y: ArrayLike) -> Self:
+    def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Learn from labelled windows.
 
         Parameters
         ----------
         X : (N, channels, time), anything that the extractor takes; `Windows` and stores are read batch by batch
         y : (N,), their classes
+        groups : (N,), whose windows they are, for a classifier that is chosen by leaving groups out, as `Probe` is; by
+            default `X.subject` where X is `Windows` or a store, else contiguous blocks of windows. Copies share the
+            group of their window
 
         Returns
         -------
@@ -207,10 +214,11 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 Z.append(
                     augmented_features(self.features, X, self.augment, view, self.seed_, batch_size=self.batch_size)
                 )
-            with ExitStack() as stack:
-                if self.classifier is None:
-                    stack.enter_context(unthreaded())
-                self.classifier_ = self._classifier().fit(np.concatenate(Z), np.tile(labels, 1 + self.views))
+            classifier, copies = self._classifier(), 1 + self.views
+            members = np.tile(_groups(X, labels, groups), copies) if takes_groups(classifier) else None
+            levels = level_columns(self.features)
+            with quiet_training(self.classifier):
+                self.classifier_ = train_probe(classifier, np.concatenate(Z), np.tile(labels, copies), members, levels)
             self.classes_ = self.classifier_.classes_
         return self
 
@@ -274,6 +282,16 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+
+def _groups(X: Any, y: NDArray[Any], groups: ArrayLike | None) -> NDArray[Any]:
+    """The group of each window: as given, else its subject, else a block of neighbouring windows: (N,)."""
+    if groups is not None:
+        return as_column(groups, "groups", len(y))
+    windows = X.windows if isinstance(X, WindowStore) else X
+    if isinstance(windows, Windows) and (windows.subject != "").any():
+        return windows.subject
+    return contiguous_blocks(y, FOLDS)
 
 
 def _labels(y: Any, count: int) -> NDArray[Any]:

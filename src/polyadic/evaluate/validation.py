@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted
 
 from polyadic.data.folds import group_folds
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of
 from polyadic.evaluate.metrics import scores
+from polyadic.evaluate.probe import AUTO, quiet_training, train_probe
+from polyadic.evaluate.probe import probe as make_probe
 from polyadic.evaluate.scoring import own_split
 from polyadic.inputs import check_integer
-from polyadic.logistic import unthreaded
-from polyadic.validated_probe import Probe, level_columns
+from polyadic.validated_probe import level_columns
 
 __all__ = ["CrossValidation", "cross_validate"]
 
@@ -125,7 +126,7 @@ def cross_validate(
     windows: Windows,
     folds: Literal["loso"] | int = "loso",
     repeats: int = 1,
-    probe: Any = None,
+    probe: Any = AUTO,
     transductive: bool = False,
     seed: int = 0,
     on_fold: Callable[[int, int], None] | None = None,
@@ -143,7 +144,7 @@ def cross_validate(
         not used at all
     folds : "loso" leaves out one subject at a time; a number leaves out that many groups of subjects
     repeats : how often to assign subjects to folds anew; needs a number of folds
-    probe : an unfitted scikit-learn classifier; by default a `Probe`. Given subjects if its `fit` takes `groups`
+    probe : as for `WindowClassifier`; by default a `Probe`. Given subjects if its `fit` takes `groups`
     transductive : keep the features of a fitted model even if it may have seen the test subjects' windows
     seed : of the fold assignments
     on_fold : called after each fold with the number of folds done and the number of all
@@ -158,7 +159,7 @@ def cross_validate(
     >>> found.refitted, found.balanced_accuracy > found.chance
     (True, True)
     """
-    whole = windows.windows if hasattr(windows, "windows") else windows
+    whole, classifier = windows.windows if hasattr(windows, "windows") else windows, make_probe(probe)
     tested = _tested(whole)
     assignments = _assignments(whole, tested, folds, repeats, seed)
     refit, seen = _must_refit(model, whole, tested, transductive)
@@ -171,7 +172,8 @@ def cross_validate(
         if Z is None:
             fitted = clone(model).fit(whole[_others(whole, subject[test])])
             Z = _features(fitted, whole[tested])
-        trained = _trained(Probe() if probe is None else probe, fitted, Z[~test], labels[~test], subject[~test])
+        with quiet_training(probe):
+            trained = train_probe(classifier, Z[~test], labels[~test], subject[~test], level_columns(fitted))
         predicted[repeat, test] = trained.predict(Z[test])
         if on_fold is not None:
             on_fold(done, len(folds_of_all))
@@ -271,14 +273,6 @@ def _others(windows: Windows, subjects: NDArray[Any]) -> _Rows:
 
 def _features(model: Any, windows: Windows) -> NDArray[np.float64]:
     return np.asarray(model.transform(windows), np.float64)
-
-
-def _trained(classifier: Any, model: Any, Z: NDArray[Any], y: NDArray[Any], subject: NDArray[Any]) -> Any:
-    """A clone of the probe, trained; told of subjects and levels if it takes them."""
-    given = {"groups": subject, "level_columns": level_columns(model)}
-    words = {name: value for name, value in given.items() if has_fit_parameter(classifier, name)}
-    with unthreaded():
-        return clone(classifier).fit(Z, y, **words)
 
 
 def _result(
