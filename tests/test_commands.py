@@ -330,6 +330,39 @@ def test_fit_says_how_its_probe_was_chosen_and_the_papers_probes_are_there_for_t
     assert (outcome["reason"], outcome["classes"]) == (None, [])
 
 
+def test_a_recentring_probe_predicts_by_the_means_of_the_subjects_at_hand(here, monkeypatch):
+    signals = labelled()
+    people = np.array([f"p{number % 6}" for number in range(240)])
+    gains = np.exp(np.random.default_rng(0).normal(size=(6, signals.shape[1], 1)))[np.arange(240) % 6]
+    X = (signals.X * gains).astype("f4")
+    np.savez(here / "w.npz", X=X, y=signals.label, subject=people, fs=signals.fs)
+    outcome = json.loads(run("fit", "w.npz", *QUICK, "--probe", "--recenter", "-o", "m.safetensors", "--json").stdout)
+    assert outcome["recenter"]
+    classifier = WindowClassifier.load(here / "m.safetensors")
+    assert classifier.recenter
+    for step in (4096, 50):  # windows at a time, of which each has few of every subject
+        monkeypatch.setattr("polyadic.cli.tables._STEP", step)
+        run("predict", "m.safetensors", "w.npz")
+        expected = classifier.predict_proba(X, groups=people)
+        found = [[float(row[f"p({name})"]) for name in classifier.classes_] for row in rows_of(here / "labels.csv")]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    own = json.loads(run("evaluate", "m.safetensors", "w.npz", "--own-probe", "--json").stdout)
+    truth = labels_of(open_windows(here / "w.npz"))
+    assert own["rows"][0]["accuracy"] == np.mean(classifier.predict(X, groups=people) == truth)
+    np.savez(here / "few.npz", X=X[:60], subject=people[:60], fs=signals.fs)
+    failed = polyadic("predict", "m.safetensors", "few.npz", cwd=here, code=1).stderr
+    assert "at least 20 windows of every subject, but 'p0' has 10" in " ".join(failed.split())
+    np.savez(here / "nobody.npz", X=X, fs=signals.fs)
+    failed = polyadic("predict", "m.safetensors", "nobody.npz", cwd=here, code=1).stderr
+    assert "whose windows they are" in " ".join(failed.split())
+    failed = polyadic("export", "m.safetensors", cwd=here, code=1).stderr
+    assert "has no ONNX form" in " ".join(failed.split())
+    np.savez(here / "y.npz", X=X[:60], y=signals.label[:60], subject=people[:60], fs=signals.fs)
+    failed = polyadic("fit", "y.npz", "--probe", "--recenter", cwd=here, code=1).stderr
+    assert "'p0' has 10" in failed
+    assert "--recenter goes with --probe" in polyadic("fit", "w.npz", "--recenter", cwd=here, code=1).stderr
+
+
 def test_the_probe_of_a_model_is_scored_on_all_labels_of_other_data(made, here):
     classifier = WindowClassifier.load(here / "model.safetensors")
     recording(here / "new" / "x.edf", 77)

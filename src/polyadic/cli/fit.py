@@ -102,6 +102,14 @@ def fit(
             f"{PROBE_KINDS} Without a KIND: auto.",
         ),
     ] = None,
+    recenter: Annotated[
+        bool,
+        typer.Option(
+            "--recenter",
+            help="With --probe: subtract each subject's mean features, over at least 20 windows, at training as at "
+            "prediction.",
+        ),
+    ] = False,
     method: Annotated[
         Method, typer.Option(metavar="NAME", help="ATD, ATD_ss-, GR-SALS or SALS.", case_sensitive=False)
     ] = Method.ATD,
@@ -178,6 +186,8 @@ def fit(
     from polyadic.presets import settings_for
 
     team = processes.join()
+    if recenter and probe is None:
+        raise PolyadicError("--recenter goes with --probe: it changes how the probe is trained")
     check_out_file(out, data, settings)
     if checkpoint is not None:
         check_out_folder(checkpoint, data, option="--checkpoint")
@@ -202,7 +212,7 @@ def fit(
     with opened(data, cut, shuffle=shuffle.value, hidden=hidden) as windows:
         unlabelled, labelled = _parts(windows, protocol, seed)
         if probe is not None:
-            _check_labels(labelled, data)
+            _check_labels(labelled, data, recenter)
         chosen = settings_for(unlabelled, preset=preset, defaults=defaults, n_fft=n_fft, hop=hop)
         given = {
             "rank": rank,
@@ -221,7 +231,7 @@ def fit(
                 unlabelled, checkpoint=folder, resume=resume, checkpoint_every=checkpoint_every, team=team
             )
             if probe is not None:
-                model.probe_ = _trained(model, labelled, probe, hidden or team.index > 0)
+                model.probe_ = _trained(model, labelled, probe, recenter, hidden or team.index > 0)
             team.once(lambda: model.save(out))
     if team.index > 0:
         return
@@ -261,20 +271,25 @@ def _parts(windows: Windows, protocol: Protocol | None, seed: int) -> tuple[Wind
     return unlabelled, train
 
 
-def _check_labels(windows: Windows, data: Path) -> None:
+def _check_labels(windows: Windows, data: Path, recenter: bool) -> None:
     """Say before the fit, not after it, that there is nothing to train a probe on."""
     found = len(set(windows.label[windows.label >= 0].tolist()))
     if found < 2:
         hint = ": say which annotations are classes by --class" if are_recordings(data) else ""
         raise PolyadicError(f"--probe needs windows of two classes or more, but {data.name} has {found}{hint}")
+    if recenter:
+        from polyadic.evaluate.classifier import rows_to_transform
+
+        rows_to_transform(windows.label >= 0, windows.subject, recenter)
 
 
-def _trained(model: Any, windows: Windows, kind: ProbeKind, hidden: bool) -> Any:
+def _trained(model: Any, windows: Windows, kind: ProbeKind, recenter: bool, hidden: bool) -> Any:
     from polyadic.evaluate import WindowClassifier
+    from polyadic.evaluate.classifier import rows_to_transform
 
-    known = windows[windows.label >= 0]
-    with window_bar("probe", known.shape, hidden) as on_rows:
-        return WindowClassifier(model, kind.value).fit(known, on_rows=on_rows).probe_
+    used = windows[rows_to_transform(windows.label >= 0, windows.subject, recenter)]
+    with window_bar("probe", used.shape, hidden) as on_rows:
+        return WindowClassifier(model, kind.value, recenter).fit(used, on_rows=on_rows).probe_
 
 
 def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | None, out: Path, json: bool) -> None:
@@ -295,6 +310,7 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
         "classes": model.probe_.classes_.tolist() if trained else [],
         "labelled": trained,
         "reason": getattr(model.probe_, "reason_", None) if trained else None,
+        "recenter": bool(trained and getattr(model.probe_, "recenter_", False)),
     }
     if json:
         print_json(outcome)
@@ -308,3 +324,5 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
         echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} windows with labels")
         if outcome["reason"]:
             echo(f"probe settings: {outcome['reason']}")
+        if outcome["recenter"]:
+            echo("features are recentred by subject: predict needs at least 20 windows of every subject")

@@ -24,6 +24,7 @@ from polyadic.evaluate.augmented import augmented_features, perturbed
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
 from polyadic.evaluate.probe import PROBES, probe, train_probe, unthreaded
+from polyadic.evaluate.recentring import group_names, means_by_group, recentred
 from polyadic.team import ALONE, Team
 from polyadic.validated_probe import level_columns
 
@@ -280,7 +281,11 @@ def score_own_probe(
     if not len(rows):
         raise PolyadicError("windows must have labels to be scored by, but none has one")
     tested = windows[rows]
-    predicted = classifier.probe_.predict(features_of(model, tested, on_rows, team)).astype(str)
+    Z = features_of(model, tested, on_rows, team)
+    if classifier.recenter:
+        names = group_names(tested.subject, len(tested))
+        Z = recentred(Z, names, means_by_group([(Z, names)]))
+    predicted = classifier.probe_.predict(Z).astype(str)
     found = scores(labels_of(tested), predicted, tested.subject)
     return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **found}]
 
