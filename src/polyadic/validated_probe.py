@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from polyadic.data.folds import contiguous_blocks, group_folds
+from polyadic.data.labels import is_unknown, known_labels
 from polyadic.errors import PolyadicError
 from polyadic.logistic import STANDARDISED, decisions, left_out, named, regressions, unthreaded
 from polyadic.threads import for_each, thread_pool
@@ -203,8 +204,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = column_or_1d(y, warn=True)
         if len(labels) != len(features):
             raise PolyadicError(f"y must have shape ({len(features)},), one class per row, but has {labels.shape}")
-        known = _is_known(labels)
-        labels = _plain_type(labels[known])
+        known, labels = known_labels(labels, len(features))
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
         found = np.unique(labels)
@@ -324,20 +324,6 @@ def _on_cpu(Z: Any) -> Any:
     return Z.numpy(force=True) if isinstance(Z, Tensor) else Z
 
 
-def _is_known(y: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which rows have a label. To be replaced by the library's one rule for unknown labels once it is in `data`."""
-    if y.dtype.kind in "US":
-        return np.asarray(np.char.str_len(y) > 0)
-    if y.dtype.kind == "O":
-        return np.array([value is not None and value == value and value not in ("", -1) for value in y], bool)
-    return np.asarray((y == y) & (y != -1))
-
-
-def _plain_type(y: NDArray[Any]) -> NDArray[Any]:
-    """Labels of type object, once None and NaN are gone, as strings or numbers where they are all alike."""
-    return np.array(y.tolist()) if y.dtype.kind == "O" and len({type(value) for value in y}) == 1 else y
-
-
 def _coded(groups: ArrayLike | None, known: NDArray[np.bool_]) -> NDArray[np.intp] | None:
     """Groups of the labelled rows as numbers; None where no row has one ("", None, NaN or -1 throughout)."""
     if groups is None:
@@ -346,7 +332,7 @@ def _coded(groups: ArrayLike | None, known: NDArray[np.bool_]) -> NDArray[np.int
     if column.shape != known.shape:
         raise PolyadicError(f"groups must have shape {known.shape}, one entry per row, but has shape {column.shape}")
     column = column[known]
-    if not _is_known(column).any():
+    if all(is_unknown(name) for name in column.tolist()):
         return None
     names = column.astype(str) if column.dtype.kind == "O" else column
     return np.unique(names, return_inverse=True)[1]
