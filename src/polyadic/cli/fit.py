@@ -255,7 +255,7 @@ def with_probe_kind(words: list[str]) -> list[str]:
     """
     end = words.index("--") if "--" in words else len(words)
     found: list[str] = []
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words, ""][1:], strict=True):
         bare = word == "--probe" and len(found) < end and following not in list(ProbeKind)
         found.append("--probe=auto" if bare else word)
     return found
