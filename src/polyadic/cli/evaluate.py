@@ -161,8 +161,8 @@ def _chosen(protocol: Protocol | None, windows: Windows) -> Protocol:
 def _number(folds: str | None) -> int | str | None:
     if folds is None or folds == "loso":
         return folds
-    if not folds.isdecimal() or int(folds) < 2:
-        raise PolyadicError(f"--folds must be loso or a number from 2 on, but is {folds!r}")
+    if not folds.isdecimal() or len(folds) > 9 or int(folds) < 2:
+        raise PolyadicError(f"--folds must be loso or a number from 2 on, but is {folds[:20]!r}")
     return int(folds)
 
 
@@ -221,6 +221,7 @@ def _score_at_random(
 def _show_folds(outcome: dict[str, Any]) -> None:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     screen = console()
     title = printable(f"{outcome['model']} on {outcome['data']}, by subject, {outcome['probe']} probe")
@@ -230,7 +231,7 @@ def _show_folds(outcome: dict[str, Any]) -> None:
         table.add_column(head, justify="left" if head == "class" else "right", no_wrap=True)
     for name, row in outcome["per_class"].items():
         shares = [f"{100 * row[key]:.1f}" for key in ("recall", "precision", "f1")]
-        table.add_row(printable(name), *shares, f"{row['windows']:,}")
+        table.add_row(Text(printable(name)), *shares, f"{row['windows']:,}")
     screen.print(table)
     lowest = sorted(outcome["per_subject"].items(), key=lambda item: item[1]["balanced_accuracy"])[:3]
     worst = ", ".join(f"{name} {100 * row['balanced_accuracy']:.1f} %" for name, row in lowest)
