@@ -183,7 +183,7 @@ def test_a_table_is_there_whole_or_not_at_all(here, monkeypatch):
     (here / "labels.csv").write_text("older")
     recording(here / "new" / "x.edf", 3)
 
-    def fails(self, X):
+    def fails(self, X, **words):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(WindowClassifier, "predict_proba", fails)

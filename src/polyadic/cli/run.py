@@ -31,8 +31,8 @@ Built-in signals, and such as augmentations cannot help with:
 Your own windows, sampled at 100 Hz:
   polyadic run --data windows.npz --fs 100
 
-The paper's settings, probes and protocol, and by subject:
-  polyadic run --data har.npz --preset har --protocol both --probe plain --probe standardised
+The paper's settings and probe, its protocol and by subject:
+  polyadic run --data har.npz --preset har --protocol both --probe plain
 """
 
 
