@@ -203,7 +203,7 @@ batch-size = 32
 sweeps = 3
 learning-rate = 0.01
 solver = "memory"  # with a comment
-probe = true
+probe = "auto"
 
 [evaluate]
 seeds = 3

@@ -9,16 +9,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
+import sklearn
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from polyadic import SALS, linear_probe, load
-from polyadic.data import Windows, synthetic
+from polyadic import SALS, evaluate, linear_probe, load
+from polyadic.data import StoreWriter, Windows, WindowStore, synthetic
+from polyadic.data.store import Header
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate import WindowClassifier, labels_of
+from polyadic.evaluate import Probe, WindowClassifier, labels_of
+from polyadic.evaluate.recentring import means_by_group, recentred
+from polyadic.readout import FittedReadout, Readout
 from polyadic.spectral import STFT
 
 SIGNALS = synthetic(240)
@@ -55,6 +60,122 @@ def test_it_is_a_probe_on_the_features_and_the_file_predicts_the_same(kind, n_cl
     assert again.score(chosen.X, labels_of(chosen)) == model.score(chosen.X, labels_of(chosen)) > 1 / n_classes
 
 
+class Watching(BaseEstimator, ClassifierMixin):
+    """A classifier that keeps what its `fit` was told."""
+
+    def fit(self, Z, y, groups=None, level_columns=None):
+        self.told_ = {"Z": Z, "y": y, "groups": groups, "level_columns": level_columns}
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, Z):
+        return np.repeat(self.classes_[:1], len(Z))
+
+
+class Levelled(SALS):
+    """Features whose last two columns are called levels."""
+
+    def get_feature_names_out(self, input_features=None):
+        return np.array(["z1", "z2", "level x", "level y"])
+
+
+def test_by_default_it_is_a_probe_chosen_by_leaving_subjects_out_and_the_file_predicts_the_same(features, path):
+    model = WindowClassifier(features).fit(SIGNALS)
+    Z = features.transform(SIGNALS).astype(float)
+    expected = Probe().fit(Z, labels_of(SIGNALS), groups=SIGNALS.subject)
+    np.testing.assert_array_equal(model.predict_proba(SIGNALS), expected.predict_proba(Z))
+    assert model.probe_.reason_ == expected.reason_
+    assert f"leaving out {len(np.unique(SIGNALS.subject))} groups" in model.probe_.reason_
+    model.save(path)
+    again = WindowClassifier.load(path)
+    assert again.probe == "auto"
+    for name in ("C_", "scale_", "levels_", "reason_", "validation_"):
+        assert getattr(again.probe_, name) == getattr(model.probe_, name)
+    np.testing.assert_array_equal(again.predict_proba(SIGNALS), model.predict_proba(SIGNALS))
+    np.testing.assert_array_equal(again.predict(SIGNALS), model.predict(SIGNALS))
+
+
+def test_a_probe_with_settings_of_ones_own_comes_back_with_them(features, path):
+    WindowClassifier(features, Probe(C=0.5, class_weight=None)).fit(SIGNALS).save(path)
+    again = WindowClassifier.load(path)
+    assert (again.probe.C, again.probe.class_weight) == (0.5, None)
+    assert not hasattr(again.probe, "coef_")
+
+
+def test_groups_are_the_subjects_of_labelled_windows_unless_given(features):
+    y = np.where(np.arange(240) % 3 > 0, SIGNALS.label, -1)
+    known = y >= 0
+
+    def told(X, groups=None):
+        return WindowClassifier(features, Watching()).fit(X, y, groups).probe_.told_
+
+    np.testing.assert_array_equal(told(SIGNALS)["groups"], SIGNALS.subject[known])
+    own = np.arange(240) // 7
+    np.testing.assert_array_equal(told(SIGNALS, own)["groups"], own[known])
+    assert told(SIGNALS.X)["groups"] is None
+    assert told(Windows(SIGNALS.X))["groups"] is None
+    with pytest.raises(PolyadicError, match=r"groups must have shape \(240,\)"):
+        told(SIGNALS, own[:7])
+    without = WindowClassifier(features).fit(SIGNALS.X, SIGNALS.label)
+    assert "contiguous blocks" in without.probe_.reason_
+
+
+def test_groups_reach_it_in_a_pipeline_by_name_and_by_routing(features):
+    def pipeline(model):
+        return Pipeline([("same", FunctionTransformer()), ("model", model)])
+
+    own = np.arange(240) // 7
+    fitted = pipeline(WindowClassifier(features, Watching())).fit(SIGNALS.X, SIGNALS.label, model__groups=own)
+    np.testing.assert_array_equal(fitted[-1].probe_.told_["groups"], own)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = WindowClassifier(features, Watching()).set_fit_request(groups=True)
+        fitted = pipeline(routed).fit(SIGNALS.X, SIGNALS.label, groups=own)
+    np.testing.assert_array_equal(fitted[-1].probe_.told_["groups"], own)
+
+
+def test_groups_reach_the_last_step_of_a_probe_that_is_a_pipeline(features):
+    model = WindowClassifier(features, make_pipeline(StandardScaler(), Watching())).fit(SIGNALS)
+    np.testing.assert_array_equal(model.probe_[-1].told_["groups"], SIGNALS.subject)
+    assert model.probe_[-1].told_["level_columns"] is None
+
+
+def test_the_probe_is_told_which_columns_are_levels():
+    features = Levelled(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu").fit(SIGNALS)
+    told = WindowClassifier(features, Watching()).fit(SIGNALS).probe_.told_
+    assert told["level_columns"].tolist() == [2, 3]
+    assert WindowClassifier(features).fit(SIGNALS).probe_.levels_ in (True, False)
+
+
+def test_a_classifier_of_ones_own_is_taken_and_one_that_no_file_holds_is_refused_by_save(features, path):
+    model = WindowClassifier(features, RidgeClassifier()).fit(SIGNALS)
+    Z = features.transform(SIGNALS).astype(float)
+    np.testing.assert_array_equal(model.predict(SIGNALS), RidgeClassifier().fit(Z, labels_of(SIGNALS)).predict(Z))
+    assert not hasattr(model, "predict_proba")
+    assert hasattr(WindowClassifier(features, LogisticRegression()), "predict_proba")
+    with pytest.raises(PolyadicError, match="a model file holds a Probe, a LogisticRegression"):
+        model.save(path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("kind", ["best", None, 3, LogisticRegression])
+def test_a_probe_that_is_none_is_refused(kind, features):
+    with pytest.raises(PolyadicError, match="probe must be one of auto, plain, standardised, or a"):
+        WindowClassifier(features, kind).fit(SIGNALS)
+
+
+def test_a_store_gives_its_own_labels_and_subjects(features, tmp_path):
+    names = tuple(f"c{number}" for number in range(SIGNALS.shape[1]))
+    shape = {"units": ("V",) * len(names), "length": SIGNALS.shape[2], "dtype": "float32"}
+    header = Header(fs=SIGNALS.fs, channels=names, classes=SIGNALS.classes, **shape)
+    with StoreWriter(tmp_path / "s.store", header) as writer:
+        for person in np.unique(SIGNALS.subject):
+            writer.add_windows(SIGNALS[SIGNALS.subject == person])
+    store = WindowStore(tmp_path / "s.store")
+    told = WindowClassifier(features, Watching()).fit(store).probe_.told_
+    np.testing.assert_array_equal(told["groups"], store.windows.subject)
+    assert set(told["y"]) == set(SIGNALS.classes)
+
+
 def test_polyadic_load_gives_the_features_as_before_and_the_probe_beside_them(features, path, tmp_path):
     model = WindowClassifier(features).fit(SIGNALS)
     model.save(path)
@@ -69,7 +190,7 @@ def test_polyadic_load_gives_the_features_as_before_and_the_probe_beside_them(fe
 
 def test_features_that_are_not_fitted_learn_from_windows_without_labels_too():
     y = np.where(np.arange(240) < 60, SIGNALS.label, -1)
-    model = WindowClassifier(FEATURES).fit(SIGNALS.X, y)
+    model = WindowClassifier(FEATURES, "standardised").fit(SIGNALS.X, y)
     assert not hasattr(FEATURES, "factors_")
     alone = clone(FEATURES).fit(SIGNALS.X)
     np.testing.assert_array_equal(model.features_.factors_[0], alone.factors_[0])
@@ -163,7 +284,7 @@ def described(value: Any) -> Any:
     ],
 )
 def test_a_damaged_probe_is_refused(edit, features, path):
-    WindowClassifier(features).fit(SIGNALS).save(path)
+    WindowClassifier(features, "standardised").fit(SIGNALS).save(path)
     change(path, lambda arrays, header: None)
     load(path)
     change(path, edit)
@@ -253,3 +374,159 @@ def test_a_search_over_features_that_are_not_fitted_learns_them_in_every_fold():
     search.fit(SIGNALS.X, SIGNALS.label)
     assert search.best_estimator_.features_.rank == search.best_params_["features__rank"]
     assert not hasattr(FEATURES, "factors_")
+
+
+# ------------------------------------------------------------------ recentring
+
+
+def moved(windows: Windows, seed: int = 0) -> Windows:
+    """The same windows, of six subjects whose channels have gains of their own."""
+    gains = np.exp(np.random.default_rng(seed).normal(size=(6, windows.shape[1], 1)))
+    people = np.arange(len(windows)) % 6
+    X = (windows.X * gains[people]).astype(np.float32)
+    return Windows(X, windows.fs, subject=[f"p{person}" for person in people], label=labels_of(windows))
+
+
+@pytest.mark.parametrize("kind", ["auto", "plain", "standardised"])
+def test_recentring_subtracts_each_subjects_own_mean_at_training_and_prediction(kind, features, path):
+    windows = moved(SIGNALS)
+    y = np.where(np.arange(240) % 5 > 0, labels_of(windows), "")
+    model = WindowClassifier(features, kind, recenter=True).fit(windows, y)
+    Z = features.transform(windows).astype(float)
+    centred = Z - np.stack([Z[windows.subject == person].mean(axis=0) for person in windows.subject])
+    known, again = y != "", {"auto": Probe()}.get(kind) or evaluate.probe(kind)
+    words = {"groups": windows.subject[known]} if kind == "auto" else {}
+    again.fit(centred[known], y[known], **words)
+    np.testing.assert_allclose(model.predict_proba(windows), again.predict_proba(centred), atol=1e-7)
+    np.testing.assert_array_equal(model.predict(windows.X, groups=windows.subject), model.predict(windows))
+    assert model.score(windows.X, labels_of(windows), groups=windows.subject) > 0.3
+    # Only the windows of a subject matter to it, and new subjects have means of their own.
+    mine = windows.subject == "p3"
+    renamed = model.predict_proba(windows.X[mine], groups=["new"] * int(mine.sum()))
+    np.testing.assert_allclose(renamed, model.predict_proba(windows)[mine], atol=1e-6)
+    model.save(path)
+    loaded = WindowClassifier.load(path)
+    assert loaded.recenter is True
+    np.testing.assert_array_equal(loaded.predict_proba(windows), model.predict_proba(windows))
+    assert WindowClassifier(features, kind).fit(windows).recenter is False
+
+
+def test_a_shift_of_a_subjects_features_changes_nothing_with_recentring():
+    rng = np.random.default_rng(0)
+    names = np.array([f"p{number % 6}" for number in range(240)])
+    Z, shift = rng.normal(size=(240, 5)), 10 * rng.normal(size=(6, 5))[np.arange(240) % 6]
+    plain, moved_too = (recentred(F, names, means_by_group([(F, names)])) for F in (Z, Z + shift))
+    np.testing.assert_allclose(plain, moved_too, atol=1e-12)
+    # Parts of the windows, one after another, have the means of all.
+    parts = [(Z[rows], names[rows]) for rows in np.array_split(np.arange(240), 7)]
+    for name, mean in means_by_group(parts).items():
+        np.testing.assert_allclose(mean, Z[names == name].mean(axis=0), atol=1e-12)
+
+
+def test_windows_that_come_a_few_at_a_time_are_recentred_by_means_of_earlier_ones(features):
+    windows = moved(SIGNALS)
+    model = WindowClassifier(features, recenter=True).fit(windows)
+    means = model.subject_means(windows)
+    assert set(means) == set(windows.subject.tolist())
+    few = model.predict_proba(windows[:3], means=means)
+    np.testing.assert_allclose(few, model.predict_proba(windows)[:3], atol=1e-6)
+    with pytest.raises(PolyadicError, match="none for 'new'"):
+        model.predict(windows.X[:2], groups=["new", "new"], means=means)
+
+
+def test_the_mean_is_over_all_windows_of_a_subject_with_labels_or_without(features):
+    windows = moved(SIGNALS)
+    y = np.where(np.arange(240) < 120, labels_of(windows), "")
+    told = WindowClassifier(features, Watching(), recenter=True).fit(windows, y).probe_.told_
+    Z = features.transform(windows).astype(float)
+    centred = Z - np.stack([Z[windows.subject == person].mean(axis=0) for person in windows.subject])
+    np.testing.assert_allclose(told["Z"], centred[:120], atol=1e-5)
+    np.testing.assert_array_equal(told["groups"], windows.subject[:120])
+
+
+def test_recentring_refuses_small_groups_by_name_and_windows_of_unknown_subjects(features):
+    windows = moved(SIGNALS)
+    model = WindowClassifier(features, recenter=True).fit(windows)
+    with pytest.raises(PolyadicError, match=r"at least 20 windows of every subject, but 'p0' has 5, 'p1' has 5, 'p2'"):
+        model.predict(windows[:30])
+    with pytest.raises(PolyadicError, match="'anna' has 19"):
+        WindowClassifier(features, recenter=True).fit(windows, groups=["bert"] * 221 + ["anna"] * 19)
+    # A subject without labels trains nothing, however few windows there are.
+    y = np.where(np.arange(240) < 221, labels_of(windows), "")
+    WindowClassifier(features, recenter=True).fit(windows, y, groups=["bert"] * 221 + ["anna"] * 19)
+    with pytest.raises(PolyadicError, match="whose windows they are"):
+        model.predict(windows.X)
+    with pytest.raises(PolyadicError, match="1 of 240 have none"):
+        model.predict(windows.X, groups=["a"] * 239 + [""])
+
+
+def test_recentring_has_no_onnx_form(features, path, tmp_path):
+    pytest.importorskip("onnx")
+    from polyadic import export
+
+    WindowClassifier(features, recenter=True).fit(moved(SIGNALS)).save(path)
+    with pytest.raises(PolyadicError, match="has no ONNX form"):
+        export.onnx(load(path), tmp_path / "m.onnx")
+    assert not (tmp_path / "m.onnx").exists()
+
+
+@pytest.mark.parametrize("flag", [1, "yes", None, []])
+def test_a_damaged_flag_of_recentring_is_refused(flag, features, path):
+    WindowClassifier(features, recenter=True).fit(moved(SIGNALS)).save(path)
+    change(path, lambda arrays, header: header["probe"].update(recenter=flag))
+    with pytest.raises(ModelFileError, match="recentres"):
+        load(path)
+
+
+# ----------------------------------------------------------- component weights
+
+
+class Read(SALS):
+    """Coefficients and levels through a readout, for as long as the estimators do not do so themselves."""
+
+    def fit(self, X, y=None, **words):
+        super().fit(X)
+        rng = np.random.default_rng(0)
+        matrix, centre = rng.normal(size=(4, 4)), rng.normal(size=4)
+        level = rng.normal(size=8), np.exp(rng.normal(size=8))
+        self.readout_ = FittedReadout(Readout(), matrix, np.linalg.inv(matrix), centre, *level, np.zeros((2, 5)))
+        return self
+
+    def coefficients(self, X):
+        return np.asarray(SALS.transform(self, X), np.float64)
+
+    def transform(self, X, **words):
+        samples = torch.as_tensor(X.X if isinstance(X, Windows) else X)
+        return self.readout_.features(torch.as_tensor(self.coefficients(X)), samples).numpy()
+
+    def get_feature_names_out(self, input_features=None):
+        return np.array(self.readout_.feature_names())
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("kind", ["auto", "plain", "standardised"])
+def test_component_weights_give_the_logits_from_coefficients_and_levels(kind, n_classes):
+    windows = SIGNALS[SIGNALS.label < n_classes]
+    estimator = SALS if hasattr(SALS, "coefficients") else Read
+    features = estimator(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu").fit(windows)
+    model = WindowClassifier(features, kind).fit(windows)
+    W = model.component_weights()
+    assert W.shape == (1 if n_classes == 2 else n_classes, 4)
+    Z, x = features.transform(windows), features.coefficients(windows)
+    logits = model.probe_.decision_function(Z).reshape(len(windows), -1)
+    # What is left of the logits is the same for all windows but for their levels.
+    regression = model.probe_[-1] if kind == "standardised" else model.probe_
+    scale = model.probe_[0].scale_ if kind == "standardised" else 1.0
+    of_levels = Z[:, 4:] @ (regression.coef_ / scale)[:, 4:].T
+    rest = logits - x @ W.T - of_levels
+    assert np.abs(x @ W.T).max() > 1e-3
+    np.testing.assert_allclose(rest, np.broadcast_to(rest[:1], rest.shape), atol=1e-6 * np.abs(logits).max())
+
+
+def test_component_weights_without_a_readout_are_the_probes_own(features):
+    model = WindowClassifier(features, "plain").fit(SIGNALS)
+    np.testing.assert_array_equal(model.component_weights(), model.probe_.coef_)
+    recentred_model = WindowClassifier(features, recenter=True).fit(moved(SIGNALS))
+    np.testing.assert_array_equal(recentred_model.component_weights(), recentred_model.probe_.coef_)
+    with pytest.raises(PolyadicError, match="probe must be a LogisticRegression"):
+        WindowClassifier(features, RidgeClassifier()).fit(SIGNALS).component_weights()

@@ -23,8 +23,12 @@ from polyadic.cli import app
 from polyadic.cli.manual import flowing
 from polyadic.cli.tables import harmless
 from polyadic.data import Windows, WindowStore, split, synthetic
+from polyadic.data.loading import open_windows
 from polyadic.evaluate import (
+    PROBES,
+    Probe,
     WindowClassifier,
+    cross_validate,
     labels_of,
     own_split,
     probe,
@@ -179,7 +183,7 @@ def test_a_table_is_there_whole_or_not_at_all(here, monkeypatch):
     (here / "labels.csv").write_text("older")
     recording(here / "new" / "x.edf", 3)
 
-    def fails(self, X):
+    def fails(self, X, **words):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(WindowClassifier, "predict_proba", fails)
@@ -224,15 +228,26 @@ def labelled() -> Windows:
     return synthetic(240)
 
 
-def test_evaluate_is_a_probe_trained_and_tested_on_the_parts_of_a_split(here):
+def saved(folder: Path) -> Windows:
+    """Labelled windows, also in the file w.npz."""
     signals = labelled()
-    np.savez(here / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
+    np.savez(folder / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
+    return signals
+
+
+def test_evaluate_by_the_papers_protocol_trains_and_tests_on_the_parts_of_splits(here):
+    signals = saved(here)
     run("fit", "w.npz", *QUICK, "-o", "m.safetensors")
-    outcome = json.loads(run("evaluate", "m.safetensors", "w.npz", "--seeds", 2, "--json").stdout)
-    Z = load(here / "m.safetensors").transform(signals.X).astype(float)
-    assert (outcome["protocol"], outcome["held_out"]) == ("subject", False)
+    words = ("evaluate", "m.safetensors", "w.npz", "--protocol", "paper", "--seeds", 2)
+    outcome = json.loads(run(*words, "--json").stdout)
+    assert (outcome["protocol"], outcome["held_out"]) == ("paper", False)
+    assert {row["probe"] for row in outcome["rows"]} == set(PROBES)
+    parts = {seed: split(signals, "paper", seed=seed) for seed in (0, 1)}
+    used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
+    Z = np.zeros((240, 3))
+    Z[used] = load(here / "m.safetensors").transform(signals.X[used])
     for row in outcome["rows"]:
-        part = split(signals, "subject", seed=row["seed"])
+        part = parts[row["seed"]]
         Z_train, Z_test = (Z[rows] for rows in (part.train, part.test))
         fitted = probe(row["probe"]).fit(Z_train, signals.label[part.train])
         expected = scores(signals.label[part.test], fitted.predict(Z_test), signals.subject[part.test])
@@ -242,22 +257,53 @@ def test_evaluate_is_a_probe_trained_and_tested_on_the_parts_of_a_split(here):
     values = [row["accuracy"] for row in outcome["rows"] if row["probe"] == entry["probe"]]
     assert entry["accuracy"] == pytest.approx(np.mean(values))
     assert entry["accuracy_std"] == pytest.approx(np.std(values, ddof=1))
-    shown = run("evaluate", "m.safetensors", "w.npz", "--seeds", 2).stdout
+    shown = run(*words).stdout
     assert f"{100 * entry['accuracy']:.2f} ± {100 * entry['accuracy_std']:.2f}" in shown
+    one = json.loads(run(*words, "--probe", "auto", "--json").stdout)
+    assert {row["probe"] for row in one["rows"]} == {"auto"}
+    assert all(row["reason"] for row in one["rows"])
 
 
-def test_a_model_of_the_unlabelled_part_is_scored_on_the_split_it_knows(here):
-    signals = labelled()
-    np.savez(here / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
+def test_evaluate_is_the_cross_validation_by_subject(here):
+    signals = saved(here)
+    run("fit", "w.npz", *QUICK, "--method", "SALS", "-o", "m.safetensors")
+    model, words = load(here / "m.safetensors"), ("evaluate", "m.safetensors", "w.npz")
+    outcome = json.loads(run(*words, "--json").stdout)
+    windows = open_windows(here / "w.npz")
+    expected = cross_validate(model, windows, 5)
+    assert outcome == json.loads(
+        json.dumps(
+            {"model": "m.safetensors", "data": "w.npz", "protocol": "subject", "probe": "auto", **expected.to_dict()}
+        )
+    )
+    assert outcome["refitted"]
+    assert set(outcome["per_subject"]) == set(signals.subject.tolist())
+    shown = " ".join(run(*words).stdout.split())
+    for line in expected.summary().splitlines():
+        assert " ".join(line.split()) in shown
+    assert "Features were learned anew in every fold, without the test subjects." in shown
+    assert "Probe: C=" in shown
+    given = (*words, "--folds", 3, "--seeds", 2, "--probe", "standardised", "--transductive")
+    other = json.loads(run(*given, "--json").stdout)
+    kept = cross_validate(model, windows, 3, repeats=2, probe="standardised", transductive=True)
+    assert other["confusion"] == kept.confusion.tolist()
+    assert (other["refitted"], other["transductive"], other["repeats"]) == (False, True, 2)
+    assert "Transductive: features were not refitted" in run(*given).stdout
+
+
+def test_a_model_of_the_unlabelled_part_keeps_its_features_and_is_tested_on_other_subjects(here):
+    signals = saved(here)
     run("fit", "w.npz", *QUICK, "--protocol", "subject", "--seed", 3, "--probe", "-o", "m.safetensors")
     model = load(here / "m.safetensors")
     part = split(signals, "subject", seed=3)
     found = own_split(model, signals)
     assert found is not None
     assert found.hash == part.hash
-    outcome = json.loads(run("evaluate", "m.safetensors", "w.npz", "--json").stdout)
-    assert outcome["held_out"]
-    assert {(row["seed"], row["split"]) for row in outcome["rows"]} == {(3, part.hash)}
+    outcome = json.loads(run("evaluate", "m.safetensors", "w.npz", "--folds", "loso", "--json").stdout)
+    assert (outcome["refitted"], outcome["transductive"]) == (False, False)
+    held_out = signals.subject[np.concatenate([part.train, part.test])]
+    assert set(outcome["per_subject"]) == set(held_out.tolist())
+    assert outcome["folds"] == outcome["subjects"] == len(set(held_out.tolist()))
     own = json.loads(run("evaluate", "m.safetensors", "w.npz", "--own-probe", "--json").stdout)
     tested = signals[part.test]
     predicted = WindowClassifier.of(model).predict(tested)
@@ -265,6 +311,56 @@ def test_a_model_of_the_unlabelled_part_is_scored_on_the_split_it_knows(here):
     assert own["rows"][0]["tested"] == len(part.test)
     assert own["held_out"]
     assert own_split(model, signals[:200]) is None
+
+
+def test_fit_says_how_its_probe_was_chosen_and_the_papers_probes_are_there_for_the_asking(here):
+    saved(here)
+    said = run("fit", "w.npz", *QUICK, "-o", "m.safetensors", "--probe").stdout
+    chosen = load(here / "m.safetensors").probe_
+    assert isinstance(chosen, Probe)
+    assert f"probe settings: {chosen.reason_}" in " ".join(said.split())
+    assert "by leaving out 30 groups" in chosen.reason_
+    outcome = json.loads(run("fit", "--probe", "w.npz", *QUICK, "-o", "m.safetensors", "--json").stdout)
+    assert outcome["reason"] == chosen.reason_
+    for kind in PROBES:
+        outcome = json.loads(run("fit", "w.npz", *QUICK, "-o", "p.safetensors", "--probe", kind, "--json").stdout)
+        assert outcome["reason"] is None
+        assert WindowClassifier.load(here / "p.safetensors").probe == kind
+    outcome = json.loads(run("fit", "w.npz", *QUICK, "-o", "p.safetensors", "--json").stdout)
+    assert (outcome["reason"], outcome["classes"]) == (None, [])
+
+
+def test_a_recentring_probe_predicts_by_the_means_of_the_subjects_at_hand(here, monkeypatch):
+    signals = labelled()
+    people = np.array([f"p{number % 6}" for number in range(240)])
+    gains = np.exp(np.random.default_rng(0).normal(size=(6, signals.shape[1], 1)))[np.arange(240) % 6]
+    X = (signals.X * gains).astype("f4")
+    np.savez(here / "w.npz", X=X, y=signals.label, subject=people, fs=signals.fs)
+    outcome = json.loads(run("fit", "w.npz", *QUICK, "--probe", "--recenter", "-o", "m.safetensors", "--json").stdout)
+    assert outcome["recenter"]
+    classifier = WindowClassifier.load(here / "m.safetensors")
+    assert classifier.recenter
+    for step in (4096, 50):  # windows at a time, of which each has few of every subject
+        monkeypatch.setattr("polyadic.cli.tables._STEP", step)
+        run("predict", "m.safetensors", "w.npz")
+        expected = classifier.predict_proba(X, groups=people)
+        found = [[float(row[f"p({name})"]) for name in classifier.classes_] for row in rows_of(here / "labels.csv")]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    own = json.loads(run("evaluate", "m.safetensors", "w.npz", "--own-probe", "--json").stdout)
+    truth = labels_of(open_windows(here / "w.npz"))
+    assert own["rows"][0]["accuracy"] == np.mean(classifier.predict(X, groups=people) == truth)
+    np.savez(here / "few.npz", X=X[:60], subject=people[:60], fs=signals.fs)
+    failed = polyadic("predict", "m.safetensors", "few.npz", cwd=here, code=1).stderr
+    assert "at least 20 windows of every subject, but 'p0' has 10" in " ".join(failed.split())
+    np.savez(here / "nobody.npz", X=X, fs=signals.fs)
+    failed = polyadic("predict", "m.safetensors", "nobody.npz", cwd=here, code=1).stderr
+    assert "whose windows they are" in " ".join(failed.split())
+    failed = polyadic("export", "m.safetensors", cwd=here, code=1).stderr
+    assert "has no ONNX form" in " ".join(failed.split())
+    np.savez(here / "y.npz", X=X[:60], y=signals.label[:60], subject=people[:60], fs=signals.fs)
+    failed = polyadic("fit", "y.npz", "--probe", "--recenter", cwd=here, code=1).stderr
+    assert "'p0' has 10" in failed
+    assert "--recenter goes with --probe" in polyadic("fit", "w.npz", "--recenter", cwd=here, code=1).stderr
 
 
 def test_the_probe_of_a_model_is_scored_on_all_labels_of_other_data(made, here):
@@ -380,6 +476,11 @@ def test_info_on_what_is_damaged_or_strange_says_so(name, content, message, here
         (("evaluate", "model.safetensors", "w.npz"), 1, "has no labels"),
         (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--seeds", "2"), 1, "--own-probe needs no split"),
         (("evaluate", "plain.safetensors", "y.npz", "--own-probe"), 1, "has no probe"),
+        (("evaluate", "plain.safetensors", "y.npz", "--folds", "few"), 1, "--folds must be loso or a number"),
+        (("evaluate", "plain.safetensors", "y.npz", "--folds", "3"), 1, "are for --protocol subject"),
+        (("evaluate", "plain.safetensors", "y.npz", "--transductive"), 1, "are for --protocol subject"),
+        (("evaluate", "plain.safetensors", "y.npz", "--protocol", "subject"), 1, "windows must have subjects"),
+        (("fit", "y.npz", "--probe", "best"), 2, "unexpected extra argument"),
     ],
 )
 def test_exit_codes_mean_what_the_manual_says(words, code, message, here):

@@ -18,8 +18,10 @@ from torchrun import SCRIPT, assert_close, ended, part_of, torchrun, written_sto
 
 from polyadic import SALS, load
 from polyadic.data import WindowStore, synthetic
+from polyadic.data.loading import open_windows
 from polyadic.engine import processes
 from polyadic.errors import PolyadicError
+from polyadic.evaluate import cross_validate
 from polyadic.team import ALONE
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package here")
@@ -193,6 +195,20 @@ def test_an_evaluation_by_two_processes_is_that_of_one_and_leaves_nothing_behind
     found, expected = json.loads(said[said.index("{") : said.rindex("}") + 1]), json.loads(alone.stdout)
     assert found == expected
     assert len(expected["rows"]) == 4
+    assert not list(tmp_path.glob(".polyadic-*"))
+
+
+@pytest.mark.long
+def test_a_cross_validation_by_two_processes_refits_together_and_scores_as_one(tmp_path):
+    signals = synthetic(200, 3, 96)
+    np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
+    SALS(rank=3, max_sweeps=2).fit(signals).save(tmp_path / "m.safetensors")
+    words = ["-m", "polyadic", "evaluate", "m.safetensors", "w.npz", "--folds", "2", "--json"]
+    said = torchrun(*words, processes=2, cwd=tmp_path)
+    found = json.loads(said[said.index("{") : said.rindex("}") + 1])
+    expected = cross_validate(load(tmp_path / "m.safetensors"), open_windows(tmp_path / "w.npz"), 2)
+    assert found["refitted"]
+    assert found["balanced_accuracy"] == pytest.approx(expected.balanced_accuracy, abs=0.02)
     assert not list(tmp_path.glob(".polyadic-*"))
 
 

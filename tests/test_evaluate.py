@@ -18,7 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import balanced_accuracy_score
@@ -610,6 +610,37 @@ def test_standardising_is_left_out_where_it_is_not_wanted():
     X, y = windows()
     plain = AugmentedProbe(Moments(), Jitter(0.1), standardise=False).fit(X, y)
     assert isinstance(plain.classifier_, LogisticRegression)
+
+
+class Grouped(BaseEstimator, ClassifierMixin):
+    """A classifier that keeps the groups its `fit` was told of."""
+
+    def fit(self, Z: Any, y: Any, groups: Any = None) -> Grouped:
+        self.groups_, self.classes_ = groups, np.unique(y)
+        return self
+
+    def predict(self, Z: Any) -> Any:
+        return np.repeat(self.classes_[:1], len(Z))
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+def test_copies_share_the_group_of_their_window(standardise):
+    X, y = windows()
+    people = np.arange(40) // 8
+    named = Windows(X, subject=[f"s{person}" for person in people])
+
+    def groups(X: Any, given: Any = None) -> Any:
+        own = AugmentedProbe(Moments(), Jitter(0.1), views=2, classifier=Grouped(), standardise=standardise)
+        fitted = own.fit(X, y, given).classifier_
+        return (fitted[-1] if standardise else fitted).groups_
+
+    np.testing.assert_array_equal(groups(X, people), np.tile(people, 3))
+    np.testing.assert_array_equal(groups(named), np.tile(named.subject, 3))
+    blocks = groups(X)
+    assert len(np.unique(blocks)) == 5
+    np.testing.assert_array_equal(blocks, np.tile(blocks[:40], 3))
+    with pytest.raises(PolyadicError, match="groups must have shape"):
+        groups(X, people[:3])
 
 
 def test_a_default_probe_short_of_its_optimum_is_silent_and_a_classifier_of_ones_own_is_heard(monkeypatch):

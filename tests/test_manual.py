@@ -82,7 +82,7 @@ def test_every_line_shown_can_be_given(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = parsed(words, tmp_path)
     if words[0] == "fit" and "--settings" in words:
-        assert (options["rank"], options["batch_size"], options["probe"]) == (8, 256, True)
+        assert (options["rank"], options["batch_size"], options["probe"]) == (8, 256, "auto")
 
 
 @pytest.mark.parametrize("words", [["fit", "x", "--rnak", "3"], ["fti", "x"], ["fit"], ["fit", "x", "--rank", "many"]])

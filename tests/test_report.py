@@ -23,7 +23,7 @@ from polyadic.cli import app
 from polyadic.data import Header, StoreWriter, Windows, WindowStore, split, synthetic
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import probe_accuracy
+from polyadic.evaluate import cross_validate, probe_accuracy
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
 from polyadic.report.contents import collect_contents, headline, methods_of
 from polyadic.report.page import render
@@ -82,21 +82,48 @@ def test_a_large_set_is_looked_at_evenly(model, monkeypatch, windows):
     assert np.diff(sample.windows.source(np.arange(50))).max() <= 7
 
 
-def test_the_probe_is_that_of_the_comparison(model, windows):
+def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_seen(model, windows):
     probe = score_probe(model, windows, None, 0)
-    parts = split(windows, "subject")
-    Z = model.transform(windows)
-    halves = (Z[parts.train], windows.label[parts.train], Z[parts.test], windows.label[parts.test])
-    assert probe.scores["accuracy"] == pytest.approx(probe_accuracy("standardised", *halves))
-    assert probe.protocol == "subject"
+    part = split(windows, "subject")
+    rows = np.sort(np.concatenate([part.train, part.test]))
+    expected = cross_validate(model, windows, 5, rows=rows)
+    assert probe.scores["balanced_accuracy"] == pytest.approx(expected.balanced_accuracy)
+    assert probe.scores["accuracy"] == pytest.approx(expected.accuracy)
+    assert [windows.classes[code] for code in probe.predicted] == expected.predicted[0].tolist()
+    assert (probe.protocol, probe.how, probe.seen) == ("subject", "5 folds of subjects", False)
+    assert probe.features == expected.features
+    assert probe.reason == expected.reasons[0]
+    assert probe.n_test == len(rows)
     assert probe.by_people
-    assert probe.groups == len(set(windows.subject[parts.test]))
-    assert probe.low <= probe.scores["accuracy"] <= probe.high
-    assert list(probe.curve)[-1] == probe.n_train
-    assert probe.curve[probe.n_train] == pytest.approx([100 * probe.scores["accuracy"]])
+    assert probe.groups == len(set(windows.subject[rows]))
+    assert probe.low <= probe.scores["balanced_accuracy"] <= probe.high
     row = probe.classes[2]
     mine, called = probe.y == 2, probe.predicted == 2
     assert (row["recall"], row["precision"]) == pytest.approx((called[mine].mean(), mine[called].mean()))
+    # All labels of the first fold stand at the end of the curve, with a value for each fold.
+    assert len(list(probe.curve.values())[-1]) == 5
+    assert np.mean(list(probe.curve.values())[-1]) == pytest.approx(100 * expected.accuracy, abs=5)
+    assert list(probe.curve) == sorted(probe.curve)
+
+
+def test_a_random_split_is_scored_by_the_probe_that_is_asked_for(model, windows):
+    part = split(windows, "paper", seed=2)
+    Z = model.transform(windows).astype(np.float64)
+    halves = (Z[part.train], windows.label[part.train], Z[part.test], windows.label[part.test])
+    for kind in ("plain", "standardised"):
+        probe = score_probe(model, windows, "paper", 2, kind)
+        assert probe.scores["accuracy"] == pytest.approx(probe_accuracy(kind, *halves))
+        assert probe.curve[probe.n_train] == pytest.approx([100 * probe.scores["accuracy"]])
+        assert (probe.reason, probe.how) == ("", f"one split, hash {part.hash}")
+    assert "the fixed choice, because 30 labels are too few" in score_probe(model, windows, "paper", 2).reason
+
+
+def test_an_interval_of_the_balanced_accuracy_lies_around_it():
+    y = np.repeat([0, 1], [900, 100])
+    right = np.concatenate([np.ones(900, bool), np.arange(100) < 50])
+    low, high = interval(right, None, y)
+    assert low < 0.75 < high < 0.95
+    assert interval(right)[0] > 0.93
 
 
 def test_an_interval_by_people_is_wider_than_one_by_windows():
@@ -110,18 +137,24 @@ def test_an_interval_by_people_is_wider_than_one_by_windows():
     assert narrow_high - narrow_low == pytest.approx(2 * 1.96 * np.sqrt(share * (1 - share) / 500), rel=0.1)
 
 
-def test_whether_model_and_probe_are_of_one_split_is_said(model, windows):
-    assert collect_contents(model, windows).same_split is True
-    assert collect_contents(model, windows, seed=1).same_split is False
-    assert "may have seen test windows" in render(model, windows, seed=1)
-    assert collect_contents(SALS(rank=2, max_sweeps=1).fit(windows), windows).same_split is None
-    assert "does not say which windows" in render(SALS(rank=2, max_sweeps=1).fit(windows), windows)
+def test_what_the_features_were_learned_from_is_said(model, windows):
+    assert "Features were learned once, from other subjects than those tested." in render(model, windows)
+    everything = SALS(rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
+    page = render(everything, windows)
+    assert "Features were learned anew in every fold, without the test subjects." in page
+    assert 'class="note"' not in page
+    assert "Transductive: features were not refitted" in render(everything, windows, transductive=True)
+    assert "does not say which windows" in render(everything, windows, protocol="paper")
+    assert "a part of another split" in render(model, windows, protocol="paper", seed=1)
+    part = split(windows, "paper")
+    own = SALS(rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(next(iter(part)))
+    assert "were held out when the model was fitted" in render(own, windows, protocol="paper")
 
 
 def test_labels_that_no_probe_can_learn_are_said(model, windows):
-    few = Windows(windows.X, windows.fs, subject=np.arange(300) % 2, label=windows.label)
-    page = render(model, few)
-    assert "no probe could be trained: a split in 3 parts needs at least 3 subjects, but got 2" in page
+    one = Windows(windows.X, windows.fs, subject=["only"] * 300, label=windows.label)
+    page = render(model, one)
+    assert "no probe could be trained: at least two subjects must have labels, but only" in page
     assert 'id="probe"' not in page
 
 
@@ -154,6 +187,8 @@ def test_the_models_own_method_and_protocol_come_first(model, windows):
     found = methods_of(result(("paper", "subject")), "SALS", probe)
     assert [(m.protocol, m.name) for m in found][:2] == [("subject", "SALS"), ("subject", "ATD")]
     assert found[0].accuracy == 96.0
+    assert found[0].measure == "accuracy, standardised probe"
+    assert found[0].other == ("accuracy, plain probe", 80.0)
     page = render(model, windows, result=result(("paper", "subject")))
     assert page.index("Protocol subject") < page.index("Protocol paper")
 

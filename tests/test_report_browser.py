@@ -372,7 +372,7 @@ def test_less_data_gives_a_shorter_report(running, tmp_path, what):
 def test_the_page_says_what_the_run_found(page, written):
     result = json.loads((written.parent / "results.json").read_text())
     first = next(entry for entry in result["summary"] if entry["method"] == "ATD")
-    assert page.page.locator(".big").inner_text().startswith(f"{first['standardised']:.1f}")
+    assert page.page.locator(".big").inner_text().startswith(f"{first['balanced_accuracy']:.1f}")
     rows = page.page.locator("#result tbody tr")
     assert [row.locator("th").inner_text() for row in rows.all()] == ["ATD", "ATD_ss-", "GR-SALS", "SALS"]
     assert result["command"] in page.page.locator("#provenance").inner_text()

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from command_line import polyadic
+from sklearn.metrics import balanced_accuracy_score
 from typer.testing import CliRunner
 
 from polyadic import load
@@ -17,7 +18,7 @@ from polyadic.cli import app
 from polyadic.data import Windows, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate import PROBES, probe_accuracy, score_split, seconds_per_sweep
+from polyadic.evaluate import PROBES, Probe, probe_accuracy, score_split, seconds_per_sweep
 from polyadic.experiments.result_files import encode_result
 from polyadic.experiments.run import fit_and_score_methods, split_for, summarise_methods
 from polyadic.methods import paper_methods
@@ -204,12 +205,37 @@ def test_a_row_has_the_scores_of_the_scorer_and_the_seconds_of_the_one_definitio
     models = {}
     estimator = _small_methods()["SALS"].set_params(max_sweeps=6, tol=0.0)
     (row,) = fit_and_score_methods(
-        signals, {"SALS": estimator}, ["subject"], [3], on_fit=lambda name, seed, model: models.update({name: model})
+        signals,
+        {"SALS": estimator},
+        ["subject"],
+        [3],
+        on_fit=lambda name, seed, model: models.update({name: model}),
+        probes=("auto", *PROBES),
     )
     assert row["seconds_per_sweep"] == seconds_per_sweep(models["SALS"].history_["seconds"])
     assert row["sweeps"] == 6
     scored = score_split(models["SALS"], split_for(signals, "subject", 3))
     assert {kind: row[kind] for kind in PROBES} == {kind: 100 * scored[kind]["accuracy"] for kind in PROBES}
+    part = split_for(signals, "subject", 3)
+    train, test = part.train, part.test
+    Z_train, Z_test = (models["SALS"].transform(signals[rows]) for rows in (train, test))
+    chosen = Probe().fit(Z_train, signals.label[train], groups=signals.subject[train])
+    assert row["reason"] == chosen.reason_
+    predicted = chosen.predict(Z_test)
+    assert row["accuracy"] == 100 * np.mean(predicted == signals.label[test])
+    assert row["balanced_accuracy"] == pytest.approx(100 * balanced_accuracy_score(signals.label[test], predicted))
+
+
+def test_the_probe_of_a_run_is_chosen_by_leaving_subjects_out_unless_the_papers_are_asked_for(tmp_path, arrays):
+    base = ("--data", str(arrays), "--out", str(tmp_path / "out"), "--seeds", "1", "--sweeps", "2", "--rank", "4")
+    shown = run(*base, "--quiet").stdout
+    assert "balanced accuracy %" in shown
+    assert "Probe of ATD, seed 0: C=" in " ".join(shown.split())
+    assert "settings are chosen by leaving subjects out" in (tmp_path / "out" / "results.md").read_text()
+    paper = run(*base, "--probe", "plain", "--probe", "standardised", "--json")
+    assert set(PROBES) < set(json.loads(paper.stdout)["summary"][0])
+    assert "balanced_accuracy" not in json.loads(paper.stdout)["summary"][0]
+    assert "on plain and on standardised features" in (tmp_path / "out" / "results.md").read_text()
 
 
 def test_a_preset_follows_the_sampling_rate_of_the_file(tmp_path):
@@ -235,7 +261,7 @@ def test_known_sampling_rates_bring_a_bandpass_filter(tmp_path, arrays):
 def test_jobs_do_not_change_the_figures(tmp_path, arrays):
     def figures(*more):
         written = json.loads(run("--data", str(arrays), "--out", str(tmp_path / "out"), "--json", *QUICK, *more).stdout)
-        return [[row["method"], row["seed"], row["plain"], row["standardised"]] for row in written["rows"]]
+        return [[row["method"], row["seed"], row["accuracy"], row["reason"]] for row in written["rows"]]
 
     assert figures() == figures("--jobs", "2")
 

@@ -33,7 +33,7 @@ def run(*words: str, code: int = 0):
 
 
 def test_a_file_sets_options_and_flags_win(folder):
-    text = '[fit]\nrank = 3\nsweeps = 2\nbatch-size = 16\nmethod = "SALS"\nprobe = true\nout = "s.safetensors"\n'
+    text = '[fit]\nrank = 3\nsweeps = 2\nbatch-size = 16\nmethod = "SALS"\nprobe = "auto"\nout = "s.safetensors"\n'
     (folder / "p.toml").write_text(text)
     outcome = json.loads(run("fit", "w.npz", "--settings", "p.toml", "--rank", "5", "--json").stdout)
     model = load(folder / "s.safetensors")
@@ -73,7 +73,7 @@ WRONG = [
     ("[fit]\nrank = 2.5", 2, "fit.rank is 2.5, but should be a valid integer"),
     ("[fit]\nrank = true", 2, "fit.rank is True, but should be a valid integer"),
     ("[fit]\nlearning-rate = nan", 2, "fit.learning-rate is nan, but should be a finite number"),
-    ("[fit]\nprobe = 1", 2, "fit.probe is 1, but should be a valid boolean"),
+    ("[fit]\nprobe = 1", 2, "fit.probe is 1, but should be 'auto', 'plain' or 'standardised'"),
     ('[fit]\nsolver = "blur"', 2, "fit.solver is 'blur', but should be 'blend' or 'memory'"),
     ('[fit]\nchannel = "C3"', 2, "fit.channel is 'C3', but should be a valid"),
     ('[fit]\nchannel = [\n  "C3",\n  4,\n]', 2, "fit.channel is 4, but should be a valid string"),

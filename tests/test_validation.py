@@ -25,6 +25,7 @@ from polyadic import SALS
 from polyadic.data import Windows, split, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe, cross_validate
+from polyadic.evaluate.validation import Fold, unseen_rows
 from polyadic.spectral import STFT
 
 SEEN: list[set[int]] = []
@@ -250,9 +251,47 @@ def test_folds_follow_from_the_seed():
 
 
 def test_every_fold_is_reported():
-    calls: list[tuple[int, int]] = []
-    cross_validate(Means(), signals(), 2, repeats=2, probe=PROBE, on_fold=lambda *numbers: calls.append(numbers))
-    assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    folds: list[Fold] = []
+    windows = signals()
+    result = cross_validate(Means(), windows, 2, repeats=2, probe=PROBE, on_fold=folds.append)
+    assert [(fold.number, fold.count) for fold in folds] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    for number, fold in enumerate(folds):
+        np.testing.assert_array_equal(fold.probe.predict(fold.Z[fold.test]), result.predicted[number // 2, fold.test])
+        assert set(fold.subject[fold.test]).isdisjoint(fold.subject[~fold.test])
+
+
+def test_only_chosen_windows_train_and_test_the_probe_and_the_others_help_to_learn_features():
+    windows = signals()
+    people = np.unique(windows.subject)[:3]
+    rows = np.flatnonzero(np.isin(windows.subject, people))
+    result = cross_validate(Means(), windows, "loso", probe=PROBE, rows=rows)
+    np.testing.assert_array_equal(result.rows, rows[windows.label[rows] >= 0])
+    assert result.subjects == 3
+    assert [set(np.flatnonzero(windows.subject != person).tolist()) for person in people] == SEEN
+
+
+def test_a_model_of_a_part_is_tested_on_the_subjects_it_has_not_seen():
+    windows = synthetic(400)
+    part = split(windows, "subject", seed=2)
+    model = sals().set_params(random_state=2).fit(next(iter(part)))
+    rows = unseen_rows(model, windows)
+    np.testing.assert_array_equal(rows, np.sort(np.concatenate([part.train, part.test])))
+    result = cross_validate(model, windows, folds=3, rows=rows)
+    assert (result.refitted, result.transductive) == (False, False)
+    assert result.windows == len(rows)
+    assert unseen_rows(model, windows[:300]) is None
+    assert unseen_rows(sals().fit(windows), windows) is None
+    random = split(windows, "paper", seed=2)
+    assert unseen_rows(sals().set_params(random_state=2).fit(next(iter(random))), windows) is None
+
+
+def test_how_the_probes_were_chosen_is_said():
+    result = cross_validate(sals(), synthetic(300), folds=2)
+    assert len(result.reasons) == 2
+    assert all("by leaving out" in reason for reason in result.reasons)
+    assert f"Probe: {result.reasons[0]} (first of 2 folds)." in result.summary()
+    assert result.to_dict()["reasons"] == list(result.reasons)
+    assert cross_validate(Means(), signals(), 2, probe=PROBE).reasons == ()
 
 
 def test_the_librarys_own_models_and_probe_work():

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.validated_probe import SCALES, Probe
 
-__all__ = ["PREFIX", "linear", "pack", "unpack"]
+__all__ = ["PREFIX", "linear", "linear_form", "pack", "unpack"]
 
 PREFIX = "probe."
 """How the names of a probe's arrays begin."""
@@ -46,6 +46,16 @@ def linear(probe: Any, features: int) -> tuple[NDArray[np.float64], NDArray[np.f
     >>> weights.shape, offsets.shape, classes
     ((1, 1), (1,), ['rest', 'walk'])
     """
+    if getattr(probe, "recenter_", False):
+        raise PolyadicError(
+            "this probe was trained on features recentred by subject, which takes other windows of the same subject "
+            "and has no ONNX form: train a probe without recenter, or export the features alone (del model.probe_)"
+        )
+    return linear_form(probe, features)
+
+
+def linear_form(probe: Any, features: int) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Any]]:
+    """As `linear`, also for a probe on features that are recentred by subject: in terms of the recentred features."""
     steps = [step for _, step in probe.steps] if isinstance(probe, Pipeline) else [probe]
     if [type(step) for step in steps] not in ([Probe], [LogisticRegression], [StandardScaler, LogisticRegression]):
         raise PolyadicError(
@@ -82,7 +92,7 @@ def pack(probe: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     -------
     `probe.coef` (K, R) and `probe.intercept` (K,), K the number of classes or 1 for two of them, with a scaler also
     `probe.mean` and `probe.scale` (R,), all float64; and for JSON the classes, names or whole numbers, and of a `Probe`
-    its settings and how they were chosen
+    its settings and how they were chosen; `recenter` where features are recentred by subject
 
     Examples
     --------
@@ -99,6 +109,8 @@ def pack(probe: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     if scaler is not None:
         arrays |= {"mean": scaler.mean_, "scale": scaler.scale_}
     words = {"classes": classes} | (_words(regression) if isinstance(regression, Probe) else {})
+    if getattr(probe, "recenter_", False):
+        words["recenter"] = True
     return {PREFIX + name: np.asarray(array, np.float64) for name, array in arrays.items()}, words
 
 
@@ -140,11 +152,21 @@ def unpack(arrays: Mapping[str, NDArray[Any]], header: Any, rank: int) -> Any:
     regression.coef_, regression.intercept_ = own["coef"], own["intercept"]
     regression.classes_, regression.n_features_in_ = np.asarray(classes), rank
     if "mean" not in own:
-        return regression
+        return _with_flag(regression, header)
     scaler = StandardScaler()
     scaler.mean_, scaler.scale_, scaler.var_ = own["mean"], own["scale"], own["scale"] ** 2
     scaler.n_features_in_ = rank
-    return make_pipeline(scaler, regression)
+    return _with_flag(make_pipeline(scaler, regression), header)
+
+
+def _with_flag(probe: Any, header: dict[str, Any]) -> Any:
+    """The probe, marked if it is one for features that are recentred by subject."""
+    flag = header.get("recenter", False)
+    if not isinstance(flag, bool):
+        raise ModelFileError(f"the file's probe must say by true or false whether it recentres, but says {flag!r}")
+    if flag:
+        probe.recenter_ = True
+    return probe
 
 
 def _parts(probe: Any) -> tuple[StandardScaler | None, LogisticRegression | Probe]:

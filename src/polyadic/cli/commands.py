@@ -10,7 +10,7 @@ from polyadic.cli import prepare
 from polyadic.cli.bench import BENCH_EXAMPLES, bench
 from polyadic.cli.evaluate import EVALUATE_EXAMPLES, evaluate
 from polyadic.cli.export import EXPORT_EXAMPLES, export
-from polyadic.cli.fit import FIT_EXAMPLES, fit
+from polyadic.cli.fit import FIT_EXAMPLES, FitCommand, fit
 from polyadic.cli.info import INFO_EXAMPLES, info
 from polyadic.cli.manual import Manual
 from polyadic.cli.predict import PREDICT_EXAMPLES, predict
@@ -103,7 +103,7 @@ def _root(
 app.command(epilog=RUN_EXAMPLES, rich_help_panel=_START)(run)
 app.add_typer(prepare.app, name="prepare", rich_help_panel=_MODEL)
 app.command(epilog=prepare.VERIFY_EXAMPLES, rich_help_panel=_MODEL)(prepare.verify)
-app.command(epilog=FIT_EXAMPLES, rich_help_panel=_MODEL)(fit)
+app.command(cls=FitCommand, epilog=FIT_EXAMPLES, rich_help_panel=_MODEL)(fit)
 app.command(epilog=TRANSFORM_EXAMPLES, rich_help_panel=_USE)(transform)
 app.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_USE)(predict)
 app.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_USE)(evaluate)

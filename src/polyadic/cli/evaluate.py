@@ -8,10 +8,12 @@ import typer
 
 from polyadic.cli.options import (
     MOST_REPEATS,
+    PROBE_KINDS,
     DataArgument,
     DeviceOption,
     JsonOption,
     ModelArgument,
+    ProbeKind,
     Protocol,
     QuietOption,
     ResampleOption,
@@ -28,18 +30,27 @@ if TYPE_CHECKING:
 
 __all__ = ["EVALUATE_EXAMPLES", "evaluate"]
 
-_SEEDS = 5
+_SEEDS, _FOLDS = 5, 5
 
 EVALUATE_EXAMPLES = """
 [bold]Examples[/bold]
 
-New probes on five splits that keep people apart:
-  polyadic evaluate model.safetensors sleep.store --protocol subject
+Features and probe, tested on subjects that neither has seen, in five folds:
+  polyadic evaluate model.safetensors sleep.store
+
+The same, leaving out one subject at a time:
+  polyadic evaluate model.safetensors sleep.store --folds loso
+
+Without learning the features anew in every fold:
+  polyadic evaluate model.safetensors sleep.store --transductive
 
 The probe in the model file, on recordings of other people:
   polyadic evaluate model.safetensors new.store --own-probe
 
-Two processes that make the features together:
+The paper's protocol and probes, on five random splits:
+  polyadic evaluate model.safetensors sleep.store --protocol paper
+
+Two processes that work together:
   torchrun --nproc-per-node 2 -m polyadic evaluate model.safetensors s.store
 """
 
@@ -50,8 +61,19 @@ def evaluate(
     protocol: Annotated[
         Protocol | None,
         typer.Option(
-            help="subject: people of the training and the test windows are apart (default where people are known); "
-            "paper: as the paper's numbers were made, which flatters every method."
+            help="subject: cross-validation by subject (default where subjects are known); paper: windows drawn at "
+            "random, as the paper's numbers were made, which flatters every method."
+        ),
+    ] = None,
+    probe: Annotated[
+        ProbeKind | None,
+        typer.Option(metavar="KIND", help=f"{PROBE_KINDS} Default: auto; with --protocol paper the other two."),
+    ] = None,
+    folds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|loso",
+            help=f"Number of folds of subjects, {_FOLDS} if not given; loso leaves out one subject at a time.",
         ),
     ] = None,
     seeds: Annotated[
@@ -60,9 +82,17 @@ def evaluate(
             min=1,
             max=MOST_REPEATS,
             metavar="N",
-            help=f"How many splits; {_SEEDS} if not given, but one for a model that was fitted by --protocol: its own.",
+            help="How often subjects are assigned to folds anew, 1 if not given; with --protocol paper the number of "
+            f"splits, {_SEEDS} if not given, but one for a model that was fitted by --protocol: its own.",
         ),
     ] = None,
+    transductive: Annotated[
+        bool,
+        typer.Option(
+            "--transductive",
+            help="Keep the model's features in every fold, even if they were learned from windows of test subjects.",
+        ),
+    ] = False,
     own_probe: Annotated[
         bool,
         typer.Option(
@@ -78,50 +108,136 @@ def evaluate(
 ) -> None:
     """Show how well labels follow from a model's features.
 
-    Logistic regressions are trained on the training part of a split of DATA and tested on its test part: accuracy,
-    balanced accuracy, macro F1, Cohen's kappa and the accuracy of the worst subject.
+    Probes are trained and tested on different subjects of DATA: balanced accuracy, accuracy, macro F1, Cohen's kappa,
+    scores by class and by subject. If the model has learned from windows of a test subject, features are learned anew
+    in every fold, without that subject; a model fitted by --protocol subject keeps its features, and is tested on the
+    subjects it has not seen.
     """
     from polyadic import load
     from polyadic.engine import processes
 
     team = processes.join()
     loaded = load(model).set_params(device=device)
-    if own_probe and (protocol is not None or seeds is not None):
-        raise PolyadicError("--own-probe needs no split: leave out --protocol and --seeds")
+    if hasattr(loaded, "verbose"):
+        loaded.set_params(verbose=0)  # of fits in folds
+    if own_probe and (protocol is not None or seeds is not None or probe is not None or folds is not None):
+        raise PolyadicError("--own-probe needs no split: leave out --protocol, --probe, --folds and --seeds")
+    count = _number(folds)
     hidden = not shows_progress(quiet, json) or team.index > 0
     how = None if resample is None else resample.value
     classes = [str(name) for name in loaded.probe_.classes_] if hasattr(loaded, "probe_") else ()
     with opened_for(loaded, data, resample=how, classes=classes, hidden=hidden) as windows:
         if not (windows.label >= 0).any():
             raise PolyadicError(f"{data.name} has no labels to judge by")
-        shape = (int((windows.label >= 0).sum()), *windows.shape[1:])
-        with window_bar("scoring", shape, hidden) as on_rows:
-            wanted = None if protocol is None else protocol.value
-            outcome = _score(loaded, windows, wanted, seeds, own_probe, on_rows, team)
+        by_subject = not own_probe and _chosen(protocol, windows) == Protocol.SUBJECT
+        if not by_subject and (folds is not None or transductive):
+            raise PolyadicError(
+                "--folds and --transductive are for --protocol subject, which needs windows of known subjects"
+            )
+        if not by_subject:
+            kind = None if probe is None else probe.value
+            outcome = _score_at_random(loaded, windows, kind, seeds, own_probe, hidden, team)
+        else:
+            kind = (probe or ProbeKind.AUTO).value
+            outcome = _cross_validate(loaded, windows, kind, count, seeds or 1, transductive, hidden, team)
     if team.index > 0:
         return
-    outcome = {"model": model.name, "data": data.name, **outcome}
+    about = {"model": model.name, "data": data.name}
     if json:
-        print_json(outcome)
+        outcome.pop("summary_text", None)
+        print_json(about | outcome)
+    elif "folds" in outcome:
+        _show_folds(about | outcome)
     else:
-        _show(outcome)
+        _show(about | outcome)
 
 
-def _score(
-    model: Any, windows: Windows, protocol: Any, seeds: int | None, own_probe: bool, on_rows: Any, team: Any
+def _chosen(protocol: Protocol | None, windows: Windows) -> Protocol:
+    from polyadic.evaluate.scoring import default_protocol
+
+    return protocol or Protocol(default_protocol(windows))
+
+
+def _number(folds: str | None) -> int | str | None:
+    if folds is None or folds == "loso":
+        return folds
+    if not folds.isdecimal() or len(folds) > 9 or int(folds) < 2:
+        raise PolyadicError(f"--folds must be loso or a number from 2 on, but is {folds[:20]!r}")
+    return int(folds)
+
+
+def _cross_validate(
+    model: Any,
+    windows: Windows,
+    kind: str,
+    folds: int | str | None,
+    repeats: int,
+    transductive: bool,
+    hidden: bool,
+    team: Any,
 ) -> dict[str, Any]:
-    """Return scores, how they came about, and whether the test windows were new to the model."""
-    from polyadic.evaluate.scoring import default_protocol, own_split, score_own_probe, score_splits, summarise
+    """Return scores for left-out subjects, and what they are to be taken for in words."""
+    from polyadic.evaluate.validation import cross_validate, subjects_to_test, unseen_rows
+    from polyadic.progress import stage_bar
 
-    if own_probe:
-        rows = score_own_probe(model, windows, on_rows, team)
-        return {"protocol": None, "held_out": bool(rows[0]["split"]), "summary": summarise(rows), "rows": rows}
-    protocol = protocol or default_protocol(windows)
-    own = own_split(model, windows, [protocol])
-    chosen = [model.seed_] if own is not None and seeds is None else list(range(seeds or _SEEDS))
-    rows = score_splits(model, windows, protocol, chosen, on_rows, team)
+    rows = unseen_rows(model, windows)
+    chosen: Any = min(_FOLDS, subjects_to_test(windows, rows)) if folds is None else folds
+    with stage_bar("cross-validation", hidden, "folds") as show:
+        result = cross_validate(
+            model,
+            windows,
+            chosen,
+            repeats,
+            kind,
+            transductive,
+            rows=rows,
+            on_fold=lambda fold: show(fold.number, fold.count, ""),
+            team=team,
+        )
+    words = {"summary_text": result.summary()}
+    return {"protocol": Protocol.SUBJECT.value, "probe": kind, **result.to_dict(), **words}
+
+
+def _score_at_random(
+    model: Any, windows: Windows, kind: str | None, seeds: int | None, own_probe: bool, hidden: bool, team: Any
+) -> dict[str, Any]:
+    """Return scores of random splits or of the model's own probe, and whether test windows were new to the model."""
+    from polyadic.evaluate import PROBES
+    from polyadic.evaluate.scoring import own_split, score_own_probe, score_splits, summarise
+
+    shape = (int((windows.label >= 0).sum()), *windows.shape[1:])
+    with window_bar("scoring", shape, hidden) as on_rows:
+        if own_probe:
+            rows = score_own_probe(model, windows, on_rows, team)
+            return {"protocol": None, "held_out": bool(rows[0]["split"]), "summary": summarise(rows), "rows": rows}
+        own = own_split(model, windows, [Protocol.PAPER.value])
+        chosen = [model.seed_] if own is not None and seeds is None else list(range(seeds or _SEEDS))
+        kinds = PROBES if kind is None else (kind,)
+        rows = score_splits(model, windows, Protocol.PAPER.value, chosen, on_rows, team, kinds)
     held_out = own is not None and chosen == [model.seed_]
-    return {"protocol": protocol, "held_out": held_out, "summary": summarise(rows), "rows": rows}
+    return {"protocol": Protocol.PAPER.value, "held_out": held_out, "summary": summarise(rows), "rows": rows}
+
+
+def _show_folds(outcome: dict[str, Any]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    screen = console()
+    title = printable(f"{outcome['model']} on {outcome['data']}, by subject, {outcome['probe']} probe")
+    screen.print(title, style="bold", highlight=False, markup=False)
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
+    for head in ("class", "recall %", "precision %", "F1 %", "windows"):
+        table.add_column(head, justify="left" if head == "class" else "right", no_wrap=True)
+    for name, row in outcome["per_class"].items():
+        shares = [f"{100 * row[key]:.1f}" for key in ("recall", "precision", "f1")]
+        table.add_row(Text(printable(name)), *shares, f"{row['windows']:,}")
+    screen.print(table)
+    lowest = sorted(outcome["per_subject"].items(), key=lambda item: item[1]["balanced_accuracy"])[:3]
+    worst = ", ".join(f"{name} {100 * row['balanced_accuracy']:.1f} %" for name, row in lowest)
+    lines = [*outcome["summary_text"].splitlines(), f"Subjects with the lowest balanced accuracy: {worst}."]
+    for line in lines:
+        screen.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def _show(outcome: dict[str, Any]) -> None:
@@ -162,7 +278,7 @@ def _note(outcome: dict[str, Any]) -> str:
         return "If the probe was trained on windows of this data, it has seen their labels, and this flatters it."
     return (
         "If the model was fitted to this data, it has seen the windows tested, though not their labels; "
-        "polyadic fit --protocol keeps them apart."
+        "--protocol subject keeps subjects apart."
     )
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from polyadic.cli.interrupts import resumable_fit
 from polyadic.cli.options import (
+    PROBE_KINDS,
     RECORDINGS,
     SECONDS,
     ChannelOption,
@@ -19,6 +21,7 @@ from polyadic.cli.options import (
     JsonOption,
     OnError,
     OnErrorOption,
+    ProbeKind,
     Protocol,
     QuietOption,
     ResampleOption,
@@ -34,7 +37,7 @@ from polyadic.terminal import echo, print_json
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
-__all__ = ["FIT_EXAMPLES", "fit"]
+__all__ = ["FIT_EXAMPLES", "FitCommand", "fit", "with_probe_kind"]
 
 FIT_EXAMPLES = """
 [bold]Examples[/bold]
@@ -48,8 +51,11 @@ With a probe, trained on the windows whose annotations are classes:
 A store, with the paper's settings for Sleep-EDF:
   polyadic fit sleep.store --preset sleep_edf -o model.safetensors
 
-The unlabelled part of a split by person, the probe on its training part:
+The unlabelled part of a split by subject, the probe on its training part:
   polyadic fit sleep.store --protocol subject --probe
+
+The standardised logistic regression of the paper's tables as the probe:
+  polyadic fit sleep.store --probe standardised
 
 A fit that was stopped goes on where it was:
   polyadic fit sleep.store -o model.safetensors --resume
@@ -88,9 +94,20 @@ def fit(
         "model.safetensors"
     ),
     probe: Annotated[
+        ProbeKind | None,
+        typer.Option(
+            "--probe",
+            metavar="[KIND]",
+            help="Also train a classifier on the windows with labels, and keep it in the model file. "
+            f"{PROBE_KINDS} Without a KIND: auto.",
+        ),
+    ] = None,
+    recenter: Annotated[
         bool,
         typer.Option(
-            "--probe", help="Also train a classifier on the windows with labels, and keep it in the model file."
+            "--recenter",
+            help="With --probe: subtract each subject's mean features, over at least 20 windows, at training as at "
+            "prediction.",
         ),
     ] = False,
     method: Annotated[
@@ -169,6 +186,8 @@ def fit(
     from polyadic.presets import settings_for
 
     team = processes.join()
+    if recenter and probe is None:
+        raise PolyadicError("--recenter goes with --probe: it changes how the probe is trained")
     check_out_file(out, data, settings)
     if checkpoint is not None:
         check_out_folder(checkpoint, data, option="--checkpoint")
@@ -192,8 +211,8 @@ def fit(
     hidden = quiet or json
     with opened(data, cut, shuffle=shuffle.value, hidden=hidden) as windows:
         unlabelled, labelled = _parts(windows, protocol, seed)
-        if probe:
-            _check_labels(labelled, data)
+        if probe is not None:
+            _check_labels(labelled, data, recenter)
         chosen = settings_for(unlabelled, preset=preset, defaults=defaults, n_fft=n_fft, hop=hop)
         given = {
             "rank": rank,
@@ -211,12 +230,35 @@ def fit(
             model = estimator.fit(
                 unlabelled, checkpoint=folder, resume=resume, checkpoint_every=checkpoint_every, team=team
             )
-            if probe:
-                model.probe_ = _trained(model, labelled, hidden or team.index > 0)
+            if probe is not None:
+                model.probe_ = _trained(model, labelled, probe, recenter, hidden or team.index > 0)
             team.once(lambda: model.save(out))
     if team.index > 0:
         return
-    _tell_fit(model, method, unlabelled, labelled if probe else None, out, json)
+    _tell_fit(model, method, unlabelled, None if probe is None else labelled, out, json)
+
+
+class FitCommand(typer.core.TyperCommand):
+    """A command whose --probe may stand without a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        return super().parse_args(ctx, with_probe_kind(args))
+
+
+def with_probe_kind(words: list[str]) -> list[str]:
+    """The words of a command line, with "auto" for every --probe that is not followed by a kind.
+
+    Examples
+    --------
+    >>> with_probe_kind(["--probe", "my.store"]), with_probe_kind(["my.store", "--probe", "plain"])
+    (['--probe=auto', 'my.store'], ['my.store', '--probe', 'plain'])
+    """
+    end = words.index("--") if "--" in words else len(words)
+    found: list[str] = []
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        bare = word == "--probe" and len(found) < end and following not in list(ProbeKind)
+        found.append("--probe=auto" if bare else word)
+    return found
 
 
 def _parts(windows: Windows, protocol: Protocol | None, seed: int) -> tuple[Windows, Windows]:
@@ -229,20 +271,25 @@ def _parts(windows: Windows, protocol: Protocol | None, seed: int) -> tuple[Wind
     return unlabelled, train
 
 
-def _check_labels(windows: Windows, data: Path) -> None:
+def _check_labels(windows: Windows, data: Path, recenter: bool) -> None:
     """Say before the fit, not after it, that there is nothing to train a probe on."""
     found = len(set(windows.label[windows.label >= 0].tolist()))
     if found < 2:
         hint = ": say which annotations are classes by --class" if are_recordings(data) else ""
         raise PolyadicError(f"--probe needs windows of two classes or more, but {data.name} has {found}{hint}")
+    if recenter:
+        from polyadic.evaluate.classifier import rows_to_transform
+
+        rows_to_transform(windows.label >= 0, windows.subject, recenter)
 
 
-def _trained(model: Any, windows: Windows, hidden: bool) -> Any:
+def _trained(model: Any, windows: Windows, kind: ProbeKind, recenter: bool, hidden: bool) -> Any:
     from polyadic.evaluate import WindowClassifier
+    from polyadic.evaluate.classifier import rows_to_transform
 
-    known = windows[windows.label >= 0]
-    with window_bar("probe", known.shape, hidden) as on_rows:
-        return WindowClassifier(model).fit(known, on_rows=on_rows).probe_
+    used = windows[rows_to_transform(windows.label >= 0, windows.subject, recenter)]
+    with window_bar("probe", used.shape, hidden) as on_rows:
+        return WindowClassifier(model, kind.value, recenter).fit(used, on_rows=on_rows).probe_
 
 
 def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | None, out: Path, json: bool) -> None:
@@ -262,6 +309,8 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
         "split": model.split_,
         "classes": model.probe_.classes_.tolist() if trained else [],
         "labelled": trained,
+        "reason": getattr(model.probe_, "reason_", None) if trained else None,
+        "recenter": bool(trained and getattr(model.probe_, "recenter_", False)),
     }
     if json:
         print_json(outcome)
@@ -274,3 +323,7 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
     echo(f"windows of {windows.index.describe_subjects()}")
     if trained:
         echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} windows with labels")
+        if outcome["reason"]:
+            echo(f"probe settings: {outcome['reason']}")
+        if outcome["recenter"]:
+            echo("features are recentred by subject: predict needs at least 20 windows of every subject")

@@ -18,6 +18,7 @@ __all__ = [
     "MOST_EPOCHS",
     "MOST_JOBS",
     "MOST_REPEATS",
+    "PROBE_KINDS",
     "RECORDINGS",
     "SECONDS",
     "ChannelOption",
@@ -28,6 +29,7 @@ __all__ = [
     "ModelArgument",
     "OnError",
     "OnErrorOption",
+    "ProbeKind",
     "Protocol",
     "QuietOption",
     "Resample",
@@ -68,6 +70,20 @@ class Protocol(StrEnum):
     SUBJECT = "subject"
     PAPER = "paper"
 
+
+class ProbeKind(StrEnum):
+    """How a probe is trained."""
+
+    AUTO = "auto"
+    PLAIN = "plain"
+    STANDARDISED = "standardised"
+
+
+PROBE_KINDS = (
+    "auto: a logistic regression whose settings are chosen by leaving subjects out; plain or standardised: "
+    "one with fixed settings, as in the paper's tables."
+)
+"""What the kinds of probes are, for the help of options."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress bar; errors are still said.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -57,7 +57,8 @@ def predict(
     """Write labels and probabilities for windows, as CSV.
 
     A line has subject, recording, start in seconds, label, and a probability for each class. Recordings are cut into
-    windows of the length, channels and sampling rate that the model learned from.
+    windows of the length, channels and sampling rate that the model learned from. A model of
+    [bold]fit --probe --recenter[/bold] needs at least 20 windows of every subject.
     """
     from polyadic.evaluate import WindowClassifier
 
@@ -70,8 +71,10 @@ def predict(
     counts: Counter[str] = Counter()
     classes = [str(name) for name in classifier.classes_.tolist()]
 
+    means: Any = None
+
     def columns(part: Windows) -> list[list[str]]:
-        probabilities = classifier.predict_proba(part)
+        probabilities = classifier.predict_proba(part, means=means)
         labels = [classes[place] for place in probabilities.argmax(axis=1)]
         counts.update(labels)
         return [[label, *(f"{value:.6g}" for value in row)] for label, row in zip(labels, probabilities, strict=True)]
@@ -81,6 +84,8 @@ def predict(
         opened_for(classifier.features_, data, resample=how, hidden=hidden) as windows,
         window_bar("predicting", windows.shape, hidden) as on_rows,
     ):
+        if classifier.recenter:
+            means = classifier.subject_means(windows)
         fs = windows.fs or classifier.features_.fs_
         heads = ["label", *(f"p({name})" for name in classes)]
         write_table(out, windows, heads, columns, fs=fs, on_rows=on_rows)

@@ -10,9 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from polyadic.cli.options import (
+    PROBE_KINDS,
     DeviceOption,
     JsonOption,
     ModelArgument,
+    ProbeKind,
     Protocol,
     QuietOption,
     ResampleOption,
@@ -32,6 +34,9 @@ REPORT_EXAMPLES = """
 
 A model and the windows or recordings it is to be judged by:
   polyadic report model.safetensors --data sleep.store -o report.html
+
+The same without learning the features anew in every fold of the cross-validation:
+  polyadic report model.safetensors --data sleep.store --transductive
 
 The model alone:
   polyadic report model.safetensors
@@ -62,9 +67,23 @@ def report(
     ] = None,
     protocol: Annotated[
         Protocol | None,
-        typer.Option(help="How to split for the probe; people are kept apart where they are known."),
+        typer.Option(
+            help="subject: the probe is cross-validated by subject (default where subjects are known); paper: one "
+            "random split."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of that split.")] = 0,
+    probe: Annotated[
+        ProbeKind, typer.Option(metavar="KIND", help=f"The probe to score the features by. {PROBE_KINDS}")
+    ] = ProbeKind.AUTO,
+    transductive: Annotated[
+        bool,
+        typer.Option(
+            "--transductive",
+            help="Keep the model's features in every fold, even if they were learned from windows of test subjects; "
+            "otherwise they are learned anew.",
+        ),
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the folds or of the split.")] = 0,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Of the page; the name of the data if not given.")] = "",
     device: DeviceOption = "auto",
     resample: ResampleOption = None,
@@ -74,7 +93,8 @@ def report(
 ) -> None:
     """Write one HTML file with the components, the samples, the probe and the training of a model.
 
-    The file needs no network and nothing else beside it.
+    The file needs no network and nothing else beside it. The probe is scored on subjects that neither it nor the
+    features have seen: unless the model was fitted by --protocol subject, features are learned anew in five folds.
     """
     from polyadic import load
     from polyadic import report as reports
@@ -85,6 +105,8 @@ def report(
 
     check_out_file(out, model, data, results, settings)
     loaded = load(model).set_params(device=device)
+    if hasattr(loaded, "verbose"):
+        loaded.set_params(verbose=0)  # of fits in folds
     result = None if results is None else _read(results)
     hidden = not shows_progress(quiet, json)
     classes = [str(name) for name in loaded.probe_.classes_] if hasattr(loaded, "probe_") else ()
@@ -104,6 +126,8 @@ def report(
             title=title or (model if data is None else data).name,
             protocol=None if protocol is None else protocol.value,
             seed=seed,
+            probe=probe.value,
+            transductive=transductive,
             on_stage=on_stage,
         )
     size = out.stat().st_size

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from polyadic.cli.options import MOST_JOBS, MOST_REPEATS, DeviceOption, JsonOption, QuietOption, SettingsOption
+from polyadic.cli.options import (
+    MOST_JOBS,
+    MOST_REPEATS,
+    PROBE_KINDS,
+    DeviceOption,
+    JsonOption,
+    ProbeKind,
+    QuietOption,
+    SettingsOption,
+)
 from polyadic.cli.outputs import check_out_folder
 
 __all__ = ["RUN_EXAMPLES", "run"]
@@ -22,8 +31,8 @@ Built-in signals, and such as augmentations cannot help with:
 Your own windows, sampled at 100 Hz:
   polyadic run --data windows.npz --fs 100
 
-The paper's settings, its protocol and by person:
-  polyadic run --data har.npz --preset har --protocol both
+The paper's settings and probe, its protocol and by subject:
+  polyadic run --data har.npz --preset har --protocol both --probe plain
 """
 
 
@@ -57,6 +66,13 @@ def run(
             "paper: windows drawn at random, which flatters every method; or both.",
         ),
     ] = None,
+    probe: Annotated[
+        list[ProbeKind] | None,
+        typer.Option(
+            metavar="KIND",
+            help=f"Once for each. {PROBE_KINDS} Default: auto; the paper's tables: --probe plain --probe standardised.",
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of seeds.")] = 5,
     rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components.")] = None,
     sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most passes over the data.")] = None,
@@ -88,9 +104,9 @@ def run(
 ) -> None:
     """Compare ATD, ATD_ss-, GR-SALS and SALS on the same windows.
 
-    Each is fitted on the unlabelled part; a logistic regression is trained and tested on the labelled part.
+    Each is fitted on the unlabelled part; a probe is trained and tested on the labelled part.
 
-    Shows accuracy over the seeds, parameters and seconds a sweep; writes one model of each method and the results.
+    Shows scores over the seeds, parameters and seconds a sweep; writes one model of each method and the results.
     """
     from polyadic.experiments.run import RunSettings, compare_methods
 
@@ -100,6 +116,7 @@ def run(
         preset=preset,
         defaults=defaults,
         protocol=protocol,
+        probes=tuple(dict.fromkeys(kind.value for kind in probe or [ProbeKind.AUTO])),
         seeds=seeds,
         rank=rank,
         sweeps=sweeps,

@@ -7,7 +7,6 @@ is given to it several times, clean and augmented. It goes around any feature ex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any, Self
 
 import numpy as np
@@ -19,18 +18,22 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
 from polyadic.augment import as_augmentation
 from polyadic.checks import Readable, check_integer
-from polyadic.data.labels import UNKNOWN_MARKS
+from polyadic.data.folds import contiguous_blocks
+from polyadic.data.labels import UNKNOWN_MARKS, as_column, known_labels
+from polyadic.data.store import WindowStore
+from polyadic.data.windows import Windows
 from polyadic.draws import integer_seed
 from polyadic.engine.batches import prefetch
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing, labelled_windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.probe import probe, unthreaded
+from polyadic.evaluate.probe import probe, quiet_training, takes_groups, train_probe
 from polyadic.inputs import Samples, integer_random_state
+from polyadic.validated_probe import FOLDS, level_columns
 
 __all__ = ["AugmentedProbe", "augmented_features", "perturbed"]
 
@@ -186,13 +189,16 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.batch_size = batch_size
 
-    def fit(self, X: Any, y: ArrayLike) -> Self:
+    def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Learn from labelled windows.
 
         Parameters
         ----------
         X : (N, channels, time), anything that the extractor takes; `Windows` and stores are read batch by batch
         y : (N,), their classes; "", None, NaN and -1 mark windows without a label, which are left out
+        groups : (N,), whose windows they are, for a classifier that is chosen by leaving groups out, as `Probe` is; by
+            default `X.subject` where X is `Windows` or a store, else contiguous blocks of windows. Copies share the
+            group of their window
 
         Returns
         -------
@@ -201,7 +207,7 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with all_or_nothing(self):
             self._check_parameters()
             self._checked(X, reset=True)
-            X, labels = _labelled(X, y)
+            X, labels, given = _labelled(X, y, groups)
             self.seed_ = integer_random_state(self.random_state)
             Z = [_plain_features(self.features, X, self.batch_size)]
             for view in range(self.views):
@@ -209,10 +215,11 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 Z.append(
                     augmented_features(self.features, X, self.augment, view, self.seed_, batch_size=self.batch_size)
                 )
-            with ExitStack() as stack:
-                if self.classifier is None:
-                    stack.enter_context(unthreaded())
-                self.classifier_ = self._classifier().fit(np.concatenate(Z), np.tile(labels, 1 + self.views))
+            classifier, copies = self._classifier(), 1 + self.views
+            members = np.tile(_groups(X, labels, given), copies) if takes_groups(classifier) else None
+            levels = level_columns(self.features)
+            with quiet_training(self.classifier):
+                self.classifier_ = train_probe(classifier, np.concatenate(Z), np.tile(labels, copies), members, levels)
             self.classes_ = self.classifier_.classes_
         return self
 
@@ -277,10 +284,23 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _labelled(X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-    """The windows that have a label, and their labels, checked."""
+def _groups(X: Any, y: NDArray[Any], groups: NDArray[Any] | None) -> NDArray[Any]:
+    """The group of each window: as given, else its subject, else a block of neighbouring windows: (N,)."""
+    if groups is not None:
+        return groups
+    windows = X.windows if isinstance(X, WindowStore) else X
+    if isinstance(windows, Windows) and (windows.subject != "").any():
+        return windows.subject
+    return contiguous_blocks(y, FOLDS)
+
+
+def _labelled(X: Any, y: Any, groups: Any) -> tuple[Any, NDArray[Any], NDArray[Any] | None]:
+    """The windows that have a label, their labels, checked, and their groups if given."""
     if y is None:
         raise PolyadicError("AugmentedProbe requires y to be passed, but the target y is None")
+    if groups is not None:
+        known, _ = known_labels(column_or_1d(y) if getattr(y, "ndim", 1) == 2 else y, len(Samples(X)))
+        groups = as_column(groups, "groups", len(known))[known]
     windows, labels = labelled_windows(X, y)
     assert_all_finite(labels, input_name="y")
     check_classification_targets(labels)
@@ -290,4 +310,4 @@ def _labelled(X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
             f"y must have at least two classes, but has {classes} class{'es' * (classes != 1)} "
             f"({UNKNOWN_MARKS} marks a window without a label)"
         )
-    return windows, labels
+    return windows, labels, groups

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.metrics import accuracy_score
+from sklearn.utils import _safe_indexing
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from polyadic.data.labels import UNKNOWN_MARKS
-from polyadic.engine.estimator import labelled_windows
+from polyadic.data.labels import UNKNOWN_MARKS, as_column, known_labels
+from polyadic.data.store import WindowStore
+from polyadic.data.windows import Windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.estimators import ATD, GRSALS, SALS
-from polyadic.evaluate.probe import probe, unthreaded
+from polyadic.evaluate.probe import AUTO, PROBES, probe, quiet_training, train_probe
+from polyadic.evaluate.recentring import check_sizes, group_names, means_by_group, recentred
+from polyadic.linear_probe import linear_form
 from polyadic.persist import load
+from polyadic.validated_probe import Probe, level_columns
 
-__all__ = ["WindowClassifier", "labels_of"]
+__all__ = ["WindowClassifier", "groups_of", "labels_of", "rows_to_transform"]
+
+_STEP = 4096
 
 
 def labels_of(windows: Any) -> NDArray[Any]:
@@ -36,6 +45,10 @@ def labels_of(windows: Any) -> NDArray[Any]:
     return named
 
 
+def _gives_probabilities(self: WindowClassifier) -> bool:
+    return hasattr(self.probe_ if hasattr(self, "probe_") else probe(self.probe), "predict_proba")
+
+
 class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Labels and probabilities for windows.
 
@@ -45,12 +58,17 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         windows than have labels, and of any other a copy is fitted to all windows given to `fit`. Clones share fitted
         features, so that `cross_val_score` and `GridSearchCV` train and score the probe alone; to learn the features
         anew in every fold, give an estimator that is not fitted
-    probe : "standardised" or "plain", as for `polyadic.evaluate.probe`
+    probe : "auto" for a `Probe`, which chooses its settings for subjects it has not seen; "plain" or "standardised" for
+        one logistic regression, as for `polyadic.evaluate.probe`; or a scikit-learn classifier of your own. Model files
+        hold a `Probe`, a LogisticRegression, or a pipeline of a StandardScaler and one
+    recenter : subtract from the features of each window the mean over all windows of its subject, at training as at
+        prediction. This takes at least 20 unlabelled windows of every subject, with a similar mix of classes
 
     Attributes
     ----------
     features_ : the fitted features
-    probe_ : the fitted probe, a scikit-learn classifier of features
+    probe_ : the fitted probe, a scikit-learn classifier of features; the `reason_` of a `Probe` says in one sentence
+        how its settings were chosen
     classes_ : what is told apart
 
     Examples
@@ -64,11 +82,19 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(self, features: ATD | SALS | GRSALS, probe: str = "standardised") -> None:
+    def __init__(self, features: ATD | SALS | GRSALS, probe: Any = AUTO, recenter: bool = False) -> None:
         self.features = features
         self.probe = probe
+        self.recenter = recenter
 
-    def fit(self, X: Any, y: Any = None, *, on_rows: Callable[[int], None] | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: ArrayLike | None = None,
+        *,
+        on_rows: Callable[[int], None] | None = None,
+    ) -> Self:
         """Train the probe on the windows with labels.
 
         Parameters
@@ -76,36 +102,126 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : (N, channels, time), anything that `ATD.fit` takes
         y : (N,), classes by name or number; "", None, NaN and -1 mark windows without a label, which are left out. By
             default the labels that X itself has
+        groups : (N,), whose windows they are, for a probe that is chosen by leaving groups out and for `recenter`; by
+            default `X.subject` where X is `Windows` or a store. In a pipeline by its step's name, or by metadata
+            routing (`set_fit_request(groups=True)`)
         on_rows : called with the number of windows done, while their features are made
         """
-        labelled, labels = labelled_windows(X, labels_of(X) if y is None and hasattr(X, "label") else y)
+        classifier = probe(self.probe)
+        windows = X.windows if isinstance(X, WindowStore) else X
+        own_labels = y is None and isinstance(windows, Windows)
+        flat = column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y
+        known, labels = known_labels(labels_of(windows) if own_labels else flat, len(windows))
         classes = len(np.unique(labels))
         if classes < 2:
             raise PolyadicError(
                 f"y must have at least two classes, but has {classes} ({UNKNOWN_MARKS} marks a window without a label)"
             )
-        self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(X)
-        Z = self.features_.transform(labelled, on_rows=on_rows)
-        with unthreaded():
-            # In double precision, as files have it: a probe from a file then says exactly the same.
-            self.probe_ = probe(self.probe).fit(np.asarray(Z, np.float64), labels)
+        people = groups_of(windows, groups)
+        rows = rows_to_transform(known, people, self.recenter)
+        self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
+        # In double precision, as files have it: a probe from a file then says exactly the same.
+        Z = np.asarray(self.features_.transform(_safe_indexing(windows, rows), on_rows=on_rows), np.float64)
+        theirs = None if people is None else people[rows]
+        if self.recenter:
+            names = group_names(theirs, len(rows))
+            Z = recentred(Z, names, means_by_group([(Z, names)]))
+        Z, theirs = Z[known[rows]], None if theirs is None else theirs[known[rows]]
+        with quiet_training(self.probe):
+            self.probe_ = train_probe(classifier, Z, labels, theirs, level_columns(self.features_))
+        if self.recenter:
+            self.probe_.recenter_ = True
         self.classes_ = self.probe_.classes_
         return self
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each window: (N,)."""
+    def predict(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[Any]:
+        """The most probable class of each window: (N,).
+
+        Parameters
+        ----------
+        X : (N, channels, time)
+        groups : (N,), whose windows they are, with `recenter=True`; by default `X.subject`
+        means : with `recenter=True` the subjects' mean features, as of `subject_means`; by default those of X itself
+        """
         check_is_fitted(self)
-        predicted: NDArray[Any] = self.probe_.predict(self._features(X))
+        predicted: NDArray[Any] = self.probe_.predict(self._features(X, groups, means))
         return predicted
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """How probable each class is, in the order of `classes_`: (N, classes)."""
+    @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[np.float64]:
+        """How probable each class is, in the order of `classes_`: (N, classes).
+
+        A `Probe` weights classes equally, which changes probabilities: they hold where all classes are equally
+        frequent. Use `probe=Probe(class_weight=None)` where they must match the frequencies of the training data.
+
+        Parameters
+        ----------
+        X, groups, means : as for `predict`
+        """
         check_is_fitted(self)
-        probabilities: NDArray[np.float64] = self.probe_.predict_proba(self._features(X))
+        probabilities: NDArray[np.float64] = self.probe_.predict_proba(self._features(X, groups, means))
         return probabilities
 
-    def _features(self, X: Any) -> NDArray[Any]:
-        return np.asarray(self.features_.transform(X), np.float64)
+    def score(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> float:
+        """Accuracy of the predictions for windows of known classes; `groups` as for `predict`."""
+        return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
+
+    def subject_means(
+        self, X: Any, groups: ArrayLike | None = None, on_rows: Callable[[int], None] | None = None
+    ) -> dict[str, NDArray[np.float64]]:
+        """The mean features of each subject, which `recenter` subtracts; at least 20 windows of each are needed.
+
+        For windows that come a few at a time: take the means of those that are there, and pass them to `predict`.
+
+        Parameters
+        ----------
+        X, groups : as for `predict`
+        on_rows : called with the number of windows done
+
+        Returns
+        -------
+        by subject the mean (F,)
+        """
+        check_is_fitted(self)
+        windows = X.windows if isinstance(X, WindowStore) else X
+        names = group_names(groups_of(windows, groups), len(windows))
+        check_sizes(names)
+
+        def parts() -> Iterator[tuple[NDArray[Any], NDArray[np.str_]]]:
+            for first in range(0, len(windows), _STEP):
+                rows = slice(first, first + _STEP)
+                yield np.asarray(self.features_.transform(windows[rows]), np.float64), names[rows]
+                if on_rows is not None:
+                    on_rows(min(first + _STEP, len(windows)))
+
+        return means_by_group(parts())
+
+    def component_weights(self) -> NDArray[np.float64]:
+        """The probe's weights on the components: (classes, R), one row for two classes, as `coef_` of scikit-learn.
+
+        With W these weights and x the coefficients of a window, its logits are W·x, plus an offset that is the same for
+        all windows, plus what its levels add. The features z = M·x + offset of a readout are linear in x, so W is
+        the probe's weights on z times M; without a readout it is the probe's weights as they are. With `recenter` the
+        offset is the same for all windows of a subject.
+        """
+        check_is_fitted(self)
+        readout = getattr(self.features_, "readout_", None)
+        rank = int(self.features_.rank)
+        count = rank if readout is None else int(readout.n_features)
+        weights = linear_form(self.probe_, count)[0].T
+        return weights if readout is None else weights[:, :rank] @ np.asarray(readout.matrix, np.float64)
+
+    def _features(self, X: Any, groups: ArrayLike | None, means: Any) -> NDArray[Any]:
+        windows = X.windows if isinstance(X, WindowStore) else X
+        if not self.recenter:
+            return np.asarray(self.features_.transform(windows), np.float64)
+        names = group_names(groups_of(windows, groups), len(windows))
+        if means is None:
+            check_sizes(names)
+        Z = np.asarray(self.features_.transform(windows), np.float64)
+        return recentred(Z, names, means_by_group([(Z, names)]) if means is None else means)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write features and probe to one model file, which `polyadic.load` reads, too."""
@@ -134,7 +250,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if not hasattr(model, "probe_"):
             raise ModelFileError(f"{name} has no probe: train one on labelled windows, polyadic fit --probe")
-        self = cls(model, "standardised" if hasattr(model.probe_, "steps") else "plain")
+        self = cls(model, _kind(model.probe_), bool(getattr(model.probe_, "recenter_", False)))
         self.features_, self.probe_, self.classes_ = model, model.probe_, model.probe_.classes_
         return self
 
@@ -146,7 +262,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_clone__(self) -> Self:
         # A clone of fitted features would have forgotten them; nothing here changes them, so they can be shared.
         shared = self._has_fitted_features()
-        return type(self)(self.features if shared else clone(self.features), self.probe)
+        features = self.features if shared else clone(self.features)
+        return type(self)(features, clone(self.probe, safe=False), self.recenter)
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, of `features` too while it is not fitted: fitted features are shared by clones."""
@@ -162,3 +279,35 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _has_fitted_features(self) -> bool:
         return bool(self.features.__sklearn_is_fitted__())
+
+
+def rows_to_transform(known: NDArray[np.bool_], people: NDArray[Any] | None, recenter: bool) -> NDArray[np.intp]:
+    """The windows whose features a probe is trained on: with labels, or to recentre all of a subject who has some.
+
+    Parameters
+    ----------
+    known : (N,), which windows have a label
+    people : (N,), whose they are
+    """
+    if not recenter:
+        return np.flatnonzero(known)
+    names = group_names(people, len(known))
+    chosen = np.isin(names, np.unique(names[known]))
+    check_sizes(names[chosen])
+    return np.flatnonzero(chosen)
+
+
+def groups_of(windows: Any, groups: ArrayLike | None) -> NDArray[Any] | None:
+    """Whose windows they are: as given, else the subjects of the windows where any is known: (N,)."""
+    if groups is not None:
+        return as_column(groups, "groups", len(windows))
+    if isinstance(windows, Windows) and (windows.subject != "").any():
+        return windows.subject
+    return None
+
+
+def _kind(fitted: Any) -> Any:
+    """What `probe` was for a fitted probe of a model file."""
+    if not isinstance(fitted, Probe):
+        return PROBES[hasattr(fitted, "steps")]
+    return AUTO if fitted.get_params() == Probe().get_params() else clone(fitted)

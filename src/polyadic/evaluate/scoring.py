@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from polyadic.data.splits import PROTOCOLS, Protocol, Split, split
 from polyadic.data.windows import Windows
@@ -24,20 +23,23 @@ from polyadic.estimators import ATD, GRSALS, SALS
 from polyadic.evaluate.augmented import augmented_features, perturbed
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.probe import PROBES, probe, unthreaded
+from polyadic.evaluate.probe import PROBES, probe, train_probe, unthreaded
+from polyadic.evaluate.recentring import group_names, means_by_group, recentred
 from polyadic.team import ALONE, Team
+from polyadic.validated_probe import level_columns
 
 __all__ = [
     "default_protocol",
+    "features_of",
     "logistic_probes",
     "own_split",
-    "predict_classes",
     "probe_accuracy",
     "score_classifier",
     "score_features",
     "score_own_probe",
     "score_split",
     "score_splits",
+    "subjects_of",
     "summarise",
 ]
 
@@ -54,26 +56,6 @@ _PERTURBED = " perturbed"
 # --------------------------------------------------------------- from features
 
 
-def predict_classes(
-    classifier: Any, Z_train: NDArray[Any], y_train: NDArray[Any], *Z_tests: NDArray[Any]
-) -> list[NDArray[Any]]:
-    """Train a copy of a classifier and predict the classes of one or several sets of test windows.
-
-    Parameters
-    ----------
-    classifier : unfitted, as of `polyadic.evaluate.probe`
-    Z_train, Z_tests : (n, R), features
-    y_train : (n,), labels
-
-    Returns
-    -------
-    the predictions for each of Z_tests, (n,)
-    """
-    with unthreaded():
-        fitted = clone(classifier).fit(Z_train, y_train)
-        return [np.asarray(fitted.predict(Z)) for Z in Z_tests]
-
-
 def score_features(
     probes: Mapping[str, Any],
     Z_train: NDArray[Any],
@@ -81,6 +63,8 @@ def score_features(
     Z_test: NDArray[Any],
     y_test: NDArray[Any],
     subject: NDArray[Any] | None = None,
+    groups: NDArray[Any] | None = None,
+    levels: Any = None,
 ) -> dict[str, Scores]:
     """Train every probe on features of training windows and score its predictions for test windows.
 
@@ -90,10 +74,12 @@ def score_features(
     Z_train, Z_test : (n, R), features
     y_train, y_test : (n,), labels
     subject : (n,), whose test windows they are; for the accuracy of each subject
+    groups : (n,), whose training windows they are, for probes that are chosen by leaving groups out
+    levels : columns of the level block, as for `Probe.fit`
 
     Returns
     -------
-    what `polyadic.evaluate.scores` returns, by the name of the probe
+    what `polyadic.evaluate.scores` returns, by the name of the probe, with the `reason` of one that chose its settings
 
     Examples
     --------
@@ -103,9 +89,15 @@ def score_features(
     """
     found = {}
     for name, classifier in probes.items():
-        (predicted,) = predict_classes(classifier, Z_train, y_train, Z_test)
-        found[name] = scores(y_test, predicted, subject)
+        with unthreaded():
+            fitted = train_probe(classifier, Z_train, y_train, groups, levels)
+            found[name] = scores(y_test, fitted.predict(Z_test), subject) | _reason(fitted)
     return found
+
+
+def _reason(fitted: Any) -> dict[str, str]:
+    """How a probe chose its settings, if it did."""
+    return {"reason": fitted.reason_} if hasattr(fitted, "reason_") else {}
 
 
 def probe_accuracy(
@@ -115,7 +107,7 @@ def probe_accuracy(
 
     Parameters
     ----------
-    kind : one of `PROBES`
+    kind : as for `polyadic.evaluate.probe`
     Z_train, Z_test : (n, R), features
     y_train, y_test : (n,), labels
     """
@@ -128,6 +120,11 @@ def logistic_probes(Z_train: Any = None, y_train: Any = None) -> dict[str, Any]:
 
 
 # ----------------------------------------------------------------- from splits
+
+
+def subjects_of(windows: Windows) -> NDArray[Any] | None:
+    """Return the subjects of windows as groups to be left out, or None where none is known."""
+    return windows.subject if (windows.subject != "").any() else None
 
 
 def default_protocol(windows: Windows) -> Protocol:
@@ -171,22 +168,29 @@ def score_split(
 
     Returns
     -------
-    what `polyadic.evaluate.scores` returns by the name of the probe; with `augment` also under "augmented", and for
-    every NAME under "NAME perturbed"
+    what `polyadic.evaluate.scores` returns by the name of the probe, with the `reason` of one that chose its settings;
+    with `augment` also under "augmented", and for every NAME under "NAME perturbed"
     """
     _, train, test = part
     tests = _test_sets(test, augment, seed)
     Z_train, Z_tests = model.transform(train), [model.transform(windows) for windows in tests.values()]
     with unthreaded():
         probes = choose_probes(Z_train, train.label)
-    trainings = {name: (classifier, Z_train, train.label) for name, classifier in probes.items()}
+    groups, levels = subjects_of(train), level_columns(model)
+    trainings: dict[str, tuple[Any, ...]] = {
+        name: (classifier, Z_train, train.label, groups, levels) for name, classifier in probes.items()
+    }
     if augment is not None:
         copies = [augmented_features(model, train, augment, view, seed) for view in range(_VIEWS)]
         labels = np.tile(train.label, 1 + _VIEWS)
-        trainings["augmented"] = (probes["standardised"], np.concatenate([Z_train, *copies]), labels)
+        trainings["augmented"] = (probes["standardised"], np.concatenate([Z_train, *copies]), labels, None, None)
     found: dict[str, Scores] = {}
     for name, training in trainings.items():
-        found |= _scores_by_test(name, test, dict(zip(tests, predict_classes(*training, *Z_tests), strict=True)))
+        with unthreaded():
+            fitted = train_probe(*training)
+            predicted = dict(zip(tests, [np.asarray(fitted.predict(Z)) for Z in Z_tests], strict=True))
+        found |= _scores_by_test(name, test, predicted)
+        found[name] |= _reason(fitted)
     return found
 
 
@@ -221,6 +225,7 @@ def score_splits(
     seeds: Sequence[int],
     on_rows: _OnRows | None = None,
     team: Team = ALONE,
+    kinds: Sequence[str] = PROBES,
 ) -> list[dict[str, Any]]:
     """Train probes on the training part of several splits, and score them on the test part of each.
 
@@ -232,6 +237,7 @@ def score_splits(
     on_rows : called with the number of windows done, while their features are computed
     team : the processes that compute the features together, from `polyadic.engine.join`, in one folder that all of
         them work in; each returns the same
+    kinds : of probes, as for `polyadic.evaluate.probe`
 
     Returns
     -------
@@ -242,13 +248,14 @@ def score_splits(
         if len(np.unique(windows.label[part.train])) < 2 or not len(part.test):
             raise PolyadicError("a split must have two classes or more to train on, and windows to test, but has not")
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
-    Z = _features(model, windows[used], on_rows, team)
-    labels, probes = labels_of(windows), logistic_probes()
+    Z = features_of(model, windows[used], on_rows, team)
+    labels, probes, levels = labels_of(windows), {kind: probe(kind) for kind in kinds}, level_columns(model)
     found = []
     for seed, part in parts.items():
-        Z_train, Z_test = (Z[np.searchsorted(used, rows)] for rows in (part.train, part.test))
+        train, test = ((Z[np.searchsorted(used, rows)], labels[rows]) for rows in (part.train, part.test))
         about = {"seed": seed, "split": part.hash, "trained": len(part.train), "tested": len(part.test)}
-        own = score_features(probes, Z_train, labels[part.train], Z_test, labels[part.test], windows.subject[part.test])
+        groups = subjects_of(windows[part.train])
+        own = score_features(probes, *train, *test, windows.subject[part.test], groups, levels)
         found += [{"probe": kind, **about, **one} for kind, one in own.items()]
     return found
 
@@ -274,15 +281,22 @@ def score_own_probe(
     if not len(rows):
         raise PolyadicError("windows must have labels to be scored by, but none has one")
     tested = windows[rows]
-    predicted = classifier.probe_.predict(_features(model, tested, on_rows, team)).astype(str)
+    Z = features_of(model, tested, on_rows, team)
+    if classifier.recenter:
+        names = group_names(tested.subject, len(tested))
+        Z = recentred(Z, names, means_by_group([(Z, names)]))
+    predicted = classifier.probe_.predict(Z).astype(str)
     found = scores(labels_of(tested), predicted, tested.subject)
     return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **found}]
 
 
-def _features(model: ATD | SALS | GRSALS, windows: Windows, on_rows: _OnRows | None, team: Team) -> NDArray[np.float64]:
+def features_of(
+    model: Any, windows: Windows, on_rows: _OnRows | None = None, team: Team = ALONE
+) -> NDArray[np.float64]:
     """Compute features by one process or a team, which shares them through a file."""
     if team.size == 1:
-        return np.asarray(model.transform(windows, on_rows=on_rows), np.float64)
+        words = {} if on_rows is None else {"on_rows": on_rows}
+        return np.asarray(model.transform(windows, **words), np.float64)
     folder = Path(team.once(lambda: tempfile.mkdtemp(prefix=".polyadic-", dir=".")))
     try:
         Z = np.array(model.transform(windows, out=folder / "features.npy", on_rows=on_rows, team=team), np.float64)

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted
 
 from polyadic.checks import check_integer
 from polyadic.data.folds import group_folds
@@ -19,14 +19,38 @@ from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of
 from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.scoring import own_split
-from polyadic.logistic import unthreaded
-from polyadic.validated_probe import Probe, level_columns
+from polyadic.evaluate.probe import AUTO, quiet_training, train_probe
+from polyadic.evaluate.probe import probe as make_probe
+from polyadic.evaluate.scoring import features_of, own_split
+from polyadic.team import ALONE, Team
+from polyadic.validated_probe import level_columns
 
-__all__ = ["CrossValidation", "cross_validate"]
+__all__ = ["CrossValidation", "Fold", "cross_validate", "subjects_to_test", "unseen_rows"]
 
 MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 _Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One fold of a cross-validation: what was trained without the test subjects.
+
+    number, count : from 1 on, and how many folds there are in all repeats
+    Z : (n, F), features of all labelled windows, of a model that did not learn from the test subjects
+    y, subject : (n,), their classes and subjects
+    test : (n,), which of them are tested; the others trained the probe
+    level_columns : which columns of Z are the level block
+    probe : the trained probe
+    """
+
+    number: int
+    count: int
+    Z: NDArray[np.float64]
+    y: NDArray[Any]
+    subject: NDArray[Any]
+    test: NDArray[np.bool_]
+    level_columns: NDArray[np.intp]
+    probe: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +75,7 @@ class CrossValidation:
     folds, repeats, seed : how subjects were left out; `folds` is a number in either case
     subjects, windows : how many were tested
     left_out : labelled windows of unknown subjects, which were neither trained nor tested on
+    reasons : for each fold how its probe chose its settings, if it says
     rows : (n,), which windows were tested
     predicted : (repeats, n), the classes predicted for them
     """
@@ -75,13 +100,14 @@ class CrossValidation:
     subjects: int
     windows: int
     left_out: int
+    reasons: tuple[str, ...] = field(repr=False)
     rows: _Rows = field(repr=False)
     predicted: NDArray[Any] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but `rows` and `predicted`, ready for JSON (a kappa that is not defined is None)."""
         plain = {name: value for name, value in asdict(self).items() if name not in ("rows", "predicted")}
-        plain |= {"classes": list(self.classes), "confusion": self.confusion.tolist()}
+        plain |= {"classes": list(self.classes), "confusion": self.confusion.tolist(), "reasons": list(self.reasons)}
         kappas = [None if np.isnan(value) else value for value in self.over_repeats["kappa"]]
         plain["over_repeats"] = {**self.over_repeats, "kappa": kappas}
         plain["kappa"] = None if np.isnan(self.kappa) else self.kappa
@@ -100,6 +126,8 @@ class CrossValidation:
             f"{_percent(spread['std'])}, from {_percent(spread['min'])} to {_percent(spread['max'])}",
             self.features,
         ]
+        if self.reasons:
+            lines.append(f"Probe: {self.reasons[0]} (first of {len(self.reasons)} folds).")
         if self.left_out:
             lines.append(f"Left out: {self.left_out} labelled windows of unknown subjects.")
         return "\n".join(lines)
@@ -125,10 +153,12 @@ def cross_validate(
     windows: Windows,
     folds: Literal["loso"] | int = "loso",
     repeats: int = 1,
-    probe: Any = None,
+    probe: Any = AUTO,
     transductive: bool = False,
     seed: int = 0,
-    on_fold: Callable[[int, int], None] | None = None,
+    rows: ArrayLike | None = None,
+    on_fold: Callable[[Fold], None] | None = None,
+    team: Team = ALONE,
 ) -> CrossValidation:
     """Train and test on different subjects, until every labelled window has been tested.
 
@@ -143,10 +173,13 @@ def cross_validate(
         not used at all
     folds : "loso" leaves out one subject at a time; a number leaves out that many groups of subjects
     repeats : how often to assign subjects to folds anew; needs a number of folds
-    probe : an unfitted scikit-learn classifier; by default a `Probe`. Given subjects if its `fit` takes `groups`
+    probe : as for `WindowClassifier`; by default a `Probe`. Given subjects if its `fit` takes `groups`
     transductive : keep the features of a fitted model even if it may have seen the test subjects' windows
     seed : of the fold assignments
-    on_fold : called after each fold with the number of folds done and the number of all
+    rows : numbers of the windows that may train and test the probe; by default all. The others only help to learn
+        features, where these are refitted
+    on_fold : called after each fold with its features and its trained probe
+    team : the processes that work together, from `polyadic.engine.join`; each returns the same
 
     Examples
     --------
@@ -158,23 +191,27 @@ def cross_validate(
     >>> found.refitted, found.balanced_accuracy > found.chance
     (True, True)
     """
-    whole = windows.windows if hasattr(windows, "windows") else windows
-    tested = _tested(whole)
+    whole, classifier = windows.windows if hasattr(windows, "windows") else windows, make_probe(probe)
+    tested = _tested(whole, rows)
     assignments = _assignments(whole, tested, folds, repeats, seed)
     refit, seen = _must_refit(model, whole, tested, transductive)
     labels, subject = labels_of(whole)[tested], whole.subject[tested]
-    once = None if refit else _features(model, whole[tested])
+    once = None if refit else features_of(model, whole[tested], team=team)
     predicted = np.empty((len(assignments), len(tested)), labels.dtype)
+    reasons: list[str] = []
     folds_of_all = [(repeat, test) for repeat, fold in enumerate(assignments) for test in _left_out(fold)]
     for done, (repeat, test) in enumerate(folds_of_all, start=1):
         fitted, Z = model, once
         if Z is None:
-            fitted = clone(model).fit(whole[_others(whole, subject[test])])
-            Z = _features(fitted, whole[tested])
-        trained = _trained(Probe() if probe is None else probe, fitted, Z[~test], labels[~test], subject[~test])
+            fitted = _refitted(model, whole[_others(whole, subject[test])], team)
+            Z = features_of(fitted, whole[tested], team=team)
+        levels = level_columns(fitted)
+        with quiet_training(probe):
+            trained = train_probe(classifier, Z[~test], labels[~test], subject[~test], levels)
         predicted[repeat, test] = trained.predict(Z[test])
+        reasons += [trained.reason_] if hasattr(trained, "reason_") else []
         if on_fold is not None:
-            on_fold(done, len(folds_of_all))
+            on_fold(Fold(done, len(folds_of_all), Z, labels, subject, test, levels, trained))
     how = {
         "refitted": refit,
         "transductive": seen and not refit,
@@ -182,15 +219,44 @@ def cross_validate(
         "repeats": len(assignments),
         "seed": int(seed),
         "left_out": int(((whole.label >= 0) & (whole.subject == "")).sum()),
+        "reasons": tuple(reasons),
     }
     return _result(labels, predicted, subject, tested, how)
 
 
-def _tested(windows: Windows) -> _Rows:
-    """The labelled windows of known subjects."""
+def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
+    """The labelled windows of subjects that the model is known not to have learned from; None if it is not known.
+
+    They are those of other subjects than the unlabelled part of the split that the model was fitted to.
+
+    Parameters
+    ----------
+    model : fitted
+    windows : with labels and subjects
+    """
+    part = own_split(model, windows) if getattr(model, "split_", "") and hasattr(model, "seed_") else None
+    if part is None:
+        return None
+    learned = np.unique(windows.subject[part.unlabelled])
+    rows = np.flatnonzero((windows.label >= 0) & (windows.subject != "") & ~np.isin(windows.subject, learned))
+    several = len(np.unique(windows.subject[rows])) > 1 and len(np.unique(windows.label[rows])) > 1
+    return rows if several and "" not in learned else None
+
+
+def subjects_to_test(windows: Windows, rows: ArrayLike | None = None) -> int:
+    """How many subjects `cross_validate` would test with these arguments; errors are its errors."""
+    return len(np.unique(windows.subject[_tested(windows, rows)]))
+
+
+def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
+    """The labelled windows of known subjects, among those that may be tested."""
     if not isinstance(windows, Windows):
         raise PolyadicError(f"windows must be Windows with labels and subjects, but are {type(windows).__name__}")
     labelled = windows.label >= 0
+    if rows is not None:
+        chosen = np.zeros(len(windows), bool)
+        chosen[np.asarray(rows, np.intp)] = True
+        labelled &= chosen
     if not labelled.any():
         raise PolyadicError("windows must have labels to be cross-validated, but none has one")
     known = labelled & (windows.subject != "")
@@ -269,16 +335,9 @@ def _others(windows: Windows, subjects: NDArray[Any]) -> _Rows:
     return np.flatnonzero(~np.isin(windows.subject, subjects) & (windows.subject != ""))
 
 
-def _features(model: Any, windows: Windows) -> NDArray[np.float64]:
-    return np.asarray(model.transform(windows), np.float64)
-
-
-def _trained(classifier: Any, model: Any, Z: NDArray[Any], y: NDArray[Any], subject: NDArray[Any]) -> Any:
-    """A clone of the probe, trained; told of subjects and levels if it takes them."""
-    given = {"groups": subject, "level_columns": level_columns(model)}
-    words = {name: value for name, value in given.items() if has_fit_parameter(classifier, name)}
-    with unthreaded():
-        return clone(classifier).fit(Z, y, **words)
+def _refitted(model: Any, windows: Windows, team: Team) -> Any:
+    own = clone(model)
+    return own.fit(windows) if team.size == 1 else own.fit(windows, team=team)
 
 
 def _result(

@@ -24,7 +24,8 @@ from polyadic.data.loading import open_windows
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
 from polyadic.data.store_files import read_manifest
 from polyadic.errors import MissingExtraError, PolyadicError
-from polyadic.evaluate import PROBES, score_split, seconds_per_sweep, summarise
+from polyadic.evaluate import PROBES, probe, score_split, seconds_per_sweep, summarise
+from polyadic.evaluate.probe import AUTO
 from polyadic.evaluate.scoring import default_protocol
 from polyadic.experiments import markdown
 from polyadic.experiments.result_files import encode_result
@@ -42,6 +43,10 @@ __all__ = ["RunSettings", "compare_methods", "fit_and_score_methods", "split_for
 _FIT_WINDOWS = 1024
 """How many unlabelled windows the relative error is measured on."""
 
+_AUTO_SCORES = ("balanced_accuracy", "accuracy")
+_SCORES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"} | {kind: kind for kind in PROBES}
+"""The scores of a row by name, and the headings of their columns."""
+
 Estimator = ATD | SALS | GRSALS
 Row = dict[str, Any]
 
@@ -55,6 +60,7 @@ class RunSettings:
     preset: str | None = None
     defaults: bool = False
     protocol: str | None = None
+    probes: tuple[str, ...] = (AUTO,)
     seeds: int = 5
     rank: int | None = None
     sweeps: int | None = None
@@ -90,9 +96,9 @@ def compare_methods(settings: RunSettings, as_json: bool = False, quiet: bool = 
     for protocol in protocols:
         screen.print(_screen_table(result, protocol))
     if (windows.label >= 0).any():
-        screen.print(
-            "Accuracy of a logistic regression on plain and on standardised features, mean ± std over the seeds."
-        )
+        screen.print(_explanation(result))
+        for reason in [row["reason"] for row in rows if "reason" in row][:1]:
+            screen.print(f"Probe of {rows[0]['method']}, seed {rows[0]['seed']}: {reason}.", highlight=False)
     files = "results.json and results.md" if missing else "results.json, results.md and report.html"
     echo(f"Models, {files} are in {settings.out}/")
     if missing:
@@ -117,6 +123,7 @@ def fit_and_score_methods(
     seeds: Sequence[int],
     jobs: int = 1,
     on_fit: Callable[[str, int, Estimator], None] | None = None,
+    probes: Sequence[str] = (AUTO,),
 ) -> list[Row]:
     """Fit every method with every seed, and score it under every protocol.
 
@@ -127,16 +134,18 @@ def fit_and_score_methods(
     protocols : how to split; where the data has an unlabelled part of its own, one fit serves all protocols
     jobs : number of processes
     on_fit : called with the method's name, the seed and the fitted model when a method is done with a seed
+    probes : kinds of probes, as for `polyadic.evaluate.probe`
 
     Returns
     -------
-    a row for each method, seed and protocol: accuracies in percent by probe, seconds per sweep, sweeps, parameters, fit
+    a row for each method, seed and protocol: of the probe "auto" balanced accuracy and accuracy in percent and the
+    `reason` for its settings, of every other its accuracy under its name; seconds per sweep, sweeps, parameters, fit
     """
     for seed in seeds:
         for protocol in protocols:
             _check_classes(windows, split_for(windows, protocol, seed))
     units = [(seed, name) for seed in seeds for name in estimators]
-    work = (delayed(_fit_one)(windows, estimators[name], protocols, seed) for seed, name in units)
+    work = (delayed(_fit_one)(windows, estimators[name], protocols, seed, probes) for seed, name in units)
     rows: list[Row] = []
     for (seed, name), (found, model) in zip(units, Parallel(jobs, return_as="generator")(work), strict=True):
         rows += [{"method": name, "seed": seed, **row} for row in found]
@@ -146,7 +155,7 @@ def fit_and_score_methods(
 
 
 def _fit_one(
-    windows: Windows, estimator: Estimator, protocols: Sequence[Protocol], seed: int
+    windows: Windows, estimator: Estimator, protocols: Sequence[Protocol], seed: int, probes: Sequence[str]
 ) -> tuple[list[Row], Estimator]:
     """Return a method's rows for one seed, one for each protocol, and its (last) model."""
     rows: list[Row] = []
@@ -156,7 +165,7 @@ def _fit_one(
         if model is None or not np.array_equal(part.unlabelled, learned):
             learned, unlabelled = part.unlabelled, next(iter(part))
             model = clone(estimator).set_params(random_state=seed).fit(unlabelled)
-        rows.append({"protocol": protocol, "split": part.hash, **_score(model, windows, part)})
+        rows.append({"protocol": protocol, "split": part.hash, **_score(model, windows, part, probes)})
     assert model is not None
     return rows, model
 
@@ -167,11 +176,14 @@ def _check_classes(windows: Windows, part: Split) -> None:
         raise PolyadicError("label must have at least two classes among the training windows, but has one")
 
 
-def _score(model: Estimator, windows: Windows, part: Split) -> Row:
-    """Return a model's accuracies in percent, where there are labels, and what its fit took."""
-    found = score_split(model, part) if len(part.train) else {}
+def _score(model: Estimator, windows: Windows, part: Split, probes: Sequence[str]) -> Row:
+    """Return a model's scores in percent, where there are labels, and what its fit took."""
+    found = score_split(model, part, lambda *_: {kind: probe(kind) for kind in probes}) if len(part.train) else {}
+    row: Row = {kind: 100 * one["accuracy"] for kind, one in found.items() if kind != AUTO}
+    if AUTO in found:
+        row |= {name: 100 * found[AUTO][name] for name in _AUTO_SCORES} | {"reason": found[AUTO]["reason"]}
     return {
-        **{kind: 100 * one["accuracy"] for kind, one in found.items()},
+        **row,
         "seconds_per_sweep": seconds_per_sweep(model.history_["seconds"]),
         "sweeps": model.n_sweeps_,
         "parameters": model.n_parameters_,
@@ -187,7 +199,7 @@ def summarise_methods(rows: Sequence[Row]) -> list[Row]:
     >>> summarise_methods([{"method": "A", "protocol": "paper", "seed": s, "plain": 90.0 + s} for s in (0, 2)])
     [{'method': 'A', 'protocol': 'paper', 'plain': 91.0, 'plain_std': 1.4142135623730951}]
     """
-    measures = sorted({name for row in rows for name in row} - {"method", "protocol", "seed", "split"})
+    measures = sorted({name for row in rows for name in row} - {"method", "protocol", "seed", "split", "reason"})
     return summarise(rows, ("method", "protocol"), measures)
 
 
@@ -211,7 +223,9 @@ def _fit_with_progress(
                 model.save(settings.out / f"{name.lower().rstrip('-')}.safetensors")
 
         try:
-            return fit_and_score_methods(windows, estimators, protocols, range(settings.seeds), settings.jobs, on_fit)
+            return fit_and_score_methods(
+                windows, estimators, protocols, range(settings.seeds), settings.jobs, on_fit, settings.probes
+            )
         except KeyboardInterrupt as stop:
             if count:
                 stop.args = (
@@ -318,8 +332,8 @@ def _checksum(data: Path | None) -> str | None:
 
 def _cells(entry: Row) -> list[str]:
     """Return one line of the table."""
-    spread = {kind: f" ± {entry[f'{kind}_std']:.2f}" if f"{kind}_std" in entry else "" for kind in PROBES}
-    accuracies = [f"{entry[kind]:.2f}{spread[kind]}" for kind in PROBES if kind in entry]
+    spread = {name: f" ± {entry[f'{name}_std']:.2f}" if f"{name}_std" in entry else "" for name in _SCORES}
+    accuracies = [f"{entry[name]:.2f}{spread[name]}" for name in _SCORES if name in entry]
     return [
         entry["method"],
         *accuracies,
@@ -332,7 +346,7 @@ def _cells(entry: Row) -> list[str]:
 
 def _heads(result: dict[str, Any]) -> list[str]:
     """Return the headings of the table's columns."""
-    accuracies = [f"{kind} %" for kind in PROBES if kind in result["summary"][0]]
+    accuracies = [f"{head} %" for name, head in _SCORES.items() if name in result["summary"][0]]
     return ["method", *accuracies, "parameters", "s/sweep", "sweeps", "fit"]
 
 
@@ -344,10 +358,23 @@ def _lines(result: dict[str, Any], protocol: str) -> list[list[str]]:
 def _title(result: dict[str, Any], protocol: str) -> str:
     """Return data, number of seeds and protocol."""
     drawn = {"subject": "people apart", "paper": f"{result['data']['drawn']} drawn at random"}[protocol]
-    labelled = PROBES[0] in result["summary"][0]
+    labelled = any(name in result["summary"][0] for name in _SCORES)
     count = len(result["seeds"])
     seeds = f"{count} seed{'s' * (count > 1)}"
     return f"{result['title']}, {seeds}" + (f", protocol {protocol}: {drawn}" if labelled else "")
+
+
+def _explanation(result: dict[str, Any]) -> str:
+    """Return what the scores are of."""
+    found = result["summary"][0]
+    sentences = []
+    if _AUTO_SCORES[0] in found:
+        sentences.append("Scores of a probe whose settings are chosen by leaving subjects out.")
+    fixed = [kind for kind in PROBES if kind in found]
+    if fixed:
+        names = " and on ".join(fixed)
+        sentences.append(f"Accuracy of a logistic regression on {names} features.")
+    return " ".join([*sentences, "Mean ± standard deviation over the seeds."])
 
 
 def _screen_table(result: dict[str, Any], protocol: str) -> Table:
@@ -374,8 +401,7 @@ def _markdown(result: dict[str, Any]) -> str:
             markdown.table(_heads(result), _lines(result, protocol)),
         ]
     text.append(
-        "Accuracy of a logistic regression on plain and on standardised features, mean ± standard deviation over the "
-        f"seeds. {markdown.as_code(result['command'])}, {markdown.machine_name(result['machine'])}, {result['date']}, "
-        f"commit {result['commit']}."
+        f"{_explanation(result)} {markdown.as_code(result['command'])}, {markdown.machine_name(result['machine'])}, "
+        f"{result['date']}, commit {result['commit']}."
     )
     return "\n".join(text) + "\n"

@@ -29,12 +29,13 @@ _MOST_COUNTED = 12
 _MOST_LETTERS = 40
 
 
-def comparison(values: Mapping[str, tuple[float, float, float]]) -> Figure:
+def comparison(values: Mapping[str, tuple[float, float, float]], measure: str = "accuracy") -> Figure:
     """Scores of several methods with their intervals, the first of them highlighted.
 
     Parameters
     ----------
     values : for each method its score and the ends of its interval, in percent
+    measure : what the scores are, for the axis
 
     Examples
     --------
@@ -56,7 +57,7 @@ def comparison(values: Mapping[str, tuple[float, float, float]]) -> Figure:
         )
     )
     figure.update_layout(
-        xaxis_title_text="accuracy (%)",
+        xaxis_title_text=f"{measure} (%)",
         yaxis={
             "tickvals": list(range(len(names))),
             "ticktext": names,

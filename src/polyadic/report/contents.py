@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from polyadic.data.splits import Protocol
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
+from polyadic.evaluate.probe import AUTO
 from polyadic.report.scores import ProbeResult, score_probe, thinned
 from polyadic.tensorize import Axis
 
@@ -28,6 +30,14 @@ __all__ = [
     "headline",
     "methods_of",
 ]
+
+_SCORES = {
+    "balanced_accuracy": "balanced accuracy",
+    "accuracy": "accuracy",
+    "standardised": "accuracy, standardised probe",
+    "plain": "accuracy, plain probe",
+}
+"""The scores that a run may have, the first of them first."""
 
 _SAMPLED = 4000
 _SCORED = 1024
@@ -79,8 +89,6 @@ class ReportContents:
     store : where the windows are from, if it is a store
     classes : names of the classes that windows of the sample have
     trouble : why there is no probe, where there are labels but none could be trained
-    same_split : whether the model was fitted on the unlabelled part of the split that the probe is scored on; None if
-        it does not say what it was fitted on
     """
 
     axes: list[Axis]
@@ -89,17 +97,26 @@ class ReportContents:
     classes: list[str]
     probe: ProbeResult | None
     trouble: str
-    same_split: bool | None
     store: WindowStore | None
 
 
-def collect_contents(model: Any, data: Any = None, protocol: Protocol | None = None, seed: int = 0) -> ReportContents:
+def collect_contents(
+    model: Any,
+    data: Any = None,
+    protocol: Protocol | None = None,
+    seed: int = 0,
+    probe_kind: str = AUTO,
+    transductive: bool = False,
+    on_fold: Callable[[int, int], None] | None = None,
+) -> ReportContents:
     """Look at a model, and at the data it is given.
 
     Parameters
     ----------
     data : `Windows`, a `WindowStore`, or an array as for `model.transform`; None for the model alone
-    protocol, seed : of the split that the probe is trained and tested on
+    protocol, seed, transductive : how the probe is trained and tested, as for `polyadic.report.scores.score_probe`
+    probe_kind : of the probe, as for `polyadic.evaluate.probe`
+    on_fold : called with the number of folds done and the number of all
     """
     windows = _as_windows(model, data)
     sample = None if data is None else _sample_data(model, data if windows is None else windows, windows)
@@ -107,12 +124,12 @@ def collect_contents(model: Any, data: Any = None, protocol: Protocol | None = N
     if windows is not None:
         labels = windows.label[windows.label >= 0]
         try:
-            probe = score_probe(model, windows, protocol, seed) if len(np.unique(labels)) > 1 else None
+            if len(np.unique(labels)) > 1:
+                probe = score_probe(model, windows, protocol, seed, probe_kind, transductive, on_fold)
         except PolyadicError as error:
             trouble = str(error)
         samples = windows._samples
         store = samples if isinstance(samples, WindowStore) else None
-    same = probe and model.split_ and model.split_ == f"{probe.split.hash}:unlabelled"
     return ReportContents(
         axes=model.axes(windows),
         sample=sample,
@@ -120,7 +137,6 @@ def collect_contents(model: Any, data: Any = None, protocol: Protocol | None = N
         classes=[] if sample is None else [name for _, name in _found_classes(sample)],
         probe=probe,
         trouble=trouble,
-        same_split=None if not probe or not model.split_ else bool(same),
         store=store,
     )
 
@@ -182,14 +198,20 @@ def _describe_components(model: Any, sample: Sample | None, found: list[Axis]) -
 
 @dataclass(frozen=True)
 class MethodScores:
-    """One line of a run's comparison: means over the seeds, with a 95 % interval of the accuracy's mean."""
+    """One line of a run's comparison: means over the seeds, with a 95 % interval of the first score's mean.
+
+    measure : what the first score is: "balanced accuracy", or the "accuracy" of the standardised or plain probe
+    accuracy : the first score, in percent
+    other : a second one under its heading, or None
+    """
 
     name: str
     protocol: str
+    measure: str
     accuracy: float | None
     low: float | None
     high: float | None
-    plain: float | None
+    other: tuple[str, float] | None
     parameters: float
     seconds: float
     sweeps: float
@@ -208,17 +230,17 @@ def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | Non
     found = []
     try:
         for entry in result["summary"]:
+            scored = [(name, float(entry[name])) for name in _SCORES if name in entry]
+            key, score = scored[0] if scored else ("", None)
             same = [
-                row["standardised"]
+                row[key]
                 for row in result["rows"]
-                if (row["method"], row["protocol"]) == (entry["method"], entry["protocol"]) and "standardised" in row
+                if (row["method"], row["protocol"]) == (entry["method"], entry["protocol"]) and key in row
             ]
-            low, high = _mean_interval(same)
-            numbers = (float(entry[key]) for key in ("parameters", "seconds_per_sweep", "sweeps", "fit"))
-            accuracy, plain = (entry.get(kind) for kind in ("standardised", "plain"))
-            found.append(
-                MethodScores(str(entry["method"]), str(entry["protocol"]), accuracy, low, high, plain, *numbers)
-            )
+            numbers = (float(entry[name]) for name in ("parameters", "seconds_per_sweep", "sweeps", "fit"))
+            about = str(entry["method"]), str(entry["protocol"]), _SCORES.get(key, "")
+            other = (_SCORES[scored[1][0]], scored[1][1]) if len(scored) > 1 else None
+            found.append(MethodScores(*about, score, *_mean_interval(same), other, *numbers))
     except (KeyError, TypeError, ValueError) as error:
         raise PolyadicError(f"result must be what `polyadic run` writes to results.json, but lacks {error}") from error
     protocol = "" if probe is None else probe.protocol
@@ -235,8 +257,9 @@ def _mean_interval(values: list[float]) -> tuple[float | None, float | None]:
 
 @dataclass(frozen=True)
 class Headline:
-    """The headline: accuracy in percent with its interval, and in words where the interval is from."""
+    """The headline: a score in percent with its name and interval, and in words where the interval is from."""
 
+    measure: str
     accuracy: float
     low: float | None
     high: float | None
@@ -249,11 +272,10 @@ def headline(methods: list[MethodScores], seeds: int, probe: ProbeResult | None)
         best = methods[0]
         count = f"{seeds} seed{'s' * (seeds != 1)}"
         words = f"mean over {count}, each with its own start and split" if seeds > 1 else f"{count}, no interval"
-        return Headline(methods[0].accuracy, best.low, best.high, words)
+        return Headline(best.measure, methods[0].accuracy, best.low, best.high, words)
     if probe is None:
         return None
-    whom = f"the {probe.groups} people" if probe.by_people else f"the {probe.groups:,} windows"
-    accuracy = 100 * probe.scores["accuracy"]
-    return Headline(
-        accuracy, 100 * probe.low, 100 * probe.high, f"one split; interval by resampling {whom} of its test part"
-    )
+    whom = f"the {probe.groups} subjects" if probe.by_people else f"the {probe.groups:,} windows"
+    words = f"{probe.how}; interval by resampling {whom} that were tested"
+    score = 100 * probe.scores["balanced_accuracy"]
+    return Headline("balanced accuracy", score, 100 * probe.low, 100 * probe.high, words)

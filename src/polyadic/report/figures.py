@@ -51,7 +51,7 @@ def figures(
         if method.accuracy is not None
     }
     if scored:
-        found["comparison"] = plot.comparison(scored)  # type: ignore[arg-type]
+        found["comparison"] = plot.comparison(scored, methods[0].measure)  # type: ignore[arg-type]
     # These take longest: first, or the time left would promise too much.
     begin(0, "maps and scores")
     if contents.sample is not None and len(contents.sample.Z) >= 3:

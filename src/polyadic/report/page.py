@@ -13,6 +13,7 @@ from typing import Any
 
 from polyadic.data.splits import Protocol
 from polyadic.electrodes import positions
+from polyadic.evaluate.probe import AUTO
 from polyadic.files import write_atomically
 from polyadic.persist import encode
 from polyadic.plot.canvas import graph_objects
@@ -38,6 +39,8 @@ def write(
     title: str = "",
     protocol: Protocol | None = None,
     seed: int = 0,
+    probe: str = AUTO,
+    transductive: bool = False,
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> None:
     """Write the report of a model: one file that needs nothing else, to be opened in any browser.
@@ -52,8 +55,11 @@ def write(
     origin : where it all is from: `command`, `commit`, `date`, `machine`, `versions` and `sha256` of files by name; as
         far as it is known
     title : of the page; by default the estimator's name
-    protocol, seed : of the split that the probe is trained and tested on; by default people are kept apart where they
-        are known
+    protocol, seed : how the probe is trained and tested: "subject" for cross-validation by subject, the default where
+        subjects are known, "paper" for one random split
+    probe : as for `polyadic.evaluate.probe`
+    transductive : keep the model's features in cross-validation, even if they were learned from windows of test
+        subjects; otherwise they are learned anew in every fold
     on_stage : called with the number of parts done, that of all, and what comes next; each component is a part
 
     Examples
@@ -70,7 +76,16 @@ def write(
     True
     """
     page = render(
-        model, data, result=result, origin=origin, title=title, protocol=protocol, seed=seed, on_stage=on_stage
+        model,
+        data,
+        result=result,
+        origin=origin,
+        title=title,
+        protocol=protocol,
+        seed=seed,
+        probe=probe,
+        transductive=transductive,
+        on_stage=on_stage,
     )
     write_atomically(path, page.encode())
 
@@ -84,6 +99,8 @@ def render(
     title: str = "",
     protocol: Protocol | None = None,
     seed: int = 0,
+    probe: str = AUTO,
+    transductive: bool = False,
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> str:
     """The page that `write` writes."""
@@ -94,7 +111,15 @@ def render(
 
     graph_objects()  # says which extra is missing before anything is computed
     begin(0, "features and probe")
-    contents = collect_contents(model, data, protocol, seed)
+    contents = collect_contents(
+        model,
+        data,
+        protocol,
+        seed,
+        probe,
+        transductive,
+        on_fold=lambda done, count: begin(0, f"features and probe, fold {done} of {count} done"),
+    )
     methods = [] if result is None else methods_of(result, _method_name(model), contents.probe)
     shown = [method for method in methods if method.protocol == methods[0].protocol]
     drawn = figures(model, contents, shown, lambda done, stage: begin(1 + done, stage))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,37 +10,53 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_fscore_support
 
-from polyadic.data.splits import Protocol, Split, split
+from polyadic.data.splits import Protocol, split
 from polyadic.data.windows import Windows
-from polyadic.evaluate import low_label_rows, probe, probe_accuracy, scores
-from polyadic.evaluate.scoring import default_protocol, predict_classes
+from polyadic.evaluate import cross_validate, low_label_rows, probe, scores
+from polyadic.evaluate.probe import AUTO, train_probe, unthreaded
+from polyadic.evaluate.scoring import default_protocol, features_of, subjects_of
+from polyadic.evaluate.validation import Fold, subjects_to_test, unseen_rows
+from polyadic.validated_probe import level_columns
 
 __all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
 _MOST_WINDOWS = 4000
+_FOLDS = 5
 _DRAWS = 5
 _RESAMPLED = 2000
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
+_OnFold = Callable[[int, int], None]
+
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a probe achieved on one split.
+    """What a probe achieved on windows that it was not trained on.
 
-    protocol, split : by which the parts were drawn, and the parts
-    n_train, n_test : windows the probe was trained and tested on
+    protocol : "subject" for cross-validation by subject, "paper" for one random split
+    how : in words, how windows were left out
+    kind : of the probe, as for `polyadic.evaluate.probe`
+    reason : how its settings were chosen, "" if they are fixed
+    features : one sentence on whether features were learned from the test windows
+    seen : whether they may have been
+    n_train, n_test : windows that a probe was trained on (a mean over folds), and all that were tested
     y, predicted : (n_test,), true and predicted classes
     scores : as of `polyadic.evaluate.scores`
-    low, high : limits of a 95 % interval of the accuracy
-    groups : how many people (or windows, where people are not known) the interval was resampled from
-    by_people : whether it was people
-    guess : accuracy of always naming the most frequent class of the training windows
+    low, high : limits of a 95 % interval of the balanced accuracy
+    groups : how many subjects (or windows, where subjects are not known) the interval was resampled from
+    by_people : whether it was subjects
+    guess : accuracy of always naming the most frequent class
+    chance : balanced accuracy of guessing
     classes : for each class its name, precision, recall, F1 and number of test windows
     curve : for each number of labels the accuracies of its draws, in percent
     """
 
     protocol: str
-    split: Split
+    how: str
+    kind: str
+    reason: str
+    features: str
+    seen: bool
     n_train: int
     n_test: int
     y: NDArray[Any]
@@ -50,6 +67,7 @@ class ProbeResult:
     groups: int
     by_people: bool
     guess: float
+    chance: float
     classes: list[dict[str, Any]]
     curve: dict[int, list[float]]
 
@@ -61,50 +79,143 @@ def thinned(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]
 
 
-def score_probe(model: Any, windows: Windows, protocol: Protocol | None, seed: int) -> ProbeResult:
-    """Train and test a probe on features of a split's labelled parts, at most 4,000 windows of each.
+def score_probe(
+    model: Any,
+    windows: Windows,
+    protocol: Protocol | None,
+    seed: int,
+    kind: str = AUTO,
+    transductive: bool = False,
+    on_fold: _OnFold | None = None,
+) -> ProbeResult:
+    """Train and test a probe on labelled windows: by subject in five folds, or on one random split.
+
+    At most 8,000 windows train and test it, or 4,000 of each part of a split.
 
     Parameters
     ----------
-    protocol : as for `polyadic.data.split`; None for "subject" where people are known, else "paper"
+    protocol : "subject" for `polyadic.evaluate.cross_validate`, "paper" for one split at random; None for "subject"
+        where subjects are known, else "paper"
+    seed : of the split or of the folds
+    kind : of the probe, as for `polyadic.evaluate.probe`
+    transductive : keep the model's features even if they were learned from windows of test subjects
+    on_fold : called with the number of folds done and the number of all
     """
     chosen = protocol or default_protocol(windows)
-    parts = split(windows, chosen, seed=seed)
-    train, test = (thinned(part, _MOST_WINDOWS) for part in (parts.train, parts.test))
-    Z_train, Z_test = (np.asarray(model.transform(windows[rows])) for rows in (train, test))
+    if chosen == "subject":
+        return _by_subject(model, windows, seed, kind, transductive, on_fold)
+    return _by_split(model, windows, chosen, seed, kind)
+
+
+def _by_subject(
+    model: Any, windows: Windows, seed: int, kind: str, transductive: bool, on_fold: _OnFold | None
+) -> ProbeResult:
+    unseen = unseen_rows(model, windows)
+    rows = thinned(np.flatnonzero(windows.label >= 0) if unseen is None else unseen, 2 * _MOST_WINDOWS)
+    folds, curve, trained = min(_FOLDS, subjects_to_test(windows, rows)), _Curve(kind), list[int]()
+
+    def after(fold: Fold) -> None:
+        train = ~fold.test
+        parts = fold.Z[train], fold.y[train], fold.Z[fold.test], fold.y[fold.test]
+        curve.add(*parts, fold.subject[train], fold.level_columns, fold.number, fold.probe)
+        trained.append(int(train.sum()))
+        if on_fold is not None:
+            on_fold(fold.number, fold.count)
+
+    found = cross_validate(
+        model, windows, folds, probe=kind, transductive=transductive, seed=seed, rows=rows, on_fold=after
+    )
+    codes = {name: code for code, name in enumerate(windows.classes)}
+    predicted = np.array([codes[str(name)] for name in found.predicted[0]])
+    return _result(
+        windows,
+        found.rows,
+        predicted,
+        protocol="subject",
+        how="leaving one subject out" if found.folds == found.subjects else f"{found.folds} folds of subjects",
+        kind=kind,
+        reason=found.reasons[0] if found.reasons else "",
+        features=found.features,
+        seen=found.transductive,
+        n_train=round(float(np.mean(trained))),
+        guess=found.majority,
+        curve=curve.values,
+    )
+
+
+def _by_split(model: Any, windows: Windows, protocol: Protocol, seed: int, kind: str) -> ProbeResult:
+    part = split(windows, protocol, seed=seed)
+    train, test = (thinned(rows, _MOST_WINDOWS) for rows in (part.train, part.test))
+    Z_train, Z_test = (features_of(model, windows[rows]) for rows in (train, test))
     y_train, y_test = windows.label[train], windows.label[test]
-    (predicted,) = predict_classes(probe(), Z_train, y_train, Z_test)
-    people = windows.subject[test]
-    by_people = bool((people != "").all()) and len(np.unique(people)) > 1
-    low, high = interval(y_test == predicted, people if by_people else None)
-    common = np.bincount(y_train).argmax()
-    return ProbeResult(
-        protocol=chosen,
-        split=parts,
+    groups, levels = subjects_of(windows[train]), level_columns(model)
+    with unthreaded():
+        fitted = train_probe(probe(kind), Z_train, y_train, groups, levels)
+    curve = _Curve(kind)
+    for draw in range(_DRAWS):
+        curve.add(Z_train, y_train, Z_test, y_test, groups, levels, draw, fitted)
+    held_out = model.split_ == f"{part.hash}:unlabelled"
+    return _result(
+        windows,
+        test,
+        np.asarray(fitted.predict(Z_test)),
+        protocol=protocol,
+        how=f"one split, hash {part.hash}",
+        kind=kind,
+        reason=getattr(fitted, "reason_", ""),
+        features=_told_of_split(model.split_, held_out),
+        seen=not held_out,
         n_train=len(train),
+        guess=float((y_test == np.bincount(y_train).argmax()).mean()),
+        curve=curve.values,
+    )
+
+
+def _told_of_split(own: str, held_out: bool) -> str:
+    if held_out:
+        return "The windows tested were held out when the model was fitted."
+    if own:
+        return (
+            f"The model was fitted on a part of another split ({own}): it may have seen test windows, though not their "
+            "labels."
+        )
+    return (
+        "The model does not say which windows it was fitted on: it may have seen test windows, though not their labels."
+    )
+
+
+def _result(windows: Windows, test: NDArray[np.intp], predicted: NDArray[Any], **told: Any) -> ProbeResult:
+    """What predictions for some windows are worth."""
+    y, people = windows.label[test], windows.subject[test]
+    by_people = bool((people != "").all()) and len(np.unique(people)) > 1
+    low, high = interval(y == predicted, people if by_people else None, y)
+    return ProbeResult(
         n_test=len(test),
-        y=y_test,
+        y=y,
         predicted=predicted,
-        scores=scores(y_test, predicted, people),
+        scores=scores(y, predicted, people),
         low=low,
         high=high,
         groups=len(np.unique(people)) if by_people else len(test),
         by_people=by_people,
-        guess=float((y_test == common).mean()),
-        classes=_scores_by_class(y_test, predicted, windows.classes),
-        curve=_low_label_curve(Z_train, y_train, Z_test, y_test),
+        chance=1 / len(np.unique(y)),
+        classes=_scores_by_class(y, predicted, windows.classes),
+        **told,
     )
 
 
-def interval(right: NDArray[np.bool_], group: NDArray[Any] | None = None, seed: int = 0) -> tuple[float, float]:
-    """Return a 95 % interval of the accuracy, by resampling people, or windows where people are not known.
+def interval(
+    right: NDArray[np.bool_], group: NDArray[Any] | None = None, y: NDArray[Any] | None = None, seed: int = 0
+) -> tuple[float, float]:
+    """Return a 95 % interval of an accuracy, by resampling subjects, or windows where subjects are not known.
 
     Windows of one person are alike: resampling them one by one would promise more than is known.
 
     Parameters
     ----------
-    right : (N,)
+    right : (N,), which windows were labelled correctly
     group : (N,), whose windows they are
+    y : (N,), their classes: the interval is of the balanced accuracy then, over the classes in a resample
 
     Examples
     --------
@@ -112,12 +223,16 @@ def interval(right: NDArray[np.bool_], group: NDArray[Any] | None = None, seed: 
     (1.0, 1.0)
     """
     _, member = np.unique(np.arange(len(right)) if group is None else group, return_inverse=True)
-    hits, sizes = np.bincount(member, weights=right), np.bincount(member)
+    _, code = np.unique(np.zeros(len(right)) if y is None else y, return_inverse=True)
+    hits, sizes = np.zeros((2, member.max() + 1, code.max() + 1))
+    np.add.at(hits, (member, code), right)
+    np.add.at(sizes, (member, code), 1)
     rng = np.random.default_rng(seed)
     values = np.empty(_RESAMPLED)
     for number in range(_RESAMPLED):
         drawn = rng.integers(len(sizes), size=len(sizes))
-        values[number] = hits[drawn].sum() / sizes[drawn].sum()
+        total = sizes[drawn].sum(axis=0)
+        values[number] = (hits[drawn].sum(axis=0)[total > 0] / total[total > 0]).mean()
     low, high = np.quantile(values, [0.025, 0.975])
     return float(low), float(high)
 
@@ -133,15 +248,42 @@ def _scores_by_class(y: NDArray[Any], predicted: NDArray[Any], names: tuple[str,
     ]
 
 
-def _low_label_curve(
-    Z: NDArray[Any], y: NDArray[Any], Z_test: NDArray[Any], y_test: NDArray[Any]
-) -> dict[int, list[float]]:
-    """Return the accuracies in percent of probes trained on a few of the labels, by their number."""
-    classes = len(np.unique(y))
-    counts = [classes * step for step in _STEPS if classes * step < 0.7 * len(y)] + [len(y)]
-    curve: dict[int, list[float]] = {}
-    for count in counts:
-        # All labels can be drawn in one way only.
-        draws = [low_label_rows(y, count, seed) for seed in range(_DRAWS if count < len(y) else 1)]
-        curve[count] = [100 * probe_accuracy("standardised", Z[rows], y[rows], Z_test, y_test) for rows in draws]
-    return curve
+class _Curve:
+    """Accuracies in percent of probes that are trained on a few of the labels, by their number."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._found: dict[int, list[float]] = {}
+        self._counts: list[int] = []
+        self._most = 0
+
+    def add(
+        self,
+        Z: NDArray[Any],
+        y: NDArray[Any],
+        Z_test: NDArray[Any],
+        y_test: NDArray[Any],
+        groups: NDArray[Any] | None,
+        levels: Any,
+        seed: int,
+        whole: Any,
+    ) -> None:
+        """Train on one draw of each number of labels, the same numbers every time; `whole` was trained on all."""
+        classes = len(np.unique(y))
+        self._counts = self._counts or [classes * step for step in _STEPS if classes * step < 0.7 * len(y)]
+        for count in self._counts:
+            rows = low_label_rows(y, min(count, len(y)), seed)
+            theirs = None if groups is None else groups[rows]
+            with unthreaded():
+                self._note(count, train_probe(probe(self.kind), Z[rows], y[rows], theirs, levels), Z_test, y_test)
+        # Folds differ in size: all labels stand at the number that the first had.
+        self._most = self._most or len(y)
+        self._note(self._most, whole, Z_test, y_test)
+
+    def _note(self, count: int, fitted: Any, Z_test: NDArray[Any], y_test: NDArray[Any]) -> None:
+        self._found.setdefault(count, []).append(100 * float(np.mean(fitted.predict(Z_test) == y_test)))
+
+    @property
+    def values(self) -> dict[int, list[float]]:
+        """The accuracies by number of labels, in ascending order; one value where all draws give the same."""
+        return {count: found[:1] if len(set(found)) == 1 else found for count, found in sorted(self._found.items())}
