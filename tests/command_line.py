@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from functools import cache
 from pathlib import Path
@@ -114,6 +115,8 @@ def become(request: dict[str, Any]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         code = 1
+    # As an interpreter ends: joblib stops its processes in the first, and the second waits for them.
+    threading._shutdown()
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
