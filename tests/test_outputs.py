@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import polyadic
 
 from polyadic.cli.outputs import check_out_file, check_out_folder
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
 
-RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 QUICK = ("--rank", "2", "--sweeps", "1", "--quiet")
 
 
-def polyadic(*words: str, cwd: Path, code: int = 0) -> str:
-    done = subprocess.run([*RUN, *words], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return " ".join(done.stderr.split())
+def said_by(*words: str, cwd: Path, code: int = 0) -> str:
+    return " ".join(polyadic(*words, cwd=cwd, code=code, PYTHONWARNINGS="ignore").stderr.split())
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +73,7 @@ OVER_AN_INPUT = [
 @pytest.mark.parametrize("words", OVER_AN_INPUT, ids=" ".join)
 def test_an_output_that_is_an_input_is_refused(words: tuple[str, ...], made: Path) -> None:
     before = content(made)
-    said = polyadic(*words, cwd=made, code=1)
+    said = said_by(*words, cwd=made, code=1)
     assert "would overwrite" in said or "is the store" in said
     assert content(made) == before
 
