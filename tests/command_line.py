@@ -59,6 +59,11 @@ def polyadic(
     return result
 
 
+def python(program: str, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program in a folder, as `python -c`, in a process that has imported all of polyadic; it must end well."""
+    return polyadic("-c", program, *words, cwd=cwd)
+
+
 class Command:
     """A command that runs; the next one begins when it has ended.
 
@@ -171,18 +176,17 @@ def tell(number: int) -> None:
 
 def become(request: dict[str, Any]) -> NoReturn:
     """Be the process of this command from here on."""
-    from polyadic.cli import main
-
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"] | {"OMP_NUM_THREADS": "1"})
     replace_streams(request["streams"])
-    sys.argv = ["polyadic", *request["words"]]
     try:
-        main()
+        run(request["words"])
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        if isinstance(stop.code, str):
+            sys.stderr.write(f"{stop.code}\n")
     except BaseException:
         traceback.print_exc()
         code = 1
@@ -193,6 +197,18 @@ def become(request: dict[str, Any]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)  # freeing all these modules would take longer than most commands
+
+
+def run(words: list[str]) -> None:
+    """The command of these words, or the program after `-c`."""
+    from polyadic.cli import main
+
+    if words[:1] == ["-c"]:
+        sys.argv = ["-c", *words[2:]]
+        exec(words[1], {"__name__": "__main__"})
+    else:
+        sys.argv = ["polyadic", *words]
+        main()
 
 
 def replace_streams(paths: list[str]) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from command_line import python
 from typer.testing import CliRunner
 
 from polyadic import ATD, SALS, load
@@ -563,9 +564,7 @@ def test_a_fifo_is_refused_at_once_wherever_a_file_is_read(tmp_path: Path, kind:
         write_windows(Windows(np.zeros((3, 1, 4)), 10), tmp_path / "s")
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
-    words = [sys.executable, "-c", HANG.format(code=code)]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    python(HANG.format(code=code), cwd=tmp_path)
 
 
 @LINUX
