@@ -19,7 +19,7 @@ import killed_fits
 import numpy as np
 import pytest
 import torch
-from command_line import polyadic
+from command_line import Piped, polyadic
 from scipy import sparse
 
 from polyadic import ATD, GRSALS, SALS, als, load
@@ -461,9 +461,7 @@ def fitting(tmp_path):
 def test_a_fit_that_is_interrupted_leaves_a_checkpoint_and_goes_on_to_the_bit(fitting, number, code, tmp_path):
     polyadic(*fitting, "-o", "whole.safetensors", cwd=tmp_path)
     words = [*fitting, "-o", "m.safetensors", "--checkpoint", "c"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    start = [sys.executable, "-m", "polyadic", *words]
-    process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
+    process = Piped(words, tmp_path)
     while not (tmp_path / "c").is_dir():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)

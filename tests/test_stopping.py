@@ -250,8 +250,7 @@ def test_processes_that_fit_together_stop_together_and_go_on(number, here):
     said = process.communicate(timeout=120)[1]
     assert said.count("polyadic: stopped; the same command with --resume continues from m.safetensors.checkpoint") == 1
     assert names(here / "m.safetensors.checkpoint") == ["checkpoint-00000001"]
-    words = [*start, *LONG, "--sweeps", "3", "--resume"]
-    subprocess.run(words, cwd=here, env=ENVIRONMENT, check=True, capture_output=True, timeout=120)
+    polyadic(*LONG, "--sweeps", "3", "--resume", cwd=here)
     assert names(here) == ["m.safetensors", "w.npz"]
     assert load(here / "m.safetensors").n_sweeps_ >= 3
 
