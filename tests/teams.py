@@ -1,6 +1,7 @@
 """What each process of a team does in `test_distributed`: `torchrun … teams.py TASK[+TASK …] FOLDER [OPTION=VALUE …]`.
 
 Each process writes what it ended a task with to FOLDER/TASK/NUMBER.npz. `test_nccl` does the same with `device=cuda`.
+Without torchrun, `forks=N` makes N processes of one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import atexit
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -202,9 +204,25 @@ def refused(team: Team, folder: Path) -> dict[str, np.ndarray]:
     return said
 
 
+def fork(count: int) -> None:
+    """Go on in so many processes with the variables that torchrun sets; this one ends when they have."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    fixed = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    for number in range(count):
+        if os.fork() == 0:
+            os.environ.update(fixed, RANK=str(number), LOCAL_RANK=str(number))
+            return
+    codes = [os.wait()[1] for _ in range(count)]
+    sys.exit(any(codes))
+
+
 def main() -> None:
     tasks, folder, *options = sys.argv[1:]
     given = dict(option.split("=", 1) for option in options)
+    if "forks" in given:
+        fork(int(given.pop("forks")))
     FIXED["device"] = given.pop("device", "cpu")
     if given.pop("group", "") == "own":
         dist.init_process_group("gloo")

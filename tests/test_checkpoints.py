@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from command_line import polyadic
 from problems import paper
 from scipy import sparse
 
-from polyadic import ATD, GRSALS, SALS, als, load
+from polyadic import ATD, GRSALS, SALS, als
 from polyadic.augment import Augmentation, Compose, Jitter
 from polyadic.data import WindowStore, synthetic
 from polyadic.engine import checkpoints, messages
@@ -452,38 +451,6 @@ def test_a_file_in_place_of_the_folder_is_a_clear_error(tmp_path):
 
 
 # --------------------------------------------------------------------- signals
-
-
-@pytest.fixture
-def fitting(tmp_path):
-    """The command of a fit of some seconds, without its checkpoints."""
-    signals = synthetic(400, 4, 128)
-    np.savez(tmp_path / "w.npz", X=signals.X, fs=signals.fs)
-    options = ["--rank", "4", "--sweeps", "40", "--batch-size", "16", "--learning-rate", "0.01", "--quiet"]
-    return ["fit", "w.npz", *options]
-
-
-@pytest.mark.long  # test_stopping has the same without a folder that is named
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_fit_that_is_interrupted_leaves_a_checkpoint_and_goes_on_to_the_bit(fitting, number, code, tmp_path):
-    polyadic(*fitting, "-o", "whole.safetensors", cwd=tmp_path)
-    words = [*fitting, "-o", "m.safetensors", "--checkpoint", "c"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    start = [sys.executable, "-m", "polyadic", *words]
-    process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
-    while not (tmp_path / "c").is_dir():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.01)
-    time.sleep(0.3)
-    process.send_signal(number)
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == code, said
-    assert "Traceback" not in said
-    assert "progress is saved in c. To resume:" in said
-    assert names(tmp_path / "c") == ["checkpoint-00000001"]
-    assert not (tmp_path / "m.safetensors").exists()
-    polyadic(*words, "--resume", cwd=tmp_path)
-    assert_alike(load(tmp_path / "m.safetensors"), load(tmp_path / "whole.safetensors"))
 
 
 def test_handlers_of_signals_are_as_they_were_after_a_fit(tmp_path):

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import teams
 import torch
-from torchrun import SCRIPT, assert_close, ended, part_of, torchrun, written_store
+from command_line import polyadic
+from torchrun import SCRIPT, assert_close, ended, forked, part_of, torchrun, written_store
 
 from polyadic import SALS, load
 from polyadic.data import WindowStore, synthetic
@@ -54,7 +55,7 @@ def test_any_number_of_processes_ends_with_the_bases_of_one_and_uses_every_windo
     if processes != 2:
         folder = tmp_path
         written_store(folder / "fits")
-        torchrun(SCRIPT, "fits", folder, processes=processes)
+        forked("fits", folder, processes=processes)
     found = ended("fits", folder, processes)
     for exchange, kind, dtype in product(("block", "modes"), teams.KINDS, TOLERANCE):
         prefix, expected = f"{exchange}; {kind}; {dtype}; ", alone(kind, dtype)
@@ -149,7 +150,7 @@ def test_processes_write_one_file_of_features_and_agree_on_the_score(processes, 
     folder = pair
     if processes != 2:
         folder = tmp_path
-        torchrun(SCRIPT, "features", folder, "group=own", processes=processes)
+        forked("features", folder, "group=own", processes=processes)
     # None of them makes, or is sent, the rows of another.
     done = sorted(int(found["done"]) for found in ended("features", folder, processes))
     assert done == {2: [30, 31], 3: [20, 20, 21]}[processes]
@@ -169,13 +170,7 @@ def test_the_command_line_under_torchrun_fits_and_transforms_a_store_as_alone(tm
     options = ["w.store", "--rank", 3, "--sweeps", 3, "--batch-size", 32, "--shuffle", "block"]
     said = torchrun("-m", "polyadic", "fit", *options, "-o", "two.safetensors", processes=2, cwd=tmp_path)
     assert said.count("two.safetensors: ATD of 80 windows") == 1
-    subprocess.run(
-        [sys.executable, "-m", "polyadic", "fit", *map(str, options), "-o", "one.safetensors", "--quiet"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    polyadic("fit", *options, "-o", "one.safetensors", "--quiet", cwd=tmp_path)
     one, two = load(tmp_path / "one.safetensors"), load(tmp_path / "two.safetensors")
     for first, second in zip(one.factors_, two.factors_, strict=True):
         assert np.linalg.norm(first - second) <= 1e-5 * np.linalg.norm(first)
@@ -190,8 +185,7 @@ def test_an_evaluation_by_two_processes_is_that_of_one_and_leaves_nothing_behind
     SALS(rank=3, max_sweeps=2).fit(signals).save(tmp_path / "m.safetensors")
     words = ["-m", "polyadic", "evaluate", "m.safetensors", "w.npz", "--protocol", "paper", "--seeds", "2", "--json"]
     said = torchrun(*words, processes=2, cwd=tmp_path)
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    alone = subprocess.run([sys.executable, *words], cwd=tmp_path, check=True, capture_output=True, env=env, text=True)
+    alone = polyadic(*words[2:], cwd=tmp_path)
     found, expected = json.loads(said[said.index("{") : said.rindex("}") + 1]), json.loads(alone.stdout)
     assert found == expected
     assert len(expected["rows"]) == 4
@@ -219,7 +213,7 @@ def test_fits_of_four_processes_go_on_with_two_and_end_with_one(tmp_path):
     kinds = ["ATD", "ATD, memory", "ATD, full batch"]
     for count, exchange in ((4, "block"), (2, "modes")):
         words = ("resumed", tmp_path, f"kinds={';'.join(kinds)}", "stop=1", f"exchange={exchange}")
-        torchrun(SCRIPT, *words, processes=count)
+        forked(*words, processes=count)
     found = teams.resumed(ALONE, tmp_path / "resumed", ";".join(kinds))
     for kind in kinds:
         mine = part_of(found, f"{kind}; ")

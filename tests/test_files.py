@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from command_line import polyadic
 
 from polyadic import SALS
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.files import check_output, open_atomically, output_path, write_atomically
 
-RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="devices, pipes and modes are those of POSIX systems")
 
 
@@ -247,8 +245,7 @@ def test_every_command_notices_a_folder_that_takes_no_files_before_it_works(
         (tmp_path / name).write_bytes(b"damaged: whoever reads it first will say so")
     folder = folder_that_takes_no_files(tmp_path)
     out = folder if words[0] in ("run", "bench") else folder / f"out.{ENDINGS.get(words[0], 'file')}"
-    done = subprocess.run([*RUN, *words, "-o", out], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1, done.stderr
+    done = polyadic(*words, "-o", out, cwd=tmp_path, code=1)
     assert "cannot be written" in done.stderr
     assert done.stdout == ""
 

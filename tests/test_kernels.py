@@ -239,7 +239,6 @@ def test_solve_moves_a_basis_and_renews_what_follows(count, rank):
 STEPS = [
     (2, 2.0, 5, 7),
     (1, 0.0, 3, 4),
-    (2, 2.0, 2, 1),
     *(pytest.param(*case, marks=long) for case in ((2, 50.0, 4, 20), (1, 0.0, 17, 4), (2, 0.0, 3, 1), (2, 1.0, 32, 3))),
 ]
 

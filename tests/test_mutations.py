@@ -11,6 +11,7 @@ from pathlib import Path
 
 import mutations
 import pytest
+from command_line import python
 
 HERE = Path(__file__).parent
 ALONE = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -18,7 +19,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as
 
 
 @linux
-@pytest.mark.parametrize("each", [8, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("each", [8, pytest.param(25, marks=pytest.mark.long)])
 def test_damaged_files_of_every_kind_are_refused_or_read_soundly(each: int) -> None:
     words = [sys.executable, str(HERE / "mutations.py"), "--each", str(each), "--seed", "1"]
     done = subprocess.run(words, capture_output=True, text=True, env=ALONE, timeout=300)
@@ -64,21 +65,15 @@ FAULTS = {
     "kind",
     [pytest.param(kind, marks=[] if kind in ("crash", "foreign error") else pytest.mark.long) for kind in FAULTS],
 )
-def test_what_a_bad_reader_does_is_noticed(kind: str) -> None:
+def test_what_a_bad_reader_does_is_noticed(kind: str, tmp_path: Path) -> None:
     fault, message = FAULTS[kind]
     script = BAD.format(fault=fault)
     if kind == "hang":
         script = script.replace("held = []", "mutations.LONGEST = 1.0")
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=ALONE | {"PYTHONPATH": _path()}, timeout=120
-    )
+    done = python(script, cwd=tmp_path)
     lines = done.stdout.splitlines()
     assert lines[0] == "3 3", done.stderr
     assert message in lines[1]
-
-
-def _path() -> str:
-    return os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
 
 
 def test_the_same_seed_gives_the_same_damage(tmp_path: Path) -> None:

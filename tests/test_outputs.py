@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import polyadic as forked
+from command_line import polyadic
 
 from polyadic.cli.outputs import check_out_file, check_out_folder
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
 
-RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 QUICK = ("--rank", "2", "--sweeps", "1", "--quiet")
 
 
-def polyadic(*words: str, cwd: Path, code: int = 0) -> str:
-    done = subprocess.run([*RUN, *words], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return " ".join(done.stderr.split())
+def said_by(*words: str, cwd: Path, code: int = 0) -> str:
+    return " ".join(polyadic(*words, cwd=cwd, code=code, PYTHONWARNINGS="ignore").stderr.split())
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +76,7 @@ OVER_AN_INPUT = [
 @pytest.mark.parametrize("words", OVER_AN_INPUT, ids=" ".join)
 def test_an_output_that_is_an_input_is_refused(words: tuple[str, ...], made: Path) -> None:
     before = content(made)
-    said = polyadic(*words, cwd=made, code=1)
+    said = said_by(*words, cwd=made, code=1)
     assert "would overwrite" in said or "is the store" in said
     assert content(made) == before
 
@@ -160,7 +154,7 @@ def test_an_output_that_cannot_be_written_is_noticed_before_anything_is_read(
     if where == "missing" and words[-1].endswith(("/out", "/checkpoints")):
         pytest.skip("folders are created")
     folder = read_only if where == "read-only" else tmp_path / where
-    said = " ".join(forked(*(word.format(folder) for word in words), cwd=tmp_path, code=1).stderr.split())
+    said = " ".join(polyadic(*(word.format(folder) for word in words), cwd=tmp_path, code=1).stderr.split())
     assert "damaged" not in said
     assert "cannot be written" in said or "must lie in an existing folder" in said
     assert str(folder) in said

@@ -65,11 +65,11 @@ def test_result_files_have_one_row_a_line_as_their_writer_writes_them(path):
 
 @pytest.mark.parametrize("path", [path for path in BENCH if "figure3" not in path.name], ids=named)
 def test_a_run_is_resumed_from_the_kept_cells(path):
-    rows = content(path)["rows"]
+    result = content(path)
     cells = read_cells(path)
-    assert sum(map(len, cells.values())) == len(rows)
-    for row in rows:
-        assert {"commit": content(path)["commit"], **row} in cells[row["key"]]
+    assert sum(map(len, cells.values())) == len(result["rows"])
+    for row in result["rows"]:
+        assert {"commit": result["commit"], **row} in cells[row["key"]]
 
 
 def test_all_results_together_are_below_three_and_a_half_megabytes():

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Piped
 
 from polyadic import SALS
 from polyadic.data import synthetic
@@ -20,7 +18,6 @@ from polyadic.engine.loop import FitProgress
 from polyadic.errors import CheckpointError
 
 X = np.random.default_rng(1).normal(size=(30, 4, 5))
-RUN = [sys.executable, "-c", "from polyadic.cli import main; main()"]
 FIT = ("fit", "w.npz", "--rank", "4", "--batch-size", "8", "--checkpoint-every", "3600", "--sweeps", "1000000")
 
 
@@ -75,9 +72,7 @@ def test_a_fit_that_is_refused_or_fails_frees_the_folder(tmp_path):
 def test_a_second_signal_to_end_does_not_cost_the_checkpoint(first, second, pause, tmp_path):
     signals = synthetic(400, 4, 128)
     np.savez(tmp_path / "w.npz", X=signals.X, fs=signals.fs)
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    process = subprocess.Popen([*RUN, *FIT], cwd=tmp_path, text=True, env=environment, stderr=subprocess.PIPE)
-    assert process.stderr is not None
+    process = Piped(FIT, tmp_path)
     while "sweep 1" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(getattr(signal, first))

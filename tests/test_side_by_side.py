@@ -65,7 +65,7 @@ def test_a_fit_after_a_fork_is_the_fit_before_it() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as Linux does")
-@pytest.mark.parametrize(("fits", "seconds"), [(60, 3), pytest.param(200, 20, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("fits", "seconds"), [(30, 3), pytest.param(200, 10, marks=pytest.mark.long)])
 def test_memory_stays_flat_over_many_fits_and_long_ones(fits: int, seconds: int) -> None:
     words = [sys.executable, str(HERE / "endurance.py"), "--fits", str(fits), "--seconds", str(seconds)]
     done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=900)

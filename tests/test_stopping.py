@@ -17,9 +17,9 @@ import edfio
 import numpy as np
 import pytest
 import torch
-from command_line import FRESH, polyadic
+from command_line import FRESH, Piped, polyadic
 
-from polyadic import load
+from polyadic import ATD, load
 from polyadic.data import WindowStore, synthetic
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
@@ -30,9 +30,13 @@ LONG = ("fit", "w.npz", "--rank", "4", "--batch-size", "8", "--checkpoint-every"
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
+    return windows_in(tmp_path)
+
+
+def windows_in(folder: Path) -> Path:
     signals = synthetic(400, 4, 128)
-    np.savez(tmp_path / "w.npz", X=signals.X, fs=signals.fs, y=signals.label)
-    return tmp_path
+    np.savez(folder / "w.npz", X=signals.X, fs=signals.fs, y=signals.label)
+    return folder
 
 
 def started(words: list[str], cwd: Path, **variables: str) -> subprocess.Popen[str]:
@@ -40,7 +44,7 @@ def started(words: list[str], cwd: Path, **variables: str) -> subprocess.Popen[s
     return subprocess.Popen(words, cwd=cwd, text=True, env=ENVIRONMENT | variables, **streams)
 
 
-def stopped(process: subprocess.Popen[str], number: int, when: Callable[[], object]) -> str:
+def stopped(process: subprocess.Popen[str] | Piped, number: int, when: Callable[[], object]) -> str:
     """Send a signal as soon as something is so; what the process said."""
     until = time.monotonic() + 120
     while not when():
@@ -53,7 +57,7 @@ def stopped(process: subprocess.Popen[str], number: int, when: Callable[[], obje
     return said
 
 
-def swept(process: subprocess.Popen[str]) -> Callable[[], bool]:
+def swept(process: subprocess.Popen[str] | Piped) -> Callable[[], bool]:
     """Whether a fit has said that its first sweep is done."""
     return lambda: "sweep 1" in process.stderr.readline()
 
@@ -72,10 +76,18 @@ def said_command(said: str) -> list[str]:
 # --------------------------------------------------------------------------------------------------------- fit
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> ATD:
+    """The model of a fit that was not stopped."""
+    folder = windows_in(tmp_path_factory.mktemp("whole"))
+    polyadic(*LONG, "--sweeps", "12", cwd=folder)
+    return load(folder / "m.safetensors")
+
+
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_stopped_fit_goes_on_to_the_bit_by_the_command_it_says(number, code, here):
+def test_a_stopped_fit_goes_on_to_the_bit_by_the_command_it_says(number, code, whole, here):
     (here / "m.safetensors").write_text("older")
-    process = started([*FRESH, *LONG, "--sweeps", "100000"], here)
+    process = Piped([*LONG, "--sweeps", "100000"], here)
     said = stopped(process, number, swept(process))
     assert process.returncode == code
     assert "polyadic: stopped; progress is saved in m.safetensors.checkpoint. To resume:" in said
@@ -87,15 +99,14 @@ def test_a_stopped_fit_goes_on_to_the_bit_by_the_command_it_says(number, code, h
     assert "m.safetensors.checkpoint holds checkpoints of a fit already" in refused
     polyadic(*command, "--sweeps", "12", cwd=here)
     assert names(here) == ["m.safetensors", "w.npz"]
-    polyadic(*LONG, "--sweeps", "12", "-o", "whole.safetensors", cwd=here)
-    ours, whole = (load(here / f"{name}.safetensors") for name in ("m", "whole"))
+    ours = load(here / "m.safetensors")
     assert ours.history_["loss"] == whole.history_["loss"]
     for one, other in zip(ours.factors_, whole.factors_, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_a_fit_that_is_killed_outright_has_its_last_checkpoint(here):
-    process = started([*FRESH, *LONG, "--sweeps", "100000", "--checkpoint-every", "0"], here)
+    process = Piped([*LONG, "--sweeps", "100000", "--checkpoint-every", "0"], here)
     folder = here / "m.safetensors.checkpoint"
     while not (folder.is_dir() and any(name.isprintable() for name in names(folder) if name[0] != ".")):
         time.sleep(0.01)
@@ -114,7 +125,7 @@ def test_a_fit_of_recordings_goes_on_though_they_are_cut_anew_and_leaves_no_temp
         edfio.Edf(signals).write(tmp_path / "own" / person / "one.edf")
     (tmp_path / "temporary").mkdir()
     words = ["fit", "own", "--seconds", "1", "--batch-size", "4", "--rank", "3", "-o", "model of mine.safetensors"]
-    process = started([*FRESH, *words, "--sweeps", "100000"], tmp_path, TMPDIR=str(tmp_path / "temporary"))
+    process = Piped([*words, "--sweeps", "100000"], tmp_path, TMPDIR=str(tmp_path / "temporary"))
     said = stopped(process, number, swept(process))
     assert process.returncode == code
     assert names(tmp_path / "temporary") == []
@@ -124,7 +135,7 @@ def test_a_fit_of_recordings_goes_on_though_they_are_cut_anew_and_leaves_no_temp
 
 def test_a_folder_that_was_named_stays_and_is_named_when_the_fit_is_stopped(here):
     words = [*LONG, "--sweeps", "100000", "--checkpoint", "kept"]
-    process = started([*FRESH, *words], here)
+    process = Piped(words, here)
     said = stopped(process, signal.SIGINT, swept(process))
     assert said_command(said) == [*words, "--resume"]
     polyadic(*words, "--resume", "--sweeps", "3", cwd=here)
@@ -168,8 +179,17 @@ main()
 """
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-@pytest.mark.parametrize("module", ["numpy", "torch._C", "torch.cuda", "torch.nn.functional"])
+@pytest.mark.parametrize(
+    ("module", "number", "code"),
+    [
+        ("numpy", *SIGNALS[1]),
+        ("torch._C", *SIGNALS[0]),
+        pytest.param("torch._C", *SIGNALS[1], marks=pytest.mark.long),
+        ("torch.cuda", *SIGNALS[2]),
+        pytest.param("torch.nn.functional", *SIGNALS[0], marks=pytest.mark.long),
+        pytest.param("torch.nn.functional", *SIGNALS[1], marks=pytest.mark.long),
+    ],
+)
 def test_a_signal_during_an_import_waits_until_it_is_over(module, number, code, here):
     """Libraries in C++ abort the process if an exception meets them while they are being loaded."""
     words = [sys.executable, "-c", STOP_AT, module, str(int(number)), *LONG]
@@ -182,7 +202,9 @@ def test_a_signal_during_an_import_waits_until_it_is_over(module, number, code, 
         assert done.stdout == "torch is there: True\n"
 
 
-@pytest.mark.parametrize("module", ["typer", "polyadic.cli.commands", "polyadic.cli.fit"])
+@pytest.mark.parametrize(
+    "module", ["typer", *(pytest.param(f"polyadic.cli.{name}", marks=pytest.mark.long) for name in ("commands", "fit"))]
+)
 def test_ctrl_c_before_the_first_command_is_known_is_no_different(module, here):
     words = [sys.executable, "-c", STOP_AT, module, str(int(signal.SIGINT)), "--version"]
     done = subprocess.run(words, cwd=here, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
@@ -191,7 +213,7 @@ def test_ctrl_c_before_the_first_command_is_known_is_no_different(module, here):
 
 
 def test_a_fit_under_nohup_goes_on_when_the_terminal_is_closed(here):
-    process = started(["nohup", *FRESH, *LONG, "--sweeps", "40"], here)
+    process = started(["nohup", *FRESH, *LONG, "--sweeps", "5"], here)
     swept_once = swept(process)
     while not swept_once():
         assert process.poll() is None
@@ -204,7 +226,7 @@ def test_a_fit_under_nohup_goes_on_when_the_terminal_is_closed(here):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_fit_in_a_terminal_that_is_gone_still_leaves_its_checkpoint(number, here):
     """What it says meets a stream that nobody reads any more."""
-    process = started([*FRESH, *LONG, "--sweeps", "100000"], here)
+    process = Piped([*LONG, "--sweeps", "100000"], here)
     swept_once = swept(process)
     while not swept_once():
         assert process.poll() is None
@@ -228,8 +250,7 @@ def test_processes_that_fit_together_stop_together_and_go_on(number, here):
     said = process.communicate(timeout=120)[1]
     assert said.count("polyadic: stopped; the same command with --resume continues from m.safetensors.checkpoint") == 1
     assert names(here / "m.safetensors.checkpoint") == ["checkpoint-00000001"]
-    words = [*start, *LONG, "--sweeps", "3", "--resume"]
-    subprocess.run(words, cwd=here, env=ENVIRONMENT, check=True, capture_output=True, timeout=120)
+    polyadic(*LONG, "--sweeps", "3", "--resume", cwd=here)
     assert names(here) == ["m.safetensors", "w.npz"]
     assert load(here / "m.safetensors").n_sweeps_ >= 3
 
@@ -243,7 +264,7 @@ def test_a_stopped_prepare_says_how_to_go_on(tmp_path):
         signals = [edfio.EdfSignal(np.random.default_rng(person).normal(size=30_000), 500, label="C3")]
         edfio.Edf(signals).write(tmp_path / "own" / f"{person}.edf")
     words = ("prepare", "folder", "own", "s.store", "--seconds", "2")
-    process = started([*FRESH, *words], tmp_path)
+    process = Piped(words, tmp_path)
     said = stopped(process, signal.SIGTERM, (tmp_path / "s.store" / "writing.json").exists)
     assert process.returncode == 143, said
     assert said.strip() == "polyadic: stopped; give the same command again to resume s.store"
@@ -253,10 +274,11 @@ def test_a_stopped_prepare_says_how_to_go_on(tmp_path):
 
 @pytest.mark.long
 def test_a_stopped_bench_says_that_the_same_command_goes_on(tmp_path):
-    words = ("bench", "table9", "--quick", "--quiet", "--jobs", "2")
-    process = started([*FRESH, *words], tmp_path)
+    methods = ("--method", "SALS", "--method", "ATD", "--protocol", "subject")
+    words = ("bench", "table9", "--quick", "--quiet", "--jobs", "2", *methods)
+    process = Piped(words, tmp_path)
     cells = tmp_path / "polyadic-bench" / "table9-synthetic.cells.jsonl"
-    said = stopped(process, signal.SIGINT, lambda: cells.exists() and cells.read_bytes().count(b"\n") >= 2)
+    said = stopped(process, signal.SIGINT, lambda: cells.exists() and b"\n" in cells.read_bytes())
     assert process.returncode == 130
     found = re.search(r"stopped; (\d+) of \d+ cells are done; give the same command again to go on$", said.strip())
     assert found
@@ -269,7 +291,7 @@ def test_a_stopped_bench_says_that_the_same_command_goes_on(tmp_path):
 
 
 def test_a_stopped_run_says_what_there_is(tmp_path):
-    process = started([*FRESH, "run", "--sweeps", "2"], tmp_path)
+    process = Piped(["run", "--sweeps", "2"], tmp_path)
     saved = tmp_path / "polyadic-run" / "atd.safetensors"
     said = stopped(process, signal.SIGINT, saved.exists)
     assert process.returncode == 130

@@ -789,6 +789,7 @@ def stopped(folder: Path, job: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.long  # the next kills before every operation
 def test_a_writer_killed_at_any_moment_leaves_a_store_that_can_be_gone_on_with(tmp_path: Path) -> None:
     found = stopped(tmp_path, "moments")
     assert len(found) == 26

@@ -16,7 +16,7 @@ import edfio
 import numpy as np
 import pytest
 import trees
-from command_line import FRESH, polyadic
+from command_line import Piped, polyadic
 
 from polyadic import load
 from polyadic.data import WindowStore, split, synthetic
@@ -138,7 +138,7 @@ def test_a_prepare_that_is_killed_goes_on_and_ends_with_the_same_store(tmp_path)
     rng = np.random.default_rng(0)
     killed = 0
     for _ in range(6):
-        process = subprocess.Popen([*FRESH, *map(str, arguments)], cwd=tmp_path, stderr=subprocess.PIPE)
+        process = Piped(arguments, tmp_path)
         store = tmp_path / "s.store"
         while process.poll() is None and not (store / "writing.json").exists():
             time.sleep(0.005)

@@ -25,6 +25,15 @@ def torchrun(*words: object, processes: int, code: int = 0, restarts: int = 0, c
     return done.stdout + done.stderr
 
 
+def forked(*words: object, processes: int) -> None:
+    """Run tasks in so many processes forked from one that has done the imports: by torchrun each does them anew."""
+    command = [sys.executable, SCRIPT, *map(str, words), f"forks={processes}"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def ended(task: str, folder: Path, processes: int) -> list[dict[str, np.ndarray]]:
     """What each of the processes ended a task with."""
     return [dict(np.load(folder / task / f"{number}.npz")) for number in range(processes)]
