@@ -16,6 +16,7 @@ import edfio
 import numpy as np
 import trees
 from mutations import Target, damage_bytes, damage_json
+from problems import paper
 from safetensors.numpy import save as to_bytes
 
 from polyadic import ATD, SALS, persist
@@ -62,7 +63,7 @@ def _model(probe: bool, schema: int = persist.SCHEMA) -> Target:
     same = Same()
 
     def make(folder: Path) -> None:
-        features = ATD(3, tensorize=STFT(16, 8), augment=Jitter(0.1), batch_size=20, max_sweeps=2, device="cpu")
+        features = paper(ATD, 3, tensorize=STFT(16, 8), augment=Jitter(0.1), batch_size=20, max_sweeps=2, device="cpu")
         path = folder / "model.safetensors"
         if probe:
             WindowClassifier(features).fit(SIGNALS.X, SIGNALS.label).save(path)
@@ -113,7 +114,7 @@ def _checkpoint() -> Target:
     data = np.random.default_rng(0).normal(size=(20, 3, 4))
 
     def model() -> SALS:
-        return SALS(2, solver="memory", batch_size=8, max_sweeps=2, tol=0.0, device="cpu", random_state=0)
+        return paper(SALS, 2, solver="memory", batch_size=8, max_sweeps=2, tol=0.0, device="cpu", random_state=0)
 
     def make(folder: Path) -> None:
         class StopError(Exception):

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.distributed as dist
+from problems import paper
 
 from polyadic import ATD, GRSALS, SALS, als
 from polyadic.augment import Jitter
@@ -35,14 +36,14 @@ Model = ATD | GRSALS | SALS
 FIXED = {"tensorize": STFT(32, 8), "max_sweeps": 4, "tol": 0.0, "device": "cpu"}
 VIEWS = {"augment": Jitter(0.05), "beta": 0.2}
 KINDS: dict[str, Callable[[], Model]] = {
-    "ATD": lambda: ATD(4, batch_size=20, **FIXED, **VIEWS),
-    "ATD, gamma and rounds": lambda: ATD(4, batch_size=20, gamma=3.0, rounds=2, **FIXED, **VIEWS),
-    "ATD, memory": lambda: ATD(4, batch_size=20, solver="memory", **FIXED, **VIEWS),
-    "ATD, full batch": lambda: ATD(4, batch_size=None, **FIXED, **VIEWS),
-    "SALS": lambda: SALS(4, batch_size=20, **FIXED),
-    "SALS, full batch": lambda: SALS(4, batch_size=None, **FIXED),
-    "GRSALS": lambda: GRSALS(4, batch_size=20, graph_weight=1.0, **FIXED),
-    "GRSALS, full batch": lambda: GRSALS(4, batch_size=None, graph_weight=1.0, **FIXED),
+    "ATD": lambda: paper(ATD, 4, batch_size=20, **FIXED, **VIEWS),
+    "ATD, gamma and rounds": lambda: paper(ATD, 4, batch_size=20, gamma=3.0, rounds=2, **FIXED, **VIEWS),
+    "ATD, memory": lambda: paper(ATD, 4, batch_size=20, solver="memory", **FIXED, **VIEWS),
+    "ATD, full batch": lambda: paper(ATD, 4, batch_size=None, **FIXED, **VIEWS),
+    "SALS": lambda: paper(SALS, 4, batch_size=20, **FIXED),
+    "SALS, full batch": lambda: paper(SALS, 4, batch_size=None, **FIXED),
+    "GRSALS": lambda: paper(GRSALS, 4, batch_size=20, graph_weight=1.0, **FIXED),
+    "GRSALS, full batch": lambda: paper(GRSALS, 4, batch_size=None, graph_weight=1.0, **FIXED),
 }
 SIGNALS = synthetic(61, 3, 96)  # batches of 20, 20, 20 and 1: some processes have no window of the last
 ORDERS: tuple[Literal["full", "block"], ...] = ("full", "block")

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import sklearn
 import torch
+from problems import paper
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV
@@ -27,7 +28,7 @@ from polyadic.readout import FittedReadout, Readout
 from polyadic.spectral import STFT
 
 SIGNALS = synthetic(240)
-FEATURES = SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu")
+FEATURES = paper(SALS, rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +329,7 @@ def test_rate_and_channels_are_kept_where_the_windows_know_them(path):
 
 def test_columns_of_a_table_are_not_taken_for_rate_and_channels():
     table = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=["fs", "channels", "other"])
-    model = SALS(rank=2, max_sweeps=1).fit(table)
+    model = paper(SALS, rank=2, max_sweeps=1).fit(table)
     assert (model.fs_, model.channel_names_) == (None, ())
 
 

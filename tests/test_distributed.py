@@ -15,6 +15,7 @@ import pytest
 import teams
 import torch
 from command_line import polyadic
+from problems import paper
 from torchrun import SCRIPT, assert_close, ended, forked, part_of, torchrun, written_store
 
 from polyadic import SALS, load
@@ -182,7 +183,7 @@ def test_the_command_line_under_torchrun_fits_and_transforms_a_store_as_alone(tm
 def test_an_evaluation_by_two_processes_is_that_of_one_and_leaves_nothing_behind(tmp_path):
     signals = synthetic(80, 3, 96)
     np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, fs=signals.fs)
-    SALS(rank=3, max_sweeps=2).fit(signals).save(tmp_path / "m.safetensors")
+    paper(SALS, rank=3, max_sweeps=2).fit(signals).save(tmp_path / "m.safetensors")
     words = ["-m", "polyadic", "evaluate", "m.safetensors", "w.npz", "--protocol", "paper", "--seeds", "2", "--json"]
     said = torchrun(*words, processes=2, cwd=tmp_path)
     alone = polyadic(*words[2:], cwd=tmp_path)
@@ -196,7 +197,7 @@ def test_an_evaluation_by_two_processes_is_that_of_one_and_leaves_nothing_behind
 def test_a_cross_validation_by_two_processes_refits_together_and_scores_as_one(tmp_path):
     signals = synthetic(200, 3, 96)
     np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
-    SALS(rank=3, max_sweeps=2).fit(signals).save(tmp_path / "m.safetensors")
+    paper(SALS, rank=3, max_sweeps=2).fit(signals).save(tmp_path / "m.safetensors")
     words = ["-m", "polyadic", "evaluate", "m.safetensors", "w.npz", "--folds", "2", "--json"]
     said = torchrun(*words, processes=2, cwd=tmp_path)
     found = json.loads(said[said.index("{") : said.rindex("}") + 1])

@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import paper
 from scipy import stats
 from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
 from sklearn.exceptions import NotFittedError
@@ -416,7 +417,7 @@ def test_the_probe_is_a_classifier_trained_on_windows_and_on_every_view_of_them(
 def test_without_views_the_probe_is_the_plain_probe_exactly(standardise):
     X, y = windows()
     X_test, y_test = windows(60, seed=1)
-    features = SALS(rank=4, max_sweeps=3, device="cpu").fit(X)
+    features = paper(SALS, rank=4, max_sweeps=3, device="cpu").fit(X)
     kind = "standardised" if standardise else "plain"
     plain = probe(kind).fit(features.transform(X), y)
     found = AugmentedProbe(features, None, views=0, standardise=standardise).fit(X, y)
@@ -462,7 +463,7 @@ def test_arrays_tensors_and_windows_of_the_same_samples_give_the_same_probe(augm
 
 def test_tensors_are_augmented_where_they_lie(device: torch.device):
     X, y = windows()
-    features = SALS(rank=4, max_sweeps=3, device=str(device)).fit(X)
+    features = paper(SALS, rank=4, max_sweeps=3, device=str(device)).fit(X)
     places = []
 
     def augment(batch: Tensor) -> Tensor:
@@ -482,7 +483,7 @@ def test_features_of_a_store_are_those_of_its_samples(tmp_path: Path):
         writer.add_windows(Windows(X.astype(np.float32), 10.0, subject=["s"] * 40, channels=("a", "b", "c")))
     store = WindowStore(tmp_path / "store")
     samples = store.windows.X
-    features = ATD(rank=4, augment=Jitter(0.1), beta=0.1, max_sweeps=3, device="cpu").fit(samples)
+    features = paper(ATD, rank=4, augment=Jitter(0.1), beta=0.1, max_sweeps=3, device="cpu").fit(samples)
     expected = AugmentedProbe(features, Jitter(0.1)).fit(samples, y).predict_proba(samples)
     for same in (store, store.windows):
         found = AugmentedProbe(features, Jitter(0.1), batch_size=16).fit(same, y).predict_proba(same)
@@ -510,7 +511,7 @@ def test_an_extractor_is_given_tensors_for_tensors_and_arrays_for_all_else():
 @either
 def test_neither_windows_nor_extractor_are_changed(augment):
     X, y = windows()
-    features = SALS(rank=3, max_sweeps=2, device="cpu").fit(X)
+    features = paper(SALS, rank=3, max_sweeps=2, device="cpu").fit(X)
     before, state = X.copy(), pickle.dumps(features)
     AugmentedProbe(features, augment).fit(X, y).predict(X)
     perturbed(X, augment)
@@ -552,7 +553,7 @@ def test_perturbed_windows_are_augmented_by_draws_of_their_own(augment):
 
 def test_a_clone_shares_the_fitted_extractor_and_is_not_fitted_itself():
     X, y = windows()
-    features = SALS(rank=3, max_sweeps=2, device="cpu").fit(X)
+    features = paper(SALS, rank=3, max_sweeps=2, device="cpu").fit(X)
     original = AugmentedProbe(features, Jitter(0.1), views=2, classifier=LogisticRegression(C=0.3)).fit(X, y)
     copy = clone(original)
     assert copy.features is features
@@ -572,7 +573,7 @@ def test_a_clone_shares_the_fitted_extractor_and_is_not_fitted_itself():
 @either
 def test_scikit_learns_cross_validation_and_grid_search_take_the_probe(augment):
     X, y = windows(60)
-    features = SALS(rank=3, max_sweeps=2, device="cpu").fit(X)
+    features = paper(SALS, rank=3, max_sweeps=2, device="cpu").fit(X)
     found = cross_val_score(AugmentedProbe(features, augment, views=1), X, y, cv=3)
     assert found.shape == (3,)
     assert np.isfinite(found).all()
@@ -582,7 +583,7 @@ def test_scikit_learns_cross_validation_and_grid_search_take_the_probe(augment):
 
 def test_parameters_of_the_shared_extractor_cannot_be_set_through_the_probe():
     X, _ = windows()
-    features = SALS(rank=3, max_sweeps=2, device="cpu").fit(X)
+    features = paper(SALS, rank=3, max_sweeps=2, device="cpu").fit(X)
     with pytest.raises(PolyadicError, match=r"^features__rank cannot be set"):
         AugmentedProbe(features, None).set_params(features__rank=5)
     assert features.rank == 3
@@ -691,7 +692,7 @@ def test_labels_that_do_not_fit_the_windows_are_refused():
 def test_an_extractor_that_was_not_fitted_is_told_of():
     X, y = windows()
     with pytest.raises(NotFittedError):
-        AugmentedProbe(SALS(rank=2), Jitter(0.1)).fit(X, y)
+        AugmentedProbe(paper(SALS, rank=2), Jitter(0.1)).fit(X, y)
 
 
 @dataclass(frozen=True)
@@ -803,7 +804,7 @@ def test_a_classifier_of_windows_has_its_scores_in_the_place_of_every_probes():
 
 def test_one_split_has_the_same_scores_alone_and_among_several():
     signals = synthetic(240)
-    model = SALS(rank=4, max_sweeps=2, device="cpu").fit(signals)
+    model = paper(SALS, rank=4, max_sweeps=2, device="cpu").fit(signals)
     rows = score_splits(model, signals, "subject", [0, 3])
     for seed in (0, 3):
         alone = score_split(model, split(signals, "subject", seed=seed))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_line import polyadic
+from problems import paper
 
 from polyadic import SALS
 from polyadic.data import Windows, synthetic
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="devices, pipes and mode
 
 @pytest.fixture(scope="module")
 def model() -> SALS:
-    return SALS(rank=2, max_sweeps=1, device="cpu").fit(windows())
+    return paper(SALS, rank=2, max_sweeps=1, device="cpu").fit(windows())
 
 
 def windows() -> Windows:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import typer
 from command_line import polyadic
+from problems import paper
 from typer.testing import CliRunner
 
 from polyadic import ATD, GRSALS, SALS, suggest_rank
@@ -56,7 +57,7 @@ HUGE = 10**400
 def test_a_number_beyond_reason_is_fitted_or_refused_by_its_name(name, value, solver, batch_size, dtype):
     X = np.random.default_rng(0).normal(size=(20, 3, 32)).astype(dtype)
     given = {"rank": 2, "max_sweeps": 2, "solver": solver, "batch_size": batch_size, name: value}
-    model = ATD(tensorize=STFT(16, 8), augment=Jitter(0.1), device="cpu", **given)
+    model = paper(ATD, tensorize=STFT(16, 8), augment=Jitter(0.1), device="cpu", **given)
     said = ""
     try:
         model.fit(X).transform(X)
@@ -69,20 +70,20 @@ def test_a_number_beyond_reason_is_fitted_or_refused_by_its_name(name, value, so
 def test_other_estimators_and_transforms_refuse_them_too():
     X = np.random.default_rng(0).normal(size=(20, 3, 32)).astype(np.float32)
     with pytest.raises(PolyadicError, match="graph_weight must be a number"):
-        GRSALS(2, graph_weight=HUGE, device="cpu").fit(X)
+        paper(GRSALS, 2, graph_weight=HUGE, device="cpu").fit(X)
     with pytest.raises(PolyadicError, match="rank=1,000,000,000 needs"):
-        SALS(10**9, device="cpu").fit(X)
+        paper(SALS, 10**9, device="cpu").fit(X)
     with pytest.raises(PolyadicError, match="rank=999,999,999 needs"):
         suggest_rank(X, [999_999_999])
     with pytest.raises(PolyadicError, match="hop must be a whole number"):
-        SALS(2, tensorize=STFT(16, 2**63), device="cpu").fit(X)
+        paper(SALS, 2, tensorize=STFT(16, 2**63), device="cpu").fit(X)
     with pytest.raises(PolyadicError, match="degree must be a number"):
-        ATD(2, augment=Jitter(HUGE), device="cpu").fit(X)
+        paper(ATD, 2, augment=Jitter(HUGE), device="cpu").fit(X)
 
 
 def test_a_rank_that_fits_into_memory_is_not_refused():
     X = np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32)
-    assert SALS(300, max_sweeps=1, batch_size=2, device="cpu").fit(X).transform(X).shape == (4, 300)
+    assert paper(SALS, 300, max_sweeps=1, batch_size=2, device="cpu").fit(X).transform(X).shape == (4, 300)
 
 
 # ------------------------------------------------------------------------------------------------ on the command line
@@ -97,7 +98,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "own").mkdir()
     rows = "\n".join(f"{n / 64},{n % 7},{n % 3}" for n in range(640))
     (folder / "own" / "night.csv").write_text(f"time,channel 1,channel 2\n{rows}\n")
-    features = SALS(2, tensorize=STFT(16, 8), max_sweeps=1, device="cpu").fit(signals)
+    features = paper(SALS, 2, tensorize=STFT(16, 8), max_sweeps=1, device="cpu").fit(signals)
     WindowClassifier(features).fit(signals).save(folder / "m.safetensors")
     return folder
 

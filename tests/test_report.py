@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from command_line import polyadic
+from problems import paper
 from typer.testing import CliRunner
 
 from polyadic import ATD, SALS, report
@@ -39,7 +40,7 @@ def windows():
 @pytest.fixture(scope="module")
 def model(windows):
     views = {"tensorize": STFT(64, 32), "augment": Jitter(0.05)}
-    return ATD(rank=4, max_sweeps=3, **views).fit(next(iter(split(windows))))
+    return paper(ATD, rank=4, max_sweeps=3, **views).fit(next(iter(split(windows))))
 
 
 def content(page: str) -> dict:
@@ -139,7 +140,7 @@ def test_an_interval_by_people_is_wider_than_one_by_windows():
 
 def test_what_the_features_were_learned_from_is_said(model, windows):
     assert "Features were learned once, from other subjects than those tested." in render(model, windows)
-    everything = SALS(rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
+    everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
     page = render(everything, windows)
     assert "Features were learned anew in every fold, without the test subjects." in page
     assert 'class="note"' not in page
@@ -147,7 +148,7 @@ def test_what_the_features_were_learned_from_is_said(model, windows):
     assert "does not say which windows" in render(everything, windows, protocol="paper")
     assert "a part of another split" in render(model, windows, protocol="paper", seed=1)
     part = split(windows, "paper")
-    own = SALS(rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(next(iter(part)))
+    own = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(next(iter(part)))
     assert "were held out when the model was fitted" in render(own, windows, protocol="paper")
 
 
@@ -226,7 +227,7 @@ def test_names_from_the_data_are_escaped_in_the_page_itself(windows):
         label=windows.label,
         classes=[f"{bad}{number}" for number in range(4)],
     )
-    model = SALS(rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(hostile)
+    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(hostile)
     page = render(model, hostile, title=bad, origin={"command": bad, "commit": bad, "sha256": {bad: bad}})
     assert "<script>alert" not in page
     assert page.count("<script") == 3 == page.count("</script>")
@@ -251,7 +252,7 @@ def test_many_components_of_long_windows_stay_below_6_mb(tmp_path, rank):
     rng = np.random.default_rng(0)
     n = 1100
     windows = Windows(rng.normal(size=(n, 12, 1000)).astype(np.float32), 100.0, label=np.arange(n) % 5)
-    model = SALS(rank=rank, tensorize=STFT(128, 128), max_sweeps=1).fit(windows)
+    model = paper(SALS, rank=rank, tensorize=STFT(128, 128), max_sweeps=1).fit(windows)
     report.write(tmp_path / "large.html", model, windows)
     assert (tmp_path / "large.html").stat().st_size < 6_000_000
 

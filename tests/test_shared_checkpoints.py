@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import Piped
+from problems import paper
 
 from polyadic import SALS
 from polyadic.data import synthetic
@@ -22,7 +23,7 @@ FIT = ("fit", "w.npz", "--rank", "4", "--batch-size", "8", "--checkpoint-every",
 
 
 def small(**parameters):
-    return SALS(**{"rank": 3, "batch_size": 7, "max_sweeps": 3, "tol": 0.0, "device": "cpu", **parameters})
+    return paper(SALS, **{"rank": 3, "batch_size": 7, "max_sweeps": 3, "tol": 0.0, "device": "cpu", **parameters})
 
 
 # --------------------------------------------------------------------- other files

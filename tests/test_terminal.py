@@ -15,6 +15,7 @@ import edfio
 import numpy as np
 import pytest
 from command_line import polyadic
+from problems import paper
 from rich.table import Table
 from terminals import in_a_terminal
 
@@ -219,7 +220,7 @@ def test_a_reader_that_goes_away_does_not_end_the_fit(end, here):
 )
 def test_other_commands_write_their_files_too_when_nobody_reads(line, file, here):
     signals = synthetic(60, 2, 64)
-    features = SALS(2, max_sweeps=1, device="cpu").fit(signals)
+    features = paper(SALS, 2, max_sweeps=1, device="cpu").fit(signals)
     WindowClassifier(features).fit(signals).save(here / "m.safetensors")
     in_a_shell(f"polyadic {line} 2>&1 | true", here)
     assert (here / file).exists()
@@ -249,7 +250,7 @@ def test_from_python_a_broken_standard_error_costs_nothing_either(terminal, monk
     X = np.random.default_rng(0).normal(size=(30, 2, 16))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = ATD(2, augment=Jitter(0.1), max_sweeps=3, device="cpu", verbose=1).fit(X)
+        model = paper(ATD, 2, augment=Jitter(0.1), max_sweeps=3, device="cpu", verbose=1).fit(X)
         AutoEncoder(2, max_epochs=1, device="cpu", verbose=1).fit(Windows(X.astype("f4")))
     assert model.n_sweeps_ == 3
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from problems import paper
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import (
@@ -103,7 +104,7 @@ def test_transductive_keeps_the_features_and_says_so():
 
 
 def sals() -> SALS:
-    return SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3, device="cpu")
+    return paper(SALS, rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3, device="cpu")
 
 
 def test_a_model_of_the_unlabelled_part_of_the_same_split_keeps_its_features():
