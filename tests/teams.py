@@ -34,6 +34,7 @@ from polyadic.terms import TERMS
 
 Model = ATD | GRSALS | SALS
 FIXED = {"tensorize": STFT(32, 8), "max_sweeps": 4, "tol": 0.0, "device": "cpu"}
+CENTRED = STFT(32, 8, parts="log_amplitude", mean="auto")
 VIEWS = {"augment": Jitter(0.05), "beta": 0.2}
 KINDS: dict[str, Callable[[], Model]] = {
     "ATD": lambda: paper(ATD, 4, batch_size=20, **FIXED, **VIEWS),
@@ -42,6 +43,8 @@ KINDS: dict[str, Callable[[], Model]] = {
     "ATD, full batch": lambda: paper(ATD, 4, batch_size=None, **FIXED, **VIEWS),
     "SALS": lambda: paper(SALS, 4, batch_size=20, **FIXED),
     "SALS, full batch": lambda: paper(SALS, 4, batch_size=None, **FIXED),
+    "default, full batch": lambda: ATD(4, **FIXED | {"tensorize": CENTRED}),
+    "non-negative": lambda: SALS(4, batch_size=20, **FIXED | {"tensorize": CENTRED}),
     "GRSALS": lambda: paper(GRSALS, 4, batch_size=20, graph_weight=1.0, **FIXED),
     "GRSALS, full batch": lambda: paper(GRSALS, 4, batch_size=None, graph_weight=1.0, **FIXED),
 }
@@ -54,6 +57,8 @@ def outcome(model: Model) -> dict[str, np.ndarray]:
     """All that a fit ends with, by name."""
     found = {f"factor {mode}": factor for mode, factor in enumerate(model.factors_)}
     found |= {f"history {name}": np.array(model.history_[name]) for name in ("loss", *TERMS)}
+    if model.readout_ is not None:
+        found |= model.readout_.arrays()
     if model._memory is not None:
         found |= {"memory Y": model._memory.Y.cpu().numpy(), "memory S": model._memory.S.cpu().numpy()}
     return found
