@@ -499,7 +499,14 @@ def test_exit_codes_mean_what_the_manual_says(words, code, message, here):
 
 
 @pytest.mark.parametrize(
-    "words", [("--version",), ("fit", "absent"), ("info", "notes.txt"), ("info", "model.safetensors")]
+    "words",
+    [
+        *(
+            pytest.param(words, marks=pytest.mark.long)
+            for words in (("--version",), ("fit", "absent"), ("info", "notes.txt"))
+        ),
+        ("info", "model.safetensors"),
+    ],
 )
 def test_a_command_of_these_tests_does_what_it_does_in_an_interpreter_of_its_own(words, here):
     """Most commands here are forked from a process that has the imports done: same words, same exit code."""

@@ -353,6 +353,7 @@ def test_without_pooch_the_error_says_what_to_install(tmp_path, monkeypatch):
         download("har", tmp_path)
 
 
+@pytest.mark.long
 def test_the_module_imports_neither_pooch_nor_requests():
     command = "import sys, polyadic.data.download; sys.exit(bool({'pooch', 'requests'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0

@@ -609,6 +609,7 @@ def test_without_edfio_the_error_says_how_to_get_it(plus, monkeypatch):
     assert read_annotations(plus) == NOTES
 
 
+@pytest.mark.long
 def test_the_reader_can_be_imported_without_edfio():
     code = "import sys, polyadic.data.readers.edf; sys.exit('edfio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

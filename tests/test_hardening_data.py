@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -693,10 +692,7 @@ def test_a_store_larger_than_the_limits_of_a_process_is_read(
         assert sum(shard.data.stat().st_size for shard in store.shards) < 96 * 2**20
         # What counts is not the bytes on the disk but what is mapped: the files are made larger, with holes.
         _grow(store, 40)
-    words = [sys.executable, "-c", LIMITED, limit, str(value)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr
+    python(LIMITED, limit, value, cwd=tmp_path)
 
 
 def _grow(store: WindowStore, factor: int) -> None:

@@ -34,6 +34,7 @@ def framed(X=None, **settings):
     return paper(SALS, rank=4, tensorize=stft, max_sweeps=2).fit(windows() if X is None else X)
 
 
+@pytest.mark.long
 def test_the_module_imports_none_of_the_other_tools():
     code = (
         "import sys, polyadic.export.interop; "

@@ -31,6 +31,7 @@ def annotate(raw, onsets, durations, texts, **arguments):
     raw.set_annotations(mne.Annotations(onsets, durations, texts, **arguments), verbose="ERROR")
 
 
+@pytest.mark.long
 def test_the_module_does_not_import_mne():
     command = "import sys, polyadic.data.readers.mne; sys.exit('mne' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0

@@ -525,6 +525,7 @@ def _one_of_two(rank: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.long
 def test_two_real_processes_get_the_readout_of_one(tmp_path):
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_one_of_two, args=(rank, str(tmp_path))) for rank in range(2)]

@@ -77,6 +77,7 @@ def test_every_section_is_there(page):
     assert {"comparison", "confusion", "subjects", "low-label", "training-sweeps", "map pca class"} <= set(places)
 
 
+@pytest.mark.long
 def test_headings_sort_the_tables(page):
     share = page.page.get_by_role("button", name="share", exact=True)
     share.click()
@@ -91,6 +92,7 @@ def test_headings_sort_the_tables(page):
     assert names == sorted(names)
 
 
+@pytest.mark.long
 def test_words_and_classes_filter_the_components(page):
     words = page.page.locator("#component-table tbody tr").first.get_attribute("data-words").split()
     page.page.locator("#filter").fill(words[1])
@@ -116,6 +118,7 @@ def test_a_click_opens_a_component_with_all_its_figures(page):
     assert not page.page.locator("#detail").is_visible()
 
 
+@pytest.mark.long
 def test_the_keyboard_alone_opens_leafs_and_closes(page):
     def focused() -> str:
         return page.page.evaluate("document.activeElement.className + ' ' + document.activeElement.textContent.trim()")
@@ -151,6 +154,7 @@ def brightness(page, selector: str, what: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.long), "dark"])
+@pytest.mark.long
 def test_dark_and_light_follow_the_reader_and_the_button(running, written, scheme):
     with Page(running, written, scheme=scheme) as page:
         page.draw_all()
@@ -227,6 +231,7 @@ BIPOLAR = [
         pytest.param(BIPOLAR, [], id="bipolar", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.long
 def test_names_on_a_head_do_not_overlap(running, tmp_path, names, shown):
     X = np.random.default_rng(0).normal(size=(12, len(names), 64))
     model = paper(SALS, rank=1, tensorize=STFT(16, 8), max_sweeps=1).fit(Windows(X, fs=32.0, channels=names))
@@ -268,6 +273,7 @@ def test_text_stands_out_from_its_ground_and_everything_has_a_name(running, writ
         assert page.page.locator("h1").count() == 1
 
 
+@pytest.mark.long
 def test_the_map_tells_and_draws_the_window_it_is_pointed_at(page):
     page.draw_all()
     figure = page.page.locator("#samples .figure").first
@@ -290,6 +296,7 @@ def test_the_map_tells_and_draws_the_window_it_is_pointed_at(page):
     assert page.complaints == []
 
 
+@pytest.mark.long
 def test_training_can_be_seen_over_seconds(page):
     page.draw_all()
     axis = page.page.locator('#training [data-figure^="training"] .xtitle')
@@ -347,6 +354,7 @@ def test_hostile_names_are_only_names(running, tmp_path):
 @pytest.mark.parametrize(
     "what", ["unlabelled", *(pytest.param(what, marks=pytest.mark.long) for what in ("tensors", "model", "vectors"))]
 )
+@pytest.mark.long
 def test_less_data_gives_a_shorter_report(running, tmp_path, what):
     rng = np.random.default_rng(0)
     if what == "tensors":

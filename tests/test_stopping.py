@@ -182,7 +182,7 @@ main()
 @pytest.mark.parametrize(
     ("module", "number", "code"),
     [
-        ("numpy", *SIGNALS[1]),
+        pytest.param("numpy", *SIGNALS[1], marks=pytest.mark.long),
         ("torch._C", *SIGNALS[0]),
         pytest.param("torch._C", *SIGNALS[1], marks=pytest.mark.long),
         ("torch.cuda", *SIGNALS[2]),

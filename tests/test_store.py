@@ -803,6 +803,7 @@ def test_a_writer_killed_before_any_of_its_operations_leaves_a_store_that_can_be
     assert any(trial["left"] for trial in found)
 
 
+@pytest.mark.long
 def test_a_disk_that_fails_any_of_the_writes_is_told_and_leaves_no_scraps(tmp_path: Path) -> None:
     found = stopped(tmp_path, "full")
     assert {trial["code"] for trial in found} == {0, 3, 6}  # 0: a folder that cannot be synchronised is no fault
@@ -810,6 +811,7 @@ def test_a_disk_that_fails_any_of_the_writes_is_told_and_leaves_no_scraps(tmp_pa
     assert not any(trial["left"] for trial in found)
 
 
+@pytest.mark.long
 def test_files_that_may_not_grow_are_told_and_leave_no_scraps(tmp_path: Path) -> None:
     found = stopped(tmp_path, "limit")
     assert {trial["code"] for trial in found} == {3}

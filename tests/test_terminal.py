@@ -198,8 +198,10 @@ def test_progress_on_a_full_disk_does_not_end_the_fit(here):
     "end",
     [
         "2>&1 | head -1",
-        *(pytest.param(end, marks=pytest.mark.long) for end in ("2>&1 | true", "2>&1 >/dev/null | head -1", "2>&-")),
-        ">&- 2>&-",
+        *(
+            pytest.param(end, marks=pytest.mark.long)
+            for end in ("2>&1 | true", "2>&1 >/dev/null | head -1", "2>&-", ">&- 2>&-")
+        ),
     ],
 )
 def test_a_reader_that_goes_away_does_not_end_the_fit(end, here):
