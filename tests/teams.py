@@ -58,7 +58,7 @@ def outcome(model: Model) -> dict[str, np.ndarray]:
     found = {f"factor {mode}": factor for mode, factor in enumerate(model.factors_)}
     found |= {f"history {name}": np.array(model.history_[name]) for name in ("loss", *TERMS)}
     if model.readout_ is not None:
-        found |= model.readout_.arrays()
+        found["features"] = model.transform(WINDOWS[str(model.factors_[0].dtype)][:20])
     if model._memory is not None:
         found |= {"memory Y": model._memory.Y.cpu().numpy(), "memory S": model._memory.S.cpu().numpy()}
     return found

@@ -12,6 +12,7 @@ import pytest
 from command_line import Piped, polyadic
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from polyadic import presets
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.experiments.markdown import mean_and_std, table
@@ -159,7 +160,8 @@ def test_on_few_records_the_tensor_methods_have_the_sweeps_to_converge(tmp_path)
     np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=100)
     for name in ("table2", "table12", "table13", "tune"):
         request = Request(name, tmp_path, dataset="ptb_xl_100hz", store=tmp_path / "w.npz", seeds=1, protocol="subject")
-        assert experiment_settings(request, experiment(name)).parameters == {"rank": 32, "max_sweeps": 300}
+        expected = {**presets.PAPER_METHOD, "rank": 32, "max_sweeps": 300}
+        assert experiment_settings(request, experiment(name)).parameters == expected
 
 
 def test_means_and_tables_are_written_plainly():

@@ -244,7 +244,7 @@ def test_evaluate_by_the_papers_protocol_trains_and_tests_on_the_parts_of_splits
     assert {row["probe"] for row in outcome["rows"]} == set(PROBES)
     parts = {seed: split(signals, "paper", seed=seed) for seed in (0, 1)}
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
-    Z = np.zeros((240, 3))
+    Z = np.zeros((240, 11))  # three components and eight levels
     Z[used] = load(here / "m.safetensors").transform(signals.X[used])
     for row in outcome["rows"]:
         part = parts[row["seed"]]

@@ -57,13 +57,13 @@ def largest_difference(found, expected):
     ],
 )
 def test_features_are_those_of_transform(name, parts, tmp_path):
-    paper = preset(name)
-    X = signals(paper.shape)
-    settings = {**paper.parameters, "max_sweeps": 2, "batch_size": 8}
-    if parts != paper.tensorize.parts:
+    chosen = preset(name)
+    X = signals(chosen.shape)
+    settings = {**chosen.parameters, "max_sweeps": 2, "batch_size": 8}
+    if parts != chosen.tensorize.parts:
         settings["beta"] = 0.0  # at a scale of microvolts the alignment of amplitudes would not converge
-    stft = replace(paper.tensorize, parts=parts)
-    model = paper(ATD, tensorize=stft, augment=paper.augment, **settings).fit(X)
+    stft = replace(chosen.tensorize, parts=parts)
+    model = ATD(tensorize=stft, augment=chosen.augment, **settings).fit(X)
     export.onnx(model, tmp_path / "model.onnx")
     found = Features(tmp_path / "model.onnx")(X)
     assert largest_difference(found, model.transform(X)) < 1e-4
@@ -199,7 +199,7 @@ def test_the_file_is_a_checked_model_with_what_is_known_beside_it(labelled, tmp_
     assert known["version"] == polyadic.__version__
     assert (known["fs"], known["channels"], known["shape"]) == (64.0, names, list(windows.shape[1:]))
     run = Features(tmp_path / "model.onnx")
-    assert (run.fs, run.channels, run.classes, run.rank) == (64.0, tuple(names), (), 4)
+    assert (run.fs, run.channels, run.classes, run.n_features) == (64.0, tuple(names), (), 4)
 
 
 def test_a_failed_export_leaves_the_old_file(labelled, tmp_path, monkeypatch):

@@ -150,7 +150,7 @@ def test_the_fitted_floor_is_stored_beside_the_parameter_that_asked_for_it(model
     model.save(path)
     again = load(path)
     assert again.tensorize == SHORT_TIME
-    assert again.tensorize.floor == "auto"
+    assert again.tensorize.floor == "channel"
     assert again.tensorize_ == SHORT_TIME.calibrated(torch.tensor(CUBE))
 
 

@@ -112,7 +112,7 @@ def test_a_click_opens_a_component_with_all_its_figures(page):
         figure = page.page.locator(f'[data-figure="{name}"]')
         figure.locator(".main-svg").first.wait_for()
         assert figure.locator(".trace, .heatmaplayer image, .barlayer .point").count() > 0, name
-    assert page.page.locator('[data-figure="detail-0"] .heatmaplayer image').count() == 2  # a head for each part
+    assert page.page.locator('[data-figure="detail-0"] .heatmaplayer image').count() == 1  # one head: log amplitude
     assert "EMG" in page.page.locator('[data-figure="detail-0"]').text_content()
     page.page.locator("#close").click()
     assert not page.page.locator("#detail").is_visible()

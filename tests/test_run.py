@@ -23,6 +23,7 @@ from polyadic.experiments.result_files import encode_result
 from polyadic.experiments.run import fit_and_score_methods, split_for, summarise_methods
 from polyadic.methods import paper_methods
 from polyadic.presets import preset
+from polyadic.validated_probe import level_columns
 
 METHODS = ["ATD", "ATD_ss-", "GR-SALS", "SALS"]
 QUICK = ("--seeds", "2", "--sweeps", "2", "--rank", "4", "--quiet")
@@ -54,7 +55,7 @@ def test_run_writes_a_table_the_results_and_a_model_of_each_method(tmp_path, arr
     assert len(written["rows"]) == 2 * len(METHODS)
     assert "| ATD |" in (tmp_path / "out" / "results.md").read_text()
     for name in ("atd", "atd_ss", "gr-sals", "sals"):
-        assert load(tmp_path / "out" / f"{name}.safetensors").transform(np.load(arrays)["X"][:3]).shape == (3, 4)
+        assert load(tmp_path / "out" / f"{name}.safetensors").coefficients(np.load(arrays)["X"][:3]).shape == (3, 4)
 
 
 @pytest.mark.long
@@ -220,7 +221,8 @@ def test_a_row_has_the_scores_of_the_scorer_and_the_seconds_of_the_one_definitio
     part = split_for(signals, "subject", 3)
     train, test = part.train, part.test
     Z_train, Z_test = (models["SALS"].transform(signals[rows]) for rows in (train, test))
-    chosen = Probe().fit(Z_train, signals.label[train], groups=signals.subject[train])
+    words = {"groups": signals.subject[train], "level_columns": level_columns(models["SALS"])}
+    chosen = Probe().fit(Z_train, signals.label[train], **words)
     assert row["reason"] == chosen.reason_
     predicted = chosen.predict(Z_test)
     assert row["accuracy"] == 100 * np.mean(predicted == signals.label[test])

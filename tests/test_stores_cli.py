@@ -46,7 +46,7 @@ def test_from_recordings_to_features_in_four_commands(sleep):
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows] == [store.classes[label] for label in store.windows.label]
     assert [float(row["start"]) for row in rows] == (store.windows.start / 100).tolist()
-    np.testing.assert_allclose([float(row["z1"]) for row in rows], features[:, 1], rtol=1e-5)
+    np.testing.assert_allclose([float(row["x2"]) for row in rows], features[:, 1], rtol=1e-5)
 
 
 def test_what_was_skipped_is_said_and_written_down(sleep):

@@ -120,7 +120,8 @@ class _CPEstimator(CPModel):
             self.n_sweeps_ = len(self.history_["loss"])
             self.waited_ = source.waited
             self._keep(team.gather(fit.state, source.n_views))
-            warn_of_vanished(fit.state.factors)
+            if self.nonnegative_:
+                warn_of_vanished(fit.state.factors)
             # After the last checkpoint: a fit that is stopped here resumes with this pass alone.
             self._fit_readout(source, team)
         return self

@@ -152,6 +152,8 @@ def _quality(name: str, data: _Dataset, quality: str | None) -> tuple[float, tup
 
 _BUILT_IN_BANDS = ((2.0, 24.0), (4.0, 20.0))
 _BUILT_IN = MappingProxyType({"rank": 8})
+_ALIGNMENT = 0.1
+"""Weight of the self-supervised loss for centred tensors, whose coefficients are far smaller than the paper's."""
 
 
 def settings_for(
@@ -171,8 +173,8 @@ def settings_for(
     preset : name of the paper's settings for a dataset
     defaults : with a preset, take only its frames and augmentations, and the library's settings for the rest
     n_fft, hop : frames other than those
-    views : without a preset, give augmentations and the paper's weight of the self-supervised loss, so that methods
-        with and without it can be compared
+    views : without a preset, give augmentations and a weight of the self-supervised loss, so that methods with and
+        without it can be compared
 
     Examples
     --------
@@ -204,7 +206,7 @@ def _settings(windows: Any, name: str | None, defaults: bool, views: bool) -> Pr
     name, parameters = ("synthetic", dict(_BUILT_IN)) if built_in else ("", {})
     if not views:
         return Preset(name, fs, shape, frames, "auto", MappingProxyType(parameters))
-    parameters["beta"] = PAPER_METHOD["beta"]
+    parameters["beta"] = _ALIGNMENT
     second = Compose([Jitter(0.05), Bandpass(_BUILT_IN_BANDS, fs or 64.0)]) if built_in else _views(fs)
     return Preset(name, fs, shape, frames, second, MappingProxyType(parameters))
 
