@@ -64,12 +64,13 @@ def test_run_without_arguments_takes_built_in_signals(tmp_path):
     assert result.exit_code == 0, result.output
     written = json.loads(result.stdout)
     assert written["title"] == "built-in signals"
-    assert all(entry["parameters"] == 8 * (8 + 33 + 13) for entry in written["summary"])
+    # Bases, mean spectrum, readout and levels.
+    assert all(entry["parameters"] == 8 * (8 + 33 + 25) + 8 * 33 + 72 + 16 for entry in written["summary"])
 
 
 def test_the_same_command_gives_the_same_figures(tmp_path, arrays):
     def figures():
-        once = ("--seeds", "1", "--sweeps", "2", "--rank", "2", "--quiet", "--json")
+        once = ("--seeds", "1", "--sweeps", "2", "--rank", "4", "--quiet", "--json")
         written = json.loads(run("--data", str(arrays), "--out", str(tmp_path / "out"), *once).stdout)
         return [{key: row[key] for key in row if key != "seconds_per_sweep"} for row in written["rows"]]
 

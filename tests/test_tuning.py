@@ -149,11 +149,8 @@ def test_the_first_try_is_the_default_and_no_setting_is_tried_twice(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in tuning.SPACES if name != "Hand"])
 def test_the_first_value_of_every_setting_is_the_default_of_the_method(name, tmp_path):
-    plain = replace(
-        quick_settings(tmp_path),
-        parameters={**PAPER_METHOD, "rank": 4},
-        augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]),
-    )
+    views = Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])])
+    plain = replace(quick_settings(tmp_path), parameters={**PAPER_METHOD, "rank": 4}, augment=views)
     first = {key: values[0] for key, values in tuning.SPACES[name].items()}
     ours, default = variant(name, **first).build(plain, 0), variant(name).build(plain, 0)
     assert repr(ours.get_params(deep=False)) == repr(default.get_params(deep=False))
