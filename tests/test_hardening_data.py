@@ -606,11 +606,11 @@ READERS = {
     "checkpoint": (
         "c/checkpoint-00000001",
         "import numpy as np; from polyadic import SALS; "
-        "SALS(2, max_sweeps=1).fit(np.ones((9, 2, 3)), checkpoint='c', resume=True)",
+        "SALS(2, max_sweeps=1).fit(np.eye(9), checkpoint='c', resume=True)",
     ),
     "folder of checkpoints": (
         "c",
-        "import numpy as np; from polyadic import SALS; SALS(2, max_sweeps=1).fit(np.ones((9, 6)), checkpoint='c')",
+        "import numpy as np; from polyadic import SALS; SALS(2, max_sweeps=1).fit(np.eye(9), checkpoint='c')",
     ),
     "results": ("a.json", "from polyadic.cli.info import describe; describe(Path('a.json'))"),
     "info of arrays": ("a.npy", "from polyadic.cli.info import describe; describe(Path('a.npy'))"),
@@ -655,7 +655,7 @@ from polyadic import SALS
 from polyadic.data import WindowStore
 import torch
 torch.set_num_threads(1)
-paper(SALS, 2, max_sweeps=1, device="cpu").fit(np.ones((4, 2, 8), np.float32))  # all threads and libraries are there
+SALS(2, tensorize=None, solver="blend", max_sweeps=1, device="cpu").fit(np.eye(8, dtype=np.float32))  # all threads and libraries are there
 store = WindowStore("s")
 kind, value = getattr(resource, sys.argv[1]), int(sys.argv[2])
 if kind == resource.RLIMIT_AS:
@@ -666,7 +666,7 @@ resource.setrlimit(kind, (value, value))
 rows = np.random.default_rng(0).permutation(len(store))
 for first in range(0, len(rows), 16):
     store.read(rows[first : first + 16])
-paper(SALS, 2, max_sweeps=1, batch_size=16, device="cpu").fit(store)
+SALS(2, tensorize=None, readout=None, max_sweeps=1, batch_size=16, device="cpu").fit(store)
 """
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.checks import check_number
 from polyadic.errors import PolyadicError
-from polyadic.spectral import STFT, recommended_stft
+from polyadic.spectral import SHORTEST_FRAME, STFT, recommended_stft
 
 __all__ = ["PAPER_METHOD", "Preset", "preset", "settings_for"]
 
@@ -185,30 +185,40 @@ def settings_for(
     """
     if defaults and preset is None:
         raise PolyadicError("--defaults goes with --preset; without a preset the library's settings are used anyway")
-    chosen = _settings(windows, preset, defaults, views)
-    if n_fft is None and hop is None:
-        return chosen
-    frames = chosen.tensorize
-    return replace(chosen, tensorize=replace(frames, n_fft=n_fft or frames.n_fft, hop=hop or frames.hop))
-
-
-def _settings(windows: Any, name: str | None, defaults: bool, views: bool) -> Preset:
-    if name is not None:
-        paper = preset(name, windows.fs)
-        if not defaults:
-            return paper
-        frames = STFT(paper.tensorize.n_fft, paper.tensorize.hop, floor="channel")
-        return replace(paper, tensorize=frames, parameters=PAPER_METHOD)
+    if preset is not None:
+        chosen = _paper_settings(windows, preset, defaults)
+        frames = chosen.tensorize
+        return replace(chosen, tensorize=replace(frames, n_fft=n_fft or frames.n_fft, hop=hop or frames.hop))
     if len(windows.shape) != 3:
         raise PolyadicError(f"X must have three dimensions (windows, channels, time), but has shape {windows.shape}")
     shape, fs = (windows.shape[1], windows.shape[2]), windows.fs
-    frames, built_in = recommended_stft(shape[1], fs), windows.dataset == "synthetic"
-    name, parameters = ("synthetic", dict(_BUILT_IN)) if built_in else ("", {})
+    frames, built_in = _frames(shape[1], fs, n_fft, hop), windows.dataset == "synthetic"
+    name = "synthetic" if built_in else ""
+    parameters: dict[str, Any] = dict(_BUILT_IN) if built_in else {}
     if not views:
         return Preset(name, fs, shape, frames, "auto", MappingProxyType(parameters))
     parameters["beta"] = _ALIGNMENT
     second = Compose([Jitter(0.05), Bandpass(_BUILT_IN_BANDS, fs or 64.0)]) if built_in else _views(fs)
     return Preset(name, fs, shape, frames, second, MappingProxyType(parameters))
+
+
+def _paper_settings(windows: Any, name: str, defaults: bool) -> Preset:
+    paper = preset(name, windows.fs)
+    if not defaults:
+        return paper
+    frames = STFT(paper.tensorize.n_fft, paper.tensorize.hop, floor="channel")
+    return replace(paper, tensorize=frames, parameters=PAPER_METHOD)
+
+
+def _frames(length: int, fs: float | None, n_fft: int | None, hop: int | None) -> STFT:
+    """The recommended frames, or frames of a given length or hop."""
+    if n_fft is None and length < 2 * SHORTEST_FRAME:
+        raise PolyadicError(f"windows of {length} samples are too short for the usual frames: give --n-fft and --hop")
+    if n_fft is None:
+        frames = recommended_stft(length, fs)
+    else:
+        frames = STFT(n_fft, max(1, n_fft // 8), parts="log_amplitude", mean="auto")
+    return frames if hop is None else replace(frames, hop=hop)
 
 
 def _views(fs: float | None) -> Augmentation:

@@ -22,14 +22,14 @@ from polyadic.errors import PolyadicError
 from polyadic.tensorize import Axis, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
 from polyadic.threads import for_each
 
-__all__ = ["FLOOR_SHARE", "PARTS", "STFT", "Part", "recommended_stft"]
+__all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "Part", "recommended_stft"]
 
 _CHANNEL_SHARE = 1e-2
 FLOOR_SHARE = 0.3
 """The floor over the amplitude of white noise of the same power, chosen on development people."""
 _FLOORS = ("auto", "channel")
 _FRAME_SECONDS, _FRAME_SAMPLES = 1.28, 128
-_SHORTEST, _LONGEST = 16, 1024
+SHORTEST_FRAME, _LONGEST = 16, 1024
 _MOST_FRAMES = 32
 _WITH_KERNEL = ("log_re_im", "re_im", "log_amplitude", "amplitude")
 _PIECE_BYTES = {"cpu": 2 * 2**20, "cuda": 2**30}
@@ -293,7 +293,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         settings = self
         if isinstance(self.floor, str):
             squares = self._squares(X)
-            if not bool(torch.isfinite(squares).all()):
+            if not bool(torch.isfinite(squares).all()) or float(X.abs().max()) > torch.finfo(X.dtype).max / self.n_fft:
                 raise PolyadicError(
                     f"X is too large for a Fourier transform in {X.dtype}: scale X or give it as float64"
                 )
@@ -554,13 +554,13 @@ def recommended_stft(length: int, fs: float | None = None) -> STFT:
     >>> recommended_stft(1000, fs=100.0).shape(12, 1000)
     (12, 65, 31)
     """
-    if length < 2 * _SHORTEST:
+    if length < 2 * SHORTEST_FRAME:
         raise PolyadicError(
-            f"tensorize='auto' needs windows of at least {2 * _SHORTEST} samples, but they have {length}: give "
+            f"tensorize='auto' needs windows of at least {2 * SHORTEST_FRAME} samples, but they have {length}: give "
             "tensorize=None if X already is a tensor, or an STFT with shorter frames"
         )
     wanted = _FRAME_SAMPLES if fs is None else _FRAME_SECONDS * fs
-    n_fft = 2 ** round(math.log2(min(max(wanted, _SHORTEST), _LONGEST)))
+    n_fft = 2 ** round(math.log2(min(max(wanted, SHORTEST_FRAME), _LONGEST)))
     n_fft = min(n_fft, 1 << (length // 2).bit_length() - 1)
     hop = min(max(n_fft // 8, -(-(length - n_fft) // (_MOST_FRAMES - 1))), n_fft)
     return STFT(n_fft=n_fft, hop=hop, parts="log_amplitude", mean="auto")
