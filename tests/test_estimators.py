@@ -46,7 +46,7 @@ SETTINGS: dict[str, Any] = {
     "random_state": 4,
 }
 MEMORY = {"solver": "memory", "learning_rate": 0.3}
-SHORT_TIME = STFT(n_fft=8, hop=4)
+SHORT_TIME = STFT(n_fft=8, hop=4, floor="channel")
 HISTORY = ["loss", "fit", "fit_augmented", "tikhonov", "self_supervised", "graph", "seconds"]
 
 
@@ -887,7 +887,7 @@ def test_a_grid_search_over_the_rank_finds_that_of_the_data() -> None:
 
 def test_a_grid_search_reaches_into_a_pipeline() -> None:
     X, y = two_classes()
-    features = paper(ATD, tensorize=STFT(n_fft=16, hop=8), augment=Jitter(0.05), beta=0.05, **SETTINGS)
+    features = paper(ATD, tensorize=STFT(n_fft=16, hop=8, floor="channel"), augment=Jitter(0.05), beta=0.05, **SETTINGS)
     pipeline = make_pipeline(features, StandardScaler(), LogisticRegression())
     grid = {"atd__rank": [1, 2], "atd__beta": [0.0, 0.05]}
     search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(X, y)

@@ -655,7 +655,7 @@ from polyadic import SALS
 from polyadic.data import WindowStore
 import torch
 torch.set_num_threads(1)
-SALS(2, tensorize=None, solver="blend", max_sweeps=1, device="cpu").fit(np.eye(8, dtype=np.float32))  # all threads and libraries are there
+SALS(2, solver="blend", max_sweeps=1, device="cpu").fit(np.eye(8, dtype=np.float32))  # loads all libraries
 store = WindowStore("s")
 kind, value = getattr(resource, sys.argv[1]), int(sys.argv[2])
 if kind == resource.RLIMIT_AS:
