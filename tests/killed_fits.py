@@ -49,7 +49,7 @@ KINDS: dict[str, Callable[[], ATD | SALS]] = {
         ATD, 4, tensorize=FRAMES, augment=Jitter(0.05), batch_size=None, max_sweeps=12, tol=0.0
     ),
     "one view": lambda: paper(SALS, 4, batch_size=8, max_sweeps=4, tol=0.0),
-    "default": lambda: ATD(4, max_sweeps=5, tol=0.0),
+    "default": lambda: ATD(4, max_sweeps=12, tol=0.0),
     "non-negative": lambda: ATD(4, solver="blend", batch_size=16, max_sweeps=4, tol=0.0),
 }
 

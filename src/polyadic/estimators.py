@@ -131,7 +131,7 @@ class _CPEstimator(CPModel):
     ) -> None:
         """Run a fit from its last checkpoint on, by the fastest way there is."""
         if kept is not None:
-            fit.on_step = kept
+            fit.on_step, fit.on_pause = kept, kept.when_stopped
             fit.progress, fit.state = kept.load(fit.state) or (fit.progress, fit.state)
         if fit.team.size == 1:
             shape = tuple(len(factor) for factor in fit.state.factors)

@@ -292,7 +292,16 @@ class Checkpoints:
 
     def __call__(self, progress: FitProgress, state: State) -> None:
         """Write a checkpoint if it is time for one; let a signal through that was held back."""
-        due = progress.done or time.monotonic() - self._written >= self.every
+        self._write_if(progress.done or time.monotonic() - self._written >= self.every, progress, state)
+
+    def when_stopped(self, progress: FitProgress, state: State) -> None:
+        """Write a checkpoint and let a signal through if one was held back, and do nothing else.
+
+        For work that is done anew when the fit resumes: checkpoints in the midst of it would say nothing.
+        """
+        self._write_if(False, progress, state)
+
+    def _write_if(self, due: bool, progress: FitProgress, state: State) -> None:
         # One process's clock and signals are those of all, or some would write and others go on.
         flags = torch.tensor([due, *(self._caught == number for number in _SIGNALS)], dtype=torch.float64)
         due, *caught = (bool(flag) for flag in self.team.sum(flags))

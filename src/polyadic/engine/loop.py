@@ -117,6 +117,7 @@ class Fit:
     progress : where to resume, if `state` is that of a fit that was stopped
     on_sweep : called after every sweep with the history so far
     on_step : called with the progress and the state between batches (of Algorithm 2) and after every sweep
+    on_pause : called likewise where a fit can be stopped, but would begin that work anew
     team : the processes that do this together, each running the same fit; they end with the same bases
     fast_sweep : does what a whole sweep of Algorithm 2 does, or returns None and leaves the state as it was
     """
@@ -128,6 +129,7 @@ class Fit:
     progress: FitProgress = field(default_factory=FitProgress)
     on_sweep: Callable[[History], None] | None = None
     on_step: OnStep | None = None
+    on_pause: OnStep | None = None
     team: Team = ALONE
     fast_sweep: Callable[[State, int], Tensor | None] | None = None
 
@@ -167,8 +169,8 @@ class Fit:
         parts = torch.split(torch.arange(source.n_windows, device="cpu"), rows)
         for _, T in _batches(source, [self.team.share(part) for part in parts], 0, state):
             moments.add(T)
-            if self.on_step is not None:
-                self.on_step(self.progress, state)
+            if self.on_pause is not None:
+                self.on_pause(self.progress, state)
         moments.finish(self.team.sum)
         self.progress.seconds += time.perf_counter() - begun
         return moments
