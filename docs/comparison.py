@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 RESULTS = ROOT / "docs" / "results" / "har"
 METHODS = {
-    "ATD": "ATD, rank 32",
-    "ATD_ss-": "ATD without its self-supervised term",
+    "ATD": "ATD as in the paper, rank 32",
+    "ATD_ss-": "the same without its self-supervised term",
     "SALS": "SALS",
     "CNN": "supervised CNN",
     "Hand": "hand-made statistics and spectrum",
@@ -29,14 +29,14 @@ def table() -> str:
     """Accuracy of some methods with standardised probes, mean and standard deviation over the seeds, in Markdown."""
     path = next(path for path in (RESULTS / "table2-har-tuned.json", RESULTS / "table2-har.json") if path.exists())
     found = json.loads(path.read_text(encoding="utf-8"))
-    lines = ["| | parameters | windows at random, as in the paper | people apart |", "|---|---:|---:|---:|"]
+    lines = ["| | parameters | windows at random, as in the paper | subject-wise split |", "|---|---:|---:|---:|"]
     for method, name in METHODS.items():
         rows = [row for row in found["rows"] if row["method"] == method]
         sizes = {row["parameters"] for row in rows}
         figures = " | ".join(_accuracy(rows, protocol) for protocol in ("paper", "subject"))
         lines.append(f"| {name} | {' to '.join(f'{size:,}' for size in sorted(sizes))} | {figures} |")
     link = path.relative_to(ROOT).as_posix()
-    settings = "each method at the best of its tries" if "tuned" in path.name else "library settings"
+    settings = "each method at the best of its tries" if "tuned" in path.name else "settings of 0.1.0"
     lines += ["", f"{len(found['seeds'])} seeds, standardised probe, {settings}: [`{link}`]({link})."]
     return "\n".join(lines) + "\n"
 

@@ -87,7 +87,7 @@ def sum_of_components() -> Any:
     data, bases = fitted()
     slice_ = FRAMES(torch.as_tensor(data.X[:1]))[0, 1].numpy()
     A, B, C = (np.asarray(factor) for factor in bases.factors_)
-    x = np.asarray(bases.transform(data[:1]))[0]
+    x = np.asarray(bases.coefficients(data[:1]))[0]
     parts = [x[r] * A[1, r] * np.outer(B[:, r], C[:, r]) for r in range(2)]
     return _panels(
         [slice_, parts[0] + parts[1], *parts], ["central", "≈ the model", "= x₁ · first", "+ x₂ · second"], 240
@@ -115,4 +115,4 @@ def training() -> Any:
     """The terms of the loss over the sweeps of a fit."""
     augment = Bandpass([(2, 24), (3, 22)], fs=64)
     frames = STFT(n_fft=32, hop=16, parts="amplitude")
-    return plot.training(ATD(rank=6, tensorize=frames, augment=augment, max_sweeps=12).fit(synthetic(400)))
+    return plot.training(ATD(rank=6, tensorize=frames, augment=augment, beta=2.0, max_sweeps=12).fit(synthetic(400)))

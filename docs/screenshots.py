@@ -18,10 +18,8 @@ import numpy as np
 from PIL import Image
 
 from polyadic import ATD, report
-from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.data import Windows, split
 from polyadic.electrodes import position
-from polyadic.spectral import STFT
 
 ROWS = ("Fp1 Fp2", "F7 F3 Fz F4 F8", "T7 C3 Cz C4 T8", "P7 P3 Pz P4 P8", "O1 O2")
 CHANNELS = " ".join(ROWS).split()
@@ -68,10 +66,7 @@ def signals(count: int = 1440, seed: int = 0) -> Windows:
 def make(folder: Path) -> Path:
     """The report of a small model."""
     windows = signals()
-    views = Compose([Jitter(0.05), Bandpass([(1.0, 40.0), (4.0, 60.0)], FS)])
-    frames = STFT(n_fft=128, hop=32, parts="amplitude")
-    model = ATD(rank=8, tensorize=frames, augment=views, max_sweeps=12, learning_rate=0.1)
-    model.fit(next(iter(split(windows))))
+    model = ATD(rank=8).fit(next(iter(split(windows))))
     report.write(folder / "report.html", model, windows, title="Made-up EEG in four conditions")
     return folder / "report.html"
 

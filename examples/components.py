@@ -6,7 +6,7 @@ What a tensor model gives beyond a number: which electrodes, which frequencies, 
 import numpy as np
 from sklearn.base import clone
 
-from polyadic import SALS, match, plot
+from polyadic import ATD, match, plot
 from polyadic.data import Windows
 from polyadic.electrodes import position
 from polyadic.spectral import STFT
@@ -36,25 +36,26 @@ for place, frequency, strengths, middle in sources:
 windows = Windows(X, fs, channels=channels, label=condition, classes=conditions)
 
 # %%
-# Amplitudes, so that a component is a pattern of power; and all windows in one batch, which finds components to many
-# digits where the data is small. Each row below is one: electrodes, frequencies, time;
-# one of the four is left for the noise, which is everywhere.
+# Amplitudes in place of the default's centred logarithms: rhythms add up in them, so that each becomes one component.
+# Profiles are nowhere negative; and all windows are one batch, which finds components to many digits. Each row below is
+# one: electrodes, frequencies, time. One of the four is left for the noise, which is everywhere.
 frames = STFT(n_fft=64, hop=16, parts="amplitude")
-model = SALS(rank=4, tensorize=frames, batch_size=None, max_sweeps=40).fit(windows)
+model = ATD(rank=4, tensorize=frames, nonnegative=True, batch_size=None).fit(windows)
 plot.components(model, windows).show()
 
 # %%
 # Where names of electrodes are known, a component is a map of the head. This one peaks where alpha was put:
-frequencies = np.arange(33) * fs / 64
+frequencies = model.axes()[1].positions
 peaks = [float(frequencies[np.abs(column).argmax()]) for column in model.factors_[1].T]
 alpha = int(np.abs(np.array(peaks) - 10).argmin())
 print(f"peaks of the components: {', '.join(f'{peak:g} Hz' for peak in peaks)}")
 plot.channels(model, alpha, windows).show()
 
 # %%
-# And it is strong in the condition in which alpha is:
-Z = model.transform(windows)
-plot.class_means(Z, windows.label, alpha, windows.classes).show()
+# And it is strong in the condition in which alpha is. Coefficients are by component; the features of `transform` are
+# made of them for classifiers.
+x = model.coefficients(windows)
+plot.class_means(x, windows.label, alpha, windows.classes).show()
 
 # %%
 # Before believing a component, start again from another seed and see whether it comes back. Likeness is 1 for the

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from polyadic import SALS, plot
+from polyadic import ATD, plot
 from polyadic.data import datasets
-from polyadic.spectral import STFT
 
 with warnings.catch_warnings():  # wfdb's import warns of what pandas will do one day
     warnings.simplefilter("ignore")
@@ -48,9 +47,7 @@ for record in range(8):
 # %%
 # Any folder of records becomes windows; the digits of the files are kept.
 windows = datasets.folder(folder, folder / "ecg.store", seconds=5).windows
-model = SALS(
-    rank=4, tensorize=STFT(n_fft=64, hop=16, parts="log_amplitude_phase"), max_sweeps=30
-).fit(windows)
+model = ATD(rank=4).fit(windows)
 print(windows)
 
 # %%
@@ -59,8 +56,10 @@ Z = model.transform(windows)
 plot.features(Z, windows, colour="recording").show()
 
 # %%
-# The two windows at the far ends of the component that differs most between slow and fast hearts:
+# The two windows with the least and the most of the component that differs most between slow and fast hearts. Features
+# suit maps and classifiers; to speak of a component, take its coefficients:
+x = model.coefficients(windows)
 fast = np.char.startswith(windows.recording.astype(str), "fast")
-apart = np.abs(Z[fast].mean(axis=0) - Z[~fast].mean(axis=0)) / Z.std(axis=0)
+apart = np.abs(x[fast].mean(axis=0) - x[~fast].mean(axis=0)) / x.std(axis=0)
 r = int(apart.argmax())
-plot.signals(windows, [int(Z[:, r].argmin()), int(Z[:, r].argmax())]).show()
+plot.signals(windows, [int(x[:, r].argmin()), int(x[:, r].argmax())]).show()

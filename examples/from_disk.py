@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from polyadic import SALS, plot
+from polyadic import ATD, plot
 from polyadic.data import Windows, WindowStore, synthetic
 from polyadic.data.prepare import write_windows
-from polyadic.spectral import STFT
 
 # %%
 # Four days of 500 windows, as a study would bring them in; `append` adds each to what is there.
@@ -31,17 +30,18 @@ store = WindowStore(folder / "days.store")
 print(store)
 
 # %%
-# What lies on the disk, in files that are mapped into memory and checked by checksums:
+# What lies on the disk, in files that are checked by checksums:
 for path in sorted((folder / "days.store").iterdir()):
     print(f"{path.stat().st_size / 2**20:8.2f} MiB  {path.name}")
 
 # %%
-# The store stands where an array would. Checkpoints make the fit one that can be killed and goes on
-# ({doc}`../scale`).
-model = SALS(rank=8, tensorize=STFT(n_fft=64, hop=16), max_sweeps=8)
+# The store stands where an array would. A default fit reads windows as small as these once for their second moments
+# and once for the readout; larger ones are read in every sweep ({doc}`../defaults`). Checkpoints make the fit one that
+# can be killed and goes on ({doc}`../scale`).
+model = ATD()
 model.fit(store, checkpoint=folder / "checkpoints", resume=True)
 print(
-    f"{model.n_sweeps_} sweeps over {len(store):,} windows, {model.waited_:.2f} s of them waiting for the disk"
+    f"{len(store):,} windows, {model.n_sweeps_} sweeps ({model.solver_}), {model.waited_:.2f} s waiting for the disk"
 )
 
 # %%

@@ -38,7 +38,7 @@ def main(model: str, windows: str | None = None) -> None:
     )
 
     if features.classes:
-        for number, row in enumerate(features.probabilities(X[:5])):
+        for number, row in enumerate(features.probabilities(X[:5]), start=1):
             print(
                 f"window {number}: {features.classes[row.argmax()]} is most probable, {row.max():.0%}"
             )

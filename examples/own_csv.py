@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from polyadic import SALS, plot
+from polyadic import ATD, plot
 from polyadic.data import datasets
-from polyadic.spectral import STFT
 
 # %%
 # Three machines with a vibration sensor of two axes. One of them has a bearing that wears out half-way through.
@@ -32,16 +31,18 @@ for machine in ("lathe", "mill", "press"):
 print("".join((folder / "mill.csv").read_text().splitlines(keepends=True)[:4]))
 
 # %%
-# The folder becomes windows of two seconds, and the windows become four features each.
+# The folder becomes windows of two seconds, and the windows become six features each: four of the components, and the
+# level of each axis.
 windows = datasets.folder(folder, folder / "machines.store", seconds=2).windows
-model = SALS(rank=4, tensorize=STFT(n_fft=64, hop=16), max_sweeps=30).fit(windows)
+model = ATD(rank=4).fit(windows)
 Z = model.transform(windows)
 print(windows)
 
 # %%
 # With who and when, ready for a spreadsheet or pandas (on the command line: `polyadic transform model.safetensors
 # machines.store -o features.csv`):
-for row in range(40, 46):
+print(*model.get_feature_names_out(), sep=", ")
+for row in range(42, 48):
     print(
         windows.subject[row],
         f"{windows.start[row] / windows.fs:5.0f} s",

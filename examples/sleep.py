@@ -11,10 +11,9 @@ import edfio
 import numpy as np
 import plotly.graph_objects as go
 
-from polyadic import SALS
+from polyadic import ATD
 from polyadic.data import datasets
 from polyadic.evaluate import WindowClassifier, labels_of
-from polyadic.spectral import STFT
 
 # %%
 # Six short nights of two EEG channels and one of the eyes, each stage with the rhythms it is known for: alpha in wake,
@@ -70,8 +69,7 @@ print(store)
 # %%
 # Five nights to learn from, the sixth to try it on.
 last = windows.subject == "night5"
-frames = STFT(n_fft=128, hop=64)
-features = SALS(rank=10, tensorize=frames, max_sweeps=15).fit(windows[~last])
+features = ATD(rank=10).fit(windows[~last])
 classifier = WindowClassifier(features).fit(windows[~last])
 stages = classifier.predict(windows[last])
 print(f"{np.mean(stages == labels_of(windows[last])):.0%} of the sixth night as scored")
