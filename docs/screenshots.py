@@ -86,7 +86,7 @@ def shoot(page: Path, folder: Path) -> None:
             opened.goto(page.resolve().as_uri())
             opened.wait_for_selector("html[data-ready]", state="attached")
             if scheme == "dark":
-                opened.locator("button.open", has_text="3").click()
+                opened.locator("button.open", has_text="2").click()
                 opened.locator('[data-figure="detail-windows"] .main-svg').first.wait_for()
             opened.wait_for_timeout(800)
             save(opened.screenshot(), folder / f"{name}.png")

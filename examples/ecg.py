@@ -51,7 +51,8 @@ model = ATD(rank=4).fit(windows)
 print(windows)
 
 # %%
-# A map of all windows. No label was used; the colours are those of the records, which fall into two groups.
+# A map of all windows. No label was used; the colours are those of the records. Those of slow hearts lie on one side,
+# those of fast ones on the other.
 Z = model.transform(windows)
 plot.features(Z, windows, colour="recording").show()
 

@@ -50,5 +50,6 @@ for row in range(42, 48):
     )
 
 # %%
-# Nobody said that a bearing wore out, yet the windows of the mill fall into two groups:
-plot.features(Z, windows, colour="subject").show()
+# Nobody said that a bearing wore out, yet the windows of the mill fall into two groups in the first two features, which
+# vary most:
+plot.features(Z[:, :2], windows, colour="subject").show()
