@@ -27,7 +27,7 @@ from polyadic.spectral import STFT
 
 WINDOWS = np.random.default_rng(0).normal(size=(60, 3, 96)).astype(np.float32)
 FIXED: dict[str, Any] = {"batch_size": 16, "max_sweeps": 2, "tol": 0.0, "device": "cpu", "random_state": 0}
-FRAMES: dict[str, Any] = {"tensorize": STFT(32, 8), "augment": Jitter(0.05)}
+FRAMES: dict[str, Any] = {"tensorize": STFT(32, 8, floor="channel"), "augment": Jitter(0.05)}
 KINDS: dict[str, Callable[[], ATD | GRSALS | SALS]] = {
     "blend": lambda: paper(ATD, 4, **FRAMES, **FIXED),
     "memory": lambda: paper(ATD, 4, solver="memory", **FRAMES, **FIXED),

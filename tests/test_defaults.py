@@ -274,6 +274,8 @@ def test_a_file_holds_front_end_and_readout(model: ATD, tmp_path) -> None:
         again.inverse_transform(model.transform(X)), model.inverse_transform(model.transform(X))
     )
     assert again.tensorize_ == model.tensorize_
+    for name in ("solver_", "batch_size_", "nonnegative_", "augment_"):
+        assert getattr(again, name) == getattr(model, name)
     assert again.get_params(deep=False) == model.get_params(deep=False)
     assert list(again.get_feature_names_out()) == list(model.get_feature_names_out())
     half = clone(model).partial_fit(X)

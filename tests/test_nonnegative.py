@@ -84,7 +84,7 @@ def test_planted_factors_are_recovered(solver: str) -> None:
     planted = [random.random((size, 3)) * (random.random((size, 3)) > 0.4) for size in (6, 9, 7)]
     x = random.normal(size=(200, 3))
     T = np.einsum("nr,ir,jr,kr->nijk", x, *planted)
-    settings = {"nonnegative": True, "alpha": 1e-9, "max_sweeps": 1500, "tol": 1e-12, "random_state": 0}
+    settings = {"nonnegative": True, "alpha": 1e-9, "max_sweeps": 400, "tol": 1e-11, "random_state": 0}
     model = SALS(3, solver=solver, batch_size=None, **settings).fit(T)
     assert match(model, planted).score > 0.999
 

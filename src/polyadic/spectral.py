@@ -1,6 +1,7 @@
 """Short-time Fourier transform: raw windows to tensors of channel × frequency × time (section 4.1 and appendix D.2).
 
-The paper's text stacks amplitude and phase; its numbers were made with log|Re| and log|Im|, the default here.
+The paper's text stacks amplitude and phase; its numbers were made with log|Re| and log|Im|, the default of `STFT`.
+The library's own choice is `recommended_stft`: log amplitudes less the mean spectrum of each channel.
 """
 
 from __future__ import annotations

@@ -75,8 +75,10 @@ class Method(StrEnum):
 
 
 class Solver(StrEnum):
-    """How a batch moves the bases."""
+    """How the bases are found."""
 
+    AUTO = "auto"
+    MOMENTS = "moments"
     BLEND = "blend"
     MEMORY = "memory"
 
@@ -118,7 +120,7 @@ def fit(
         typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.", metavar="NAME"),
     ] = None,
     defaults: Annotated[
-        bool, typer.Option("--defaults", help="With --preset: its frames and augmentations, all else the library's.")
+        bool, typer.Option("--defaults", help="With --preset: its frames and views, all else as in 0.1.0.")
     ] = False,
     protocol: Annotated[
         Protocol | None,
@@ -130,7 +132,9 @@ def fit(
     learning_rate: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, metavar="X", help="Share of a batch in the bases.")
     ] = None,
-    solver: Annotated[Solver | None, typer.Option(help="Blend bases, or remember statistics.")] = None,
+    solver: Annotated[
+        Solver | None, typer.Option(help="Second moments, or batches: blend bases, remember statistics.")
+    ] = None,
     n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
     hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
     shuffle: Annotated[

@@ -55,7 +55,7 @@ def run(
         bool,
         typer.Option(
             "--defaults",
-            help="With --preset: its frame length, hop and augmentations, all else the library's own settings.",
+            help="With --preset: its frame length, hop and augmentations, all else as in 0.1.0.",
         ),
     ] = False,
     protocol: Annotated[

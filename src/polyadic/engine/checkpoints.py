@@ -42,8 +42,8 @@ from polyadic.terms import Term
 
 __all__ = ["Checkpoints", "list_checkpoints", "remove_checkpoints"]
 
-SCHEMA = 1
-"""Version of the layout. Readers refuse a newer one."""
+SCHEMA = 2
+"""Version of the layout. Readers refuse any other: what a fit must go on with has changed."""
 
 _MAGIC = b"polyadic checkpoint\n"
 _PREFIX = "checkpoint-"
@@ -95,8 +95,9 @@ def _from_bytes_checked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str
         raise CheckpointError(f"its content cannot be read: {error!r}") from error
     if not isinstance(schema, int) or schema < 1:
         raise CheckpointError(f"its schema must be a whole number, but is {schema!r}")
-    if schema > SCHEMA:
-        raise CheckpointError(f"it has schema {schema}, but this version of polyadic reads up to {SCHEMA}: upgrade")
+    if schema != SCHEMA:
+        advice = "upgrade" if schema > SCHEMA else "finish that fit with the version that began it, or begin it anew"
+        raise CheckpointError(f"it has schema {schema}, but this version of polyadic reads {SCHEMA} alone: {advice}")
     return arrays, header
 
 

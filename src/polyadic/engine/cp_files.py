@@ -17,6 +17,8 @@ __all__ = ["MOST_ROUNDS", "arrays_of", "extra_of", "restore"]
 MOST_ROUNDS = 10_000
 """Rounds of the fixed-point rule in a step: one is the paper's, a hundred are beyond convergence."""
 _MOST_WINDOWS = 2**62
+_SETTLED = ("solver_", "batch_size_", "nonnegative_")
+"""What "auto" became, for people to read; nothing depends on it."""
 
 
 def arrays_of(model: Any) -> dict[str, np.ndarray]:
@@ -35,6 +37,7 @@ def extra_of(model: Any) -> dict[str, Any]:
     """What else has to be kept, as JSON."""
     return {
         "n_seen": int(model._n_seen),
+        "settled": {name: getattr(model, name, None) for name in _SETTLED},
         "readout": persist.encode(model.readout_.readout) if getattr(model, "readout_", None) is not None else None,
         "probe": linear_probe.pack(model.probe_)[1] if hasattr(model, "probe_") else None,
     }
@@ -66,6 +69,11 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
             f"the file has {model._n_seen} windows seen and {getattr(model, 'rounds', 1)} rounds, which no fit has"
         )
     _restore_readout(model, arrays, extra.get("readout"))
+    for name, value in dict(extra.get("settled", {})).items():
+        if name in _SETTLED and (value is None or isinstance(value, bool | int | str)):
+            setattr(model, name, value)
+    if hasattr(model, "augment"):
+        model.augment_ = model._augmentation()
     if extra.get("probe") is not None or any(name.startswith(linear_probe.PREFIX) for name in arrays):
         model.probe_ = linear_probe.unpack(arrays, extra.get("probe"), model._n_features_out)
 

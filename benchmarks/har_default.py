@@ -1,0 +1,73 @@
+"""How long the default settings take on HAR, part by part, beside MiniRocket with the same probe.
+
+Features are learned from the 7,428 windows of the training people without labels; the probe is trained on the 3,003
+labelled windows of the others. Nothing is scored here: these people are kept for other tables.
+
+    python benchmarks/har_default.py DATA docs/results/speed/har-default-cpu.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyadic import ATD
+from polyadic.baselines import MiniRocket
+from polyadic.data import Windows
+from polyadic.evaluate import Probe
+from polyadic.files import write_atomically
+from polyadic.provenance import provenance
+from polyadic.validated_probe import level_columns
+
+ROUNDS = 3
+
+
+def timed(seconds: dict[str, float], name: str, work: Callable[[], Any]) -> Any:
+    begun = time.perf_counter()
+    found = work()
+    seconds[name] = time.perf_counter() - begun
+    return found
+
+
+def ours(unlabelled: Windows, labelled: Windows, people: np.ndarray) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    model = timed(seconds, "fit", lambda: ATD(readout=None, device="cpu").fit(unlabelled))
+    model.set_params(readout="auto")
+    timed(seconds, "readout", lambda: model.fit_readout(unlabelled))
+    Z = timed(seconds, "features", lambda: np.asarray(model.transform(labelled), np.float64))
+    words = {"groups": people, "level_columns": level_columns(model)}
+    timed(seconds, "probe", lambda: Probe().fit(Z, labelled.label, **words))
+    return seconds
+
+
+def rocket(unlabelled: Windows, labelled: Windows, people: np.ndarray) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    model = timed(seconds, "fit", lambda: MiniRocket(device="cpu").fit(unlabelled))
+    Z = timed(seconds, "features", lambda: np.asarray(model.transform(labelled), np.float64))
+    timed(seconds, "probe", lambda: Probe().fit(Z, labelled.label, groups=people))
+    return seconds
+
+
+def main() -> None:
+    data, out = Path(sys.argv[1]), Path(sys.argv[2])
+    har = np.load(data / "har.npz")
+    unlabelled = Windows(har["X_train"], fs=50.0)
+    labelled = Windows(har["X_test"], fs=50.0, label=har["y_test"].astype(int))
+    rows = []
+    for number in range(ROUNDS):
+        for name, run in (("ATD()", ours), ("MiniRocket", rocket)):
+            parts = run(unlabelled, labelled, har["subject_test"])
+            rows.append({"method": name, "round": number, **parts, "total": sum(parts.values())})
+            print(rows[-1], flush=True)
+    result = {**provenance("cpu"), "windows": len(unlabelled), "labelled": len(labelled), "rows": rows}
+    write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
