@@ -33,7 +33,7 @@ from polyadic.team import Team
 from polyadic.terms import TERMS
 
 Model = ATD | GRSALS | SALS
-FIXED = {"tensorize": STFT(32, 8), "max_sweeps": 4, "tol": 0.0, "device": "cpu"}
+FIXED = {"tensorize": STFT(32, 8, floor="channel"), "max_sweeps": 4, "tol": 0.0, "device": "cpu"}
 CENTRED = STFT(32, 8, parts="log_amplitude", mean="auto")
 VIEWS = {"augment": Jitter(0.05), "beta": 0.2}
 KINDS: dict[str, Callable[[], Model]] = {

@@ -177,7 +177,7 @@ def test_har_from_a_uci_folder_to_the_table_of_methods(tmp_path, data_folder):
     assert {entry["method"] for entry in result["summary"]} == {"ATD", "ATD_ss-", "GR-SALS", "SALS"}
     assert {entry["protocol"] for entry in result["summary"]} == {"subject", "paper"}
     assert all(entry["parameters"] == 2688 for entry in result["summary"])
-    assert all(entry["standardised"] > 65 for entry in result["summary"])
+    assert all(entry["balanced_accuracy"] > 65 for entry in result["summary"])
     assert len({row["split"] for row in result["rows"]}) == 2
 
 
