@@ -55,6 +55,7 @@ def run_in_small(name, tmp_path, capsys):
     return result
 
 
+@pytest.mark.long
 def test_the_main_comparison_has_every_method_under_both_protocols_with_no_empty_cell(tmp_path, capsys):
     result = run_in_small("table2", tmp_path, capsys)
     names = {row["method"] for row in result["rows"]}
@@ -69,6 +70,7 @@ def test_the_main_comparison_has_every_method_under_both_protocols_with_no_empty
     assert {row["protocol"] for row in result["rows"]} == {"subject", "paper"}
 
 
+@pytest.mark.long
 def test_finished_cells_are_not_run_again_and_more_seeds_add_only_theirs(tmp_path, monkeypatch):
     signals = synthetic(96, n_channels=3, length=64)
     np.savez(tmp_path / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=50)

@@ -647,7 +647,7 @@ def test_shells_complete_commands_options_and_choices():
 
     assert "predict" in completed("polyadic pred")
     assert "--learning-rate" in completed("polyadic fit x --le")
-    assert completed("polyadic fit x --solver ").split() == ["blend", "memory"]
+    assert completed("polyadic fit x --solver ").split() == ["auto", "moments", "blend", "memory"]
 
 
 def test_text_flows_and_examples_stay():

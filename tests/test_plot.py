@@ -324,6 +324,7 @@ def test_bars_of_a_sketch_are_as_long_as_their_weights(windows):
     assert heights / heights.max() == pytest.approx(np.abs(weights), abs=0.01)
 
 
+@pytest.mark.long
 def test_plots_say_which_extra_they_need():
     code = (
         "import sys; sys.modules['plotly'] = None\n"

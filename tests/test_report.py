@@ -138,6 +138,7 @@ def test_an_interval_by_people_is_wider_than_one_by_windows():
     assert narrow_high - narrow_low == pytest.approx(2 * 1.96 * np.sqrt(share * (1 - share) / 500), rel=0.1)
 
 
+@pytest.mark.long
 def test_what_the_features_were_learned_from_is_said(model, windows):
     assert "Features were learned once, from other subjects than those tested." in render(model, windows)
     everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
@@ -242,6 +243,7 @@ def test_the_citation_is_that_of_the_file():
     assert [(author["family-names"], author["given-names"]) for author in paper["authors"]] == list(AUTHORS)
 
 
+@pytest.mark.long
 def test_the_same_model_gives_the_same_page(model, windows):
     assert render(model, windows) == render(model, windows)
 
@@ -304,6 +306,7 @@ def test_what_cannot_be_reported_is_said(tmp_path, model, arguments, message):
     assert not list(tmp_path.glob("*.html"))
 
 
+@pytest.mark.long
 def test_a_run_without_plotly_says_so_and_writes_all_else(tmp_path):
     code = "import sys; sys.modules['plotly'] = None\nfrom polyadic.cli import main; main()"
     command = [sys.executable, "-c", code, "run", "--seeds", "1", "--sweeps", "1", "--quiet", "--out", "out"]

@@ -314,6 +314,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.long
 def test_hostile_names_are_only_names(running, tmp_path):
     signals = synthetic(120, n_channels=4)
     windows = Windows(

@@ -100,6 +100,7 @@ def test_windows_without_people_are_drawn_at_random_and_the_table_says_so(tmp_pa
     assert "protocol paper: windows drawn at random" in result.stdout
 
 
+@pytest.mark.long
 def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "har.npz", X=rng.normal(size=(80, 9, 128)).astype(np.float32), y=np.arange(80) % 2)
@@ -230,6 +231,7 @@ def test_a_row_has_the_scores_of_the_scorer_and_the_seconds_of_the_one_definitio
     assert row["balanced_accuracy"] == pytest.approx(100 * balanced_accuracy_score(signals.label[test], predicted))
 
 
+@pytest.mark.long
 def test_the_probe_of_a_run_is_chosen_by_leaving_subjects_out_unless_the_papers_are_asked_for(tmp_path, arrays):
     base = ("--data", str(arrays), "--out", str(tmp_path / "out"), "--seeds", "1", "--sweeps", "2", "--rank", "4")
     shown = run(*base, "--quiet").stdout

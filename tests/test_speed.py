@@ -128,6 +128,7 @@ def test_the_sizes_of_a_scaling_differ_in_one_dimension_only():
             assert shape == tuple(size.dimensions()[dim] for dim in ("I (channels)", "J (frequencies)", "K (frames)"))
 
 
+@pytest.mark.long
 def test_memory_of_a_fit_is_measured_in_a_process_of_its_own(tmp_path):
     found = scaling._measure_file(tmp_path / "windows.npy", 200, quick=False)
     assert found["windows"] == 200
