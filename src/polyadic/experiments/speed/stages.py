@@ -342,7 +342,7 @@ def _measure_sweeps(case: StageCase, batch_seconds: float, quick: bool) -> Row:
         "memory_bytes": peak.own,
         "data_bytes": int(X.nbytes),
     }
-    row["defaults"] = _measure_defaults(settings, X, quick)
+    row["defaults"] = _measure_defaults(settings, X)
     if device.type == "cuda":
         host = random_windows(settings, min(count, 2**31 // window), torch.device("cpu"))
         streamed = fit_quietly(build_model(settings, device, max_sweeps=3, batch_size=batch), host)
@@ -353,10 +353,10 @@ def _measure_sweeps(case: StageCase, batch_seconds: float, quick: bool) -> Row:
     return row
 
 
-def _measure_defaults(settings: Preset, X: Any, quick: bool) -> Row:
+def _measure_defaults(settings: Preset, X: Any) -> Row:
     """Measure a fit with the library's default settings, by its parts, on the windows of the paper's sweeps."""
     stft = recommended_stft(settings.shape[1], settings.fs)
-    model = fit_quietly(ATD(tensorize=stft, max_sweeps=3 if quick else _SWEEPS, tol=0.0, device=X.device), X)
+    model = fit_quietly(ATD(tensorize=stft, max_sweeps=3, tol=0.0, device=X.device), X)
     seconds = model.history_["seconds"]
     begun = time.perf_counter()
     model.fit_readout(X)
