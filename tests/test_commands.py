@@ -283,9 +283,9 @@ def test_evaluate_is_the_cross_validation_by_subject(here):
         assert " ".join(line.split()) in shown
     assert "Features were learned anew in every fold, without the test subjects." in shown
     assert "Probe: C=" in shown
-    given = (*words, "--folds", 3, "--seeds", 2, "--probe", "standardised", "--transductive")
+    given = (*words, "--folds", 2, "--seeds", 2, "--probe", "standardised", "--transductive")
     other = json.loads(run(*given, "--json").stdout)
-    kept = cross_validate(model, windows, 3, repeats=2, probe="standardised", transductive=True)
+    kept = cross_validate(model, windows, 2, repeats=2, probe="standardised", transductive=True)
     assert other["confusion"] == kept.confusion.tolist()
     assert (other["refitted"], other["transductive"], other["repeats"]) == (False, True, 2)
     assert "Transductive: features were not refitted" in run(*given).stdout

@@ -262,6 +262,7 @@ def test_many_components_of_long_windows_stay_below_6_mb(tmp_path, rank):
 # ---------------------------------------------------------------- command line
 
 
+@pytest.mark.long
 def test_the_command_writes_a_report_that_says_where_it_is_from(tmp_path, model, windows):
     model.save(tmp_path / "m.safetensors")
     np.savez(tmp_path / "w.npz", X=windows.X, y=windows.label, subject=windows.subject)

@@ -77,6 +77,7 @@ def test_the_same_command_gives_the_same_figures(tmp_path, arrays):
     assert figures() == figures()
 
 
+@pytest.mark.long
 def test_both_protocols_are_told_apart(tmp_path, arrays):
     result = run("--data", str(arrays), "--out", str(tmp_path / "out"), "--protocol", "both", *QUICK)
     assert result.exit_code == 0, result.output

@@ -209,7 +209,7 @@ def signals() -> Windows:
     return synthetic(150, n_channels=3, length=160)
 
 
-@pytest.mark.parametrize("kind", [ATD, SALS, GRSALS])
+@pytest.mark.parametrize("kind", [SALS, *(pytest.param(kind, marks=pytest.mark.long) for kind in (ATD, GRSALS))])
 def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(kind, signals, tmp_path):
     views = {"augment": Jitter(0.05), "beta": 0.01} if kind is ATD else {}
     model = paper(kind, rank=3, tensorize=Haar(), max_sweeps=3, **views).fit(signals)

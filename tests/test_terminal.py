@@ -100,6 +100,7 @@ def shown_by(*words: str, cwd: Path, code: int = 0) -> str:
     return shown
 
 
+@pytest.mark.long
 def test_names_from_data_and_files_never_command_the_terminal(hostile):
     w, own, m, s = (f"{name}{FILE}" for name in ("w", "own", "m", "s"))
     w, m = f"{w}.npz", f"{m}.safetensors"
@@ -260,7 +261,10 @@ def test_from_python_a_broken_standard_error_costs_nothing_either(terminal, monk
 # -------------------------------------------------------------------------------------------------------- encodings
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "ascii:strict", "cp437"])
+@pytest.mark.parametrize(
+    "encoding",
+    ["ascii", "cp1252", *(pytest.param(name, marks=pytest.mark.long) for name in ("latin-1", "ascii:strict", "cp437"))],
+)
 def test_results_come_in_whatever_encoding_the_terminal_has(encoding, here):
     lines = [
         f"{FIT} --probe",
