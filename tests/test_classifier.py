@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-import torch
 from problems import paper
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
@@ -24,7 +23,6 @@ from polyadic.data.store import Header
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier, labels_of
 from polyadic.evaluate.recentring import means_by_group, recentred
-from polyadic.readout import FittedReadout, Readout
 from polyadic.spectral import STFT
 
 SIGNALS = synthetic(240)
@@ -482,34 +480,11 @@ def test_a_damaged_flag_of_recentring_is_refused(flag, features, path):
 # ----------------------------------------------------------- component weights
 
 
-class Read(SALS):
-    """Coefficients and levels through a readout, for as long as the estimators do not do so themselves."""
-
-    def fit(self, X, y=None, **words):
-        super().fit(X)
-        rng = np.random.default_rng(0)
-        matrix, centre = rng.normal(size=(4, 4)), rng.normal(size=4)
-        level = rng.normal(size=8), np.exp(rng.normal(size=8))
-        self.readout_ = FittedReadout(Readout(), matrix, np.linalg.inv(matrix), centre, *level, np.zeros((2, 5)))
-        return self
-
-    def coefficients(self, X):
-        return np.asarray(SALS.transform(self, X), np.float64)
-
-    def transform(self, X, **words):
-        samples = torch.as_tensor(X.X if isinstance(X, Windows) else X)
-        return self.readout_.features(torch.as_tensor(self.coefficients(X)), samples).numpy()
-
-    def get_feature_names_out(self, input_features=None):
-        return np.array(self.readout_.feature_names())
-
-
 @pytest.mark.parametrize("n_classes", [2, 4])
 @pytest.mark.parametrize("kind", ["auto", "plain", "standardised"])
 def test_component_weights_give_the_logits_from_coefficients_and_levels(kind, n_classes):
     windows = SIGNALS[SIGNALS.label < n_classes]
-    estimator = SALS if hasattr(SALS, "coefficients") else Read
-    features = estimator(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu").fit(windows)
+    features = SALS(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu").fit(windows)
     model = WindowClassifier(features, kind).fit(windows)
     W = model.component_weights()
     assert W.shape == (1 if n_classes == 2 else n_classes, 4)
