@@ -13,6 +13,7 @@ from torchrun import written_store
 
 from polyadic import ATD, GRSALS, SALS, export, load, plot
 from polyadic.augment import Compose, Jitter, Neighbour, WindowIndex
+from polyadic.cli.info import describe
 from polyadic.data import Windows, synthetic
 from polyadic.engine import second_moments
 from polyadic.engine.solvers import choose_solver
@@ -378,6 +379,9 @@ def test_onnx_has_centring_readout_levels_and_probe(tmp_path) -> None:
     export.onnx(model, tmp_path / "m.onnx")
     written = export.Features(tmp_path / "m.onnx")
     assert written.n_features == 7
+    export.onnx(classifier.features_, tmp_path / "again.onnx", probe=classifier)
+    assert export.Features(tmp_path / "again.onnx").classes == written.classes
+    assert describe(tmp_path / "m.safetensors")["parameters"] == model.n_parameters_
     np.testing.assert_allclose(written(windows.X), model.transform(windows), atol=2e-4)
     np.testing.assert_allclose(written.probabilities(windows.X), classifier.predict_proba(windows), atol=1e-4)
 

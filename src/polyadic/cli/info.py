@@ -30,6 +30,10 @@ _WORDED = 6
 Facts = dict[str, Any]
 
 
+_COUNTED = {f"readout.{name}" for name in ("matrix", "centre", "level_mean", "level_scale")}
+"""What `n_parameters_` counts of a readout."""
+
+
 def info(
     path: Annotated[
         Path,
@@ -120,7 +124,10 @@ def _model(path: Path) -> Facts:
     history, probe = header.get("history"), header.get("probe")
     losses = history.get("loss") if isinstance(history, dict) else None
     parameters = header.get("parameters")
-    learned = [array.size for name, array in arrays.items() if name.startswith("factors.")]
+    learned = [array.size for name, array in arrays.items() if name.startswith("factors.") or name in _COUNTED]
+    front = header.get("tensorize")
+    mean = front.get("mean") if isinstance(front, dict) else None
+    learned += [len(row) for row in mean if isinstance(row, list)] if isinstance(mean, list) else []
     return {
         "kind": "model",
         "estimator": header.get("estimator"),

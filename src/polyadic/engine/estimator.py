@@ -104,7 +104,10 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         for owner, changes in nested.items():
             held = getattr(self, owner, None)
             if not isinstance(held, Immutable):
-                raise PolyadicError(f"{owner} is {held!r}, which has no parameters to set: {', '.join(changes)}")
+                raise PolyadicError(
+                    f"{owner} is {held!r}, which has no parameters to set: {', '.join(changes)}; first give {owner} one "
+                    "that has them, as STFT for tensorize"
+                )
             setattr(self, owner, held.with_params(**changes))
         return self
 

@@ -140,8 +140,8 @@ def onnx(
     ----------
     model : a fitted `ATD`, `SALS` or `GRSALS` whose `tensorize` has an ONNX form, as `STFT` has, or is None
     path : the file, by custom ending in .onnx
-    probe : a fitted `Probe` or `LogisticRegression`, or a pipeline of `StandardScaler` and `LogisticRegression`; the
-        model's own if it has one and none is given
+    probe : a fitted `WindowClassifier`, `Probe` or `LogisticRegression`, or a pipeline of `StandardScaler` and
+        `LogisticRegression`; the model's own if it has one and none is given
     fs, channels : sampling rate in Hz and names of the channels, to be written beside the graph; what the model knows
         of them if not given
     """
@@ -165,7 +165,8 @@ def _written(model: Any, probe: Any, fs: float | None, channels: Sequence[str]) 
     features, width = _read_out(graph, model, x), model._n_features_out
     outputs = {_FEATURES: (graph.add("Cast", features, to=graph.float), width)}
     classes: list[Any] = []
-    probe = getattr(model, "probe_", None) if probe is None else probe
+    # A `WindowClassifier` has its probe inside.
+    probe = getattr(model, "probe_", None) if probe is None else getattr(probe, "probe_", probe)
     if probe is not None:
         weights, offsets, classes = linear(probe, width)
         outputs[_PROBABILITIES] = (_probabilities(graph, features, weights, offsets), len(classes))
