@@ -105,8 +105,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             held = getattr(self, owner, None)
             if not isinstance(held, Immutable):
                 raise PolyadicError(
-                    f"{owner} is {held!r}, which has no parameters to set: {', '.join(changes)}; first give {owner} one "
-                    "that has them, as STFT for tensorize"
+                    f"{owner} is {held!r}, which has no parameters to set: {', '.join(changes)}; give it one that has "
+                    "them first, as STFT for tensorize"
                 )
             setattr(self, owner, held.with_params(**changes))
         return self
