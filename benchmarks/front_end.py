@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from probe import balanced, drawn, some_of
+from probe import balanced, drawn, people
 
 from polyadic import ATD
 from polyadic.augment import Jitter, Neighbour
@@ -44,12 +44,7 @@ FRAMES = (0.32, 0.64, 1.28, 2.56)
 
 def development(folder: Path) -> dict[str, tuple[Windows, np.ndarray]]:
     """The windows of each set's development people, with units, and the people of the windows."""
-    har, geotec, ptb = (np.load(folder / f"{name}.npz") for name in ("har", "geotec_phone", "ptbxl100"))
-    patient = ptb["patient_id"].astype(np.int64)
-    unknown = patient == -1
-    patient[unknown] = patient.max() + 1 + np.arange(unknown.sum())
-    some = np.isin(geotec["subject"], some_of(geotec["subject"], 14 / 23))
-    first = np.isin(patient, some_of(patient, 0.7))
+    har, geotec, ptb, some, first, patient = people(folder)
     inertial = ("m/s2",) * 3 + ("rad/s",) * 3
     return {
         "HAR": _windows(

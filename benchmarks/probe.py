@@ -17,6 +17,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,17 +37,33 @@ COUNTS = (1, 3, 10, 20, 30, "all")
 GRID, SCALES = validated_probe.GRID, validated_probe.SCALES
 
 
-def development(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
-    """Windows, classes and people of each set, and the length of its frames."""
+class People(NamedTuple):
+    """The files, which rows of GeoTec and PTB-XL are of development people, and PTB-XL's patients."""
+
+    har: Any
+    geotec: Any
+    ptb: Any
+    some: np.ndarray
+    first: np.ndarray
+    patient: np.ndarray
+
+
+def people(folder: Path) -> People:
+    """Who the development people are; a record of an unknown patient is a patient of its own."""
     har, geotec, ptb = (np.load(folder / f"{name}.npz") for name in ("har", "geotec_phone", "ptbxl100"))
     patient = ptb["patient_id"].astype(np.int64)
     unknown = patient == -1
     patient[unknown] = patient.max() + 1 + np.arange(unknown.sum())
-    chosen = np.isin(geotec["subject"], some_of(geotec["subject"], 14 / 23))
-    first = np.isin(patient, some_of(patient, 0.7))
+    some = np.isin(geotec["subject"], some_of(geotec["subject"], 14 / 23))
+    return People(har, geotec, ptb, some, np.isin(patient, some_of(patient, 0.7)), patient)
+
+
+def development(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
+    """Windows, classes and people of each set, and the length of its frames."""
+    har, geotec, ptb, some, first, patient = people(folder)
     return {
         "HAR": (har["X_train"], har["y_train"], har["subject_train"], 64),
-        "GeoTec": (geotec["X"][chosen], geotec["y"][chosen], geotec["subject"][chosen], 32),
+        "GeoTec": (geotec["X"][some], geotec["y"][some], geotec["subject"][some], 32),
         "PTB-XL sex": (ptb["X"][first], ptb["sex"][first].astype(int), patient[first], 128),
     }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from command_line import polyadic
 from problems import paper
 from sklearn.base import clone
 from torchrun import written_store
@@ -19,7 +21,7 @@ from polyadic.engine import second_moments
 from polyadic.engine.solvers import choose_solver
 from polyadic.errors import CheckpointError, ModelFileError, PolyadicError
 from polyadic.evaluate import WindowClassifier
-from polyadic.explain.rank import core_consistency
+from polyadic.explain.rank import core_consistency, suggest_rank
 from polyadic.readout import Readout
 from polyadic.report import write as write_report
 from polyadic.spectral import STFT, recommended_stft
@@ -359,6 +361,7 @@ def test_everything_works_where_features_are_not_as_many_as_components(tmp_path)
     assert plot.components(model) is not None
     x, T = model.coefficients(windows), model.tensorize_(torch.from_numpy(windows.X))
     assert core_consistency(T, [x, *model.factors_]) <= 100
+    assert suggest_rank(windows, [1, 2], tensorize=model.tensorize_, n_windows=40, restarts=2).rank in (1, 2)
     assert export.to_tensorly(model, windows).factors[0].shape == (160, 3)
     like = export.from_tensorly(export.to_tensorly(model), like=model)
     np.testing.assert_allclose(like.coefficients(windows), x, atol=1e-4)
@@ -366,6 +369,13 @@ def test_everything_works_where_features_are_not_as_many_as_components(tmp_path)
     classifier.save(tmp_path / "m.safetensors")
     again = WindowClassifier.load(tmp_path / "m.safetensors")
     np.testing.assert_array_equal(again.predict_proba(windows), classifier.predict_proba(windows))
+    np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, channels=["a", "b", "c"])
+    polyadic("transform", "m.safetensors", "w.npz", "-o", "f.csv", cwd=tmp_path)
+    with (tmp_path / "f.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    written = np.array([[float(row[name]) for name in model.get_feature_names_out()] for row in rows])
+    assert list(model.get_feature_names_out())[-3:] == ["level a", "level b", "level c"]
+    np.testing.assert_allclose(written, model.transform(windows), rtol=1e-4, atol=1e-4)
 
 
 def test_onnx_has_centring_readout_levels_and_probe(tmp_path) -> None:

@@ -27,9 +27,10 @@ from polyadic.engine.estimator import all_or_nothing
 from polyadic.engine.fingerprints import check_alike, data_fingerprint, describe
 from polyadic.engine.graph import Graph
 from polyadic.engine.loop import Fit, FitSettings, History, empty_history
-from polyadic.engine.observers import observing, warn_of_vanished
+from polyadic.engine.observers import observing
 from polyadic.engine.solvers import SOLVERS, choose_solver
 from polyadic.errors import PolyadicError
+from polyadic.nonnegative import warn_of_vanished
 from polyadic.team import ALONE, Team
 from polyadic.torch_state import plain_torch
 

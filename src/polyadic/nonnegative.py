@@ -5,11 +5,15 @@ One row after another is set to its minimum with all others fixed, so no pass ca
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-__all__ = ["PASSES", "nonnegative_solve"]
+__all__ = ["PASSES", "nonnegative_solve", "warn_of_vanished"]
 
 PASSES = 5
 """Over all rows in a solve; the next solve starts where this one ended."""
@@ -47,3 +51,15 @@ def nonnegative_solve(G: Tensor, M: Tensor, start: Tensor, alpha: float, passes:
             moved += F[row]
             np.maximum(moved, 0.0, out=F[row])
     return torch.from_numpy(np.ascontiguousarray(F.T)).to(M)
+
+
+def warn_of_vanished(factors: Sequence[Tensor]) -> None:
+    """Warn if components have no entry but 0 left in one of their profiles."""
+    dead = torch.stack([~factor.any(dim=0) for factor in factors]).any(dim=0)
+    if bool(dead.any()):
+        warnings.warn(
+            f"{int(dead.sum())} of {len(dead)} components have vanished: the data has no use for them. A smaller rank "
+            "gives the same fit.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )

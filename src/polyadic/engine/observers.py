@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-
-import torch
-from sklearn.exceptions import ConvergenceWarning
-from torch import Tensor
 
 from polyadic.engine.loop import History
 from polyadic.progress import SweepProgress, sweep_bar
 
-__all__ = ["Observer", "observing", "warn_of_vanished"]
+__all__ = ["Observer", "observing"]
 
 
 @dataclass(frozen=True)
@@ -50,15 +45,3 @@ def observing(
     """
     with sweep_bar(name, sweeps, windows) if shows_bar else nullcontext(None) as bar:
         yield None if bar is None and show is None else Observer(bar, show)
-
-
-def warn_of_vanished(factors: Sequence[Tensor]) -> None:
-    """Warn if components have no entry but 0 left in one of their profiles."""
-    dead = torch.stack([~factor.any(dim=0) for factor in factors]).any(dim=0)
-    if bool(dead.any()):
-        warnings.warn(
-            f"{int(dead.sum())} of {len(dead)} components have vanished: the data has no use for them. A smaller rank "
-            "gives the same fit.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )

@@ -37,12 +37,11 @@ def fit_readout(
     rank, count = factors[0].shape[1], source.n_windows
     collected = readout.accumulator(rank, count, source.samples.shape[1] if raw else 0)
     views = None if readout.whiten is None else replace(source, augment=as_augmentation(readout.whiten))
-    plain = replace(source, augment=None)
     for part in torch.split(torch.arange(count, device="cpu"), rows):
         ids = team.share(part)
         if not len(ids):
             continue
-        X = plain.samples.take(ids, source.device, source.dtype)
+        X = source.samples.take(ids, source.device, source.dtype)
         x, residuals = solve(tensors(source.tensorize, X))
         view, has_view = (None, None) if views is None else _view(views, X, ids)
         if view is not None:

@@ -386,7 +386,9 @@ def _screen_table(result: dict[str, Any], protocol: str) -> Table:
         collapse_padding=True,
     )
     for number, head in enumerate(_heads(result)):
-        found.add_column(head, justify="right" if number else "left", no_wrap=True)
+        # In two lines, or the last columns would be cut off in a terminal of 80 columns.
+        short = head.replace("balanced accuracy", "balanced\naccuracy")
+        found.add_column(short, justify="right" if number else "left", no_wrap=True)
     for line in _lines(result, protocol):
         found.add_row(*line)
     return found
