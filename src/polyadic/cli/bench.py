@@ -40,6 +40,11 @@ With the paper's settings for the tensor methods:
 Seconds of every stage against what this machine can do, and accuracy against seconds:
   polyadic bench speed
   polyadic bench race --store har.npz
+
+Accuracy against labels per class on people never seen before, beside the strongest simple methods; first on the
+development people, on whom settings are chosen:
+  polyadic bench labels --store folder --seeds 3 --development
+  polyadic bench labels --store folder --seeds 3
 """
 
 
@@ -47,11 +52,14 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="table1 to table13, figure1 to figure5, tune, views, seconds, speed or race."
+            metavar="NAME", help="table1 to table13, figure1 to figure5, tune, views, seconds, speed, race or labels."
         ),
     ],
     store: Annotated[
-        Path | None, typer.Option(metavar="DATA", help="A window store with labels, or a .npz file.", exists=True)
+        Path | None,
+        typer.Option(
+            metavar="DATA", help="A window store with labels, or a .npz file; for labels a folder.", exists=True
+        ),
     ] = None,
     dataset: Annotated[
         str | None,
@@ -76,6 +84,13 @@ def bench(
     ] = 12,
     protocol: Annotated[str, typer.Option(metavar="NAME", help="subject, paper or both.")] = "both",
     seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of seeds.")] = 5,
+    splits: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="For labels: fewer splits than thirty or ten."),
+    ] = None,
+    development: Annotated[
+        bool, typer.Option("--development", help="For labels: score held-out development people, to choose settings.")
+    ] = False,
     epochs: Annotated[
         int, typer.Option(min=1, max=MOST_EPOCHS, metavar="N", help="Maximum number of epochs of the deep baselines.")
     ] = 100,
@@ -103,6 +118,8 @@ def bench(
 
     [bold]speed[/bold] needs no data: it takes random windows of the paper's shapes, on the CPU and, where there is
     one, on the GPU. [bold]race[/bold] shows how soon several solvers reach their accuracy on a store's training people.
+    [bold]labels[/bold] shows accuracy against labels per class on people never seen before; its folder has har.npz,
+    geotec_phone.npz and ptbxl100.npz.
     """
     check_out_folder(out, store)
     if name == "speed":
@@ -115,11 +132,36 @@ def bench(
 
         race.run(out, store, dataset or "har", seeds, device, quick=quick, quiet=quiet, as_json=json)
         return
+    if name == "labels":
+        from polyadic.experiments.labels.people import FILES
+        from polyadic.experiments.labels.runner import LabelRequest
+        from polyadic.experiments.labels.runner import run as run_labels
+
+        if dataset is not None and dataset not in FILES:
+            raise typer.BadParameter(f"{dataset!r} is none of {', '.join(FILES)}", param_hint="--dataset")
+        run_labels(
+            LabelRequest(
+                out=out,
+                folder=store,
+                sets=tuple(FILES) if dataset is None else (dataset,),
+                methods=tuple(method or ()),
+                seeds=seeds,
+                splits=splits,
+                epochs=epochs,
+                development=development,
+                device=device,
+                jobs=jobs,
+                quick=quick,
+            ),
+            quiet=quiet,
+            as_json=json,
+        )
+        return
     from polyadic.experiments.paper.catalogue import EXPERIMENTS, experiment
     from polyadic.experiments.paper.runner import Request, run
 
     if name not in EXPERIMENTS:
-        raise _unknown(name, [*EXPERIMENTS, "speed", "race"])
+        raise _unknown(name, [*EXPERIMENTS, "speed", "race", "labels"])
 
     request = Request(
         name=name,

@@ -1,0 +1,239 @@
+"""The methods of the label curve: the default, the default less each ingredient, with views, and its rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic import ATD, SALS
+from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Neighbour
+from polyadic.errors import PolyadicError
+from polyadic.experiments.labels.people import LabelSet
+from polyadic.presets import PAPER_METHOD
+from polyadic.readout import Readout
+from polyadic.spectral import STFT, recommended_stft
+from polyadic.validated_probe import level_columns
+
+__all__ = ["DEFAULT", "METHODS", "Features", "Group", "Method", "features_of", "method"]
+
+DEFAULT = "polyadic"
+"""The method that all others are compared with: the library's defaults."""
+
+Group = Literal["default", "rivals", "paper", "less", "views"]
+ProbeKind = Literal["auto", "plain", "standardised"]
+
+_OLD_LONGEST_FRAME = 256
+_BETAS = (2.0, 25.0, 125.0)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the tables.
+
+    name : what it is called there
+    group : the table it stands in
+    build : from set, seed, device and number of epochs to the estimator, unfitted; None where the set has no such thing
+    probe : what learns from the labels; "auto" is `Probe`
+    columns : "features", or "coefficients" for those of a decomposition in the place of its isometric features
+    is_classifier : whether the estimator learns from the labels itself
+    """
+
+    name: str
+    group: Group
+    build: Callable[[LabelSet, int, str, int], Any]
+    probe: ProbeKind = "auto"
+    columns: Literal["features", "coefficients"] = "features"
+    is_classifier: bool = False
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features (N, F) of all labelled windows, and which of the columns are the level block."""
+
+    Z: NDArray[np.float32]
+    levels: NDArray[np.intp]
+
+
+def features_of(one: Method, model: Any, windows: Any) -> Features:
+    """Compute what a method's probe sees of windows."""
+    Z, levels = np.asarray(model.transform(windows), np.float32), level_columns(model)
+    if one.columns == "coefficients":
+        x = np.asarray(model.coefficients(windows), np.float64)
+        # One factor for all, to the variance that the isometric features have: levels then weigh what they weigh there.
+        x *= np.sqrt(x.shape[1] / max(float(x.var(axis=0).sum()), 1e-300))
+        Z = np.hstack([x.astype(np.float32), Z[:, levels]])
+        levels = np.arange(x.shape[1], Z.shape[1])
+    return Features(Z, levels)
+
+
+# --------------------------------------------------------------------- default
+
+
+def _default(changes: Callable[[LabelSet], dict[str, Any]] = lambda _: {}) -> Callable[[LabelSet, int, str, int], Any]:
+    """Build the library's defaults with some arguments changed."""
+
+    def build(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
+        return ATD(**{"device": device, "random_state": seed, **_small(data), **changes(data)})
+
+    return build
+
+
+def _small(data: LabelSet) -> dict[str, Any]:
+    return {"rank": 4, "max_sweeps": 3} if data.name == "synthetic" else {}
+
+
+def _frames(data: LabelSet, **changes: Any) -> STFT:
+    return replace(recommended_stft(data.windows.shape[2], data.windows.fs), **changes)
+
+
+def _views(data: LabelSet, name: str) -> Augmentation:
+    if name == "neighbour" and data.name == "ptb_xl":
+        raise PolyadicError("PTB-XL has one window of each recording, so that windows have no neighbours")
+    found: Augmentation = {"jitter": Jitter(0.05), "neighbour": Neighbour(), "the paper's": data.paper.augment}[name]
+    return found
+
+
+_VIEWS = ("jitter", "neighbour", "the paper's")
+
+
+def _view_methods() -> list[Method]:
+    """Return what the second view may do: in the fit, in the fit with the paper's loss, in the readout."""
+
+    def fitted(name: str, beta: float = 0.0) -> Callable[[LabelSet, int, str, int], Any]:
+        return _default(lambda data: {"augment": _views(data, name), "beta": beta})
+
+    def whitened(name: str) -> Callable[[LabelSet, int, str, int], Any]:
+        return _default(lambda data: {"readout": Readout(whiten=_views(data, name))})
+
+    return [
+        *(Method(f"second view in the fit, {name}", "views", fitted(name)) for name in _VIEWS),
+        *(Method(f"the paper's loss, β = {beta:g}", "views", fitted("the paper's", beta)) for beta in _BETAS),
+        *(Method(f"whitening, {name}", "views", whitened(name)) for name in _VIEWS),
+    ]
+
+
+# ---------------------------------------------------------------------- rivals
+
+
+def _paper(kind: type[ATD] | type[SALS]) -> Callable[[LabelSet, int, str, int], Any]:
+    def build(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
+        known = dict(data.paper.parameters)
+        if kind is SALS:
+            known = {name: value for name, value in known.items() if name not in ("beta", "gamma", "rounds")}
+        else:
+            known["augment"] = data.paper.augment
+        return kind(tensorize=data.paper.tensorize, device=device, random_state=seed, **known)
+
+    return build
+
+
+def _first_release(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
+    """Build what `polyadic fit` of 0.1.0 made of any windows: short frames, two views, the paper's loss."""
+    length, fs = data.windows.shape[2], float(data.windows.fs or 1.0)
+    n_fft = max(2, min(_OLD_LONGEST_FRAME, 1 << max(length // 4, 2).bit_length() - 1))
+    views = Compose([Jitter(0.05), Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)])
+    frames = STFT(n_fft, max(1, n_fft // 4), floor="channel")
+    shared = {"tensorize": frames, "augment": views, "device": device, "random_state": seed}
+    return ATD(**{**PAPER_METHOD, **shared, **_small(data)})
+
+
+def _baseline(kind: str) -> Callable[[LabelSet, int, str, int], Any]:
+    def build(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
+        from polyadic import baselines
+
+        shared: dict[str, Any] = {"device": device, "random_state": seed}
+        if kind == "Hand":
+            return baselines.HandFeatures(**shared)
+        if kind == "MiniRocket":
+            return baselines.MiniRocket(840 if data.name == "synthetic" else 10_000, **shared)
+        if kind == "PCA":
+            return baselines.PCAFeatures(4 if data.name == "synthetic" else 32, tensorize=_frames(data), **shared)
+        tuned = dict(data.tuned.get(kind, {}))
+        paper = data.paper.tensorize
+        frames = STFT(paper.n_fft, paper.hop, floor="channel")
+        frames = replace(frames, **{name: tuned.pop(name) for name in ("window", "parts") if name in tuned})
+        deep = {"tensorize": frames, "max_epochs": epochs, **shared}
+        if kind == "CNN":
+            return baselines.ReferenceCNN(**deep, **tuned)
+        views = Jitter(0.05) if tuned.pop("views", None) == "jitter 0.05" else data.paper.augment
+        return baselines.SimCLR(32, augment=views, **deep, **tuned)
+
+    return build
+
+
+class _TangentSpace:
+    """Covariances of the channels, projected to the tangent space at their mean: pyRiemann's, for windows."""
+
+    def fit(self, windows: Any) -> _TangentSpace:
+        try:
+            from pyriemann.estimation import Covariances
+            from pyriemann.tangentspace import TangentSpace
+        except ModuleNotFoundError as error:
+            raise PolyadicError("the tangent space needs pyRiemann: pip install 'polyadic[bench]'") from error
+        from sklearn.pipeline import make_pipeline
+
+        self._steps = make_pipeline(Covariances("lwf"), TangentSpace("riemann")).fit(self._read(windows))
+        return self
+
+    def transform(self, windows: Any) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = self._steps.transform(self._read(windows))
+        return found
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return {}
+
+    @property
+    def n_parameters_(self) -> int:
+        return int(self._steps[-1].reference_.size)
+
+    @staticmethod
+    def _read(windows: Any) -> NDArray[np.float64]:
+        return np.asarray(windows.X, np.float64)
+
+
+def _tangent_space(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
+    return _TangentSpace()
+
+
+# ----------------------------------------------------------------------- table
+
+METHODS: tuple[Method, ...] = (
+    Method(DEFAULT, "default", _default()),
+    Method("hand features", "rivals", _baseline("Hand")),
+    Method("MiniRocket", "rivals", _baseline("MiniRocket")),
+    Method("PCA-32", "rivals", _baseline("PCA")),
+    Method("tangent space", "rivals", _tangent_space),
+    Method("CNN, supervised", "rivals", _baseline("CNN"), is_classifier=True),
+    Method("SimCLR-32", "rivals", _baseline("SimCLR")),
+    Method("polyadic 0.1.0, standardised probe", "paper", _first_release, probe="standardised"),
+    Method("the paper's ATD, plain probe", "paper", _paper(ATD), probe="plain"),
+    Method("the paper's SALS, plain probe", "paper", _paper(SALS), probe="plain"),
+    Method("the paper's ATD, Probe", "paper", _paper(ATD)),
+    Method("the paper's SALS, Probe", "paper", _paper(SALS)),
+    Method("log|Re| and log|Im|", "less", _default(lambda d: {"tensorize": _frames(d, parts="log_re_im")})),
+    Method("no centring", "less", _default(lambda d: {"tensorize": _frames(d, mean=None)})),
+    Method("a floor for each channel", "less", _default(lambda d: {"tensorize": _frames(d, floor="channel")})),
+    Method("coefficients for isometric features", "less", _default(), columns="coefficients"),
+    Method("no levels", "less", _default(lambda d: {"readout": Readout(levels=0.0)})),
+    Method("profiles of either sign", "less", _default(lambda d: {"nonnegative": False})),
+    Method("standardised probe, not validated", "less", _default(), probe="standardised"),
+    *_view_methods(),
+)  # fmt: skip
+
+
+def method(name: str) -> Method:
+    """Return a method by its name.
+
+    Examples
+    --------
+    >>> method("MiniRocket").group
+    'rivals'
+    """
+    for one in METHODS:
+        if one.name == name:
+            return one
+    raise PolyadicError(f"--method must be one of {'; '.join(one.name for one in METHODS)}, but is {name!r}")

@@ -1,0 +1,211 @@
+"""The three sets of the label curve: their windows, whose labels are never used for scores, and the splits of the rest.
+
+Development people give the unlabelled windows and are the only ones on whom settings are chosen: the 21 of HAR's
+training part, 14 of the 23 of GeoTec and 70 % of the patients of PTB-XL (both drawn with seed 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
+from polyadic.data import Windows, synthetic
+from polyadic.errors import DataError, PolyadicError
+from polyadic.presets import PAPER_METHOD, Preset, preset
+from polyadic.spectral import STFT
+
+__all__ = ["COUNTS", "FILES", "Count", "Half", "LabelSet", "drawn", "halves", "read_set"]
+
+Count = int | str
+"""Labels per class: a number, or "all"."""
+
+COUNTS: tuple[Count, ...] = (1, 3, 10, 30, "all")
+
+FILES = {"har": "har.npz", "geotec": "geotec_phone.npz", "ptb_xl": "ptbxl100.npz"}
+"""The file of each set."""
+
+_MOST_REDRAWS = 1000
+_SIMCLR_HAR: dict[str, Any] = {"views": "jitter 0.05"}
+_CNN_HAR: dict[str, Any] = {"learning_rate": 0.003, "weight_decay": 0.005, "parts": "log_amplitude"}
+_SIMCLR_PTB_XL: dict[str, Any] = {"learning_rate": 0.003, "window": "rectangular", "temperature": 0.2}
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """One data set of the label curve.
+
+    Parameters
+    ----------
+    name, title : for files and for readers
+    windows : everybody's, with labels and subjects
+    development : (N,), whether a window is of a development person
+    paper : the paper's settings for it
+    tuned : arguments of "SimCLR" and "CNN" other than their defaults, from `docs/results/*/tune-*.settings.json`
+    n_splits : how many splits are scored
+    """
+
+    name: str
+    title: str
+    windows: Windows
+    development: NDArray[np.bool_]
+    paper: Preset
+    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    n_splits: int = 10
+
+    def unlabelled(self) -> Windows:
+        """The windows of the development people, from which features are learned."""
+        return self.windows[np.flatnonzero(self.development)]
+
+    def labelled(self, of_development: bool = False) -> Windows:
+        """The windows that labels are drawn from and that are scored: those of the other people.
+
+        Parameters
+        ----------
+        of_development : take the development people's instead, to choose settings
+        """
+        return self.windows[np.flatnonzero(self.development == of_development)]
+
+
+class Half(NamedTuple):
+    """One split of the labelled windows by people: rows to draw labels from, and rows to score."""
+
+    train: NDArray[np.intp]
+    test: NDArray[np.intp]
+
+
+def halves(label: NDArray[Any], subject: NDArray[Any], count: int) -> list[Half]:
+    """Split people in halves by plain permutation; a split in which a class is missing on a side is drawn again.
+
+    Parameters
+    ----------
+    label, subject : (N,), of the windows
+    count : number of splits; the first ones do not depend on it
+
+    Examples
+    --------
+    >>> (train, test), = halves(np.array([0, 1] * 4), np.repeat(list("abcd"), 2), 1)
+    >>> len(train), len(test)
+    (4, 4)
+    """
+    people, classes = np.unique(subject), len(np.unique(label))
+    found: list[Half] = []
+    for number in range(count):
+        for attempt in range(_MOST_REDRAWS):
+            order = np.random.default_rng([number, attempt]).permutation(people)
+            inside = np.isin(subject, order[: -(-len(people) // 2)])
+            half = Half(np.flatnonzero(inside), np.flatnonzero(~inside))
+            if all(len(np.unique(label[rows])) == classes for rows in half):
+                found.append(half)
+                break
+        else:
+            raise PolyadicError("people must be such that two halves of them can have all classes, but none was found")
+    return found
+
+
+def drawn(label: NDArray[Any], rows: NDArray[np.intp], count: Count, seed: list[int]) -> NDArray[np.intp]:
+    """Draw that many rows of each class, or as many as there are.
+
+    Examples
+    --------
+    >>> drawn(np.array([0, 0, 0, 1, 1]), np.arange(5), 2, [0, 0]).shape
+    (4,)
+    """
+    if count == "all":
+        return rows
+    rng = np.random.default_rng(seed)
+    own = [rng.permutation(rows[label[rows] == code])[: int(count)] for code in np.unique(label[rows])]
+    return np.sort(np.concatenate(own))
+
+
+# ------------------------------------------------------------------------ sets
+
+
+@lru_cache(maxsize=4)
+def read_set(folder: Path, name: str) -> LabelSet:
+    """Read a set from its file in a folder.
+
+    Parameters
+    ----------
+    folder : with the files of `FILES`
+    name : "har", "geotec" or "ptb_xl"; or "synthetic", which needs no file
+    """
+    if name == "synthetic":
+        return _synthetic()
+    path = folder / FILES[name]
+    if not path.exists():
+        raise DataError(f"{FILES[name]} is not in {folder.name or folder}: --store must name the folder that has it")
+    with np.load(path) as file:
+        return _READERS[name](dict(file))
+
+
+def _har(arrays: dict[str, Any]) -> LabelSet:
+    both = {name: np.concatenate([arrays[f"{name}_train"], arrays[f"{name}_test"]]) for name in ("X", "y", "subject")}
+    recording, start = np.concatenate([arrays["exp_pos_train"], arrays["exp_pos_test"]]).T
+    units = ("g",) * 3 + ("rad/s",) * 3 + ("g",) * 3
+    windows = _windows(both["X"], both["y"], both["subject"], 50.0, units, recording, start)
+    development = np.arange(len(windows)) < len(arrays["X_train"])
+    return LabelSet("har", "HAR", windows, development, preset("har"), {"SimCLR": _SIMCLR_HAR, "CNN": _CNN_HAR})
+
+
+def _geotec(arrays: dict[str, Any]) -> LabelSet:
+    units = ("m/s2",) * 3 + ("rad/s",) * 3
+    X, label, who = (arrays[name] for name in ("X", "y", "subject"))
+    windows = _windows(X, label, who, 50.0, units, arrays["recording"], arrays["start"])
+    har, triads = preset("har"), ((0, 1, 2), (3, 4, 5))
+    views = Compose([*har.augment.steps[:2], Rotate3D(triads)])
+    frames = STFT(32, har.tensorize.hop, window="rectangular", parts="log_re_im", floor="channel")
+    paper = Preset("geotec", 50.0, (6, 64), frames, views, har.parameters)
+    tuned: dict[str, dict[str, Any]] = {"SimCLR": _SIMCLR_HAR, "CNN": _CNN_HAR}
+    return LabelSet("geotec", "GeoTec phone", windows, _share_of(arrays["subject"], 14 / 23), paper, tuned, 30)
+
+
+def _ptb_xl(arrays: dict[str, Any]) -> LabelSet:
+    patient = arrays["patient_id"].astype(np.int64)
+    unknown = patient == -1  # a record of an unknown patient counts as a patient of its own
+    patient[unknown] = patient.max() + 1 + np.arange(unknown.sum())
+    windows = _windows(arrays["X"], arrays["sex"], patient, 100.0, ("mV",) * 12)
+    tuned: dict[str, dict[str, Any]] = {"SimCLR": _SIMCLR_PTB_XL, "CNN": {}}
+    return LabelSet("ptb_xl", "PTB-XL sex", windows, _share_of(patient, 0.7), preset("ptb_xl_100hz"), tuned)
+
+
+def _synthetic() -> LabelSet:
+    """A small set for `--quick`."""
+    windows = synthetic(160, n_channels=3, length=64, n_classes=2)
+    views = Compose([Jitter(0.05), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)])
+    parameters = {**PAPER_METHOD, "rank": 4, "max_sweeps": 2, "batch_size": 32}
+    paper = Preset("synthetic", 64.0, (3, 64), STFT(n_fft=16, hop=8, floor="channel"), views, parameters)
+    return LabelSet("synthetic", "synthetic", windows, _share_of(windows.subject, 0.5), paper, n_splits=2)
+
+
+_READERS: dict[str, Callable[[dict[str, Any]], LabelSet]] = {"har": _har, "geotec": _geotec, "ptb_xl": _ptb_xl}
+
+
+def _windows(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    who: NDArray[Any],
+    fs: float,
+    units: tuple[str, ...],
+    recording: NDArray[Any] | None = None,
+    start: NDArray[Any] | None = None,
+) -> Windows:
+    place: dict[str, Any] = (
+        {} if recording is None else {"recording": [str(name) for name in recording], "start": start}
+    )
+    return Windows(X, fs=fs, units=units, label=y.astype(int), subject=[str(name) for name in who], **place)
+
+
+def _share_of(people: NDArray[Any], share: float) -> NDArray[np.bool_]:
+    """Which windows are of a share of the people, drawn with seed 0."""
+    everyone = np.unique(people)
+    inside: NDArray[np.bool_] = np.isin(
+        people, np.random.default_rng(0).permutation(everyone)[: round(share * len(everyone))]
+    )
+    return inside

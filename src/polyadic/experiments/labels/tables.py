@@ -1,0 +1,207 @@
+"""The page and the pictures of the label curve: means over splits, standard errors, and tests against the default."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyadic.evaluate.significance import corrected_resampled, holm
+from polyadic.experiments.drawing import new_figure, save_figure
+from polyadic.experiments.labels.methods import DEFAULT
+from polyadic.experiments.labels.people import COUNTS
+from polyadic.experiments.markdown import as_code, as_text, machine_name, table
+
+__all__ = ["draw", "mean_and_error", "page", "split_scores"]
+
+Result = dict[str, Any]
+
+_GROUPS = {
+    "default": "",
+    "rivals": "",
+    "paper": "",
+    "less": "The default less one ingredient",
+    "views": "The default with a second view",
+}
+_CLAIM = 0.05
+_DRAWN = ("polyadic", "hand features", "MiniRocket", "PCA-32", "tangent space", "CNN, supervised", "SimCLR-32",
+          "polyadic 0.1.0, standardised probe", "the paper's ATD, plain probe")  # fmt: skip
+
+
+def split_scores(result: Result, data: str, method: str, labels: Any, column: str = "score") -> np.ndarray:
+    """Return a method's balanced accuracy on each split, in percent, as the mean over seeds; empty if there is none."""
+    rows = [
+        row[column]
+        for row in result["rows"]
+        if (row["set"], row["method"], row["labels"]) == (data, method, str(labels)) and column in row
+    ]
+    return np.mean(rows, axis=0) if rows else np.empty(0)
+
+
+def mean_and_error(values: np.ndarray, test_share: float) -> tuple[float, float]:
+    """Return the mean over splits and its standard error, NaN for a single split.
+
+    Splits share people, so the plain error would be too small: as in `corrected_resampled`, the variance of the mean
+    is (1/n + tests/trainings)·s².
+
+    Examples
+    --------
+    >>> mean, error = mean_and_error(np.array([90.0, 92.0]), 0.5)
+    >>> mean, round(error, 3)
+    (91.0, 1.732)
+    """
+    mean = float(values.mean())
+    if len(values) < 2:
+        return mean, math.nan
+    return mean, math.sqrt((1 / len(values) + test_share / (1 - test_share)) * float(values.var(ddof=1)))
+
+
+def page(result: Result) -> str:
+    """Return all tables as Markdown."""
+    whom = "development people who were left out" if result["people"] == "development" else "people never seen before"
+    lines = [
+        f"# Accuracy against labels per class, on {whom}",
+        "",
+        "Balanced accuracy in percent, mean over splits ± its standard error. Each split puts half of the people on "
+        f"either side; labels are drawn {result['draws']} times from the training half, and every method has the same "
+        f"rows. Features are learned without labels from other people, once for each seed ({len(result['seeds'])}). "
+        "The standard error takes into account that splits share people. ▲ and ▼ mark methods that are better or worse "
+        f"than {DEFAULT} (p < 0.05 in a paired test, corrected for shared people and, by Holm, for all comparisons "
+        "on this page).",
+        "",
+        f"Made by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
+        f"{machine_name(result['machine'])}, `--jobs {result['jobs']}`.",
+        "",
+    ]
+    comparisons = _comparisons(result)
+    for name, about in result["sets"].items():
+        lines += [f"## {about['title']}", "", _describe(about), ""]
+        for groups, title in (
+            (("default", "rivals", "paper"), ""),
+            (("less",), _GROUPS["less"]),
+            (("views",), _GROUPS["views"]),
+        ):
+            names = _methods(result, name, ("default", *groups))
+            if len(names) > 1:
+                lines += [f"### {title}", ""] if title else []
+                lines += [_table(result, name, names, comparisons), ""]
+    lines += ["## Differences", "", *_difference_lines(result, comparisons)]
+    return "\n".join(lines) + "\n"
+
+
+def _describe(about: dict[str, Any]) -> str:
+    return (
+        f"Features from {about['unlabelled_windows']:,} windows of {about['unlabelled_people']:,} people; labels and "
+        f"scores from {about['windows']:,} windows of {about['people']:,} others, {about['classes']} classes; "
+        f"splits: {about['splits']}."
+    )
+
+
+def _methods(result: Result, data: str, groups: Iterable[str]) -> list[str]:
+    found = [row["method"] for group in groups for row in result["rows"] if (row["set"], row["group"]) == (data, group)]
+    return list(dict.fromkeys(found))
+
+
+def _table(result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str], Any]) -> str:
+    share = result["sets"][data]["test_share"]
+    recentred = [
+        count
+        for count in map(str, COUNTS)
+        if any(len(split_scores(result, data, n, count, "recentred")) for n in names)
+    ]
+    heads = ["labels per class", *map(str, COUNTS), *(f"{count}, recentred" for count in recentred)]
+    lines = []
+    for name in names:
+        cells = [
+            _cell(split_scores(result, data, name, count), share) + _mark(comparisons, data, name, count)
+            for count in map(str, COUNTS)
+        ]
+        cells += [_cell(split_scores(result, data, name, count, "recentred"), share) for count in recentred]
+        lines.append([as_text(name), *cells, *_size_and_time(result, data, name)])
+    return table([*heads, "numbers", "fit, s", "features, s"], lines).rstrip()
+
+
+def _cell(values: np.ndarray, share: float) -> str:
+    if not len(values):
+        return "–"
+    mean, error = mean_and_error(values, share)
+    return f"{mean:.1f}" + ("" if math.isnan(error) else f" ± {error:.1f}")
+
+
+def _mark(comparisons: dict[tuple[str, str, str], Any], data: str, name: str, count: str) -> str:
+    gap, _, p = comparisons.get((data, name, count), (0.0, 1.0, 1.0))
+    return "" if not p < _CLAIM else " ▼" if gap > 0 else " ▲"
+
+
+def _size_and_time(result: Result, data: str, name: str) -> list[str]:
+    """Return numbers learned without labels, and seconds to fit and to compute all features, as means over seeds."""
+    own = [row for row in result["fits"] if (row["set"], row["method"]) == (data, name) and "numbers" in row]
+    if not own:
+        return ["–", "–", "–"]
+    fit, features = (float(np.mean([row[key] for row in own])) for key in ("fit_seconds", "predict_seconds"))
+    return [f"{own[0]['numbers']:,}", f"{fit:.1f}", f"{features:.2f}"]
+
+
+# ----------------------------------------------------------------------- tests
+
+
+def _comparisons(result: Result) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+    """Return difference default − method, p and p after Holm, by set, method and labels."""
+    found: dict[tuple[str, str, str], tuple[float, float]] = {}
+    for data, about in result["sets"].items():
+        for name in _methods(result, data, _GROUPS):
+            for count in map(str, COUNTS):
+                own, other = (split_scores(result, data, which, count) for which in (DEFAULT, name))
+                if name != DEFAULT and len(own) and len(own) == len(other):
+                    _, p = corrected_resampled(own - other, about["test_share"])
+                    found[data, name, count] = (float((own - other).mean()), p)
+    adjusted = holm([p for _, p in found.values()]).tolist()
+    return {key: (gap, p, q) for (key, (gap, p)), q in zip(found.items(), adjusted, strict=True)}
+
+
+def _difference_lines(result: Result, comparisons: dict[tuple[str, str, str], Any]) -> list[str]:
+    """Return a table of every difference with its p, uncorrected for the number of comparisons."""
+    lines = [
+        f"{DEFAULT} less the method, in points, with p of the paired test before Holm's correction over "
+        f"{len(comparisons)} comparisons.",
+        "",
+    ]
+    rows = []
+    for data, about in result["sets"].items():
+        for name in _methods(result, data, _GROUPS):
+            if name != DEFAULT:
+                cells = [comparisons.get((data, name, str(count))) for count in COUNTS]
+                texts = ["–" if cell is None else f"{cell[0]:+.1f}{_p_text(cell[1])}" for cell in cells]
+                rows.append([as_text(f"{about['title']}: {name}"), *texts])
+    return [*lines, table(["", *map(str, COUNTS)], rows).rstrip()]
+
+
+def _p_text(p: float) -> str:
+    """Return p in brackets; nothing where there is one split, of which there is no test."""
+    return "" if math.isnan(p) else f" ({p:.2g})"
+
+
+# -------------------------------------------------------------------- pictures
+
+
+def draw(result: Result, data: str, path: Path) -> None:
+    """Draw the curves of one set, with bands of one standard error."""
+    figure, axes = new_figure(1, width=6.4, height=4.4)
+    axis, share = axes[0][0], result["sets"][data]["test_share"]
+    places = np.arange(len(COUNTS))
+    for name in _methods(result, data, ("default", "rivals", "paper")):
+        if name not in _DRAWN:
+            continue
+        scores = [split_scores(result, data, name, count) for count in COUNTS]
+        pairs = [mean_and_error(values, share) if len(values) else (math.nan, math.nan) for values in scores]
+        mean, error = np.array(pairs).T
+        first = name == DEFAULT
+        line = axis.plot(places, mean, marker="o", ms=4, lw=2.6 if first else 1.2, zorder=3 if first else 2, label=name)
+        axis.fill_between(places, mean - error, mean + error, alpha=0.18 if first else 0.07, color=line[0].get_color())
+    axis.set_xticks(places, [str(count) for count in COUNTS])
+    axis.set(xlabel="labels per class", ylabel="balanced accuracy in %", title=result["sets"][data]["title"])
+    axis.legend(fontsize=7, loc="best")
+    save_figure(figure, path)
