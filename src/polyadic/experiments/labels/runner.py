@@ -139,7 +139,7 @@ def _cells(request: LabelRequest) -> list[_Cell]:
         for data in sets
         for name in chosen
         if _applies(name, read_set(folder, data))
-        for seed in range(request.seeds)
+        for seed in range(min(request.seeds, method(name).most_seeds))
     ]
 
 
@@ -192,7 +192,6 @@ def _score(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, 
         for split in range(max(_n_splits(cell, request) for cell in cells))
         for cell in cells
         if split < _n_splits(cell, request)
-        if not (cell.one.is_classifier and cell.seed)  # its seed is the draw of labels
     ]
     missing = [(cell, split, key) for cell, split, key in work if key not in done]
     tasks = (
@@ -206,7 +205,7 @@ def _score_one(cell: _Cell, split: int, path: Path, key: str) -> tuple[str, Row]
     windows = cell.labelled()
     half = halves(windows.label, windows.subject, split + 1)[split]
     row: Row = {}
-    predictor = _classifier(cell, windows, row) if cell.one.is_classifier else _probes(cell.one, path, windows)
+    predictor = _classifier(cell, windows, row) if cell.one.is_classifier else _probes(cell, path, windows)
     for count in COUNTS:
         scores: dict[str, list[float]] = {}
         for number in range(1 if count == "all" else _DRAWS):
@@ -220,14 +219,15 @@ def _score_one(cell: _Cell, split: int, path: Path, key: str) -> tuple[str, Row]
 _Predictor = Callable[[NDArray[np.intp], Half, Count, int], Iterator[tuple[str, NDArray[Any]]]]
 
 
-def _probes(one: Method, path: Path, windows: Windows) -> _Predictor:
+def _probes(cell: _Cell, path: Path, windows: Windows) -> _Predictor:
     """Return what trains a method's probe on some rows and predicts the test rows, as they are and recentred."""
+    one = cell.one
     with np.load(path) as file:
         found = Features(file["Z"], file["levels"])
     Z, label, subject = found.Z.astype(np.float64), windows.label, windows.subject
     _, sizes = np.unique(subject, return_counts=True)
     centred = None
-    if one.probe == "auto" and sizes.min() >= FEWEST_WINDOWS:
+    if one.probe == "auto" and not cell.development and sizes.min() >= FEWEST_WINDOWS:
         names = group_names(subject, len(subject))
         centred = recentred(Z, names, means_by_group([(Z, names)]))
 
@@ -322,8 +322,6 @@ def _result(request: LabelRequest, cells: Sequence[_Cell], done: dict[str, Row])
         data, count = cell.set, _n_splits(cell, request)
         if data.name not in sets:
             sets[data.name] = _describe(cell, count)
-        if cell.one.is_classifier and cell.seed:
-            continue
         about = {"set": data.name, "method": cell.method, "group": cell.one.group, "seed": cell.seed}
         scored = [done[f"{cell.key('scores')}:{split}"] for split in range(count)]
         known = scored[0]["fit"] if cell.one.is_classifier else done.get(cell.key("features"), {})

@@ -67,7 +67,8 @@ def page(result: Result) -> str:
         "",
         "Balanced accuracy in percent, mean over splits ± its standard error. Each split puts half of the people on "
         f"either side; labels are drawn {result['draws']} times from the training half, and every method has the same "
-        f"rows. Features are learned without labels from other people, once for each seed ({len(result['seeds'])}). "
+        f"rows. Features are learned without labels from other people, once for each seed "
+        f"({len(result['seeds'])}; SimCLR and MiniRocket one; the CNN one for each draw of labels). "
         "The standard error takes into account that splits share people. ▲ and ▼ mark methods that are better or worse "
         f"than {DEFAULT} (p < 0.05 in a paired test, corrected for shared people and, by Holm, for all comparisons "
         "on this page).",
