@@ -1,6 +1,6 @@
 """How the front end and the readout of the default settings were chosen: on the development people alone.
 
-The people are those of `benchmarks/probe.py`. Features are learned from all their windows without labels, `ATD` of
+The people are those of `polyadic.experiments.labels.people`. Features are learned from all their windows without labels, `ATD` of
 rank 32 with one thing changed at a time: the log floor (share of the signals' power, and which channels share one),
 the length of the frames, the weight of the levels, whitening by views. A third of the people is the test set, three
 times; labels are drawn from the others, ten per class or all. `Probe` is trained on them, and scored by balanced
@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from probe import balanced, drawn, people
+from probe import balanced, drawn
 
 from polyadic import ATD
 from polyadic.augment import Jitter, Neighbour
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
+from polyadic.experiments.labels.people import FILES, read_set
 from polyadic.files import write_atomically
 from polyadic.logistic import unthreaded
 from polyadic.provenance import provenance
@@ -44,32 +45,8 @@ FRAMES = (0.32, 0.64, 1.28, 2.56)
 
 def development(folder: Path) -> dict[str, tuple[Windows, np.ndarray]]:
     """The windows of each set's development people, with units, and the people of the windows."""
-    har, geotec, ptb, some, first, patient = people(folder)
-    inertial = ("m/s2",) * 3 + ("rad/s",) * 3
-    return {
-        "HAR": _windows(
-            har["X_train"], har["y_train"], har["subject_train"], 50.0, ("g",) * 3 + ("rad/s",) * 3 + ("g",) * 3,
-            *har["exp_pos_train"].T,
-        ),
-        "GeoTec phone": _windows(
-            geotec["X"][some], geotec["y"][some], geotec["subject"][some], 50.0, inertial, geotec["recording"][some],
-            geotec["start"][some],
-        ),
-        "PTB-XL sex": _windows(ptb["X"][first], ptb["sex"][first], patient[first], 100.0, ("mV",) * 12),
-    }  # fmt: skip
-
-
-def _windows(
-    X: np.ndarray,
-    y: np.ndarray,
-    who: np.ndarray,
-    fs: float,
-    units: tuple[str, ...],
-    recording: np.ndarray | None = None,
-    start: np.ndarray | None = None,
-) -> tuple[Windows, np.ndarray]:
-    place = {} if recording is None else {"recording": [str(name) for name in recording], "start": start}
-    return Windows(X, fs=fs, units=units, label=y.astype(int), subject=[str(name) for name in who], **place), who
+    sets = [read_set(folder, name) for name in FILES]
+    return {one.title: (one.unlabelled(), one.unlabelled().subject.astype(int)) for one in sets}
 
 
 def scored(model: Any, windows: Windows, who: np.ndarray, levels: Any = "auto") -> dict[str, float]:

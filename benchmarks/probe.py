@@ -1,7 +1,6 @@
 """How the fixed choice of `Probe`, its threshold and its solver were chosen: on the development people alone.
 
-Development people are the 21 of HAR's training part, 14 of 23 of GeoTec (seed 0) and 70 % of the patients of PTB-XL
-(seed 0; a record of an unknown patient is a patient of its own). Features are learned from all their windows without
+Development people are those of `polyadic.experiments.labels.people`. Features are learned from all their windows without
 labels: centred log amplitude, SALS of rank 64, as coefficients and as an isometric rotation of them with the channels'
 levels. A third of the people is the test set, three times; labels are drawn from the others. Every setting, and the
 one that validation chooses, is scored by balanced accuracy on the test people.
@@ -17,7 +16,6 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +25,7 @@ from sklearn.metrics import balanced_accuracy_score
 from polyadic import SALS, validated_probe
 from polyadic.data.folds import group_folds
 from polyadic.evaluate import Probe
+from polyadic.experiments.labels.people import read_set
 from polyadic.logistic import decisions, named, regressions, unthreaded
 from polyadic.provenance import provenance
 from polyadic.spectral import STFT
@@ -37,40 +36,13 @@ COUNTS = (1, 3, 10, 20, 30, "all")
 GRID, SCALES = validated_probe.GRID, validated_probe.SCALES
 
 
-class People(NamedTuple):
-    """The files, which rows of GeoTec and PTB-XL are of development people, and PTB-XL's patients."""
-
-    har: Any
-    geotec: Any
-    ptb: Any
-    some: np.ndarray
-    first: np.ndarray
-    patient: np.ndarray
-
-
-def people(folder: Path) -> People:
-    """Who the development people are; a record of an unknown patient is a patient of its own."""
-    har, geotec, ptb = (np.load(folder / f"{name}.npz") for name in ("har", "geotec_phone", "ptbxl100"))
-    patient = ptb["patient_id"].astype(np.int64)
-    unknown = patient == -1
-    patient[unknown] = patient.max() + 1 + np.arange(unknown.sum())
-    some = np.isin(geotec["subject"], some_of(geotec["subject"], 14 / 23))
-    return People(har, geotec, ptb, some, np.isin(patient, some_of(patient, 0.7)), patient)
-
-
 def development(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
     """Windows, classes and people of each set, and the length of its frames."""
-    har, geotec, ptb, some, first, patient = people(folder)
-    return {
-        "HAR": (har["X_train"], har["y_train"], har["subject_train"], 64),
-        "GeoTec": (geotec["X"][some], geotec["y"][some], geotec["subject"][some], 32),
-        "PTB-XL sex": (ptb["X"][first], ptb["sex"][first].astype(int), patient[first], 128),
-    }
-
-
-def some_of(people: np.ndarray, share: float) -> np.ndarray:
-    everyone = np.unique(people)
-    return np.random.default_rng(0).permutation(everyone)[: round(share * len(everyone))]
+    found = {}
+    for name, title, n_fft in (("har", "HAR", 64), ("geotec", "GeoTec", 32), ("ptb_xl", "PTB-XL sex", 128)):
+        windows = read_set(folder, name).unlabelled()
+        found[title] = (windows.X, windows.label, windows.subject.astype(int), n_fft)
+    return found
 
 
 def features(X: np.ndarray, n_fft: int) -> dict[str, tuple[np.ndarray, int]]:
