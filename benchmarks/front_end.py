@@ -1,10 +1,10 @@
 """How the front end and the readout of the default settings were chosen: on the development people alone.
 
-The people are those of `polyadic.experiments.labels.people`. Features are learned from all their windows without labels, `ATD` of
-rank 32 with one thing changed at a time: the log floor (share of the signals' power, and which channels share one),
-the length of the frames, the weight of the levels, whitening by views. A third of the people is the test set, three
-times; labels are drawn from the others, ten per class or all. `Probe` is trained on them, and scored by balanced
-accuracy.
+The people are those of `polyadic.experiments.labels.people`. Features are learned from all their windows without
+labels, `ATD` of rank 32 with one thing changed at a time: the log floor (share of the signals' power, and which
+channels share one), the length of the frames, the weight of the levels, whitening by views. A third of the people is
+the test set, three times; labels are drawn from the others, ten per class or all. `Probe` is trained on them, and
+scored by balanced accuracy.
 
     python benchmarks/front_end.py DATA docs/results/defaults/front-end.json [JOBS]     # also writes front-end.md
 """

@@ -1,9 +1,9 @@
 """How the fixed choice of `Probe`, its threshold and its solver were chosen: on the development people alone.
 
-Development people are those of `polyadic.experiments.labels.people`. Features are learned from all their windows without
-labels: centred log amplitude, SALS of rank 64, as coefficients and as an isometric rotation of them with the channels'
-levels. A third of the people is the test set, three times; labels are drawn from the others. Every setting, and the
-one that validation chooses, is scored by balanced accuracy on the test people.
+Development people are those of `polyadic.experiments.labels.people`. Features are learned from all their windows
+without labels: centred log amplitude, SALS of rank 64, as coefficients and as an isometric rotation of them with
+the channels' levels. A third of the people is the test set, three times; labels are drawn from the others. Every setting, and
+the one that validation chooses, is scored by balanced accuracy on the test people.
 
     python benchmarks/probe.py DATA docs/results/defaults/probe.json     # also writes probe.md
 

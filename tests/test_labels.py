@@ -82,8 +82,8 @@ def test_settings_of_the_networks_are_those_that_were_tuned():
         json.loads((RESULTS / name / f"tune-{name}.settings.json").read_text())["settings"]
         for name in ("har", "ptb_xl")
     )
-    assert {"SimCLR": people._SIMCLR_HAR, "CNN": people._CNN_HAR} == {name: har[name] for name in ("SimCLR", "CNN")}
-    assert (people._SIMCLR_PTB_XL, {}) == (ptb_xl["SimCLR"], ptb_xl["CNN"])
+    assert {name: har[name] for name in ("SimCLR", "CNN")} == {"SimCLR": people._SIMCLR_HAR, "CNN": people._CNN_HAR}
+    assert (ptb_xl["SimCLR"], ptb_xl["CNN"]) == (people._SIMCLR_PTB_XL, {})
 
 
 # ---------------------------------------------------------------------- scores
@@ -205,7 +205,7 @@ def test_the_page_and_the_picture_are_written(quick):
 
 
 def test_wrong_requests_are_told(tmp_path):
-    with pytest.raises(PolyadicError, match="--store must name the folder with har.npz"):
+    with pytest.raises(PolyadicError, match=r"--store must name the folder with har\.npz"):
         run(LabelRequest(tmp_path), quiet=True)
     with pytest.raises(DataError, match=r"har\.npz is not in"):
         run(LabelRequest(tmp_path, folder=tmp_path), quiet=True)

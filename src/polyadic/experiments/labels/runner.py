@@ -209,8 +209,9 @@ def _score_one(cell: _Cell, split: int, path: Path, key: str) -> tuple[str, Row]
     for count in COUNTS:
         scores: dict[str, list[float]] = {}
         for number in range(1 if count == "all" else _DRAWS):
-            rows = drawn(windows.label, half.train, count, [split, number])
+            rows, begun = drawn(windows.label, half.train, count, [split, number]), time.perf_counter()
             for name, guess in predictor(rows, half, count, number):
+                row.setdefault(f"seconds {count}", time.perf_counter() - begun)
                 scores.setdefault(name, []).append(100 * balanced_accuracy_score(windows.label[half.test], guess))
         row[str(count)] = {name: round(float(np.mean(values)), 3) for name, values in scores.items()}
     return key, row
@@ -324,7 +325,9 @@ def _result(request: LabelRequest, cells: Sequence[_Cell], done: dict[str, Row])
             sets[data.name] = _describe(cell, count)
         about = {"set": data.name, "method": cell.method, "group": cell.one.group, "seed": cell.seed}
         scored = [done[f"{cell.key('scores')}:{split}"] for split in range(count)]
-        known = scored[0]["fit"] if cell.one.is_classifier else done.get(cell.key("features"), {})
+        known = scored[0]["fit"] if cell.one.is_classifier else dict(done.get(cell.key("features"), {}))
+        if not cell.one.is_classifier:
+            known["probe_seconds"] = float(np.mean([row["seconds all"] for row in scored]))
         fits.append({**about, **{name: _rounded(value) for name, value in known.items()}})
         for labels in map(str, COUNTS):
             columns = {name: [row[labels][name] for row in scored] for name in scored[0][labels]}

@@ -71,7 +71,8 @@ def page(result: Result) -> str:
         f"({len(result['seeds'])}; SimCLR and MiniRocket one; the CNN one for each draw of labels). "
         "The standard error takes into account that splits share people. ▲ and ▼ mark methods that are better or worse "
         f"than {DEFAULT} (p < 0.05 in a paired test, corrected for shared people and, by Holm, for all comparisons "
-        "on this page).",
+        "on this page). *numbers* are those of the model without its probe; *fit* are the seconds to learn features "
+        "without labels, *probe* to train the probe with all labels, *features* to compute features of all labelled windows.",
         "",
         f"Made by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
         f"{machine_name(result['machine'])}, `--jobs {result['jobs']}`.",
@@ -122,7 +123,7 @@ def _table(result: Result, data: str, names: Sequence[str], comparisons: dict[tu
         ]
         cells += [_cell(split_scores(result, data, name, count, "recentred"), share) for count in recentred]
         lines.append([as_text(name), *cells, *_size_and_time(result, data, name)])
-    return table([*heads, "numbers", "fit, s", "features, s"], lines).rstrip()
+    return table([*heads, "numbers", "fit, s", "probe, s", "features, s"], lines).rstrip()
 
 
 def _cell(values: np.ndarray, share: float) -> str:
@@ -138,12 +139,15 @@ def _mark(comparisons: dict[tuple[str, str, str], Any], data: str, name: str, co
 
 
 def _size_and_time(result: Result, data: str, name: str) -> list[str]:
-    """Return numbers learned without labels, and seconds to fit and to compute all features, as means over seeds."""
+    """Return numbers learned without labels, and seconds for fit, probe and features, as means over seeds."""
     own = [row for row in result["fits"] if (row["set"], row["method"]) == (data, name) and "numbers" in row]
     if not own:
-        return ["–", "–", "–"]
-    fit, features = (float(np.mean([row[key] for row in own])) for key in ("fit_seconds", "predict_seconds"))
-    return [f"{own[0]['numbers']:,}", f"{fit:.1f}", f"{features:.2f}"]
+        return ["–"] * 4
+    seconds = [
+        f"{np.mean([row[key] for row in own]):.2f}" if key in own[0] else "–"
+        for key in ("fit_seconds", "probe_seconds", "predict_seconds")
+    ]
+    return [f"{own[0]['numbers']:,}", *seconds]
 
 
 # ----------------------------------------------------------------------- tests
