@@ -2,8 +2,8 @@
 
 Development people are those of `polyadic.experiments.labels.people`. Features are learned from all their windows
 without labels: centred log amplitude, SALS of rank 64, as coefficients and as an isometric rotation of them with
-the channels' levels. A third of the people is the test set, three times; labels are drawn from the others. Every setting, and
-the one that validation chooses, is scored by balanced accuracy on the test people.
+the channels' levels. A third of the people is the test set, three times; labels are drawn from the others. Every
+setting, and the one that validation chooses, is scored by balanced accuracy on the test people.
 
     python benchmarks/probe.py DATA docs/results/defaults/probe.json     # also writes probe.md
 

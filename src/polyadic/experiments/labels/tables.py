@@ -72,7 +72,8 @@ def page(result: Result) -> str:
         "The standard error takes into account that splits share people. ▲ and ▼ mark methods that are better or worse "
         f"than {DEFAULT} (p < 0.05 in a paired test, corrected for shared people and, by Holm, for all comparisons "
         "on this page). *numbers* are those of the model without its probe; *fit* are the seconds to learn features "
-        "without labels, *probe* to train the probe with all labels, *features* to compute features of all labelled windows.",
+        "without labels, *probe* to train the probe with all labels, *features* to compute features of all "
+        "labelled windows.",
         "",
         f"Made by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
         f"{machine_name(result['machine'])}, `--jobs {result['jobs']}`.",
