@@ -181,7 +181,10 @@ def _fit_one(cell: _Cell, path: Path, key: str) -> tuple[str, Row]:
     seconds = {"fit_seconds": fitted - begun, "predict_seconds": time.perf_counter() - fitted}
     with output_path(path).open("wb") as file:
         np.savez(file, Z=found.Z, levels=found.levels)
-    return key, {"device": cell.device, **seconds, "numbers": int(model.n_parameters_)}
+    classes = len(np.unique(windows.label))
+    lines = 1 if classes == 2 else classes
+    sizes = {"numbers": int(model.n_parameters_), "probe_numbers": lines * (found.Z.shape[1] + 1)}
+    return key, {"device": cell.device, **seconds, **sizes}
 
 
 def _score(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, keep: Any, quiet: bool) -> None:
