@@ -231,7 +231,8 @@ def _probes(cell: _Cell, path: Path, windows: Windows) -> _Predictor:
     Z, label, subject = found.Z.astype(np.float64), windows.label, windows.subject
     _, sizes = np.unique(subject, return_counts=True)
     centred = None
-    if one.probe == "auto" and not cell.development and sizes.min() >= FEWEST_WINDOWS:
+    main = one.group in ("default", "rivals", "paper")
+    if main and one.probe == "auto" and not cell.development and sizes.min() >= FEWEST_WINDOWS:
         names = group_names(subject, len(subject))
         centred = recentred(Z, names, means_by_group([(Z, names)]))
 
