@@ -27,14 +27,15 @@ from sklearn.metrics import balanced_accuracy_score
 from polyadic import SALS, validated_probe
 from polyadic.data.folds import group_folds
 from polyadic.evaluate import Probe
-from polyadic.logistic import decisions, named, regressions, unthreaded
+from polyadic.logistic import regressions, unthreaded
 from polyadic.provenance import provenance
 from polyadic.spectral import STFT
+from polyadic.stored_probe import SCALES, decisions, named
 
 RANK, SWEEPS, LEVELS, FLOOR = 64, 30, 0.25, 0.1
 PARTS, DRAWS = 3, 4
 COUNTS = (1, 3, 10, 20, 30, "all")
-GRID, SCALES = validated_probe.GRID, validated_probe.SCALES
+GRID = validated_probe.GRID
 
 
 class People(NamedTuple):

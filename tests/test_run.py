@@ -236,7 +236,8 @@ def test_a_row_has_the_scores_of_the_scorer_and_the_seconds_of_the_one_definitio
 def test_the_probe_of_a_run_is_chosen_by_leaving_subjects_out_unless_the_papers_are_asked_for(tmp_path, arrays):
     base = ("--data", str(arrays), "--out", str(tmp_path / "out"), "--seeds", "1", "--sweeps", "2", "--rank", "4")
     shown = run(*base, "--quiet").stdout
-    assert "balanced" in shown and "accuracy %" in shown
+    assert "balanced" in shown
+    assert "accuracy %" in shown
     assert "Probe of ATD, seed 0: C=" in " ".join(shown.split())
     assert "settings are chosen by leaving subjects out" in (tmp_path / "out" / "results.md").read_text()
     paper = run(*base, "--probe", "plain", "--probe", "standardised", "--json")
