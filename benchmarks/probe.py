@@ -26,14 +26,15 @@ from polyadic import SALS, validated_probe
 from polyadic.data.folds import group_folds
 from polyadic.evaluate import Probe
 from polyadic.experiments.labels.people import read_set
-from polyadic.logistic import decisions, named, regressions, unthreaded
+from polyadic.logistic import regressions, unthreaded
 from polyadic.provenance import provenance
 from polyadic.spectral import STFT
+from polyadic.stored_probe import SCALES, decisions, named
 
 RANK, SWEEPS, LEVELS, FLOOR = 64, 30, 0.25, 0.1
 PARTS, DRAWS = 3, 4
 COUNTS = (1, 3, 10, 20, 30, "all")
-GRID, SCALES = validated_probe.GRID, validated_probe.SCALES
+GRID = validated_probe.GRID
 
 
 def development(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, int]]:

@@ -22,7 +22,7 @@ from polyadic.data import StoreWriter, Windows, WindowStore, synthetic
 from polyadic.data.store import Header
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier, labels_of
-from polyadic.evaluate.recentring import means_by_group, recentred
+from polyadic.recentring import means_by_group, recentred
 from polyadic.spectral import STFT
 
 SIGNALS = synthetic(240)

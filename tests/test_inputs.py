@@ -213,7 +213,7 @@ def test_nan_and_infinity_are_refused_with_the_number_of_the_sample(
 
 def test_the_sample_number_of_a_nan_is_right_in_a_later_piece_of_transform(monkeypatch: pytest.MonkeyPatch) -> None:
     model = paper(SALS, **SETTINGS).fit(WINDOWS)
-    monkeypatch.setattr("polyadic.engine.estimator._BATCH_BYTES", 5 * WINDOWS[0].nbytes)
+    monkeypatch.setattr("polyadic.engine.window_model._BATCH_BYTES", 5 * WINDOWS[0].nbytes)
     with pytest.raises(PolyadicError, match="sample 13 contains NaN"):
         model.transform(with_value(np.nan))
 

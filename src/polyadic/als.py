@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import reduce
 
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from polyadic import alignment, draws
@@ -246,6 +245,8 @@ def warn_if_diverging(differences: Sequence[float], beta: float) -> None:
     still = (differences[-2] + differences[-1]) / 2
     if (differences[-1] < differences[0] and still < 0.25) or differences[-1] < 1e-4:
         return
+    from sklearn.exceptions import ConvergenceWarning
+
     # Without its numbers (`alignment.convergence` has them) Python shows the same warning only once.
     warnings.warn(
         f"the fixed-point rule does not converge at beta={beta:g}: rows still change after {len(differences)} rounds. "

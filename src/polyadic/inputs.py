@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy import sparse
-from sklearn.utils import check_random_state
 from torch import Tensor
 
 from polyadic import kernels
@@ -127,7 +126,7 @@ def _to_tensor(array: np.ndarray) -> Tensor:
 def _as_array(X: Any, name: str) -> np.ndarray | Readable:
     if isinstance(X, Readable):
         return X
-    if sparse.issparse(X):
+    if _is_sparse(X):
         raise TypeError(f"Sparse data was passed for {name}, but dense data is required. Use '.toarray()' to convert.")
     check_unmasked(X, name)
     try:
@@ -148,6 +147,11 @@ def _as_array(X: Any, name: str) -> np.ndarray | Readable:
             return array.astype(np.float64)
         raise PolyadicError(f"{name} must hold numbers, but has type {array.dtype}")
     return array
+
+
+def _is_sparse(X: Any) -> bool:
+    sparse = sys.modules.get("scipy.sparse")  # imported by whoever has a sparse matrix, and not only to ask
+    return sparse is not None and bool(sparse.issparse(X))
 
 
 def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
@@ -192,6 +196,8 @@ def integer_random_state(random_state: Any) -> int:
     """
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
         return int(random_state)
+    from sklearn.utils import check_random_state
+
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except ValueError as error:

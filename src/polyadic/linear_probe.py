@@ -15,17 +15,11 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.validated_probe import SCALES, Probe
+from polyadic.errors import PolyadicError
+from polyadic.stored_probe import PREFIX, VALIDATED, Settings, StoredProbe, are_classes
+from polyadic.validated_probe import Probe
 
-__all__ = ["PREFIX", "linear", "linear_form", "pack", "unpack"]
-
-PREFIX = "probe."
-"""How the names of a probe's arrays begin."""
-
-
-_VALIDATED = "Probe"
-_COLUMNS = ("C", "scale", "levels", "balanced_accuracy")
+__all__ = ["linear", "linear_form", "pack", "unpack"]
 
 
 def linear(probe: Any, features: int) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Any]]:
@@ -103,7 +97,7 @@ def pack(probe: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     scaler, regression = _parts(probe)
     check_is_fitted(regression)
     classes = regression.classes_.tolist()
-    if not _are_classes(classes):
+    if not are_classes(classes):
         raise PolyadicError(f"a model file holds classes that are names or whole numbers, but these are {classes!r}")
     arrays = {"coef": regression.coef_, "intercept": regression.intercept_}
     if scaler is not None:
@@ -133,38 +127,17 @@ def unpack(arrays: Mapping[str, NDArray[Any]], header: Any, rank: int) -> Any:
     >>> unpack(*pack(probe), rank=1).predict([[2.0]])
     array(['walk'], dtype='<U4')
     """
-    own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
-    classes = header.get("classes") if isinstance(header, dict) else None
-    if not _are_classes(classes):
-        raise ModelFileError(f"the file's probe must name two or more different classes, but has {classes!r}")
-    assert isinstance(classes, list)
-    rows = 1 if len(classes) == 2 else len(classes)
-    expected = {"coef": (rows, rank), "intercept": (rows,)}
-    validated = "kind" in header
-    if {"mean", "scale"} & own.keys() and not validated:
-        expected |= {"mean": (rank,), "scale": (rank,)}
-    shapes = {name: array.shape for name, array in own.items()}
-    if shapes != expected:
-        raise ModelFileError(f"the file's probe has arrays {shapes}, but its classes call for {expected}")
-    if "scale" in own and not (own["scale"] > 0).all():
-        raise ModelFileError("the file's probe has scales that are not positive")
-    regression = _from_words(header) if validated else LogisticRegression(max_iter=1000)
-    regression.coef_, regression.intercept_ = own["coef"], own["intercept"]
-    regression.classes_, regression.n_features_in_ = np.asarray(classes), rank
-    if "mean" not in own:
-        return _with_flag(regression, header)
-    scaler = StandardScaler()
-    scaler.mean_, scaler.scale_, scaler.var_ = own["mean"], own["scale"], own["scale"] ** 2
-    scaler.n_features_in_ = rank
-    return _with_flag(make_pipeline(scaler, regression), header)
-
-
-def _with_flag(probe: Any, header: dict[str, Any]) -> Any:
-    """The probe, marked if it is one for features that are recentred by subject."""
-    flag = header.get("recenter", False)
-    if not isinstance(flag, bool):
-        raise ModelFileError(f"the file's probe must say by true or false whether it recentres, but says {flag!r}")
-    if flag:
+    stored = StoredProbe.of_file(arrays, header, rank)
+    regression = LogisticRegression(max_iter=1000) if stored.settings is None else _from_settings(stored.settings)
+    regression.coef_, regression.intercept_ = stored.coef, stored.intercept
+    regression.classes_, regression.n_features_in_ = stored.classes_, rank
+    probe = regression
+    if stored.mean is not None and stored.scale is not None:
+        scaler = StandardScaler()
+        scaler.mean_, scaler.scale_, scaler.var_ = stored.mean, stored.scale, stored.scale**2
+        scaler.n_features_in_ = rank
+        probe = make_pipeline(scaler, regression)
+    if stored.recenter_:
         probe.recenter_ = True
     return probe
 
@@ -186,7 +159,7 @@ def _words(probe: Probe) -> dict[str, Any]:
     """A `Probe` without its numbers: parameters, what was chosen, and why."""
     weight = probe.class_weight
     return {
-        "kind": _VALIDATED,
+        "kind": VALIDATED,
         "parameters": {
             "C": probe.C if isinstance(probe.C, str) else float(probe.C),
             "scale": probe.scale,
@@ -208,41 +181,9 @@ def _plain(name: Any) -> Any:
     return name.item() if isinstance(name, np.generic) else name
 
 
-def _from_words(header: dict[str, Any]) -> Probe:
+def _from_settings(settings: Settings) -> Probe:
     """The `Probe` that `_words` described, without its numbers."""
-    try:
-        if header["kind"] != _VALIDATED:
-            raise ValueError(f"its kind is {header['kind']!r}")
-        parameters = dict(header["parameters"])
-        if isinstance(parameters["class_weight"], list):
-            parameters["class_weight"] = {name: float(value) for name, value in parameters["class_weight"]}
-        probe = Probe(**parameters)
-        probe._check_parameters()
-        chosen = {name: header[name] for name in ("C", "scale", "levels")}
-        table, reason = header["validation"], header["reason"]
-        if not isinstance(table, list) or not isinstance(reason, str):
-            raise TypeError("its validation must be a list and its reason a text")
-        for entry in table:
-            _check_setting({name: entry[name] for name in _COLUMNS[:3]})
-            if set(entry) != set(_COLUMNS) or not 0 <= float(entry["balanced_accuracy"]) <= 1:
-                raise ValueError("its table of validation scores is not one")
-        _check_setting(chosen)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelFileError(f"the file's probe is described wrongly: {error}") from error
-    probe.C_, probe.scale_, probe.levels_ = float(chosen["C"]), chosen["scale"], chosen["levels"]
-    probe.validation_, probe.reason_ = table, reason
+    probe = Probe(**settings.parameters)
+    probe.C_, probe.scale_, probe.levels_ = settings.C, settings.scale, settings.levels
+    probe.validation_, probe.reason_ = settings.validation, settings.reason
     return probe
-
-
-def _check_setting(setting: dict[str, Any]) -> None:
-    C, levels = setting["C"], setting["levels"]
-    positive = type(C) in (int, float) and 0 < C < np.inf
-    if not positive or setting["scale"] not in SCALES or not (levels is None or isinstance(levels, bool)):
-        raise ValueError(f"{setting!r} is not a setting")
-
-
-def _are_classes(classes: Any) -> bool:
-    if not isinstance(classes, list) or len(classes) < 2:
-        return False
-    alike = all(type(name) is str for name in classes) or all(type(name) is int for name in classes)
-    return alike and len(set(classes)) == len(classes)

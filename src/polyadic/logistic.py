@@ -19,12 +19,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from polyadic.stored_probe import STANDARDISED, decisions, named
 from polyadic.threads import for_each
 
-__all__ = ["STANDARDISED", "decisions", "left_out", "named", "regressions", "unthreaded"]
-
-STANDARDISED = "standardised"
-"""The scaling that brings each feature to mean 0 and variance 1; any other leaves features as they are."""
+__all__ = ["left_out", "regressions", "unthreaded"]
 
 _MOST_ITERATIONS = 1000
 
@@ -136,16 +134,3 @@ def left_out(
 
     for_each(leave_out, range(fold.max() + 1))
     return predicted
-
-
-def decisions(Z: NDArray[Any], coef: NDArray[np.float64], intercept: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The linear functions of a regression: log odds of the second of two classes (n,), else one per class (n, K)."""
-    values: NDArray[np.float64] = Z @ coef.T + intercept
-    return values[:, 0] if len(intercept) == 1 else values
-
-
-def named(decision: NDArray[np.float64], classes: NDArray[Any]) -> NDArray[Any]:
-    """The classes that decisions speak for: (n,)."""
-    best = (decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)
-    found: NDArray[Any] = classes[best]
-    return found

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 __all__ = ["PASSES", "nonnegative_solve", "warn_of_vanished"]
@@ -57,6 +56,8 @@ def warn_of_vanished(factors: Sequence[Tensor]) -> None:
     """Warn if components have no entry but 0 left in one of their profiles."""
     dead = torch.stack([~factor.any(dim=0) for factor in factors]).any(dim=0)
     if bool(dead.any()):
+        from sklearn.exceptions import ConvergenceWarning
+
         warnings.warn(
             f"{int(dead.sum())} of {len(dead)} components have vanished: the data has no use for them. A smaller rank "
             "gives the same fit.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +19,7 @@ from polyadic.model_files import SCHEMA, read, write
 from polyadic.tensorize import ModuleTensorizer, Tensorizer, as_tensorizer
 from polyadic.torch_state import plain_torch
 
-__all__ = ["SCHEMA", "decode", "decode_tensorizer", "encode", "load", "read", "write"]
+__all__ = ["SCHEMA", "decode", "decode_tensorizer", "encode", "load", "load_for_inference", "read", "write"]
 
 _OWN_KINDS = ("function", "module")
 _MODULES = {
@@ -153,19 +154,47 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
     >>> np.array_equal(same.factors_[0], model.factors_[0])
     True
     """
-    arrays, header = read(path)
-    try:
-        if header["schema"] < 3:
-            _upgrade(header)
-        model = _estimator(header["estimator"])._from_file(arrays, header, tensorize, augment)
-    except ModelFileError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, RuntimeError) as error:
-        raise ModelFileError(f"{path} has a damaged header: {error!r}, or arrays that do not fit it") from error
+    model = _built(path, _estimator, tensorize, augment)
     for name, value in (("tensorize", tensorize), ("augment", augment)):
         if value is not None and getattr(model, name, None) is not value:
             raise PolyadicError(f"{name} was given, but the model in {path} was not made with one of your own")
     return model
+
+
+@plain_torch()
+def load_for_inference(path: str | os.PathLike[str], device: str = "auto") -> Any:
+    """A model from a file, to transform new windows and nothing else; without scikit-learn unless it is a baseline.
+
+    Parameters
+    ----------
+    path : the file, of an estimator without functions or modules of your own
+    device : to compute on
+
+    Returns
+    -------
+    an object with `transform`, `get_feature_names_out` and, if the file holds a probe, `probe_`
+    """
+
+    def kind(name: Any) -> Any:
+        cp = _MODULES.get(name) == "estimators"
+        return import_module("polyadic.engine.inference").StoredModel if cp else _estimator(name)
+
+    model = _built(path, kind)
+    model.device = device
+    return model
+
+
+def _built(path: str | os.PathLike[str], kind: Callable[[Any], Any], tensorize: Any = None, augment: Any = None) -> Any:
+    """The model of a file, by the class that `kind` has for the name of its estimator."""
+    arrays, header = read(path)
+    try:
+        if header["schema"] < 3:
+            _upgrade(header)
+        return kind(header["estimator"])._from_file(arrays, header, tensorize, augment)
+    except ModelFileError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, RuntimeError) as error:
+        raise ModelFileError(f"{path} has a damaged header: {error!r}, or arrays that do not fit it") from error
 
 
 def _upgrade(header: dict[str, Any]) -> None:

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import recall_score
 from sklearn.utils import assert_all_finite
@@ -24,13 +22,11 @@ from torch import Tensor
 from polyadic.data.folds import contiguous_blocks, group_folds
 from polyadic.data.labels import UNKNOWN_MARKS, as_column, as_text, known_labels
 from polyadic.errors import PolyadicError
-from polyadic.logistic import STANDARDISED, decisions, left_out, named, regressions, unthreaded
+from polyadic.logistic import left_out, regressions, unthreaded
+from polyadic.stored_probe import SCALES, STANDARDISED, check_parameters, decisions, named, probabilities
 from polyadic.threads import for_each, thread_pool
 
-__all__ = ["FEWEST_LABELS", "FIXED_C", "FIXED_SCALE", "FOLDS", "GRID", "SCALES", "Probe", "level_columns"]
-
-SCALES = ("plain", STANDARDISED)
-"""Features as they are, or each brought to mean 0 and variance 1."""
+__all__ = ["FEWEST_LABELS", "FIXED_C", "FIXED_SCALE", "FOLDS", "GRID", "Probe", "level_columns"]
 
 GRID = tuple(10.0**power for power in range(-4, 3))
 """The values of C that are tried, for features of mean variance 1."""
@@ -156,7 +152,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         the probe itself
         """
-        self._check_parameters()
+        check_parameters(self.C, self.scale, self.levels, self.class_weight)
         rows = self._labelled(Z, y, groups, level_columns)
         candidates = self._candidates(rows)
         fixed = self._fixed(rows)
@@ -188,11 +184,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, Z: Any) -> NDArray[np.float64]:
         """How probable each of `classes_` is: (N, K). Balanced class weights change probabilities (see the class)."""
-        decision = self.decision_function(Z)
-        if decision.ndim == 2:
-            probabilities: NDArray[np.float64] = softmax(decision, axis=1)
-            return probabilities
-        return np.stack([expit(-decision), expit(decision)], axis=1)
+        return probabilities(self.decision_function(Z))
 
     # ------------------------------------------------------------- the choice
 
@@ -269,19 +261,6 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             f"balanced accuracy {scores[chosen]:.3f}"
         )
         return chosen, table, reason
-
-    def _check_parameters(self) -> None:
-        if not _is_auto(self.C):
-            number = isinstance(self.C, Real) and not isinstance(self.C, bool | np.bool_)
-            if not number or not 0 < float(self.C) < np.inf:
-                raise PolyadicError(f"C must be 'auto' or a positive number, but is {self.C!r}")
-        if self.scale not in ("auto", *SCALES):
-            raise PolyadicError(f"scale must be 'auto', 'plain' or 'standardised', but is {self.scale!r}")
-        if not _is_auto(self.levels) and not isinstance(self.levels, bool | np.bool_):
-            raise PolyadicError(f"levels must be 'auto', True or False, but is {self.levels!r}")
-        weight = self.class_weight
-        if weight is not None and weight != "balanced" and not isinstance(weight, dict):
-            raise PolyadicError(f"class_weight must be 'balanced', None or a dictionary, but is {weight!r}")
 
 
 def _is_auto(value: Any) -> bool:

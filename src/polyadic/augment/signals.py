@@ -9,7 +9,6 @@ from operator import index
 
 import numpy as np
 import torch
-from scipy import signal
 from torch import Tensor
 
 from polyadic import kernels
@@ -181,6 +180,8 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
 @lru_cache(maxsize=32)
 def _butterworth(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
     """b and a of both filters."""
+    from scipy import signal
+
     return [signal.butter(1, band, btype="bandpass", fs=bandpass.fs) for band in bandpass.bands]
 
 
@@ -192,6 +193,8 @@ def _block_matrices(bandpass: Bandpass) -> Tensor:
     -------
     (3, block + state, block + state) float64, for the first filter, the second, and one after the other
     """
+    from scipy import signal
+
     matrices = torch.empty(3, _BLOCK + _STATE, _BLOCK + _STATE, dtype=torch.float64)
     for matrix, filters in zip(matrices, ((0,), (1,), (0, 1)), strict=True):
         given = np.eye(_BLOCK + _STATE)
@@ -212,6 +215,8 @@ def _filter_sections(bandpass: Bandpass, device: torch.device) -> Tensor:
 @lru_cache(maxsize=32)
 def _impulse_responses(bandpass: Bandpass, length: int) -> np.ndarray:
     """First samples of the responses of the first filter, the second, and one after the other: (3, length)."""
+    from scipy import signal
+
     impulse = np.zeros(length)
     impulse[0] = 1.0
     (b1, a1), (b2, a2) = _butterworth(bandpass)

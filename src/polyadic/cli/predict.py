@@ -60,13 +60,12 @@ def predict(
     windows of the length, channels and sampling rate that the model learned from. A model of
     [bold]fit --probe --recenter[/bold] needs at least 20 windows of every subject.
     """
-    from polyadic.evaluate import WindowClassifier
+    from polyadic.prediction import WindowPredictor
 
     check_out_file(out, model, data, settings)
     if out.suffix != ".csv":
         raise PolyadicError(f"--out must end in .csv, but is {out.name}")
-    classifier = WindowClassifier.load(model)
-    classifier.features_.set_params(device=device)
+    classifier = WindowPredictor.load(model, device=device)
     hidden = not shows_progress(quiet, json)
     counts: Counter[str] = Counter()
     classes = [str(name) for name in classifier.classes_.tolist()]
@@ -81,12 +80,12 @@ def predict(
 
     how = None if resample is None else resample.value
     with (
-        opened_for(classifier.features_, data, resample=how, hidden=hidden) as windows,
+        opened_for(classifier.features, data, resample=how, hidden=hidden) as windows,
         window_bar("predicting", windows.shape, hidden) as on_rows,
     ):
         if classifier.recenter:
             means = classifier.subject_means(windows)
-        fs = windows.fs or classifier.features_.fs_
+        fs = windows.fs or classifier.features.fs_
         heads = ["label", *(f"p({name})" for name in classes)]
         write_table(out, windows, heads, columns, fs=fs, on_rows=on_rows)
         count = len(windows)

@@ -57,8 +57,8 @@ def transform(
     quiet: QuietOption = False,
 ) -> None:
     """Write the features of all windows, batch by batch."""
-    from polyadic import load
     from polyadic.engine import processes
+    from polyadic.persist import load_for_inference
 
     team = processes.join()
     check_out_file(out, model, data, settings)
@@ -66,7 +66,7 @@ def transform(
         raise PolyadicError(f"--out must end in .npy or .csv, but is {out.name}")
     if out.suffix == ".csv" and team.size > 1:
         raise PolyadicError(f"several processes write a .npy file, but --out is {out.name}")
-    loaded = load(model).set_params(device=device)
+    loaded = load_for_inference(model, device=device)
     hidden = not shows_progress(quiet, json) or team.index > 0
     how = None if resample is None else resample.value
     with opened_for(loaded, data, resample=how, hidden=hidden) as windows:

@@ -10,7 +10,7 @@ import torch
 from polyadic import linear_probe, persist
 from polyadic.als import Statistics
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.readout import PREFIX, FittedReadout, Readout
+from polyadic.stored_probe import StoredProbe
 
 __all__ = ["MOST_ROUNDS", "arrays_of", "extra_of", "restore"]
 
@@ -44,18 +44,8 @@ def extra_of(model: Any) -> dict[str, Any]:
 
 
 def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-    """Take over what `arrays_of` and `extra_of` gave, after checking that it fits together."""
-    names = [f"factors.{mode}" for mode in range(sum(name.startswith("factors.") for name in arrays))]
-    model.factors_ = [arrays[name] for name in names]
-    shapes = [factor.shape for factor in model.factors_]
-    shape = tuple(len(factor) if factor.ndim else 0 for factor in model.factors_)
-    known = model._sample_shape if model.tensorize_ is None else model.tensorize_.shape(*model._sample_shape)
-    shape = known or shape
-    expected = [(size, model.rank) for size in shape]
-    if shapes != expected or not expected:
-        raise ModelFileError(f"the file's factors have shapes {shapes}, but its header calls for {expected}")
-    if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in arrays.values()):
-        raise ModelFileError("the file's arrays hold NaN, infinity or no floating-point numbers")
+    """Take over what `arrays_of` and `extra_of` gave beyond bases and readout, after checking that it fits together."""
+    shape = tuple(len(factor) for factor in model.factors_)
     model._memory = None
     if "memory.Y" in arrays:
         Y, S = arrays["memory.Y"], arrays["memory.S"]
@@ -68,25 +58,10 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
         raise ModelFileError(
             f"the file has {model._n_seen} windows seen and {getattr(model, 'rounds', 1)} rounds, which no fit has"
         )
-    _restore_readout(model, arrays, extra.get("readout"))
     for name, value in dict(extra.get("settled", {})).items():
         if name in _SETTLED and (value is None or isinstance(value, bool | int | str)):
             setattr(model, name, value)
     if hasattr(model, "augment"):
         model.augment_ = model._augmentation()
-    if extra.get("probe") is not None or any(name.startswith(linear_probe.PREFIX) for name in arrays):
+    if StoredProbe.is_in(arrays, extra):
         model.probe_ = linear_probe.unpack(arrays, extra.get("probe"), model._n_features_out)
-
-
-def _restore_readout(model: Any, arrays: dict[str, np.ndarray], described: Any) -> None:
-    if described is None:
-        if any(name.startswith(PREFIX) for name in arrays):
-            raise ModelFileError("the file has arrays of a readout, but no description of one")
-        if model.readout is None:
-            model.readout_ = None
-        return
-    readout = persist.decode(described)
-    if not isinstance(readout, Readout):
-        raise ModelFileError(f"the file's readout must be an object that describes one, but is {described!r}")
-    channels = 0 if model.tensorize_ is None else model._sample_shape[0]
-    model.readout_ = FittedReadout.from_arrays(readout, arrays, model.rank, channels)

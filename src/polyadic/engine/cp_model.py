@@ -1,13 +1,12 @@
-"""A fitted CP model: coefficients of windows in closed form, features, reconstructions, fit, axes and files.
+"""A fitted CP model: reconstructions, readout, fit, axes and files.
 
-`estimators` has the classes that fit one.
+`inference` turns windows into coefficients and features; `estimators` has the classes that fit one.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,42 +15,27 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from polyadic import als
-from polyadic.algebra import gram, project, reconstruct, ridge_inverse, squared_errors
-from polyadic.checks import check_integer, check_number
+from polyadic.algebra import reconstruct
 from polyadic.engine import cp_files
-from polyadic.engine.batches import WindowSource, check_modes
+from polyadic.engine.batches import WindowSource
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing
-from polyadic.engine.processes import write_rows
+from polyadic.engine.inference import Inference
 from polyadic.engine.readout_pass import fit_readout
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, choose_device
-from polyadic.readout import FittedReadout, Readout
+from polyadic.readout import Readout
 from polyadic.spectral import recommended_stft
 from polyadic.team import ALONE, Team
-from polyadic.tensorize import Axis, Tensorizer, tensors
+from polyadic.tensorize import Axis, Tensorizer
 from polyadic.thumbnails import model_html
 from polyadic.torch_state import plain_torch
 
 __all__ = ["CPModel"]
 
 
-class _Batch(NamedTuple):
-    """Raw windows (b, …), their tensors (b, I, J, …), coefficients (b, R) and squared residuals (b,)."""
-
-    windows: Tensor
-    T: Tensor
-    x: Tensor
-    residuals: Tensor
-
-
-class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
+class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[misc]
     """What a fitted ATD, SALS or GR-SALS can do."""
 
-    rank: int
-    alpha: float
-    readout: Any
-    factors_: list[np.ndarray]
-    readout_: FittedReadout | None
     n_sweeps_: int
     _memory: als.Statistics | None
     _n_seen: int
@@ -62,67 +46,12 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         # What has three dimensions is windows of channels by time; all else is a tensor already.
         return recommended_stft(shape[-1], self.fs_) if len(shape) == 3 else None
 
+    def _check_is_fitted(self) -> None:
+        check_is_fitted(self)
+
     # --------------------------------------------------------------- features
 
-    @plain_torch()
-    def transform(
-        self,
-        X: Any,
-        *,
-        out: str | os.PathLike[str] | None = None,
-        on_rows: Callable[[int], None] | None = None,
-        team: Team = ALONE,
-    ) -> Any:
-        """Features of new samples: their coefficients, and what the readout makes of them.
-
-        Parameters
-        ----------
-        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `fit` takes
-        out : a `.npy` file to write the features to batch by batch; it is there whole or not at all
-        on_rows : called with the number of samples done after each batch
-        team : the processes that transform together, from `polyadic.engine.join`, each its share; it needs `out`,
-            on a disk that all of them see
-
-        Returns
-        -------
-        (N, features), the same kind of array as X, or the memory map of `out`
-        """
-        check_is_fitted(self)
-        readout = self._fitted_readout()
-        samples = self._samples(X, reset=False)
-        share = team.share(torch.arange(len(samples), device="cpu"))
-        batches = self._batches(samples, share)
-        made = (batch.x if readout is None else readout.features(batch.x, batch.windows) for batch in batches)
-        features = _report_rows(made, on_rows)
-        if out is None and team.size > 1:
-            raise PolyadicError("several processes write features to a file that they share, but out is None")
-        if out is None:
-            with self._pool(choose_device(self.device, samples.data)):
-                return samples.like_input(torch.cat(list(features)))
-        shape = (len(samples), self._n_features_out)
-        dtype = np.dtype(np.float64 if samples.dtype == torch.float64 else np.float32)
-        first = int(share[0]) if len(share) else 0
-        with self._pool(choose_device(self.device, samples.data)):
-            write_rows(team, out, shape, dtype, first, (Z.cpu().numpy() for Z in features))
-        return np.load(out, mmap_mode="r")
-
-    @plain_torch()
-    def coefficients(self, X: Any) -> Any:
-        """How much of each component is in new samples, in closed form, Eqn. feature_extractor, whatever the readout.
-
-        Parameters
-        ----------
-        X : as for `transform`
-
-        Returns
-        -------
-        (N, rank), the same kind of array as X
-        """
-        check_is_fitted(self)
-        samples = self._samples(X, reset=False)
-        ids = torch.arange(len(samples), device="cpu")
-        with self._pool(choose_device(self.device, samples.data)):
-            return samples.like_input(torch.cat([batch.x for batch in self._batches(samples, ids)]))
+    transform = Inference.transform  # named here, where scikit-learn's `set_output` looks for it
 
     @plain_torch()
     def inverse_transform(self, Z: Any) -> Any:
@@ -211,37 +140,6 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
             rows = self._batch_rows(source.samples, size)
             self.readout_ = fit_readout(settings, source, solve, self.factors_, rows, team)
 
-    def _fitted_readout(self) -> FittedReadout | None:
-        """The readout; None if the features are the coefficients."""
-        if self.readout is not None and not hasattr(self, "readout_"):
-            raise PolyadicError(
-                "the readout has not been fitted to these components: call fit_readout(X) with unlabelled windows, or "
-                "coefficients(X) for the coefficients alone"
-            )
-        return getattr(self, "readout_", None)
-
-    @property
-    def _n_features_out(self) -> int:
-        readout = getattr(self, "readout_", None)
-        return int(self.factors_[0].shape[1]) if readout is None else readout.n_features
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the columns that `transform` gives: z1, z2, … and levels by channel, or x1, x2, … without a readout.
-
-        Parameters
-        ----------
-        input_features : ignored
-
-        Returns
-        -------
-        (features,) of strings
-        """
-        check_is_fitted(self)
-        readout = self._fitted_readout()
-        if readout is None:
-            return np.array([f"x{number + 1}" for number in range(self._n_features_out)], dtype=object)
-        return np.array(readout.feature_names(self._channel_labels(None) if readout.n_channels else ()), dtype=object)
-
     @plain_torch()
     def score(self, X: Any, y: Any = None, *, team: Team = ALONE) -> float:
         """How well the bases fit: 1 − ‖T − T̂‖ / ‖T‖ over all samples, 1 at best.
@@ -261,38 +159,6 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         error = max(error, 0.0)
         error, norm = team.sum(torch.tensor([error, norm], dtype=torch.float64)).tolist()
         return 1.0 - float(np.sqrt(error / norm)) if norm > 0 else float(error == 0)
-
-    def _batches(self, samples: Samples, ids: Tensor) -> Iterator[_Batch]:
-        """Some samples in order, with what the components say about them."""
-        solve = self._solver(choose_device(self.device, samples.data), samples.dtype)
-        size = int(np.prod([len(factor) for factor in self.factors_]))
-        for _, windows in self._raw_batches(samples, size, ids):
-            T = tensors(self.tensorize_, windows)
-            yield _Batch(windows, T, *solve(T))
-
-    def _solver(self, device: torch.device, dtype: torch.dtype) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """From tensors (b, I, J, …) to coefficients (b, R) and squared residuals (b,)."""
-        check_number("alpha", self.alpha, 0)
-        factors, closed_form = self._factors(device, dtype), als.Objective(alpha=float(self.alpha))
-        # The host has a small inverse before a GPU has loaded what it takes there.
-        exact = gram([factor.double() for factor in self._factors(torch.device("cpu"), dtype)])
-        G, inverse = exact.to(device), ridge_inverse(exact, closed_form.alpha).to(device)
-
-        def solve(T: Tensor) -> tuple[Tensor, Tensor]:
-            check_modes(T, factors)
-            M = project(T, factors)
-            x = als.fixed_point(M, inverse, closed_form, 1)
-            if not bool(torch.isfinite(x).all()):
-                raise PolyadicError(
-                    "the features are not finite: the numbers in X or in the bases are too large; scale X or give it "
-                    "as float64"
-                )
-            return x, squared_errors(T, x, M, G)
-
-        return solve
-
-    def _factors(self, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
-        return [torch.as_tensor(factor, dtype=dtype, device=device) for factor in self.factors_]
 
     @property
     def n_parameters_(self) -> int:
@@ -356,20 +222,10 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         return cp_files.extra_of(self)
 
     def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        check_integer("rank", self.rank, 1)
-        check_number("alpha", self.alpha, 0)
+        self._restore_components(arrays, extra)
         cp_files.restore(self, arrays, extra)
 
     def _check_rank(self) -> None:
         rank = self.factors_[0].shape[1]
         if self.rank != rank:
             raise PolyadicError(f"rank must stay {rank} as in fit, but is {self.rank} now: fit again, or set it back")
-
-
-def _report_rows(parts: Iterator[Tensor], on_rows: Callable[[int], None] | None) -> Iterator[Tensor]:
-    done = 0
-    for part in parts:
-        yield part
-        done += len(part)
-        if on_rows is not None:
-            on_rows(done)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,13 +12,12 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-from torch import Tensor
 
 from polyadic import persist
 from polyadic.augment import Augmentation, as_augmentation
-from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.data.labels import known_labels
-from polyadic.engine.batches import WindowSource, prefetch
+from polyadic.engine.batches import WindowSource
+from polyadic.engine.window_model import WindowModel
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.immutable import Immutable
 from polyadic.inputs import Samples, choose_device, integer_random_state
@@ -29,7 +28,6 @@ from polyadic.tensorize import (
     channel_axis,
     numbered_axes,
     tensor_shape,
-    tensors,
     time_axis,
 )
 from polyadic.threads import thread_pool
@@ -38,8 +36,6 @@ from polyadic.version import __version__
 __all__ = ["WindowEstimator", "all_or_nothing", "labelled_windows"]
 
 _CALIBRATION_WINDOWS = 1024
-_BATCH_BYTES = 2**25
-_GPU_BATCHES = 32
 
 
 @contextmanager
@@ -69,19 +65,15 @@ def labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     return _safe_indexing(getattr(X, "windows", X), np.flatnonzero(known)), labels
 
 
-class WindowEstimator(BaseEstimator):  # type: ignore[misc]
+class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
     """An estimator with the parameters `tensorize`, `device` and `random_state`, and an `augment` if it has views.
 
     For files a subclass says in `_arrays` and `_extra` all that it learned, and in `_restore` how it takes that back.
     """
 
     tensorize: Any
-    device: str | torch.device
     random_state: Any
-    tensorize_: Tensorizer | None
     history_: dict[str, list[float]]
-    fs_: float | None
-    channel_names_: tuple[str, ...]
     _kinds: ClassVar[dict[str, type[WindowEstimator]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -120,16 +112,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         """The tensorizer of samples of this shape (N, …), not yet calibrated."""
         return as_tensorizer(self.tensorize)
 
-    def _augmentation(self) -> Any:
-        return None
-
     # ------------------------------------------------------------------ input
-
-    def _pool(self, device: torch.device) -> AbstractContextManager[None]:
-        """Threads that share every batch on a CPU; functions and modules of the user's are left to torch's own."""
-        tensorize, augment = self.tensorize_, as_augmentation(self._augmentation())
-        ours = (tensorize is None or tensorize.threaded) and (augment is None or augment.per_window)
-        return thread_pool() if ours and device.type == "cpu" else nullcontext()
 
     def _source(self, X: Any, reset: bool = True) -> WindowSource:
         """Batches of X; with `reset` a new model begins, and learns seed, shape, scale and axes at once."""
@@ -145,19 +128,12 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         augment: Augmentation | None = as_augmentation(self._augmentation())
         return WindowSource(samples, self.tensorize_, augment, self.seed_, device, samples.dtype)
 
-    def _samples(self, X: Any, reset: bool) -> Samples:
-        if reset:
-            self.fs_, self.channel_names_ = recorded_signals(X)
-        else:
-            X = match_signals(X, getattr(self, "fs_", None), getattr(self, "channel_names_", ()))
-        samples = Samples(X)
+    def _check_samples(self, X: Any, samples: Samples, reset: bool) -> None:
         # Columns of a matrix that do not fit are for scikit-learn to tell, in the words its users know.
         both_flat = not reset and len(samples.shape) == 1 + len(self._sample_shape) == 2
-        if not reset and not both_flat and samples.shape[1:] != self._sample_shape:
-            expected = ", ".join(str(size) for size in self._sample_shape)
-            raise PolyadicError(f"X must have shape (N, {expected}) as in fit, but has shape {samples.shape}")
+        if not both_flat:
+            super()._check_samples(X, samples, reset)
         validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
-        return samples
 
     def _calibrated(self, samples: Samples, units: tuple[str, ...]) -> Tensorizer | None:
         """`tensorize`, with all that depends on the data fixed by windows spread over it; on every device alike."""
@@ -167,34 +143,6 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         count = min(len(samples), _CALIBRATION_WINDOWS)
         ids = torch.linspace(0, len(samples) - 1, count, dtype=torch.float64, device="cpu").long()
         return tensorizer.calibrated(samples.take(ids, torch.device("cpu"), samples.dtype), units)
-
-    def _tensors(self, samples: Samples, size: int | None = None, ids: Tensor | None = None) -> Iterator[Tensor]:
-        """Samples in order as tensors (b, I, J, …), batch by batch; parameters are those of `_raw_batches`."""
-        for _, batch in self._raw_batches(samples, size, ids):
-            yield tensors(self.tensorize_, batch)
-
-    def _raw_batches(
-        self, samples: Samples, size: int | None = None, ids: Tensor | None = None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Samples in order with their numbers, (b,) and (b, …), in batches of some MiB.
-
-        Parameters
-        ----------
-        size : numbers in one sample's tensor, if it is known
-        ids : which samples; by default all
-        """
-        device, rows = choose_device(self.device, samples.data), self._batch_rows(samples, size)
-        wanted = torch.arange(len(samples), device="cpu") if ids is None else ids
-        for part, batch, _ in prefetch(samples, torch.split(wanted, rows) if len(wanted) else []):
-            yield part, samples.checked(batch, part, device, samples.dtype)
-
-    def _batch_rows(self, samples: Samples, size: int | None = None) -> int:
-        """How many samples, as tensors of this size, take some MiB."""
-        device = choose_device(self.device, samples.data)
-        known = self.tensorize_.shape(*samples.shape[1:]) if self.tensorize_ is not None and size is None else None
-        largest = max(size or int(np.prod(known or (1,))), int(np.prod(samples.shape[1:])))
-        room = _BATCH_BYTES * (_GPU_BATCHES if device.type == "cuda" else 1)
-        return max(1, room // (largest * samples.dtype.itemsize))
 
     def _tensor_shape(self, source: WindowSource) -> tuple[int, ...]:
         """The shape (I, J, …) of one sample's tensor."""
@@ -213,15 +161,6 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         if self.tensorize_ is None and len(shape) == 2 and hasattr(data, "fs"):
             return [channel_axis(labels), time_axis(np.arange(shape[1]), fs)]
         return numbered_axes(sizes)
-
-    def _channel_labels(self, data: Any) -> tuple[str, ...]:
-        """Names of the channels: those of the data, of the fit, of a table's columns, or numbers from 1 on."""
-        count = self._sample_shape[0]
-        given = tuple(str(name) for name in getattr(data, "channels", ()) or getattr(self, "channel_names_", ()))
-        if len(given) not in (0, count):
-            raise PolyadicError(f"data must have {count} channels as the model has, but has {len(given)}")
-        columns = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
-        return given or columns or tuple(str(number + 1) for number in range(count))
 
     # ------------------------------------------------------------------ files
 
@@ -262,34 +201,13 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         given = {"tensorize": tensorize, "augment": augment}
         parameters = dict(header["parameters"])
         model = cls(**{name: persist.decode(value, given.get(name)) for name, value in parameters.items()})
-        model.tensorize_ = persist.decode_tensorizer(header["tensorize"], tensorize)
-        model._sample_shape = tuple(int(size) for size in header["sample_shape"])
-        if model.tensorize_ is not None:
-            model.tensorize_.check(model._sample_shape)
+        model._restore_windows(header, tensorize)
         model.history_ = {str(name): [float(v) for v in values] for name, values in header["history"].items()}
         model.seed_, model.split_ = int(header["seed"]), str(header.get("split", ""))
-        model.n_features_in_ = model._sample_shape[0]
-        # Files of baselines of the first release have no names, and what is extra in an entry of its own.
-        columns = header.get("feature_names", []) if "extra" in header else header["feature_names"]
-        if not isinstance(columns, list) or len(columns) not in (0, model.n_features_in_):
-            raise ModelFileError(f"the file names {columns!r} as columns, but the model has {model.n_features_in_}")
-        if columns:
-            model.feature_names_in_ = np.asarray(columns, dtype=object)
-        model._restore_signals(header)
         model._restore(arrays, header.get("extra", header))
         if not all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays.values()):
             raise ModelFileError("the file's arrays hold NaN or infinity")
         return model
-
-    def _restore_signals(self, header: dict[str, Any]) -> None:
-        """The sampling rate and the channels, which older files do not have."""
-        fs, names = header.get("fs"), header.get("channels", [])
-        if fs is not None and not 0 < fs < np.inf:
-            raise ModelFileError(f"the file's sampling rate must be a positive number of Hz, but is {fs!r}")
-        if not isinstance(names, list) or len(names) not in (0, self._sample_shape[0]):
-            raise ModelFileError(f"the file names {names!r} as channels, but the model has {self._sample_shape[0]}")
-        self.fs_ = None if fs is None else float(fs)
-        self.channel_names_ = tuple(str(name) for name in names)
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """All that was learned, by name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -15,20 +15,19 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from polyadic.data.labels import UNKNOWN_MARKS, as_column, known_labels
+from polyadic.data.labels import UNKNOWN_MARKS, known_labels
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
-from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.errors import PolyadicError
 from polyadic.estimators import ATD, GRSALS, SALS
 from polyadic.evaluate.probe import AUTO, PROBES, probe, quiet_training, train_probe
-from polyadic.evaluate.recentring import check_sizes, group_names, means_by_group, recentred
 from polyadic.linear_probe import linear_form
 from polyadic.persist import load
+from polyadic.prediction import WindowPredictor, check_probe, groups_of
+from polyadic.recentring import check_sizes, group_names, means_by_group, recentred
 from polyadic.validated_probe import Probe, level_columns
 
-__all__ = ["WindowClassifier", "groups_of", "labels_of", "rows_to_transform"]
-
-_STEP = 4096
+__all__ = ["WindowClassifier", "labels_of", "rows_to_transform"]
 
 
 def labels_of(windows: Any) -> NDArray[Any]:
@@ -143,9 +142,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         groups : (N,), whose windows they are, with `recenter=True`; by default `X.subject`
         means : with `recenter=True` the subjects' mean features, as of `subject_means`; by default those of X itself
         """
-        check_is_fitted(self)
-        predicted: NDArray[Any] = self.probe_.predict(self._features(X, groups, means))
-        return predicted
+        return self._predictor().predict(X, groups, means)
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[np.float64]:
@@ -158,9 +155,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X, groups, means : as for `predict`
         """
-        check_is_fitted(self)
-        probabilities: NDArray[np.float64] = self.probe_.predict_proba(self._features(X, groups, means))
-        return probabilities
+        return self._predictor().predict_proba(X, groups, means)
 
     def score(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
@@ -184,19 +179,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         by subject the mean (F,)
         """
-        check_is_fitted(self)
-        windows = X.windows if isinstance(X, WindowStore) else X
-        names = group_names(groups_of(windows, groups), len(windows))
-        check_sizes(names)
-
-        def parts() -> Iterator[tuple[NDArray[Any], NDArray[np.str_]]]:
-            for first in range(0, len(windows), _STEP):
-                rows = slice(first, first + _STEP)
-                yield np.asarray(self.features_.transform(windows[rows]), np.float64), names[rows]
-                if on_rows is not None:
-                    on_rows(min(first + _STEP, len(windows)))
-
-        return means_by_group(parts())
+        return self._predictor().subject_means(X, groups, on_rows)
 
     def component_weights(self) -> NDArray[np.float64]:
         """The probe's weights on the components: (classes, R), one row for two classes, as `coef_` of scikit-learn.
@@ -213,15 +196,9 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights = linear_form(self.probe_, count)[0].T
         return weights if readout is None else weights[:, :rank] @ np.asarray(readout.matrix, np.float64)
 
-    def _features(self, X: Any, groups: ArrayLike | None, means: Any) -> NDArray[Any]:
-        windows = X.windows if isinstance(X, WindowStore) else X
-        if not self.recenter:
-            return np.asarray(self.features_.transform(windows), np.float64)
-        names = group_names(groups_of(windows, groups), len(windows))
-        if means is None:
-            check_sizes(names)
-        Z = np.asarray(self.features_.transform(windows), np.float64)
-        return recentred(Z, names, means_by_group([(Z, names)]) if means is None else means)
+    def _predictor(self) -> WindowPredictor:
+        check_is_fitted(self)
+        return WindowPredictor(self.features_, self.probe_, self.recenter)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write features and probe to one model file, which `polyadic.load` reads, too."""
@@ -248,8 +225,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         name : of the model, for the message if it has none
         """
-        if not hasattr(model, "probe_"):
-            raise ModelFileError(f"{name} has no probe: train one on labelled windows, polyadic fit --probe")
+        check_probe(model, name)
         self = cls(model, _kind(model.probe_), bool(getattr(model.probe_, "recenter_", False)))
         self.features_, self.probe_, self.classes_ = model, model.probe_, model.probe_.classes_
         return self
@@ -295,15 +271,6 @@ def rows_to_transform(known: NDArray[np.bool_], people: NDArray[Any] | None, rec
     chosen = np.isin(names, np.unique(names[known]))
     check_sizes(names[chosen])
     return np.flatnonzero(chosen)
-
-
-def groups_of(windows: Any, groups: ArrayLike | None) -> NDArray[Any] | None:
-    """Whose windows they are: as given, else the subjects of the windows where any is known: (N,)."""
-    if groups is not None:
-        return as_column(groups, "groups", len(windows))
-    if isinstance(windows, Windows) and (windows.subject != "").any():
-        return windows.subject
-    return None
 
 
 def _kind(fitted: Any) -> Any:

@@ -24,7 +24,7 @@ from polyadic.evaluate.augmented import augmented_features, perturbed
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
 from polyadic.evaluate.probe import PROBES, probe, train_probe, unthreaded
-from polyadic.evaluate.recentring import group_names, means_by_group, recentred
+from polyadic.recentring import group_names, means_by_group, recentred
 from polyadic.team import ALONE, Team
 from polyadic.validated_probe import level_columns
 

@@ -25,7 +25,6 @@ from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
 from polyadic.evaluate.probe import probe, train_probe, unthreaded
-from polyadic.evaluate.recentring import FEWEST_WINDOWS, group_names, means_by_group, recentred
 from polyadic.experiments.labels.methods import METHODS, Features, Method, features_of, method
 from polyadic.experiments.labels.people import COUNTS, FILES, Count, Half, LabelSet, drawn, halves, read_set
 from polyadic.experiments.labels.tables import draw, page
@@ -35,6 +34,7 @@ from polyadic.inputs import choose_device
 from polyadic.persist import encode
 from polyadic.progress import stage_bar
 from polyadic.provenance import provenance
+from polyadic.recentring import FEWEST_WINDOWS, group_names, means_by_group, recentred
 from polyadic.terminal import console, echo, print_json
 
 __all__ = ["LabelRequest", "run"]

@@ -1,0 +1,131 @@
+"""What every model of windows shares, fitted here or read from a file: checked input and batches, by torch and numpy.
+
+Without scikit-learn, whose import takes as long as that of torch: `estimator` adds what a fit and its conventions need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyadic import persist
+from polyadic.augment import as_augmentation
+from polyadic.data.channels import match_signals, recorded_signals
+from polyadic.engine.batches import prefetch
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.inputs import Samples, choose_device
+from polyadic.tensorize import Tensorizer, tensors
+from polyadic.threads import thread_pool
+
+__all__ = ["WindowModel"]
+
+_BATCH_BYTES = 2**25
+_GPU_BATCHES = 32
+
+
+class WindowModel:
+    """A model of windows: device, calibrated tensorizer, and shape, rate and channels of what it learned from."""
+
+    device: str | torch.device
+    tensorize_: Tensorizer | None
+    fs_: float | None
+    channel_names_: tuple[str, ...]
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+    _sample_shape: tuple[int, ...]
+
+    # ------------------------------------------------------------------ input
+
+    def _augmentation(self) -> Any:
+        return None
+
+    def _pool(self, device: torch.device) -> AbstractContextManager[None]:
+        """Threads that share every batch on a CPU; functions and modules of the user's are left to torch's own."""
+        tensorize, augment = self.tensorize_, as_augmentation(self._augmentation())
+        ours = (tensorize is None or tensorize.threaded) and (augment is None or augment.per_window)
+        return thread_pool() if ours and device.type == "cpu" else nullcontext()
+
+    def _samples(self, X: Any, reset: bool = False) -> Samples:
+        """X as samples like those of the fit, or with `reset` as those of a new one."""
+        if reset:
+            self.fs_, self.channel_names_ = recorded_signals(X)
+        else:
+            X = match_signals(X, getattr(self, "fs_", None), getattr(self, "channel_names_", ()))
+        samples = Samples(X)
+        self._check_samples(X, samples, reset)
+        return samples
+
+    def _check_samples(self, X: Any, samples: Samples, reset: bool) -> None:
+        """Refuse samples of another shape than those of the fit."""
+        if not reset and samples.shape[1:] != self._sample_shape:
+            expected = ", ".join(str(size) for size in self._sample_shape)
+            raise PolyadicError(f"X must have shape (N, {expected}) as in fit, but has shape {samples.shape}")
+
+    def _tensors(self, samples: Samples, size: int | None = None, ids: Tensor | None = None) -> Iterator[Tensor]:
+        """Samples in order as tensors (b, I, J, …), batch by batch; parameters are those of `_raw_batches`."""
+        for _, batch in self._raw_batches(samples, size, ids):
+            yield tensors(self.tensorize_, batch)
+
+    def _raw_batches(
+        self, samples: Samples, size: int | None = None, ids: Tensor | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Samples in order with their numbers, (b,) and (b, …), in batches of some MiB.
+
+        Parameters
+        ----------
+        size : numbers in one sample's tensor, if it is known
+        ids : which samples; by default all
+        """
+        device, rows = choose_device(self.device, samples.data), self._batch_rows(samples, size)
+        wanted = torch.arange(len(samples), device="cpu") if ids is None else ids
+        for part, batch, _ in prefetch(samples, torch.split(wanted, rows) if len(wanted) else []):
+            yield part, samples.checked(batch, part, device, samples.dtype)
+
+    def _batch_rows(self, samples: Samples, size: int | None = None) -> int:
+        """How many samples, as tensors of this size, take some MiB."""
+        device = choose_device(self.device, samples.data)
+        known = self.tensorize_.shape(*samples.shape[1:]) if self.tensorize_ is not None and size is None else None
+        largest = max(size or int(np.prod(known or (1,))), int(np.prod(samples.shape[1:])))
+        room = _BATCH_BYTES * (_GPU_BATCHES if device.type == "cuda" else 1)
+        return max(1, room // (largest * samples.dtype.itemsize))
+
+    def _channel_labels(self, data: Any) -> tuple[str, ...]:
+        """Names of the channels: those of the data, of the fit, of a table's columns, or numbers from 1 on."""
+        count = self._sample_shape[0]
+        given = tuple(str(name) for name in getattr(data, "channels", ()) or getattr(self, "channel_names_", ()))
+        if len(given) not in (0, count):
+            raise PolyadicError(f"data must have {count} channels as the model has, but has {len(given)}")
+        columns = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
+        return given or columns or tuple(str(number + 1) for number in range(count))
+
+    # ------------------------------------------------------------------ files
+
+    def _restore_windows(self, header: dict[str, Any], tensorize: Any) -> None:
+        """Take the calibrated tensorizer and what is known of the windows from the header of a model file."""
+        self.tensorize_ = persist.decode_tensorizer(header["tensorize"], tensorize)
+        self._sample_shape = tuple(int(size) for size in header["sample_shape"])
+        if self.tensorize_ is not None:
+            self.tensorize_.check(self._sample_shape)
+        self.n_features_in_ = self._sample_shape[0]
+        # Files of baselines of the first release have no names, and what is extra in an entry of its own.
+        columns = header.get("feature_names", []) if "extra" in header else header["feature_names"]
+        if not isinstance(columns, list) or len(columns) not in (0, self.n_features_in_):
+            raise ModelFileError(f"the file names {columns!r} as columns, but the model has {self.n_features_in_}")
+        if columns:
+            self.feature_names_in_ = np.asarray(columns, dtype=object)
+        self._restore_signals(header)
+
+    def _restore_signals(self, header: dict[str, Any]) -> None:
+        """The sampling rate and the channels, which older files do not have."""
+        fs, names = header.get("fs"), header.get("channels", [])
+        if fs is not None and not 0 < fs < np.inf:
+            raise ModelFileError(f"the file's sampling rate must be a positive number of Hz, but is {fs!r}")
+        if not isinstance(names, list) or len(names) not in (0, self._sample_shape[0]):
+            raise ModelFileError(f"the file names {names!r} as channels, but the model has {self._sample_shape[0]}")
+        self.fs_ = None if fs is None else float(fs)
+        self.channel_names_ = tuple(str(name) for name in names)

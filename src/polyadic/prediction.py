@@ -1,0 +1,113 @@
+"""Labels and probabilities for windows by fitted features and a fitted probe, by torch and numpy alone.
+
+`polyadic.evaluate.WindowClassifier` predicts by it, and so do commands that only read a model file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyadic.data.labels import as_column
+from polyadic.data.store import WindowStore
+from polyadic.data.windows import Windows
+from polyadic.errors import ModelFileError
+from polyadic.persist import load_for_inference
+from polyadic.recentring import check_sizes, group_names, means_by_group, recentred
+
+__all__ = ["WindowPredictor", "check_probe", "groups_of"]
+
+_STEP = 4096
+
+
+def groups_of(windows: Any, groups: ArrayLike | None) -> NDArray[Any] | None:
+    """Whose windows they are: as given, else the subjects of the windows where any is known: (N,)."""
+    if groups is not None:
+        return as_column(groups, "groups", len(windows))
+    if isinstance(windows, Windows) and (windows.subject != "").any():
+        return windows.subject
+    return None
+
+
+def check_probe(model: Any, name: str = "the model") -> None:
+    """Refuse a model that was loaded from a file without a probe."""
+    if not hasattr(model, "probe_"):
+        raise ModelFileError(f"{name} has no probe: train one on labelled windows, polyadic fit --probe")
+
+
+class WindowPredictor:
+    """Features of windows, recentred by subject where the probe was trained so, and what the probe says of them.
+
+    Parameters
+    ----------
+    features : fitted, with a method `transform`
+    probe : a fitted classifier of features
+    recenter : subtract from the features of each window the mean over all windows of its subject
+    """
+
+    def __init__(self, features: Any, probe: Any, recenter: bool = False) -> None:
+        self.features = features
+        self.probe = probe
+        self.recenter = recenter
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str = "auto") -> WindowPredictor:
+        """The predictor of a model file with a probe.
+
+        Parameters
+        ----------
+        device : to compute features on
+
+        Raises
+        ------
+        ModelFileError : if the file is damaged, or has no probe
+        """
+        model = load_for_inference(path, device=device)
+        check_probe(model, os.path.basename(path))  # noqa: PTH119
+        return cls(model, model.probe_, bool(getattr(model.probe_, "recenter_", False)))
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        classes: NDArray[Any] = self.probe.classes_
+        return classes
+
+    def predict(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[Any]:
+        """The most probable class of each window: (N,); parameters as of `WindowClassifier.predict`."""
+        predicted: NDArray[Any] = self.probe.predict(self._features(X, groups, means))
+        return predicted
+
+    def predict_proba(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[np.float64]:
+        """How probable each class is, in the order of `classes_`: (N, classes)."""
+        found: NDArray[np.float64] = self.probe.predict_proba(self._features(X, groups, means))
+        return found
+
+    def subject_means(
+        self, X: Any, groups: ArrayLike | None = None, on_rows: Callable[[int], None] | None = None
+    ) -> dict[str, NDArray[np.float64]]:
+        """The mean features of each subject, for `means`; parameters as of `WindowClassifier.subject_means`."""
+        windows = X.windows if isinstance(X, WindowStore) else X
+        names = group_names(groups_of(windows, groups), len(windows))
+        check_sizes(names)
+
+        def parts() -> Iterator[tuple[NDArray[Any], NDArray[np.str_]]]:
+            for first in range(0, len(windows), _STEP):
+                rows = slice(first, first + _STEP)
+                yield np.asarray(self.features.transform(windows[rows]), np.float64), names[rows]
+                if on_rows is not None:
+                    on_rows(min(first + _STEP, len(windows)))
+
+        return means_by_group(parts())
+
+    def _features(self, X: Any, groups: ArrayLike | None, means: Any) -> NDArray[Any]:
+        windows = X.windows if isinstance(X, WindowStore) else X
+        if not self.recenter:
+            return np.asarray(self.features.transform(windows), np.float64)
+        names = group_names(groups_of(windows, groups), len(windows))
+        if means is None:
+            check_sizes(names)
+        Z = np.asarray(self.features.transform(windows), np.float64)
+        return recentred(Z, names, means_by_group([(Z, names)]) if means is None else means)
