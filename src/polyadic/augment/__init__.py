@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from polyadic.augment.base import Augmentation, FunctionAugmentation, as_augmentation
 from polyadic.augment.combined import Compose, OneOf, split_pairing
+from polyadic.augment.distortions import DropChannels, Scale, Shift
 from polyadic.augment.pairing import Neighbour, Pairing, WindowIndex
 from polyadic.augment.signals import Bandpass, Jitter, Rotate3D
 
@@ -15,12 +16,15 @@ __all__ = [
     "Augmentation",
     "Bandpass",
     "Compose",
+    "DropChannels",
     "FunctionAugmentation",
     "Jitter",
     "Neighbour",
     "OneOf",
     "Pairing",
     "Rotate3D",
+    "Scale",
+    "Shift",
     "WindowIndex",
     "as_augmentation",
     "split_pairing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -26,6 +27,8 @@ _CACHED = 2**18
 _BLOCK, _STATE = 64, 4
 _ALIKE = 16
 """Of multiples of so many rows, a matrix product treats each alike, to the bit."""
+_ANY_ANGLE = 180.0
+_BISECTIONS = 40
 _JITTER_STREAMS = (stream_constant(0), stream_constant(1), stream_constant(2), stream_constant(3))
 
 
@@ -226,11 +229,13 @@ def _impulse_responses(bandpass: Bandpass, length: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Rotate3D(Augmentation, trusted=True, capturable=True):
-    """Turn the coordinate system of three-axis sensors by a rotation drawn uniformly from all rotations.
+    """Turn the coordinate system of three-axis sensors by a random rotation.
 
     Parameters
     ----------
     triads : the channel numbers (x, y, z) of each sensor
+    degrees : the largest angle, more than 0 and at most 180; the rotation is drawn uniformly from all rotations by at
+        most this angle, and so from all rotations by default
     independent : turn each sensor by a rotation of its own; by default they sit in one device and turn together
 
     Examples
@@ -241,6 +246,7 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
     """
 
     triads: Sequence[tuple[int, int, int]]
+    degrees: float = 180.0
     independent: bool = False
 
     def __post_init__(self) -> None:
@@ -253,23 +259,28 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
             raise PolyadicError(f"triads must be groups of three different channels, but are {self.triads!r}")
         if min(channels) < 0:
             raise PolyadicError(f"triads must name channels from 0 on, but are {self.triads!r}")
+        check_number("degrees", self.degrees, 0, 180)
+        if not self.degrees > 0:
+            raise PolyadicError(f"degrees must be more than 0 and at most 180, but is {self.degrees!r}")
         object.__setattr__(self, "triads", triads)
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         highest = max(channel for triad in self.triads for channel in triad)
         if highest >= X.shape[1]:
             raise PolyadicError(f"triads name channel {highest}, but X has only {X.shape[1]} channels")
-        return self._by_kernel(X, keys) if kernels.available(X.device, X.dtype) else self._by_torch(X, keys)
+        fused = self.degrees == _ANY_ANGLE and kernels.available(X.device, X.dtype)
+        return self._by_kernel(X, keys) if fused else self._by_torch(X, keys)
 
     def _by_kernel(self, X: Tensor, keys: Tensor) -> Tensor:
-        """The same on a GPU, in one pass."""
+        """The same on a GPU, in one pass, for rotations by any angle."""
         from polyadic.kernels.signals import rotate
 
         return rotate(X, keys, _channel_numbers(self, X.device), self.independent)
 
     def _by_torch(self, X: Tensor, keys: Tensor) -> Tensor:
         count = len(self.triads) if self.independent else 1
-        rotation = _rotations(uniform(keys, (count, 3), torch.float64)).to(X.dtype)
+        u = uniform(keys, (count, 3), torch.float64)
+        rotation = (_rotations(u) if self.degrees == _ANY_ANGLE else _limited(u, self.degrees)).to(X.dtype)
         # What turns alike is turned by one product: all x, all y, all z; or the three of each sensor, each on its own.
         numbers = _channel_numbers(self, X.device)
         order = (numbers if self.independent else numbers.T).flatten()
@@ -292,9 +303,36 @@ def _rotations(u: Tensor) -> Tensor:
     angles = 2 * torch.pi * u[..., 1:]
     radii = torch.stack([1 - u[..., 0], u[..., 0]], dim=-1).sqrt_()
     # x and z, y and w of a quaternion; the entries of its matrix are sums of their products.
-    q = torch.cat([radii * angles.sin(), radii * angles.cos()], dim=-1)
+    return _from_products(torch.cat([radii * angles.sin(), radii * angles.cos()], dim=-1))
+
+
+def _limited(u: Tensor, degrees: float) -> Tensor:
+    """Rotations distributed uniformly among those by at most an angle, from three uniform numbers each.
+
+    Their axes are uniform on the sphere. The angle θ of a uniform rotation has the density (1 − cos θ)/π, so that its
+    distribution up to the limit D is (θ − sin θ)/(D − sin D).
+
+    u : (…, 3), returns (…, 3, 3)
+    """
+    limit = math.radians(degrees)
+    height, turn = 2 * u[..., 0] - 1, 2 * torch.pi * u[..., 1]
+    radius = (1 - height * height).clamp_min(0).sqrt()
+    axis = torch.stack([radius * turn.cos(), radius * turn.sin(), height], dim=-1)
+    wanted = u[..., 2] * (limit - math.sin(limit))
+    low, high = torch.zeros_like(wanted), torch.full_like(wanted, limit)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        below = middle - middle.sin() < wanted
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    half = (low + high) / 4
+    x, y, z = (half.sin()[..., None] * axis).unbind(-1)
+    return _from_products(torch.stack([x, z, y, half.cos()], dim=-1))
+
+
+def _from_products(q: Tensor) -> Tensor:
+    """Rotation matrices of unit quaternions (x, z, y, w), by the products of their parts: (…, 4) to (…, 3, 3)."""
     products = (q[..., :, None] * q[..., None, :]).flatten(-2)
-    return (products @ _rotation_table(u.device)).reshape(*u.shape[:-1], 3, 3)
+    return (products @ _rotation_table(q.device)).reshape(*q.shape[:-1], 3, 3)
 
 
 @cache
