@@ -61,13 +61,15 @@ def mean_and_error(values: np.ndarray, test_share: float) -> tuple[float, float]
 
 def page(result: Result) -> str:
     """Return all tables as Markdown."""
-    whom = "development people who were left out" if result["people"] == "development" else "people never seen before"
+    development = result["people"] == "development"
+    whom = "development people who were left out" if development else "people never seen before"
+    source = "the same people's windows" if development else "other people"
     lines = [
         f"# Accuracy against labels per class, on {whom}",
         "",
         "Balanced accuracy in percent, mean over splits ± its standard error. Each split puts half of the people on "
         f"either side; labels are drawn {result['draws']} times from the training half, and every method has the same "
-        f"rows. Features are learned without labels from other people, once for each seed "
+        f"rows. Features are learned without labels from {source}, once for each seed "
         f"({len(result['seeds'])}; SimCLR and MiniRocket one; the CNN one for each draw of labels). "
         "The standard error takes into account that splits share people. ▲ and ▼ mark methods that are better or worse "
         f"than {DEFAULT} (p < 0.05 in a paired test, corrected for shared people and, by Holm, for all comparisons "
@@ -81,7 +83,7 @@ def page(result: Result) -> str:
     ]
     comparisons = _comparisons(result)
     for name, about in result["sets"].items():
-        lines += [f"## {about['title']}", "", _describe(about), ""]
+        lines += [f"## {about['title']}", "", _describe(about, development), ""]
         for groups, title in (
             (("default", "rivals", "paper"), ""),
             (("less",), _GROUPS["less"]),
@@ -95,10 +97,11 @@ def page(result: Result) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _describe(about: dict[str, Any]) -> str:
+def _describe(about: dict[str, Any], development: bool) -> str:
+    features = f"Features from {about['unlabelled_windows']:,} windows of {about['unlabelled_people']:,} people"
+    scored = f"{about['windows']:,} windows of {about['people']:,} others"
     return (
-        f"Features from {about['unlabelled_windows']:,} windows of {about['unlabelled_people']:,} people; labels and "
-        f"scores from {about['windows']:,} windows of {about['people']:,} others, {about['classes']} classes; "
+        f"{features}; labels and scores from {'the same' if development else scored}, {about['classes']} classes; "
         f"splits: {about['splits']}."
     )
 
