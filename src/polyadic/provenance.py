@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -74,7 +75,7 @@ def provenance(device: str) -> dict[str, Any]:
     if device.startswith("cuda"):
         machine["gpu"] = torch.cuda.get_device_name()
     return {
-        "command": " ".join(words),
+        "command": shlex.join(words),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": commit(),
         "machine": machine,
