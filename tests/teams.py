@@ -48,6 +48,8 @@ KINDS: dict[str, Callable[[], Model]] = {
     "GRSALS": lambda: paper(GRSALS, 4, batch_size=20, graph_weight=1.0, **FIXED),
     "GRSALS, full batch": lambda: paper(GRSALS, 4, batch_size=None, graph_weight=1.0, **FIXED),
 }
+COUNTED = {"ATD": (2, 2), "ATD, memory": (2, 2), "SALS": (1, 0), "GRSALS": (1, 1)}
+"""Kinds whose messages are counted, with the views and the sums of rows in a step of each."""
 SIGNALS = synthetic(61, 3, 96)  # batches of 20, 20, 20 and 1: some processes have no window of the last
 ORDERS: tuple[Literal["full", "block"], ...] = ("full", "block")
 WINDOWS = {"float64": SIGNALS.X.astype(np.float64), "float32": SIGNALS.X.astype(np.float32)}
@@ -123,9 +125,9 @@ def messages(team: Team, folder: Path) -> dict[str, np.ndarray]:
         setattr(dist, name, listening(name))
     for exchange in ("block", "modes"):
         together = processes.join(exchange)
-        for kind, made in KINDS.items():
+        for kind in COUNTED:
             steps: list[list[list[int]]] = []
-            made().fit(WINDOWS["float32"], team=together)
+            KINDS[kind]().fit(WINDOWS["float32"], team=together)
             found[f"{exchange}; {kind}"] = np.array(steps)
     als.step = step
     for name, call in counted.items():
@@ -219,6 +221,7 @@ def fork(count: int) -> None:
     for number in range(count):
         if os.fork() == 0:
             os.environ.update(fixed, RANK=str(number), LOCAL_RANK=str(number))
+            np.random.seed(number)  # noqa: NPY002  of a fork it is that of all others
             return
     codes = [os.wait()[1] for _ in range(count)]
     sys.exit(any(codes))

@@ -9,7 +9,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import killed_fits
 import numpy as np
 import pytest
 import torch
-from command_line import polyadic
+from command_line import polyadic, python
 from problems import paper
 from scipy import sparse
 
@@ -112,9 +111,7 @@ def test_a_fit_with_a_graph_goes_on_to_the_bit(graph, batch_size, tmp_path, monk
 
 
 def test_killed_at_seeded_moments_every_fit_ends_with_the_same_bases():
-    words = [sys.executable, str(HERE / "killed_fits.py"), "--kills", "12", "--seed", "3"]
-    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300)
-    assert done.returncode == 0, done.stderr
+    done = python("import killed_fits; killed_fits.main()", "--kills", "12", "--seed", "3", cwd=HERE)
     counts = json.loads(done.stdout)
     assert counts["kills"] == counts["same to the bit"] == 12
     assert counts["while writing"] >= 4

@@ -37,6 +37,7 @@ from polyadic.evaluate import (
     scores,
     summarise,
 )
+from polyadic.prediction import WindowPredictor
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 QUICK = ("--rank", "3", "--sweeps", "2")
@@ -186,7 +187,7 @@ def test_a_table_is_there_whole_or_not_at_all(here, monkeypatch):
     def fails(self, X, **words):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(WindowClassifier, "predict_proba", fails)
+    monkeypatch.setattr(WindowPredictor, "predict_proba", fails)
     result = CliRunner().invoke(app, ["predict", "model.safetensors", "new"])
     assert isinstance(result.exception, OSError)
     assert (here / "labels.csv").read_text() == "older"
@@ -224,13 +225,13 @@ def test_a_rank_is_recommended_for_recordings_as_for_the_store_of_them(made, her
 # -------------------------------------------------------------------------------------------------------- scores
 
 
-def labelled() -> Windows:
-    return synthetic(240)
+def labelled(count: int = 240) -> Windows:
+    return synthetic(count)
 
 
-def saved(folder: Path) -> Windows:
+def saved(folder: Path, count: int = 240) -> Windows:
     """Labelled windows, also in the file w.npz."""
-    signals = labelled()
+    signals = labelled(count)
     np.savez(folder / "w.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
     return signals
 
@@ -265,7 +266,7 @@ def test_evaluate_by_the_papers_protocol_trains_and_tests_on_the_parts_of_splits
 
 
 def test_evaluate_is_the_cross_validation_by_subject(here):
-    signals = saved(here)
+    signals = saved(here, 120)  # four windows of each subject; in a fold too few for a probe to search long
     run("fit", "w.npz", *QUICK, "--method", "SALS", "-o", "m.safetensors")
     model, words = load(here / "m.safetensors"), ("evaluate", "m.safetensors", "w.npz")
     outcome = json.loads(run(*words, "--json").stdout)

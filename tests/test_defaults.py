@@ -351,18 +351,18 @@ def test_a_fit_stopped_after_its_last_sweep_resumes_with_the_readout_alone(tmp_p
 
 
 def test_everything_works_where_features_are_not_as_many_as_components(tmp_path) -> None:
-    windows = synthetic(160, n_channels=3, length=96)
+    windows = synthetic(120, n_channels=3, length=96)
     windows = Windows(windows.X, fs=64.0, label=windows.label, channels=["a", "b", "c"], classes=windows.classes)
     classifier = WindowClassifier(ATD(3, **SHORT)).fit(windows)
     model = classifier.features_
-    assert model.transform(windows).shape == (160, 6)
+    assert model.transform(windows).shape == (120, 6)
     write_report(tmp_path / "report.html", model, windows)
     assert (tmp_path / "report.html").stat().st_size > 10_000
     assert plot.components(model) is not None
     x, T = model.coefficients(windows), model.tensorize_(torch.from_numpy(windows.X))
     assert core_consistency(T, [x, *model.factors_]) <= 100
     assert suggest_rank(windows, [1, 2], tensorize=model.tensorize_, n_windows=40, restarts=2).rank in (1, 2)
-    assert export.to_tensorly(model, windows).factors[0].shape == (160, 3)
+    assert export.to_tensorly(model, windows).factors[0].shape == (120, 3)
     like = export.from_tensorly(export.to_tensorly(model), like=model)
     np.testing.assert_allclose(like.coefficients(windows), x, atol=1e-4)
     np.testing.assert_allclose(like.fit_readout(windows).transform(windows), model.transform(windows), atol=1e-3)

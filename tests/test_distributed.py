@@ -41,10 +41,10 @@ def alone(kind: str, dtype: str = "float64") -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """The folder in which two processes did the tasks that need no more: starting them takes longest."""
+    """The folder in which two processes did the tasks that need no more; those of torchrun are below."""
     folder = tmp_path_factory.mktemp("pair")
     written_store(folder / "fits")
-    torchrun(SCRIPT, "fits+messages+features+refused", folder, processes=2)
+    forked("fits+messages+features+refused", folder, processes=2)
     return folder
 
 
@@ -81,7 +81,7 @@ def test_a_step_sends_two_sums_of_rows_and_the_statistics_and_nothing_else(pair)
     rank, modes = 4, [len(factor) for factor in teams.KINDS["ATD"]().fit(teams.WINDOWS["float32"]).factors_]
     block, by_modes = [(rank * math.prod(modes), False, False)], [(rank * mode, True, False) for mode in modes]
     for found in ended("messages", pair, 2):
-        for kind, views, rows in (("ATD", 2, 2), ("ATD, memory", 2, 2), ("SALS", 1, 0), ("GRSALS", 1, 1)):
+        for kind, (views, rows) in teams.COUNTED.items():
             # XᵀX travels with two squared errors and what the penalties follow from, the sums of rows among it.
             small = (rank**2 + 2 + 2 + views * rank, True, False)
             sums = [(rank, True, False)] * rows

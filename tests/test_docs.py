@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from polyadic import estimators
+from polyadic.engine.loop import FitSettings
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
@@ -102,9 +105,15 @@ def test_all_pages_with_python_are_found():
         assert len(opened) == len(blocks(path)), f"{path.name} has a block that is not found"
 
 
+def short_fit(**settings):
+    """Settings of a fit that ends after some sweeps: what the pages show does not depend on more of them."""
+    return FitSettings(**settings | {"max_sweeps": min(settings["max_sweeps"], 5)})
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_the_blocks_of_a_page_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(estimators, "FitSettings", short_fit)
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,10 +20,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as
 @linux
 @pytest.mark.parametrize("each", [8, pytest.param(25, marks=pytest.mark.long)])
 def test_damaged_files_of_every_kind_are_refused_or_read_soundly(each: int) -> None:
-    words = [sys.executable, str(HERE / "mutations.py"), "--each", str(each), "--seed", "1"]
-    done = subprocess.run(words, capture_output=True, text=True, env=ALONE, timeout=300)
-    assert done.stdout, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(python("import mutations; mutations.main()", "--each", each, "--seed", "1", cwd=HERE).stdout)
     found.pop("seed")
     assert len(found) >= 13
     for name, counts in found.items():

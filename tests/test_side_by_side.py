@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import endurance
 import joblib
 import pytest
+from command_line import python
 
 HERE = Path(__file__).parent
 ORDER = list(endurance.KINDS) * 2
@@ -58,19 +58,15 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_fit_after_a_fork_is_the_fit_before_it() -> None:
-    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    done = subprocess.run([sys.executable, "-c", FORKED], env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    python(FORKED, cwd=HERE)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as Linux does")
-@pytest.mark.parametrize(("fits", "seconds"), [(30, 3), pytest.param(200, 10, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("fits", "seconds"), [(30, 2), pytest.param(200, 10, marks=pytest.mark.long)])
 def test_memory_stays_flat_over_many_fits_and_long_ones(fits: int, seconds: int) -> None:
-    words = [sys.executable, str(HERE / "endurance.py"), "--fits", str(fits), "--seconds", str(seconds)]
-    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=900)
-    assert done.stdout, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(
+        python("import endurance; endurance.main()", "--fits", fits, "--seconds", seconds, cwd=HERE).stdout
+    )
     assert found["fits"]["fits"] == fits
     assert found["soak"]["sweeps"] > 10
     assert max(found[kind]["grew_bytes"] for kind in ("fits", "soak")) < found["allowed_bytes"], found

@@ -183,7 +183,7 @@ main()
     ("module", "number", "code"),
     [
         pytest.param("numpy", *SIGNALS[1], marks=pytest.mark.long),
-        ("torch._C", *SIGNALS[0]),
+        pytest.param("torch._C", *SIGNALS[0], marks=pytest.mark.long),
         pytest.param("torch._C", *SIGNALS[1], marks=pytest.mark.long),
         ("torch.cuda", *SIGNALS[2]),
         pytest.param("torch.nn.functional", *SIGNALS[0], marks=pytest.mark.long),

@@ -206,7 +206,7 @@ def test_the_contract_catches_what_it_is_for(test: str, fault: str) -> None:
 
 @pytest.fixture(scope="module")
 def signals() -> Windows:
-    return synthetic(150, n_channels=3, length=160)
+    return synthetic(100, n_channels=3, length=160)
 
 
 @pytest.mark.parametrize("kind", [SALS, *(pytest.param(kind, marks=pytest.mark.long) for kind in (ATD, GRSALS))])

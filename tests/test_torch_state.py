@@ -102,12 +102,19 @@ def given(model: Any) -> dict[str, Any]:
     return own if augment is None or isinstance(augment, Augmentation) else own | {"augment": augment}
 
 
+@pytest.fixture(scope="module")
+def plain() -> dict[str, np.ndarray]:
+    """The features of each model without any setting, once they are known."""
+    return {}
+
+
 @pytest.mark.parametrize("setting", list(SETTINGS))
 @pytest.mark.parametrize("name", list(MODELS))
-def test_models_do_not_depend_on_torchs_global_settings(name, setting, tmp_path):
-    plain = features(MODELS[name], tmp_path)
+def test_models_do_not_depend_on_torchs_global_settings(name, setting, tmp_path, plain):
+    if name not in plain:
+        plain[name] = features(MODELS[name], tmp_path)
     with SETTINGS[setting]():
-        assert np.array_equal(features(MODELS[name], tmp_path), plain)
+        assert np.array_equal(features(MODELS[name], tmp_path), plain[name])
 
 
 @pytest.mark.parametrize("setting", list(SETTINGS))

@@ -129,7 +129,7 @@ def test_random_labels_are_at_chance_even_if_people_are_easy_to_tell_apart():
     habit = rng.integers(2, size=20)[people]  # most windows of a person have one label
     y = np.where(rng.random(400) < 0.9, habit, 1 - habit)
     windows = Windows(X, 50.0, subject=people, label=y)
-    result = cross_validate(Means(), windows, folds=5, repeats=2)
+    result = cross_validate(Means(), windows, folds=5)
     assert abs(result.balanced_accuracy - result.chance) < 0.15
     # Shuffled "subjects", each with windows of everyone, would promise far more.
     leaky = Windows(X, 50.0, subject=rng.permutation(400) % 20, label=y)

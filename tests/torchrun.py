@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from command_line import python
 
 from polyadic.data import StoreWriter, Windows, WindowStore, synthetic
 from polyadic.data.store import Header
@@ -27,11 +28,7 @@ def torchrun(*words: object, processes: int, code: int = 0, restarts: int = 0, c
 
 def forked(*words: object, processes: int) -> None:
     """Run tasks in so many processes forked from one that has done the imports: by torchrun each does them anew."""
-    command = [sys.executable, SCRIPT, *map(str, words), f"forks={processes}"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    python("import teams; teams.main()", *words, f"forks={processes}", cwd=Path.cwd())
 
 
 def ended(task: str, folder: Path, processes: int) -> list[dict[str, np.ndarray]]:

@@ -135,7 +135,12 @@ class FunctionAugmentation(Augmentation):
         # From the same seed for the same batch, so that a batch that is read twice is augmented alike both times. The
         # generator is that of all threads: one at a time, or fits side by side would disturb each other.
         with _DRAWING, torch.random.fork_rng(devices=[X.device] if X.is_cuda else []):
-            torch.manual_seed(integer_seed(int(keys[0])))
+            seed = integer_seed(int(keys[0]))
+            if X.device.type == "cpu":
+                # Not torch.manual_seed, which turns to the generators of all GPUs too, for a millisecond each time.
+                torch.default_generator.manual_seed(seed)
+            else:
+                torch.manual_seed(seed)
             return self.function(X.clone())
 
     def describe(self) -> dict[str, Any]:
