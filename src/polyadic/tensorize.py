@@ -286,9 +286,7 @@ class Tensorizer(Immutable, ABC):
         -------
         the node with the tensors (N, I, J, …), and (I,): the entry of the first mode that each of the node's has
         """
-        raise PolyadicError(
-            f"{self._what()} has no ONNX form: give tensorize a Tensorizer whose class defines `onnx`"
-        )
+        raise PolyadicError(f"{self._what()} has no ONNX form: give tensorize a Tensorizer whose class defines `onnx`")
 
     def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
         """The same in C, for windows (channels, time)."""

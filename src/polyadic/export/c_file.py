@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyadic.checks import check_integer, check_number
 from polyadic.errors import PolyadicError
-from polyadic.export.inference import Inference, Quantised, quantise
+from polyadic.export.inference import Inference, Quantised, example_windows, needs_double, quantise
 from polyadic.files import write_atomically
 from polyadic.tensorize import CForm, Tensorizer, tensors
 from polyadic.torch_state import plain_torch
@@ -26,8 +26,6 @@ from polyadic.version import __version__
 
 __all__ = ["CExport", "c"]
 
-_MOST_AMPLIFIED = 50.0
-"""Above this `Inference.amplification`, sums of projections and of the matrix are in double."""
 _TOLERANCE, _PROBABILITY_TOLERANCE = 1e-3, 5e-3
 """Of the selftest: in root mean squares of the test window's features, and of probabilities."""
 _BYTES = {"float": 4, "double": 8, "signed char": 1, "int": 4}
@@ -133,13 +131,14 @@ def c(
         probe, model = model if probe is None else probe, model.features_
     check_number("fs", fs, 0, none=True)
     form, exact = _form(model), Inference.of(model, probe)
-    exact = replace(exact, factors=_three(exact.factors, form))
+    # What rounding takes is nothing beside what int8 does.
+    real = "double" if not int8 and needs_double(model, exact) else "float"
+    exact = replace(exact, factors=_three(exact.factors))
     names = _channel_lines(model, channels, units, form)
     stride = int(model._sample_shape[1]) if stride is None else stride
     check_integer("stride", stride, 1)
     quantised = quantise(exact) if int8 else None
     settled = exact if quantised is None else quantised.inference
-    real = "double" if settled.amplification > _MOST_AMPLIFIED else "float"
     tables = {**_model_tables(settled, quantised, form, real), **_form_tables(form)}
     scratch, stream = _struct_bytes(settled, form, model._sample_shape, real)
     target = Path(path).with_suffix(".h") if header_only else Path(path)
@@ -325,7 +324,7 @@ def _identity(shape: tuple[int, ...]) -> CForm:
     return CForm((shape[0], 1, shape[1]), code)
 
 
-def _three(factors: Sequence[NDArray[np.float64]], form: CForm) -> list[NDArray[np.float64]]:
+def _three(factors: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
     """Factors of the three modes of a C form: tensors of two modes have a middle one of size 1."""
     found = list(factors)
     if len(found) == 2:
@@ -333,9 +332,7 @@ def _three(factors: Sequence[NDArray[np.float64]], form: CForm) -> list[NDArray[
     return found
 
 
-def _model_tables(
-    settled: Inference, quantised: Quantised | None, form: CForm, real: str
-) -> dict[str, _Table]:
+def _model_tables(settled: Inference, quantised: Quantised | None, form: CForm, real: str) -> dict[str, _Table]:
     """The tables of all that comes behind the tensorizer."""
     # Beside int8 the mean need not be exact enough for float32, and all of it goes into the offset.
     mean = None if form.mean is None or quantised is not None else form.mean.astype(np.float32)
@@ -347,9 +344,7 @@ def _model_tables(
         found["matrix"] = _table(settled.matrix, real)
         found["offset"] = _table(offset, real)
     else:
-        found = {
-            name: _table(factor.T, "signed char") for name, factor in zip(names, quantised.factors, strict=True)
-        }
+        found = {name: _table(factor.T, "signed char") for name, factor in zip(names, quantised.factors, strict=True)}
         found["gain"] = _table(quantised.gain)
         found["matrix"] = _table(quantised.matrix, "signed char")
         found["scale"] = _table(quantised.scale)
@@ -385,9 +380,7 @@ def _form_tables(form: CForm) -> dict[str, _Table]:
     return {name: _table(np.asarray(values)) for name, values in form.tables.items()}
 
 
-def _struct_bytes(
-    settled: Inference, form: CForm, sample_shape: Sequence[int], real: str
-) -> tuple[int, int]:
+def _struct_bytes(settled: Inference, form: CForm, sample_shape: Sequence[int], real: str) -> tuple[int, int]:
     """`sizeof` of polyadic_scratch and polyadic_stream, with numbers at multiples of their sizes."""
     unit = _BYTES[real]
 
@@ -431,21 +424,13 @@ def _test_window(given: ArrayLike | None, form: CForm, model: Any, settled: Infe
         if window.shape != shape or not np.isfinite(window).all():
             raise PolyadicError(f"test_window must be finite and have shape {shape}, but has shape {window.shape}")
     else:
-        random = np.random.default_rng(0)
-        time = np.arange(shape[1])
-        waves = np.sin(random.uniform(0.05, 1.5, (shape[0], 1)) * time + random.uniform(0, 6, (shape[0], 1)))
-        window = waves + 0.3 * random.normal(size=shape)
-        window = window * (1.0 if form.scale is None else form.scale[:, None])
-        if len(settled.level_mean):
-            window = window + settled.level_mean[:, None]
+        window = example_windows(shape, 1, form.scale, settled.level_mean)[0]
     size = np.abs(window).max(axis=1, keepdims=True)
     unit = 10.0 ** np.floor(np.log10(np.where(size > 0, size, 1.0)) - 4)
     return np.asarray(np.rint(window / unit) * unit, np.float32)
 
 
-def _test_tables(
-    export: CExport, model: Any, window: NDArray[np.float32]
-) -> tuple[dict[str, _Table], str]:
+def _test_tables(export: CExport, model: Any, window: NDArray[np.float32]) -> tuple[dict[str, _Table], str]:
     """The test window and what must come of it, and the latter in words."""
     Z = export.features(window[None])
     tables = {"test_window": _table(window), "test_features": _table(Z[0])}

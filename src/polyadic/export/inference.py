@@ -6,7 +6,6 @@ matrix: features are matrix · Kᵀt + offset, with t the tensor of a window and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,9 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Inference", "Quantised", "quantise"]
+from polyadic.errors import PolyadicError
+
+__all__ = ["Inference", "Quantised", "example_windows", "needs_double", "quantise", "typical_windows"]
 
 _Array = NDArray[np.float64]
+_MOST_ERROR, _COUNT = 2e-5, 16
+"""Error of features in float32, in root mean squares, from which on sums are double; measured on so many windows."""
 _LARGEST = 127
 
 
@@ -63,7 +66,8 @@ class Inference:
             level_mean, level_gain = readout.level_mean, readout.level_gain
         # A `WindowClassifier` has its probe inside.
         probe = getattr(model, "probe_", None) if probe is None else getattr(probe, "probe_", probe)
-        weights, intercept, classes = np.zeros((0, 0)), np.zeros(0), []
+        weights, intercept = np.zeros((0, 0)), np.zeros(0)
+        classes: list[Any] = []
         if probe is not None:
             weights, intercept, classes = linear(probe, int(model._n_features_out))
             weights = weights.T
@@ -85,22 +89,42 @@ class Inference:
     def gram(self, other: Inference | None = None) -> _Array:
         """KᵀK, or KᵀK' with the components of another: (R, R)."""
         others = self.factors if other is None else other.factors
-        return math.prod((a.T @ b for a, b in zip(self.factors, others, strict=True)), start=np.float64(1.0))  # type: ignore[arg-type,return-value]
+        found = np.ones((self.rank, self.rank))
+        for a, b in zip(self.factors, others, strict=True):
+            found *= a.T @ b
+        return found
 
     @property
     def condition(self) -> float:
         """The condition number of KᵀK + αI; components that are nearly collinear make it large."""
         return float(np.linalg.cond(self.gram() + self.alpha * np.eye(self.rank)))
 
-    @property
-    def amplification(self) -> float:
-        """How much larger the relative rounding error of features is than that of the projections.
+    def float32_error(self, T: NDArray[Any]) -> float:
+        """How far spectral features computed in float32 are from exact ones, in root mean squares of the latter.
 
-        For tensors of independent entries; 1 where components are orthogonal.
+        Components that are nearly collinear magnify what rounding has taken from the projections.
+
+        Parameters
+        ----------
+        T : (N, I, J, …), typical tensors
         """
-        G = self.gram()
-        lost = (G.diagonal() * np.square(self.matrix).sum(axis=0)).sum()
-        return float(np.sqrt(lost / max(np.einsum("sr,rq,sq->", self.matrix, G, self.matrix), np.finfo(float).tiny)))
+        single = replace(
+            self,
+            factors=[factor.astype(np.float32) for factor in self.factors],
+            matrix=self.matrix.astype(np.float32),
+            offset=self.offset.astype(np.float32),
+        )
+        rounded = np.asarray(T, np.float32)
+        expected = self._spectral(rounded.astype(np.float64))
+        size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
+        return float(np.abs(single._spectral(rounded) - expected).max()) / size
+
+    def _spectral(self, T: NDArray[Any]) -> NDArray[Any]:
+        """Spectral features of tensors, in their type: (N, S)."""
+        projections = T @ self.factors[-1]
+        for factor in reversed(self.factors[:-1]):
+            projections = np.einsum("...ir,ir->...r", projections, factor)
+        return np.asarray(projections @ self.matrix.T + self.offset)
 
     def features(self, T: NDArray[Any], levels: NDArray[Any]) -> _Array:
         """Features (N, F).
@@ -110,10 +134,7 @@ class Inference:
         T : (N, I, J, …), tensors
         levels : (N, C), mean of each channel over the window
         """
-        projections = np.asarray(T, np.float64) @ self.factors[-1]
-        for factor in reversed(self.factors[:-1]):
-            projections = np.einsum("...ir,ir->...r", projections, factor)
-        spectral = projections @ self.matrix.T + self.offset
+        spectral = self._spectral(np.asarray(T, np.float64))
         if not len(self.level_mean):
             return spectral
         return np.concatenate([spectral, (np.asarray(levels) - self.level_mean) * self.level_gain], axis=1)
@@ -171,9 +192,7 @@ def quantise(exact: Inference) -> Quantised:
         weights=weights * weight_scale[:, None],
     )
     del scales  # `target` has them
-    return Quantised(
-        [rounded.T for rounded in factors], gain / size, matrix, scale, weights, weight_scale, stands_for
-    )
+    return Quantised([rounded.T for rounded in factors], gain / size, matrix, scale, weights, weight_scale, stands_for)
 
 
 def _rounded(rows: _Array) -> tuple[NDArray[np.int8], _Array]:
@@ -198,3 +217,41 @@ def _rounded_together(rows: _Array, H: _Array) -> tuple[NDArray[np.int8], _Array
         error = (left[:, k] - found[:, k]) / U[k, k]
         left[:, k + 1 :] -= error[:, None] * U[k, k + 1 :]
     return found, scale
+
+
+def example_windows(
+    shape: Sequence[int], count: int, scale: NDArray[Any] | None = None, level: NDArray[Any] | None = None
+) -> _Array:
+    """Oscillations in noise to try a model on: (count, *shape).
+
+    Parameters
+    ----------
+    shape : of a window, (channels, time)
+    scale, level : (channels,), standard deviation and mean of the channels; 1 and 0 if not known
+    """
+    random = np.random.default_rng(0)
+    each = (count, *shape[:-1], 1)
+    waves = np.sin(random.uniform(0.05, 1.5, each) * np.arange(shape[-1]) + random.uniform(0, 2 * np.pi, each))
+    X = waves + 0.3 * random.normal(size=(count, *shape))
+    if scale is not None:
+        X = X * np.asarray(scale)[:, None]
+    return X + level[:, None] if level is not None and len(level) else X
+
+
+def typical_windows(model: Any, count: int = _COUNT) -> _Array:
+    """Test signals of the scale and level that a model knows: (count, channels, time), or tensors."""
+    try:
+        scale = model.tensorize_.c_form(model._sample_shape).scale
+    except (AttributeError, PolyadicError):
+        scale = None  # without a tensorizer, or one that has no C form
+    return example_windows(model._sample_shape, count, scale, getattr(model._fitted_readout(), "level_mean", None))
+
+
+def needs_double(model: Any, inference: Inference) -> bool:
+    """Whether features need sums in double to agree with `transform`, because components are nearly collinear."""
+    import torch
+
+    from polyadic.tensorize import tensors
+
+    T = tensors(model.tensorize_, torch.from_numpy(typical_windows(model))).numpy()
+    return inference.float32_error(T) > _MOST_ERROR
