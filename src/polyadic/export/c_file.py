@@ -145,6 +145,8 @@ def c(
     header = target.with_suffix(".h")
     if target == header and not header_only:
         raise PolyadicError(f"path must not end in .h, where the header goes, but is {target.name}: end it in .c")
+    if _literal(header.name) != f'"{header.name}"' or "*/" in header.name:
+        raise PolyadicError(f"path must have a name that C can include, but is {target.name!r}: use letters and digits")
     export = CExport(
         files=(header,) if header_only else (target, header),
         shape=(int(model._sample_shape[0]), int(model._sample_shape[1])),
@@ -166,7 +168,7 @@ def c(
         "version": __version__,
         "estimator": type(model).__name__,
         "sha256": sha256 or _hash(exact, form),
-        "header": _comment(header.name),
+        "header": header.name,
         "header_only": header_only,
         "channels": names,
         "samples": export.shape[1],
@@ -292,7 +294,7 @@ def _literal(text: str) -> str:
 def _comment(text: str) -> str:
     """Text that cannot end a comment, begin another, or hide what follows."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return shown.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").replace("??/", "?/")
+    return shown.replace("\\", "|").replace("??", "? ").replace("*/", "* /").replace("/*", "/ *")
 
 
 def _form(model: Any) -> CForm:
