@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import json
 import re
 import shutil
@@ -30,6 +31,10 @@ from polyadic.readout import Readout
 from polyadic.spectral import PARTS, STFT
 
 pytestmark = pytest.mark.skipif(bool(missing("gcc")), reason=missing("gcc"))
+_SIZES = importlib.util.spec_from_file_location("sizes", EXAMPLE / "sizes.py")
+_MODULE = importlib.util.module_from_spec(_SIZES)
+_SIZES.loader.exec_module(_MODULE)
+sizes = _MODULE.sizes
 CLASSES = ["rest", "walk", "run", "fall", "swim"]
 
 
@@ -349,7 +354,7 @@ def test_the_header_says_what_the_model_is(small, tmp_path):
         assert said in text
     assert "#define POLYADIC_STRIDE 25" in text
     assert "0: rest, 1: run, 2: walk" in text
-    assert re.search(r"the test window is of class \w+ with probability 0\.\d+", text)
+    assert re.search(r"probabilities of the test window: rest \d\.\d{4}, run \d\.\d{4}, walk \d\.\d{4}", text)
 
 
 # --------------------------------------------------------------------------------- int8
@@ -436,8 +441,9 @@ def test_a_test_window_of_ones_own_is_embedded(small, tmp_path):
     classifier, X = small
     written = export.c(classifier, tmp_path / "model.c", test_window=X[7])
     assert CLibrary(written).selftest() == 0
-    best = classifier.predict(X[7:8])[0]
-    assert f"the test window is of class {best}" in (tmp_path / "model.h").read_text()
+    line = re.search(r"probabilities of the test window: (.*) \*/", (tmp_path / "model.h").read_text())[1]
+    found = [float(entry.split()[1]) for entry in line.split(", ")]
+    assert np.allclose(found, classifier.predict_proba(X[7:8])[0], atol=2e-3)
 
 
 # ------------------------------------------------------------------------ command line
@@ -509,6 +515,74 @@ def test_a_wrong_number_fails_the_selftest_on_a_cortex_m4f(small, tmp_path):
     failed = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     assert failed.returncode != 0
     assert "values differ" in failed.stdout + failed.stderr
+
+
+@pytest.fixture(scope="module")
+def har_classifier(data_folder):
+    """The default model of HAR with a probe, learned from the training people, and the windows of the others."""
+    path = data_folder / "har.npz"
+    if not path.exists():
+        pytest.skip("POLYADIC_DATA has no har.npz")
+    har = np.load(path)
+    learned = Windows(har["X_train"], 50.0, label=har["y_train"].astype(str), subject=har["subject_train"].astype(str))
+    return WindowClassifier(ATD(device="cpu").fit(learned)).fit(learned), har["X_test"]
+
+
+@pytest.mark.long
+def test_the_default_model_of_har_gives_the_same_labels_in_c(har_classifier, tmp_path):
+    classifier, X = har_classifier
+    code = CLibrary(export.c(classifier, tmp_path / "model.c"), "-O2")
+    Z = np.asarray(classifier.features_.transform(X.astype(np.float64)))
+    assert largest_difference(code.features(X), Z) < 1e-4
+    expected = classifier.predict_proba(X.astype(np.float64))
+    ordered = np.sort(expected, axis=1)
+    close = ordered[:, -1] - ordered[:, -2] < 1e-3
+    best = code.predict(X)[0]
+    assert len(best) == 3003
+    assert (close | (best == expected.argmax(axis=1))).all()
+    small = CLibrary(export.c(classifier, tmp_path / "small.c", int8=True), "-O2")
+    assert (small.predict(X)[0] == expected.argmax(axis=1)).mean() > 0.99
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
+@pytest.mark.parametrize(("int8", "most"), [(False, 32), (True, 16)])
+def test_the_default_model_of_har_fits_a_small_cortex_m4f(har_classifier, int8, most, tmp_path):
+    shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
+    export.c(har_classifier[0], tmp_path / "project" / "model.c", int8=int8)
+    said = run("make", "-C", tmp_path / "project", "run-m4", timeout=120)  # the linker is given 24 KiB of memory
+    assert "selftest: passed" in said
+    found = sizes((tmp_path / "project" / "build" / "m4.map").read_text())
+    assert sum(found["flash"][part] for part in ("tables", "code", "libraries")) <= most * 1024
+    assert sum(found["memory"].values()) <= 24 * 1024
+    assert found["memory"]["stream"] <= 8 * 1024
+
+
+def test_sizes_are_read_from_a_linker_map():
+    found = sizes(
+        """
+Linker script and memory map
+ .vectors       0x00000000       0x40 /tmp/a.o
+ .text.polyadic_features_at
+                0x00000040      0x100 /tmp/a.o
+ .text.polyadic_selftest
+                0x00000140       0x20 /tmp/a.o
+ .text.main     0x00000160       0x30 /tmp/b.o
+ .text          0x00000190       0x7c /lib/libm.a(lib_a-wf_exp.o)
+ .rodata.polyadic_test_window
+                0x00000210     0x1000 /tmp/a.o
+ .rodata.polyadic_first
+                0x00001210       0x10 /tmp/a.o
+ .data          0x20000000        0x8 /lib/libc.a(lib_a-impure.o)
+ .bss.stream    0x20000008      0x200 /tmp/b.o
+.stack          0x20000208      0x400
+ .debug_info    0x00000000      0x191 /tmp/a.o
+"""
+    )
+    assert found == {
+        "flash": {"application": 0x70, "code": 0x100, "selftest": 0x1020, "libraries": 0x84, "tables": 0x10},
+        "memory": {"libraries": 8, "stream": 0x200, "stack": 0x400},
+    }
 
 
 def test_the_example_says_how_to_get_a_model(tmp_path):

@@ -1,6 +1,6 @@
 """Flash and memory of a firmware by what takes them, from the linker's map.
 
-    python sizes.py build/m4.map
+python sizes.py build/m4.map
 """
 
 from __future__ import annotations
@@ -51,17 +51,13 @@ def sizes(text: str) -> dict[str, dict[str, int]]:
             int(match[3], 16),
             match[4],
         )
-        places = (
-            ["memory"] if address >= MEMORY else ["flash"] if address or size else []
-        )
+        places = ["memory"] if address >= MEMORY else ["flash"] if address or size else []
         if section.startswith(".data"):
             places = ["flash", "memory"]  # the first values of variables lie in flash
         for place in places:
             name = kind(section, file)
             found[place][name] = found[place].get(name, 0) + size
-    stack = re.search(
-        r"^\.stack\s+0x[0-9a-f]+\s+0x([0-9a-f]+)", placed, flags=re.MULTILINE
-    )
+    stack = re.search(r"^\.stack\s+0x[0-9a-f]+\s+0x([0-9a-f]+)", placed, flags=re.MULTILINE)
     if stack is not None:
         found["memory"]["stack"] = int(stack[1], 16)
     return {
@@ -73,12 +69,8 @@ def sizes(text: str) -> dict[str, dict[str, int]]:
 def main() -> None:
     for path in sys.argv[1:]:
         for place, parts in sizes(Path(path).read_text()).items():
-            listed = ", ".join(
-                f"{name} {size:,}" for name, size in sorted(parts.items())
-            )
-            print(
-                f"{Path(path).stem} {place}: {sum(parts.values()):,} bytes ({listed})"
-            )
+            listed = ", ".join(f"{name} {size:,}" for name, size in sorted(parts.items()))
+            print(f"{Path(path).stem} {place}: {sum(parts.values()):,} bytes ({listed})")
 
 
 if __name__ == "__main__":

@@ -161,7 +161,9 @@ def c(
         _tensorizer=model.tensorize_,
         _inference=settled,
     )
-    tests, expected = _test_tables(export, model, _test_window(test_window, form, model, settled))
+    window = _test_window(test_window, form, model, settled)
+    tests, expected = _test_tables(export, window)
+    size = float(np.sqrt(np.mean(np.square(export.features(window[None])))))
     rate = getattr(model, "fs_", None) if fs is None else float(fs)
     known = {
         "title": f"{type(model).__name__} of rank {settled.rank} for {'classes' if settled.classes else 'features'}",
@@ -197,7 +199,7 @@ def c(
         "tests": tests,
         "defines": form.defines,
         "code": form.code,
-        "tolerance": _float(_TOLERANCE * max(_rms(export, tests), 1e-6)),
+        "tolerance": _float(_TOLERANCE * max(size, 1e-6)),
         "probability_tolerance": _float(_PROBABILITY_TOLERANCE),
     }
     for file, text in zip(export.files, _rendered(known), strict=True):
@@ -432,18 +434,18 @@ def _test_window(given: ArrayLike | None, form: CForm, model: Any, settled: Infe
     return np.asarray(np.rint(window / unit) * unit, np.float32)
 
 
-def _test_tables(export: CExport, model: Any, window: NDArray[np.float32]) -> tuple[dict[str, _Table], str]:
+def _test_tables(export: CExport, window: NDArray[np.float32]) -> tuple[dict[str, _Table], str]:
     """The test window and what must come of it, and the latter in words."""
     Z = export.features(window[None])
     tables = {"test_window": _table(window), "test_features": _table(Z[0])}
     if not export.classes:
-        return tables, f"the first feature of the test window is {Z[0, 0]:.6g}"
+        return tables, "features of the test window: " + _numbers(Z[0])
     P = export.probabilities(window[None])[0]
     tables["test_probability"] = _table(P)
-    best = _comment(str(export.classes[int(P.argmax())]))
-    return tables, f"the test window is of class {best} with probability {P.max():.4f}"
+    named = [f"{_comment(str(name))} {value:.4f}" for name, value in zip(export.classes, P, strict=True)]
+    return tables, "probabilities of the test window: " + ", ".join(named)
 
 
-def _rms(export: CExport, tests: dict[str, _Table]) -> float:
-    values = [float(word.rstrip("f")) for word in tests["test_features"].text.strip("{}").replace("\n", "").split(",")]
-    return float(np.sqrt(np.mean(np.square(values))))
+def _numbers(values: NDArray[Any], count: int = 8) -> str:
+    more = f", and {len(values) - count} more" if len(values) > count else ""
+    return ", ".join(f"{value:.4g}" for value in values[:count]) + more
