@@ -76,7 +76,10 @@ def sets(data: Path) -> dict[str, tuple[Windows, Windows]]:
 def make(project: Path, *targets: str) -> str:
     # The sizes of a real part of each model are counted; the memory map only has to hold it.
     words = ["make", "-s", "-C", str(project), "FLASH=512K", "RAM=512K", *targets]
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout
+    # QEMU prints what a board says as an error.
+    return subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True, timeout=300
+    ).stdout
 
 
 def labels_in_c(project: Path, written: Any, X: np.ndarray) -> np.ndarray:
