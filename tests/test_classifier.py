@@ -464,7 +464,7 @@ def test_recentring_has_no_onnx_form(features, path, tmp_path):
     from polyadic import export
 
     WindowClassifier(features, recenter=True).fit(moved(SIGNALS)).save(path)
-    with pytest.raises(PolyadicError, match="has no ONNX form"):
+    with pytest.raises(PolyadicError, match="has no ONNX or C form"):
         export.onnx(load(path), tmp_path / "m.onnx")
     assert not (tmp_path / "m.onnx").exists()
 

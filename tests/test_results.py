@@ -56,6 +56,15 @@ def test_the_table_of_onnx_latencies_is_rendered_from_its_json():
     assert module.table(content(RESULTS / "onnx" / "cpu.json")) == (RESULTS / "onnx" / "cpu.md").read_text()
 
 
+def test_the_tables_of_models_in_c_are_rendered_from_their_json():
+    pytest.importorskip("onnxruntime")
+    found = importlib.util.spec_from_file_location("microcontroller", ROOT / "benchmarks" / "microcontroller.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    path = RESULTS / "microcontroller" / "cortex-m.json"
+    assert module.table(content(path)) == path.with_suffix(".md").read_text()
+
+
 @pytest.mark.parametrize("path", [*BENCH, *SPEED], ids=named)
 def test_result_files_have_one_row_a_line_as_their_writer_writes_them(path):
     text = path.read_text()

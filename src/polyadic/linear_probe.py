@@ -43,7 +43,7 @@ def linear(probe: Any, features: int) -> tuple[NDArray[np.float64], NDArray[np.f
     if getattr(probe, "recenter_", False):
         raise PolyadicError(
             "this probe was trained on features recentred by subject, which takes other windows of the same subject "
-            "and has no ONNX form: train a probe without recenter, or export the features alone (del model.probe_)"
+            "and has no ONNX or C form: train a probe without recenter, or export the features alone (del model.probe_)"
         )
     return linear_form(probe, features)
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch import Tensor
 from polyadic import kernels
 from polyadic.checks import check_integer
 from polyadic.errors import PolyadicError
-from polyadic.tensorize import Axis, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
+from polyadic.tensorize import Axis, CForm, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
 from polyadic.threads import for_each
 
 __all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "Part", "recommended_stft"]
@@ -455,6 +456,47 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             return amplitude
         return graph.add("Concat", amplitude, _onnx_angle(graph, re, im), axis=2)
 
+    def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
+        """A fast Fourier transform of each frame in `kernels/fourier.c`; the mean is left to the caller.
+
+        Examples
+        --------
+        >>> form = STFT(n_fft=64, hop=8, parts="log_amplitude", floor=0.1).c_form((9, 128))
+        >>> form.shape, form.work, form.tables["radix"].tolist()
+        ((9, 33, 9), 128, [4, 4, 2])
+        """
+        channels, time = sample_shape
+        floors, mean, n = self._floors(channels).numpy(), self._means(channels), self.n_fft
+        taper = self._weights(torch.empty(0, dtype=torch.float64, device="cpu")).numpy()
+        length = n if n % 2 else n // 2
+        radices = _radices(length)
+        angles = -2 * np.pi * np.arange(length) / n
+        amplitude = "amplitude" in self.parts
+        return CForm(
+            shape=self.shape(channels, time),
+            code=files("polyadic.kernels").joinpath("fourier.c").read_text(encoding="utf-8"),
+            defines={
+                "N_FFT": n,
+                "HOP": self.hop,
+                "STAGES": len(radices),
+                "HAS_RADIX_4": int(4 in radices),
+                "HAS_RADIX_2": int(2 in radices),
+                "HAS_OTHER_RADIX": int(not {2, 4}.issuperset(radices)),
+                "AMPLITUDE": int(amplitude),
+                "LOGARITHM": int(self.parts.startswith("log_")),
+                "PHASE": int(self.parts.endswith("phase")),
+            },
+            tables={
+                "radix": np.array(radices),
+                "taper": taper[: n // 2 + 1],  # all tapers are symmetric about n/2
+                "twiddle": np.stack([np.cos(angles), np.sin(angles)], axis=1),
+                **({"floor": floors} if self.parts.startswith("log_") else {}),
+            },
+            work=4 * length,
+            mean=None if mean is None else mean.numpy(),
+            scale=floors / (FLOOR_SHARE * np.linalg.norm(taper)),
+        )
+
     def _dft(self) -> NDArray[np.float64]:
         """The real and imaginary parts of the frequencies as weights of a frame's samples: (2, n_fft // 2 + 1, n_fft).
 
@@ -478,6 +520,24 @@ def _onnx_angle(graph: OnnxGraph, re: str, im: str) -> str:
     turn = graph.add("Where", graph.add("Less", im, zero), number(-np.pi), number(np.pi))
     turn = graph.add("Where", graph.add("Less", re, zero), turn, zero)
     return graph.add("Add", graph.add("Atan", graph.add("Div", im, divisor)), turn)
+
+
+def _radices(length: int) -> list[int]:
+    """Stages of a Fourier transform: 4 as often as possible, then prime factors; [1] for a single number.
+
+    Examples
+    --------
+    >>> _radices(360), _radices(1)
+    ([4, 2, 3, 3, 5], [1])
+    """
+    found, left = [], length
+    for radix in (4, 2, *range(3, length + 1, 2)):
+        while left % radix == 0:
+            found.append(radix)
+            left //= radix
+        if left == 1:
+            break
+    return found or [1]
 
 
 class _Constants(NamedTuple):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -25,6 +25,7 @@ from polyadic.torch_state import plain_torch
 
 __all__ = [
     "Axis",
+    "CForm",
     "FunctionTensorizer",
     "Layout",
     "ModuleTensorizer",
@@ -140,6 +141,37 @@ class OnnxGraph(Protocol):
     def pair(self, operator: str, *inputs: str, **attributes: Any) -> tuple[str, str]: ...
 
 
+@dataclass(frozen=True, eq=False)
+class CForm:
+    """A tensorizer in C99: one slice of a window's tensor (I, J, K) at a time, so that memory stays small.
+
+    Parameters
+    ----------
+    shape : (I, J, K) of the tensors
+    code : C that defines
+
+            static void polyadic_frame(const float (*window)[POLYADIC_SAMPLES], int start, int frame,
+                                       float (*tensor)[POLYADIC_COLUMNS], float *work)
+
+        which fills tensor (I, J) with slice `frame` of the last mode. Rows of `window` are rings: the first sample of a
+        channel is window[channel][start], and 0 follows POLYADIC_SAMPLES - 1. POLYADIC_CHANNELS, POLYADIC_SAMPLES and
+        POLYADIC_COLUMNS, which is J, are defined. All names must begin with polyadic_ or POLYADIC_
+    defines : whole numbers that the code needs, by name without POLYADIC_
+    tables : arrays that the code needs, by name without polyadic_: float if they are floating point, else int
+    work : how many floats `work` must have
+    mean : (I, J), what is subtracted from every slice; the code does not, or None
+    scale : (channels,), a typical standard deviation of each channel, for test signals
+    """
+
+    shape: tuple[int, int, int]
+    code: str
+    defines: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    work: int = 0
+    mean: NDArray[np.float64] | None = None
+    scale: NDArray[np.float64] | None = None
+
+
 class Tensorizer(Immutable, ABC):
     """The base of all tensorizers: write `transform`, as a frozen dataclass of its settings.
 
@@ -149,7 +181,7 @@ class Tensorizer(Immutable, ABC):
     - `shape`: the shape of a window's tensor, by default found by transforming one;
     - `axes`: names, values and units of the axes, by default numbers;
     - `into`, `layout`, `constants`: filling memory that is there already, for the fast paths;
-    - `onnx`: the same as ONNX nodes, by default an error.
+    - `onnx` and `c_form`: the same as ONNX nodes and in C, by default an error.
 
     A subclass defined with `trusted=True` promises finite numbers of the right shape for every finite batch, which it
     does not change, and is not checked; one with `threaded=True` makes use of `polyadic.threads`.
@@ -254,8 +286,14 @@ class Tensorizer(Immutable, ABC):
         -------
         the node with the tensors (N, I, J, …), and (I,): the entry of the first mode that each of the node's has
         """
-        what = "a function or module of your own" if self.describe() is not None else type(self).__name__
-        raise PolyadicError(f"{what} has no ONNX form: give tensorize a Tensorizer whose class defines `onnx`")
+        raise PolyadicError(f"{self._what()} has no ONNX form: give tensorize a Tensorizer whose class defines `onnx`")
+
+    def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
+        """The same in C, for windows (channels, time)."""
+        raise PolyadicError(f"{self._what()} has no C form: give tensorize a Tensorizer whose class defines `c_form`")
+
+    def _what(self) -> str:
+        return "a function or module of your own" if self.describe() is not None else type(self).__name__
 
     def describe(self) -> dict[str, Any] | None:
         """What a model file says of it if it cannot hold it: its kind and name; None if its fields say all."""

@@ -1,14 +1,19 @@
-"""`polyadic export`: a model file as an ONNX graph, for devices without torch."""
+"""`polyadic export`: a model file as C for microcontrollers, or as an ONNX graph for devices without torch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from polyadic.cli.options import JsonOption, ModelArgument, QuietOption, SettingsOption
+from polyadic.cli.options import JsonOption, ModelArgument, QuietOption, SettingsOption, shows_progress, window_bar
 from polyadic.cli.outputs import check_out_file
+from polyadic.cli.windows import opened_for
+from polyadic.errors import PolyadicError
 from polyadic.terminal import echo, print_json
 
 __all__ = ["EXPORT_EXAMPLES", "export"]
@@ -20,14 +25,24 @@ EXPORT_EXAMPLES = """
 
 Then, on a device with onnxruntime and numpy alone:
   python examples/onnx_device.py model.onnx
+
+C for a microcontroller, model.c and model.h, with a result every 64 samples:
+  polyadic export model.safetensors -o model.c --stride 64
+
+With weights of 8 bits, and what that costs on windows of yours:
+  polyadic export model.safetensors -o model.c --int8 --data labelled.store
 """
+
+_ROWS = 1024
+_C = "C files"
+_ONNX = "ONNX files"
 
 
 def export(
     model: ModelArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The ONNX file to write.")] = Path(
-        "model.onnx"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write; its ending, .onnx or .c, says what.")
+    ] = Path("model.onnx"),
     fs: Annotated[
         float | None,
         typer.Option(min=0.0, metavar="HZ", help="Sampling rate in Hz to note in the file, if the model has none."),
@@ -38,33 +53,229 @@ def export(
             metavar="NAME,NAME,…", help="Names of the channels to note in the file, with commas between them."
         ),
     ] = "",
+    int8: Annotated[bool, typer.Option("--int8", help="Weights of 8 bits.")] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            exists=True,
+            help="Windows on which to compare the file with the model: a store, arrays or recordings.",
+        ),
+    ] = None,
+    header_only: Annotated[
+        bool, typer.Option("--header-only", help="One .h file with everything.", rich_help_panel=_C)
+    ] = False,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="SAMPLES",
+            help="Samples of a stream from one result to the next; the length of a window if not given.",
+            rich_help_panel=_C,
+        ),
+    ] = None,
+    units: Annotated[
+        str,
+        typer.Option(
+            metavar="UNIT,UNIT,…",
+            help="Units of the channels to note in the file; those of --data if not given.",
+            rich_help_panel=_C,
+        ),
+    ] = "",
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="WINDOWS",
+            help="Fix the number of windows, for runtimes that need static shapes.",
+            rich_help_panel=_ONNX,
+        ),
+    ] = None,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a model as one ONNX graph from raw windows to features, and to probabilities if it has a probe."""
-    from polyadic import load
-    from polyadic.export import Features, onnx
+    """Write a model as C or as an ONNX graph: from raw windows to features, and to probabilities if it has a probe.
 
-    check_out_file(out, model, settings)
-    names = [name.strip() for name in channels.split(",")] if channels else []
-    onnx(load(model), out, fs=fs, channels=names)
+    C needs no library but math.h, and no heap. An ONNX graph needs onnxruntime.
+    """
+    from polyadic import load
+
+    in_c = header_only or out.suffix in (".c", ".h")
+    for file in _files(out, in_c, header_only):
+        check_out_file(file, model, data, settings)
+    _check_options(in_c, out, {"--header-only": header_only, "--stride": stride, "--units": units}, {"--batch": batch})
+    loaded, hidden = load(model), not shows_progress(quiet, json)
+    options: dict[str, Any] = {"fs": fs, "channels": _listed(channels), "int8": int8}
+    with ExitStack() as stack:
+        windows = None if data is None else stack.enter_context(opened_for(loaded, data, hidden=hidden))
+        if in_c:
+            given = _listed(units) or [str(unit) for unit in getattr(windows, "units", ())]
+            written = _as_c(loaded, model, out, header_only, {**options, "units": given, "stride": stride})
+        else:
+            written = _as_onnx(loaded, out, {**options, "batch": batch})
+        if windows is not None:
+            written.compare(loaded, windows, batch, hidden)
+        elif int8:
+            written.lines.append("--data shows what int8 costs on windows of yours")
+    if json:
+        print_json(written.outcome)
+    elif not quiet:
+        for line in written.lines:
+            echo(line)
+
+
+def _check_options(in_c: bool, out: Path, of_c: dict[str, Any], of_onnx: dict[str, Any]) -> None:
+    """Refuse endings that say nothing, and options that would do nothing."""
+    if not in_c and out.suffix != ".onnx":
+        raise PolyadicError(f"--out must end in .c, .h or .onnx, but is {out.name}")
+    for name, value in (of_onnx if in_c else of_c).items():
+        if value:
+            kind = "an ONNX file" if in_c else "C"
+            raise PolyadicError(f"{name} is for {kind}, but {out.name} is none: change the ending of --out")
+
+
+def _files(out: Path, in_c: bool, header_only: bool) -> tuple[Path, ...]:
+    """What will be written."""
+    header = out.with_suffix(".h")
+    if not in_c:
+        return (out,)
+    return (header,) if header_only or out == header else (out, header)
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text else []
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The outcome of an export, what to say of it, and what the file computes: probabilities if there is a probe."""
+
+    outcome: dict[str, Any]
+    lines: list[str]
+    compute: Callable[[Any], Any]
+
+    def compare(self, model: Any, windows: Any, batch: int | None, hidden: bool) -> None:
+        """Add how the file does beside the model on windows."""
+        comparison = _compared(model, windows, self.compute, batch, hidden)
+        self.outcome["comparison"] = comparison
+        self.lines.append(_in_words(comparison))
+
+
+def _as_c(model: Any, path: Path, out: Path, header_only: bool, options: dict[str, Any]) -> _Written:
+    """Write C."""
+    from polyadic import export as exports
+    from polyadic.files import digest
+
+    written = exports.c(model, out, header_only=header_only or out.suffix == ".h", sha256=digest(path), **options)
+    outcome = {
+        "files": [file.name for file in written.files],
+        "window": written.shape,
+        "stride": written.stride,
+        "features": written.n_features,
+        "classes": written.classes,
+        "table_bytes": written.table_bytes,
+        "scratch_bytes": written.scratch_bytes,
+        "stream_bytes": written.stream_bytes,
+        "int8": written.int8,
+        "accumulator": written.accumulator,
+    }
+    lines = [
+        " and ".join(file.name for file in written.files) + _what(written.shape, written.n_features, written.classes),
+        f"tables {written.table_bytes / 1e3:.1f} kB, working memory {written.scratch_bytes / 1e3:.1f} kB, or "
+        f"{written.stream_bytes / 1e3:.1f} kB with a stream; a result every {written.stride:,} samples",
+    ]
+    if written.accumulator == "double":
+        lines.append("components are nearly collinear, so sums are in double: a smaller rank would be faster")
+    return _Written(outcome, lines, written.probabilities if written.classes else written.features)
+
+
+def _as_onnx(model: Any, out: Path, options: dict[str, Any]) -> _Written:
+    """Write an ONNX file."""
+    from polyadic import export as exports
+
+    exports.onnx(model, out, **options)
     # What is read back is what a device will see.
-    written = Features(out)
+    written = exports.Features(out)
     outcome = {
         "file": out.name,
         "bytes": out.stat().st_size,
+        "opset": written.opset,
         "window": written.shape,
         "features": written.n_features,
         "classes": written.classes,
         "fs": written.fs,
         "channels": written.channels,
+        "batch": options["batch"],
+        "int8": options["int8"],
     }
-    if json:
-        print_json(outcome)
-        return
-    if quiet:
-        return
-    probe = f" and probabilities of {len(written.classes)} classes" if written.classes else ""
-    window = " × ".join(str(size) for size in written.shape)
-    echo(f"{out.name}: windows of {window} to {written.n_features} features{probe}, {out.stat().st_size / 1e3:,.0f} kB")
+    what = _what(written.shape, written.n_features, written.classes)
+    line = f"{out.name}{what}, {out.stat().st_size / 1e3:,.0f} kB, opset {written.opset}"
+    return _Written(outcome, [line], written.probabilities if written.classes else written)
+
+
+def _what(shape: tuple[int, ...], features: int, classes: tuple[Any, ...]) -> str:
+    probe = f" and probabilities of {len(classes)} classes" if classes else ""
+    return f": windows of {' × '.join(map(str, shape))} to {features} features{probe}"
+
+
+# ------------------------------------------------------------------------ comparison
+
+
+def _compared(
+    model: Any, windows: Any, compute: Callable[[Any], Any], batch: int | None, hidden: bool
+) -> dict[str, Any]:
+    """How the file does beside the model on windows: the same labels, and the accuracy where windows have labels.
+
+    Parameters
+    ----------
+    compute : what the file does with (N, channels, time)
+    batch : the only N it takes, or None
+    """
+    import numpy as np
+
+    from polyadic.evaluate.classifier import labels_of
+
+    probe = getattr(model, "probe_", None)
+    count, step = len(windows), _ROWS
+    if batch is not None:
+        count, step = count // batch * batch, max(_ROWS // batch, 1) * batch
+    if count == 0:
+        raise PolyadicError(f"--data must have at least {batch or 1} windows to compare on, but has {len(windows)}")
+    found, expected = [], []
+    with window_bar("comparing", windows.shape, hidden) as on_rows:
+        for first in range(0, count, step):
+            X = np.asarray(windows[first : min(first + step, count)].X)
+            Z = np.asarray(model.transform(X), np.float64)
+            expected.append(Z if probe is None else probe.predict_proba(Z))
+            parts = [X] if batch is None else np.split(X, len(X) // batch)
+            found += [np.asarray(compute(part)) for part in parts]
+            on_rows(first + len(X))
+    after, before = np.concatenate(found), np.concatenate(expected)
+    if probe is None:
+        size = float(np.sqrt(np.mean(np.square(before)))) or 1.0
+        error = float(np.sqrt(np.mean(np.square(after - before)))) / size
+        return {"windows": count, "features_error": error}
+    classes, labels = np.asarray(probe.classes_).astype(str), labels_of(windows)[:count]
+    chosen = [classes[part.argmax(axis=1)] for part in (before, after)]
+    known = np.isin(labels, classes)
+    accuracy = [float((part == labels)[known].mean()) if known.any() else None for part in chosen]
+    return {
+        "windows": count,
+        "same_label": float((chosen[0] == chosen[1]).mean()),
+        "labelled": int(known.sum()),
+        "accuracy_before": accuracy[0],
+        "accuracy_after": accuracy[1],
+    }
+
+
+def _in_words(comparison: dict[str, Any]) -> str:
+    windows = f"{comparison['windows']:,} window{'s' if comparison['windows'] != 1 else ''}"
+    if "features_error" in comparison:
+        return f"on {windows}, features differ by {100 * comparison['features_error']:.2g} % of their root mean square"
+    line = f"on {windows}, {100 * comparison['same_label']:.2f} % of the labels are those of the model"
+    if comparison["accuracy_before"] is None:
+        return f"{line}; none has a label, so there is no accuracy"
+    before, after = 100 * comparison["accuracy_before"], 100 * comparison["accuracy_after"]
+    return f"{line}; accuracy on the {comparison['labelled']:,} with labels: model {before:.2f} %, file {after:.2f} %"

@@ -1,4 +1,4 @@
-"""Models for other tools and other machines: ONNX, TensorLy, xarray, MNE, matrices in pipelines."""
+"""Models for other tools and other machines: ONNX, C, TensorLy, xarray, MNE, matrices in pipelines."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from polyadic.export.c_file import CExport, c
     from polyadic.export.interop import Unflatten, from_mne, from_tensorly, to_tensorly, to_xarray, topomap
     from polyadic.export.onnx_file import Features, onnx
 
-__all__ = ["Features", "Unflatten", "from_mne", "from_tensorly", "onnx", "to_tensorly", "to_xarray", "topomap"]
+__all__ = [
+    "CExport",
+    "Features",
+    "Unflatten",
+    "c",
+    "from_mne",
+    "from_tensorly",
+    "onnx",
+    "to_tensorly",
+    "to_xarray",
+    "topomap",
+]
+
+_MODULES = {"CExport": "c_file", "c": "c_file", "Features": "onnx_file", "onnx": "onnx_file"}
 
 
 def __getattr__(name: str) -> Any:
     # `Features` runs on small devices, with numpy and onnxruntime alone: torch must not be imported for it.
     if name not in __all__:
         raise AttributeError(f"module 'polyadic.export' has no attribute {name!r}")
-    module = "onnx_file" if name in ("Features", "onnx") else "interop"
-    return getattr(import_module(f"polyadic.export.{module}"), name)
+    return getattr(import_module(f"polyadic.export.{_MODULES.get(name, 'interop')}"), name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,9 +19,14 @@ from polyadic.errors import PolyadicError
 from polyadic.files import check_regular_file, write_atomically
 from polyadic.version import __version__
 
+if TYPE_CHECKING:
+    from polyadic.export.inference import Inference
+
 __all__ = ["Features", "onnx"]
 
 _OPSET, _IR = 17, 8  # of 2022: runtimes on small devices are seldom new
+_WELL_CONDITIONED = 1e6
+"""Condition number up to which features agree to 1e-4 of their root mean square."""
 _KEY = "polyadic"
 _INPUT, _FEATURES, _PROBABILITIES = "window", "features", "probabilities"
 
@@ -41,6 +46,8 @@ class Features:
     channels, fs : names of the channels and sampling rate in Hz, () and None where the model does not know them
     classes : those of the probe in the order of its probabilities, () if there is none
     version : of polyadic that wrote the file
+    opset : version of the ONNX operators that the runtime must have
+    batch : how many windows a call takes, None for any number
 
     Examples
     --------
@@ -72,6 +79,8 @@ class Features:
             self.fs = None if known["fs"] is None else float(known["fs"])
             self.classes = tuple(known["classes"])
             self.version = str(known["version"])
+            self.opset = int(known.get("opset", _OPSET))
+            self.batch = None if known.get("batch") is None else int(known["batch"])
         except Exception as error:  # onnxruntime has a class of its own for every reason
             raise PolyadicError(
                 f"{path} must be an ONNX file written by polyadic.export.onnx, but is not: {error!r}"
@@ -113,6 +122,8 @@ class Features:
         if windows.shape[1:] != self.shape or not len(windows):
             expected = ", ".join(str(size) for size in self.shape)
             raise PolyadicError(f"X must have shape (N, {expected}) as in fit, but has shape {windows.shape}")
+        if self.batch is not None and len(windows) != self.batch:
+            raise PolyadicError(f"the file takes {self.batch} windows at a time, but X has {len(windows)}")
         if not np.isfinite(windows).all():
             raise PolyadicError("X must be finite, but contains NaN or infinity")
         result: NDArray[np.float32] = self._session.run([output], {_INPUT: windows})[0]
@@ -130,11 +141,16 @@ def onnx(
     probe: Any = None,
     fs: float | None = None,
     channels: Sequence[str] = (),
+    batch: int | None = None,
+    int8: bool = False,
 ) -> None:
     """Write a fitted model as one ONNX graph, atomically.
 
     The input `window` is (N, channels, time) float32, or (N, I, J, …) where `tensorize` is None; the outputs are
     `features` (N, features), as `transform` gives them, and, with a probe, `probabilities` (N, classes), both float32.
+    The graph computes in float32, but for the product with the closed form. Where components are so close to collinear
+    that features would suffer, projections are float64, too. Where the condition number of KᵀK + αI is above a million,
+    a warning says by how much features differ from those of `transform`.
 
     Parameters
     ----------
@@ -144,32 +160,35 @@ def onnx(
         `LogisticRegression`; the model's own if it has one and none is given
     fs, channels : sampling rate in Hz and names of the channels, to be written beside the graph; what the model knows
         of them if not given
+    batch : N as a fixed number, for runtimes that need to know all shapes
+    int8 : weights in float32, those of the Fourier transform too, as int8 by onnxruntime's own dynamic quantisation,
+        which also rounds what they are multiplied by: compare predictions before you use it
     """
     from sklearn.utils.validation import check_is_fitted
 
+    from polyadic.checks import check_integer
+    from polyadic.export.inference import Inference
     from polyadic.torch_state import plain_torch
 
     check_is_fitted(model)
+    check_integer("batch", batch, 1, none=True)
     with plain_torch():
-        content = _written(model, probe, fs, channels)
-    write_atomically(path, content)
+        inference = Inference.of(model, probe)
+        content = _written(model, inference, fs, channels, batch)
+    write_atomically(path, _quantised(content) if int8 else content)
+    _check_error(model, path, inference)
 
 
-def _written(model: Any, probe: Any, fs: float | None, channels: Sequence[str]) -> bytes:
+def _written(model: Any, inference: Inference, fs: float | None, channels: Sequence[str], batch: int | None) -> bytes:
     """The graph of a model, as bytes."""
-    from polyadic.linear_probe import linear
+    from polyadic.export.inference import needs_double
 
     shape = tuple(int(size) for size in model._sample_shape)
-    graph = _OnnxGraph()
-    x = graph.add("MatMul", _projections(graph, model, shape), graph.constant(_closed_form(model)))
-    features, width = _read_out(graph, model, x), model._n_features_out
-    outputs = {_FEATURES: (graph.add("Cast", features, to=graph.float), width)}
-    classes: list[Any] = []
-    # A `WindowClassifier` has its probe inside.
-    probe = getattr(model, "probe_", None) if probe is None else getattr(probe, "probe_", probe)
-    if probe is not None:
-        weights, offsets, classes = linear(probe, width)
-        outputs[_PROBABILITIES] = (_probabilities(graph, features, weights, offsets), len(classes))
+    graph, width = _OnnxGraph(), inference.n_features
+    features = _read_out(graph, inference, _projections(graph, model, inference, needs_double(model, inference)))
+    outputs = {_FEATURES: (features, width)}
+    if inference.classes:
+        outputs[_PROBABILITIES] = (_probabilities(graph, inference, features), len(inference.classes))
     names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
     if len(names) not in (0, shape[0]):
         raise PolyadicError(f"channels must name {shape[0]} channels, but names {len(names)}")
@@ -180,10 +199,31 @@ def _written(model: Any, probe: Any, fs: float | None, channels: Sequence[str]) 
         "features": width,
         "fs": getattr(model, "fs_", None) if fs is None else float(fs),
         "channels": names,
-        "classes": classes,
+        "classes": list(inference.classes),
         "split": model.split_,
+        "opset": _OPSET,
+        "batch": batch,
     }
-    return graph.serialised(shape, outputs, known)
+    return graph.serialised(shape, outputs, known, batch)
+
+
+def _quantised(content: bytes) -> bytes:
+    """The graph with int8 in place of the float32 weights of its products and its transform, by onnxruntime's tool."""
+    import logging
+    import tempfile
+    from pathlib import Path
+
+    tool = _needed("onnxruntime.quantization")
+    level = logging.root.manager.disable
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
+        before.write_bytes(content)
+        try:
+            logging.disable(logging.WARNING)  # it says that the product in double stays as it is, which is meant
+            tool.quantize_dynamic(before, after, op_types_to_quantize=["Conv", "MatMul"], per_channel=True)
+        finally:
+            logging.disable(level)
+        return after.read_bytes()
 
 
 class _OnnxGraph:
@@ -212,22 +252,25 @@ class _OnnxGraph:
         self.nodes.append(self.api.helper.make_node(operator, inputs, names, **attributes))
         return names
 
-    def serialised(self, shape: Sequence[int], outputs: dict[str, tuple[str, int]], known: dict[str, Any]) -> bytes:
+    def serialised(
+        self, shape: Sequence[int], outputs: dict[str, tuple[str, int]], known: dict[str, Any], batch: int | None
+    ) -> bytes:
         """The checked model as bytes.
 
         Parameters
         ----------
         outputs : by name, the node and its number of columns
         known : for the metadata
+        batch : number of windows, or None for any
         """
-        helper = self.api.helper
+        helper, rows = self.api.helper, "N" if batch is None else batch
         for name, (node, _) in outputs.items():
             self.nodes.append(helper.make_node("Identity", [node], [name]))
         graph = helper.make_graph(
             self.nodes,
             "polyadic",
-            [helper.make_tensor_value_info(_INPUT, self.float, ["N", *shape])],
-            [helper.make_tensor_value_info(name, self.float, ["N", size]) for name, (_, size) in outputs.items()],
+            [helper.make_tensor_value_info(_INPUT, self.float, [rows, *shape])],
+            [helper.make_tensor_value_info(name, self.float, [rows, size]) for name, (_, size) in outputs.items()],
             self.constants,
         )
         model = helper.make_model(
@@ -243,53 +286,68 @@ class _OnnxGraph:
         return content
 
 
-def _projections(graph: _OnnxGraph, model: Any, shape: tuple[int, ...]) -> str:
-    """The inner products of every window with every component, `algebra.project`: (N, R) float64."""
-    factors = [np.asarray(factor, np.float64) for factor in model.factors_]
-    tensor = _INPUT
+def _projections(graph: _OnnxGraph, model: Any, inference: Inference, exact: bool) -> str:
+    """The inner products of every window with every component, `algebra.project`: (N, R) float64.
+
+    Parameters
+    ----------
+    exact : sum in float64
+    """
+    factors, tensor = list(inference.factors), _INPUT
     if model.tensorize_ is not None:
-        tensor, order = model.tensorize_.onnx(graph, _INPUT, shape)
+        tensor, order = model.tensorize_.onnx(graph, _INPUT, model._sample_shape)
         factors[0] = factors[0][order]
-    # Components of real data are close to collinear: what float32 would lose here, the closed form would magnify.
-    result = graph.add("MatMul", graph.add("Cast", tensor, to=graph.double), graph.constant(factors[-1]))
+    kind = np.float64 if exact else np.float32
+    if exact:
+        tensor = graph.add("Cast", tensor, to=graph.double)
+    result = graph.add("MatMul", tensor, graph.constant(factors[-1], kind))
     for factor in reversed(factors[:-1]):
-        weighted = graph.add("Mul", result, graph.constant(factor))
+        weighted = graph.add("Mul", result, graph.constant(factor, kind))
         result = graph.add("ReduceSum", weighted, graph.constant([-2], np.int64), keepdims=0)
-    return result
+    return result if exact else graph.add("Cast", result, to=graph.double)
 
 
-def _closed_form(model: Any) -> NDArray[np.float64]:
-    """(KᵀK + αI)⁻¹ of the features' closed form: (R, R)."""
-    import torch
-
-    from polyadic.algebra import gram, ridge_inverse
-
-    G = gram([torch.as_tensor(factor, dtype=torch.float64) for factor in model.factors_])
-    return ridge_inverse(G, float(model.alpha)).numpy()
-
-
-def _read_out(graph: _OnnxGraph, model: Any, x: str) -> str:
-    """From coefficients (N, R) to features (N, F), float64."""
-    readout = model._fitted_readout()
-    if readout is None:
-        return x
-    z = graph.add("Add", graph.add("MatMul", x, graph.constant(readout.matrix.T)), graph.constant(readout.offset))
-    if not readout.n_channels:
+def _read_out(graph: _OnnxGraph, inference: Inference, projections: str) -> str:
+    """From projections (N, R) float64 to features (N, F) float32."""
+    product = graph.add("MatMul", projections, graph.constant(inference.matrix.T, np.float64))
+    z = graph.add("Cast", graph.add("Add", product, graph.constant(inference.offset, np.float64)), to=graph.float)
+    if not len(inference.level_mean):
         return z
-    means = graph.add("ReduceMean", graph.add("Cast", _INPUT, to=graph.double), axes=[2], keepdims=0)
-    scaled = graph.add(
-        "Mul", graph.add("Sub", means, graph.constant(readout.level_mean)), graph.constant(readout.level_gain)
-    )
-    return graph.add("Concat", z, scaled, axis=1)
+    # The mean of what is left of the samples: of a large level and a small change of it, float32 keeps the change.
+    rounded = inference.level_mean.astype(np.float32)
+    offset = inference.level_gain * (rounded - inference.level_mean)
+    rest = graph.add("Sub", _INPUT, graph.constant(rounded[:, None], np.float32))
+    means = graph.add("ReduceMean", rest, axes=[2], keepdims=0)
+    scaled = graph.add("Mul", means, graph.constant(inference.level_gain, np.float32))
+    return graph.add("Concat", z, graph.add("Add", scaled, graph.constant(offset, np.float32)), axis=1)
 
 
-def _probabilities(graph: _OnnxGraph, features: str, weights: NDArray[np.float64], offsets: NDArray[np.float64]) -> str:
+def _probabilities(graph: _OnnxGraph, inference: Inference, features: str) -> str:
     """Probabilities of a logistic regression: (N, classes)."""
-    if len(offsets) == 1:
-        # Two classes are a softmax of 0 and the one decision.
-        weights, offsets = np.pad(weights, ((0, 0), (1, 0))), np.pad(offsets, (1, 0))
-    decisions = graph.add("Add", graph.add("MatMul", features, graph.constant(weights)), graph.constant(offsets))
-    return graph.add("Cast", graph.add("Softmax", decisions, axis=1), to=graph.float)
+    product = graph.add("MatMul", features, graph.constant(inference.weights.T, np.float32))
+    return graph.add("Softmax", graph.add("Add", product, graph.constant(inference.intercept, np.float32)), axis=1)
+
+
+def _check_error(model: Any, path: str | os.PathLike[str], inference: Inference) -> None:
+    """Warn of a file whose features differ from those of `transform`, where nearly collinear components make them."""
+    import warnings
+
+    from polyadic.export.inference import typical_windows
+
+    condition = inference.condition
+    if condition < _WELL_CONDITIONED:
+        return
+    X = typical_windows(model)
+    expected = np.asarray(model.transform(X))
+    size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
+    error = float(np.abs(Features(path)(X) - expected).max()) / size
+    warnings.warn(
+        f"components are nearly collinear (condition number {condition:.0e}, above {_WELL_CONDITIONED:.0e}): features "
+        f"of the graph differ from those of transform by up to {error:.0e} of their root mean square on "
+        f"{len(X)} test signals; a smaller rank or a larger alpha helps",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _needed(package: str) -> Any:

@@ -1,0 +1,16 @@
+/* What the example needs of a board: to print, to measure, to stop. See host.c and cortex_m.c. */
+#ifndef BOARD_H
+#define BOARD_H
+
+void board_start(void);
+void board_print(const char *text);
+void board_stop(int failed);
+
+/* Instructions executed since board_start, or nanoseconds on the host. */
+unsigned long board_count(void);
+extern const char *const board_count_unit;
+
+/* How many windows to measure: where the clock is coarse, many. */
+extern const int board_repeats;
+
+#endif

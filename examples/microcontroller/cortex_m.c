@@ -1,0 +1,81 @@
+/* Start-up, output and an instruction counter for a Cortex-M under QEMU (board mps2-an386), in place of a vendor's files.
+
+   Output is by semihosting. QEMU runs with -icount shift=3, so that an instruction takes 8 ns of its time; SysTick
+   counts at 25 MHz, 40 ns: one tick is five instructions. */
+
+#include "board.h"
+
+extern unsigned long _data_in_flash, _data_start, _data_end, _bss_start, _bss_end, _stack_top;
+int main(void);
+void reset(void);
+
+#define SYSTICK_CONTROL (*(volatile unsigned long *)0xE000E010)
+#define SYSTICK_RELOAD (*(volatile unsigned long *)0xE000E014)
+#define SYSTICK_VALUE (*(volatile unsigned long *)0xE000E018)
+#define COPROCESSORS (*(volatile unsigned long *)0xE000ED88)
+#define INSTRUCTIONS_PER_TICK 5
+#define LONGEST 0xFFFFFFul
+
+const char *const board_count_unit = " instructions\n";
+const int board_repeats = 1;
+
+static void semihost(long operation, const void *argument)
+{
+    register long r0 __asm__("r0") = operation;
+    register const void *r1 __asm__("r1") = argument;
+    __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
+}
+
+void board_start(void)
+{
+    SYSTICK_RELOAD = LONGEST;
+    SYSTICK_VALUE = 0;
+    SYSTICK_CONTROL = 5;
+}
+
+void board_print(const char *text)
+{
+    semihost(0x04, text);
+}
+
+void board_stop(int failed)
+{
+    semihost(0x18, (const void *)(failed ? 0x20023ul : 0x20026ul)); /* run-time error, or application exit */
+    for (;;)
+        ;
+}
+
+unsigned long board_count(void)
+{
+    return INSTRUCTIONS_PER_TICK * (LONGEST - SYSTICK_VALUE);
+}
+
+static void stop_at_fault(void)
+{
+    board_print("the processor stopped at a fault\n");
+    board_stop(1);
+}
+
+void reset(void)
+{
+    unsigned long *from = &_data_in_flash, *to;
+#ifdef __ARM_FP
+    COPROCESSORS |= 0xFul << 20; /* switch on the floating-point unit */
+    __asm__ volatile("dsb\n isb");
+#endif
+    for (to = &_data_start; to < &_data_end;)
+        *to++ = *from++;
+    for (to = &_bss_start; to < &_bss_end;)
+        *to++ = 0;
+    main();
+    board_stop(1);
+}
+
+/* What the processor reads first: where the stack begins, and what to call at reset and at faults. */
+__attribute__((section(".vectors"), used)) static const struct {
+    unsigned long *stack;
+    void (*handlers[15])(void);
+} vectors = {
+    &_stack_top,
+    {reset, stop_at_fault, stop_at_fault, stop_at_fault, stop_at_fault, stop_at_fault},
+};

@@ -1,0 +1,451 @@
+"""A fitted model as C99 for microcontrollers: raw window → features → probabilities, and a stream of samples.
+
+A window's tensor is computed and projected one frame at a time, so working memory does not grow with its length.
+Components stay rank-one factors; closed form and readout are one matrix (`inference`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyadic.checks import check_integer, check_number
+from polyadic.errors import PolyadicError
+from polyadic.export.inference import Inference, Quantised, example_windows, needs_double, quantise
+from polyadic.files import write_atomically
+from polyadic.tensorize import CForm, Tensorizer, tensors
+from polyadic.torch_state import plain_torch
+from polyadic.version import __version__
+
+__all__ = ["CExport", "c"]
+
+_TOLERANCE, _PROBABILITY_TOLERANCE = 1e-3, 5e-3
+"""Of the selftest: in root mean squares of the test window's features, and of probabilities."""
+_BYTES = {"float": 4, "double": 8, "signed char": 1, "int": 4}
+
+
+@dataclass(frozen=True, eq=False)
+class CExport:
+    """What was written, and what the C code computes.
+
+    Attributes
+    ----------
+    files : the paths, the C file first
+    shape : of a window, (channels, time)
+    stride : samples of a stream from one result to the next
+    n_features : how many a window has
+    classes : those of the probe, () if there is none
+    table_bytes : of all constant tables but those of the selftest
+    scratch_bytes, stream_bytes : `sizeof` of the two structures
+    int8 : whether weights are int8
+    accumulator : the type of sums, "float", or "double" where components are nearly collinear
+    """
+
+    files: tuple[Path, ...]
+    shape: tuple[int, int]
+    stride: int
+    n_features: int
+    classes: tuple[Any, ...]
+    table_bytes: int
+    scratch_bytes: int
+    stream_bytes: int
+    int8: bool
+    accumulator: str
+    _tensorizer: Tensorizer | None
+    _inference: Inference
+
+    def features(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Features (N, F) of windows (N, channels, time) with the weights in the file, in float64."""
+        import torch
+
+        windows = np.asarray(X, np.float64)
+        with plain_torch():
+            T = tensors(self._tensorizer, torch.from_numpy(windows)).numpy()
+        T = T.reshape(len(T), *(len(factor) for factor in self._inference.factors))
+        return self._inference.features(T, windows.mean(axis=2))
+
+    def probabilities(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Probabilities (N, classes) of windows (N, channels, time) with the weights in the file, in float64."""
+        if not self.classes:
+            raise PolyadicError("the model has no probe, so there are no probabilities: export it with probe=...")
+        return self._inference.probabilities(self.features(X))
+
+
+@plain_torch()
+def c(
+    model: Any,
+    path: str | os.PathLike[str],
+    *,
+    probe: Any = None,
+    fs: float | None = None,
+    channels: Sequence[str] = (),
+    units: Sequence[str] = (),
+    stride: int | None = None,
+    int8: bool = False,
+    header_only: bool = False,
+    test_window: ArrayLike | None = None,
+    sha256: str | None = None,
+) -> CExport:
+    """Write a fitted model as C99 with a header, for devices with little memory and no operating system.
+
+    The code needs `math.h` alone, takes all memory from its caller, and computes in float32; see the header for the
+    functions. Where components are nearly collinear, sums are in double.
+
+    Parameters
+    ----------
+    model : a fitted `ATD`, `SALS` or `GRSALS` whose `tensorize` has a C form, as `STFT` has, or is None and samples are
+        (channels, time); or a fitted `WindowClassifier`
+    path : the C file; the header has the same name with the ending .h
+    probe : as for `polyadic.export.onnx`; the model's own if it has one and none is given
+    fs, channels, units : sampling rate in Hz, names and units of the channels, for the header; rate and names are those
+        that the model knows if not given
+    stride : samples of a stream from one result to the next; the length of a window if not given
+    int8 : write weights as int8, a scale for each component, feature and class. `CExport.probabilities` shows what
+        that costs on windows of yours
+    header_only : write one file with the ending .h, whose code is compiled where POLYADIC_IMPLEMENTATION is defined
+    test_window : (channels, time), whose result `polyadic_selftest` checks; a synthetic one if not given
+    sha256 : names the model in the header; by default the hash of its numbers
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from polyadic import SALS
+    >>> X = np.random.default_rng(0).normal(size=(50, 2, 64)).astype(np.float32)
+    >>> model = SALS(rank=3, max_sweeps=2).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = c(model, f"{folder}/model.c", fs=50, stride=32)
+    >>> [file.name for file in written.files], written.scratch_bytes
+    (['model.c', 'model.h'], 480)
+    """
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(model)
+    if hasattr(model, "features_"):
+        probe, model = model if probe is None else probe, model.features_
+    check_number("fs", fs, 0, none=True)
+    form, exact = _form(model), Inference.of(model, probe)
+    # What rounding takes is nothing beside what int8 does.
+    real = "double" if not int8 and needs_double(model, exact) else "float"
+    exact = replace(exact, factors=_three(exact.factors))
+    names = _channel_lines(model, channels, units, form)
+    stride = int(model._sample_shape[1]) if stride is None else stride
+    check_integer("stride", stride, 1)
+    quantised = quantise(exact) if int8 else None
+    settled = exact if quantised is None else quantised.inference
+    tables = {**_model_tables(settled, quantised, form, real), **_form_tables(form)}
+    scratch, stream = _struct_bytes(settled, form, model._sample_shape, real)
+    target = Path(path).with_suffix(".h") if header_only else Path(path)
+    header = target.with_suffix(".h")
+    if target == header and not header_only:
+        raise PolyadicError(f"path must not end in .h, where the header goes, but is {target.name}: end it in .c")
+    if _literal(header.name) != f'"{header.name}"' or "*/" in header.name:
+        raise PolyadicError(f"path must have a name that C can include, but is {target.name!r}: use letters and digits")
+    export = CExport(
+        files=(header,) if header_only else (target, header),
+        shape=(int(model._sample_shape[0]), int(model._sample_shape[1])),
+        stride=int(stride),
+        n_features=settled.n_features,
+        classes=settled.classes,
+        table_bytes=sum(table.bytes for table in tables.values()),
+        scratch_bytes=scratch,
+        stream_bytes=stream,
+        int8=int8,
+        accumulator=real,
+        _tensorizer=model.tensorize_,
+        _inference=settled,
+    )
+    window = _test_window(test_window, form, model, settled)
+    tests, expected = _test_tables(export, window)
+    size = float(np.sqrt(np.mean(np.square(export.features(window[None])))))
+    rate = getattr(model, "fs_", None) if fs is None else float(fs)
+    known = {
+        "title": f"{type(model).__name__} of rank {settled.rank} for {'classes' if settled.classes else 'features'}",
+        "version": __version__,
+        "estimator": type(model).__name__,
+        "sha256": sha256 or _hash(exact, form),
+        "header": header.name,
+        "header_only": header_only,
+        "channels": names,
+        "samples": export.shape[1],
+        "fs": None if rate is None else f"{rate:g}",
+        "fs_literal": None if rate is None else _float(rate),
+        "seconds": None if rate is None else f"{export.shape[1] / rate:.4g}",
+        "stride": export.stride,
+        "n_features": export.n_features,
+        "n_spectral": len(settled.matrix),
+        "classes": [_Name(_comment(str(name)), _literal(str(name))) for name in settled.classes],
+        "weights_type": "int8 with scales in float" if int8 else "float",
+        "table_bytes": f"{export.table_bytes:,}",
+        "test_bytes": f"{sum(table.bytes for table in tests.values()):,}",
+        "scratch_bytes": scratch,
+        "stream_bytes": stream,
+        "expected": expected,
+        "rank": settled.rank,
+        "shape": form.shape,
+        "work": max(1, form.work),
+        "real": real,
+        "weight": "signed char" if int8 else "float",
+        "int8": int8,
+        "mean": "mean" in tables,
+        "levels": len(settled.level_mean) > 0,
+        "tables": tables,
+        "tests": tests,
+        "defines": form.defines,
+        "code": form.code,
+        "tolerance": _float(_TOLERANCE * max(size, 1e-6)),
+        "probability_tolerance": _float(_PROBABILITY_TOLERANCE),
+    }
+    for file, text in zip(export.files, _rendered(known), strict=True):
+        write_atomically(file, text.encode())
+    return export
+
+
+def _rendered(known: dict[str, Any]) -> list[str]:
+    """The text of the C file and of the header, or of the header alone."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("polyadic.export", "."),
+        autoescape=False,  # noqa: S701  this is C; names are escaped by `_comment` and `_literal`
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    header = environment.get_template("model.h.j2").render(known)
+    if not known["header_only"]:
+        return [environment.get_template("model.c.j2").render(known), header]
+    body = environment.get_template("model_body.c.j2").render(known)
+    guarded = "\n#if defined(POLYADIC_IMPLEMENTATION) && !defined(POLYADIC_IMPLEMENTED)\n#define POLYADIC_IMPLEMENTED\n"
+    return [f"{header}{guarded}\n#include <math.h>\n\n{body}\n#endif\n"]
+
+
+# ----------------------------------------------------------------- what is written
+
+
+class _Name(NamedTuple):
+    comment: str
+    literal: str
+
+
+class _Table(NamedTuple):
+    """A constant array in C."""
+
+    type: str
+    brackets: str
+    text: str
+    bytes: int
+
+
+def _table(values: NDArray[Any], kind: str = "") -> _Table:
+    """An array as C; whole numbers as int, others as float, if nothing else is said."""
+    whole = values.dtype.kind in "iu"
+    kind = kind or ("int" if whole else "float")
+    number = str if whole else _double if kind == "double" else _float
+    if not whole and kind == "float" and not np.isfinite(values.astype(np.float32)).all():
+        raise PolyadicError("the model has numbers that are too large for float32: scale the windows and fit it again")
+
+    def text(part: NDArray[Any], indent: int) -> str:
+        if part.ndim > 1:
+            inner = f",\n{' ' * (indent + 4)}".join(text(row, indent + 4) for row in part)
+            return f"{{\n{' ' * (indent + 4)}{inner}\n{' ' * indent}}}"
+        numbers = [number(value) for value in part.tolist()]
+        lines = [", ".join(numbers[first : first + 8]) for first in range(0, len(numbers), 8)]
+        return "{" + f",\n{' ' * (indent + 1)}".join(lines) + "}"
+
+    brackets = "".join(f"[{size}]" for size in values.shape)
+    return _Table(kind, brackets, text(values, 0), values.size * _BYTES[kind])
+
+
+def _float(value: float) -> str:
+    """A number that C reads as the nearest float.
+
+    Examples
+    --------
+    >>> _float(1), _float(0.1), _float(1e-30)
+    ('1.0f', '0.1f', '1e-30f')
+    """
+    text = str(np.float32(value))
+    return f"{text if '.' in text or 'e' in text else text + '.0'}f"
+
+
+def _double(value: float) -> str:
+    return repr(float(value))
+
+
+def _literal(text: str) -> str:
+    """A string in C.
+
+    Examples
+    --------
+    >>> print(_literal('a "quick" walk?'), _literal("µ"))
+    "a \\"quick\\" walk\\?" "\\302\\265"
+    """
+    escaped = {'"': '\\"', "\\": "\\\\", "?": "\\?"}
+    letters = (
+        escaped.get(chr(byte), chr(byte)) if 32 <= byte < 127 else f"\\{byte:03o}" for byte in text.encode("utf-8")
+    )
+    return f'"{"".join(letters)}"'
+
+
+def _comment(text: str) -> str:
+    """Text that cannot end a comment, begin another, or hide what follows."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return shown.replace("\\", "|").replace("??", "? ").replace("*/", "* /").replace("/*", "/ *")
+
+
+def _form(model: Any) -> CForm:
+    """The C form of the model's tensorizer; tensors of two modes have one of their own."""
+    shape = tuple(int(size) for size in model._sample_shape)
+    if len(shape) != 2:
+        raise PolyadicError(
+            f"a model has a C form if its samples are (channels, time), but these have {len(shape)} dimensions: {shape}"
+        )
+    form = _identity(shape) if model.tensorize_ is None else model.tensorize_.c_form(shape)
+    sizes = tuple(len(factor) for factor in model.factors_)
+    if tuple(form.shape) != (sizes if model.tensorize_ is not None else (shape[0], 1, shape[1])):
+        raise PolyadicError(f"the C form of tensorize has shape {form.shape}, but the model's tensors have {sizes}")
+    return form
+
+
+def _identity(shape: tuple[int, ...]) -> CForm:
+    code = """static void polyadic_frame(const float (*window)[POLYADIC_SAMPLES], int start, int frame,
+                           float (*tensor)[POLYADIC_COLUMNS], float *work)
+{
+    int channel, place = start + frame;
+    if (place >= POLYADIC_SAMPLES)
+        place -= POLYADIC_SAMPLES;
+    for (channel = 0; channel < POLYADIC_CHANNELS; channel++)
+        tensor[channel][0] = window[channel][place];
+    (void)work;
+}
+"""
+    return CForm((shape[0], 1, shape[1]), code)
+
+
+def _three(factors: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """Factors of the three modes of a C form: tensors of two modes have a middle one of size 1."""
+    found = list(factors)
+    if len(found) == 2:
+        found.insert(1, np.ones((1, found[0].shape[1])))
+    return found
+
+
+def _model_tables(settled: Inference, quantised: Quantised | None, form: CForm, real: str) -> dict[str, _Table]:
+    """The tables of all that comes behind the tensorizer."""
+    # Beside int8 the mean need not be exact enough for float32, and all of it goes into the offset.
+    mean = None if form.mean is None or quantised is not None else form.mean.astype(np.float32)
+    offset = settled.offset + _shift(settled, form, mean)
+    names = ("first", "second", "third")
+    if quantised is None:
+        arrays: dict[str, Any] = {name: factor.T for name, factor in zip(names, settled.factors, strict=True)}
+        found = {name: _table(array) for name, array in arrays.items()}
+        found["matrix"] = _table(settled.matrix, real)
+        found["offset"] = _table(offset, real)
+    else:
+        found = {name: _table(factor.T, "signed char") for name, factor in zip(names, quantised.factors, strict=True)}
+        found["gain"] = _table(quantised.gain)
+        found["matrix"] = _table(quantised.matrix, "signed char")
+        found["scale"] = _table(quantised.scale)
+        found["offset"] = _table(offset)
+    if mean is not None:
+        found["mean"] = _table(mean)
+    if len(settled.level_mean):
+        rounded = settled.level_mean.astype(np.float32)
+        found["level_mean"] = _table(rounded)
+        found["level_gain"] = _table(settled.level_gain)
+        found["level_offset"] = _table(settled.level_gain * (rounded - settled.level_mean))
+    if settled.classes and quantised is not None:
+        found["weights"] = _table(quantised.weights, "signed char")
+        found["weight_scale"] = _table(quantised.weight_scale)
+    elif settled.classes:
+        found["weights"] = _table(settled.weights)
+    if settled.classes:
+        found["intercept"] = _table(settled.intercept)
+    return found
+
+
+def _shift(settled: Inference, form: CForm, mean: NDArray[np.float32] | None) -> NDArray[np.float64]:
+    """What features have to be moved by where tensors are less `mean` in place of the exact mean: (S,)."""
+    if form.mean is None:
+        return np.zeros(len(settled.matrix))
+    missing = form.mean if mean is None else form.mean - mean
+    first, second, third = settled.factors
+    projected = np.einsum("ij,ir,jr->r", missing, first, second) * third.sum(axis=0)
+    return np.asarray(-settled.matrix @ projected)
+
+
+def _form_tables(form: CForm) -> dict[str, _Table]:
+    return {name: _table(np.asarray(values)) for name, values in form.tables.items()}
+
+
+def _struct_bytes(settled: Inference, form: CForm, sample_shape: Sequence[int], real: str) -> tuple[int, int]:
+    """`sizeof` of polyadic_scratch and polyadic_stream, with numbers at multiples of their sizes."""
+    unit = _BYTES[real]
+
+    def up(count: int) -> int:
+        return -(-count // unit) * unit
+
+    floats = 4 * (form.shape[0] * form.shape[1] + max(1, form.work))
+    scratch = up(up(floats) + unit * settled.rank + 4 * settled.n_features)
+    return scratch, up(4 * int(sample_shape[0]) * int(sample_shape[1]) + 3 * 4) + scratch
+
+
+def _channel_lines(model: Any, channels: Sequence[str], units: Sequence[str], form: CForm) -> list[str]:
+    """Names of the channels with their units, fit for a comment."""
+    count = int(model._sample_shape[0])
+    names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
+    for what, values in (("channels", names), ("units", units)):
+        if len(values) not in (0, count):
+            raise PolyadicError(f"{what} must be {count}, one for each channel, but are {len(values)}")
+    names = names or [f"channel {number + 1}" for number in range(count)]
+    suffixes = [f" ({unit})" if unit else "" for unit in units] or [""] * count
+    return [_comment(name + suffix) for name, suffix in zip(names, suffixes, strict=True)]
+
+
+def _hash(exact: Inference, form: CForm) -> str:
+    """SHA-256 of the numbers of a model."""
+    state = hashlib.sha256(repr((form.shape, dict(form.defines), [str(name) for name in exact.classes])).encode())
+    arrays = (*exact.factors, exact.matrix, exact.offset, exact.level_mean, exact.level_gain, exact.weights)
+    for array in (*arrays, exact.intercept, *form.tables.values(), *(() if form.mean is None else (form.mean,))):
+        state.update(np.ascontiguousarray(array).tobytes())
+    return state.hexdigest()
+
+
+# ------------------------------------------------------------------------ selftest
+
+
+def _test_window(given: ArrayLike | None, form: CForm, model: Any, settled: Inference) -> NDArray[np.float32]:
+    """The window of the selftest: (channels, time), with four digits, so that the file stays short."""
+    shape = tuple(int(size) for size in model._sample_shape)
+    if given is not None:
+        window = np.asarray(given, np.float64)
+        if window.shape != shape or not np.isfinite(window).all():
+            raise PolyadicError(f"test_window must be finite and have shape {shape}, but has shape {window.shape}")
+    else:
+        window = example_windows(shape, 1, form.scale, settled.level_mean)[0]
+    size = np.abs(window).max(axis=1, keepdims=True)
+    unit = 10.0 ** np.floor(np.log10(np.where(size > 0, size, 1.0)) - 4)
+    return np.asarray(np.rint(window / unit) * unit, np.float32)
+
+
+def _test_tables(export: CExport, window: NDArray[np.float32]) -> tuple[dict[str, _Table], str]:
+    """The test window and what must come of it, and the latter in words."""
+    Z = export.features(window[None])
+    tables = {"test_window": _table(window), "test_features": _table(Z[0])}
+    if not export.classes:
+        return tables, "features of the test window: " + _numbers(Z[0])
+    P = export.probabilities(window[None])[0]
+    tables["test_probability"] = _table(P)
+    named = [f"{_comment(str(name))} {value:.4f}" for name, value in zip(export.classes, P, strict=True)]
+    return tables, "probabilities of the test window: " + ", ".join(named)
+
+
+def _numbers(values: NDArray[Any], count: int = 8) -> str:
+    more = f", and {len(values) - count} more" if len(values) > count else ""
+    return ", ".join(f"{value:.4g}" for value in values[:count]) + more

@@ -1,0 +1,609 @@
+"""The C code gives what `transform` and the probe give, in every kind of model and within its memory."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from c_code import ARM_TOOLS, EXAMPLE, STRICT, STRICTER, CLibrary, missing, run
+from command_line import polyadic
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from problems import paper
+from sklearn.linear_model import LogisticRegression
+
+from polyadic import ATD, SALS, export
+from polyadic.augment import Jitter
+from polyadic.data import Windows
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import WindowClassifier
+from polyadic.export import inference
+from polyadic.export.inference import Inference, quantise
+from polyadic.readout import Readout
+from polyadic.spectral import PARTS, STFT
+
+pytestmark = pytest.mark.skipif(bool(missing("gcc")), reason=missing("gcc"))
+_SIZES = importlib.util.spec_from_file_location("sizes", EXAMPLE / "sizes.py")
+_MODULE = importlib.util.module_from_spec(_SIZES)
+_SIZES.loader.exec_module(_MODULE)
+sizes = _MODULE.sizes
+CLASSES = ["rest", "walk", "run", "fall", "swim"]
+
+
+def signals(shape, count=24, seed=0, scale=1.0):
+    """Oscillations in noise with an offset."""
+    random = np.random.default_rng(seed)
+    each = (count, shape[0], 1)
+    waves = np.sin(random.uniform(0.05, 1.5, each) * np.arange(shape[1]) + random.uniform(0, 6, each))
+    return ((waves + 0.5 * random.normal(size=(count, *shape)) + 0.5) * scale).astype(np.float32)
+
+
+def probe_of(model, X, classes):
+    Z = np.asarray(model.transform(X.astype(np.float64)))
+    return LogisticRegression(max_iter=200).fit(Z, np.array(CLASSES)[np.arange(len(Z)) % classes])
+
+
+def largest_difference(found, expected):
+    """Relative to the scale of the features."""
+    assert found.shape == expected.shape
+    return np.abs(found - expected).max() / np.sqrt(np.mean(np.square(expected)))
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A classifier with default settings but for its size."""
+    X = signals((3, 96), 60, seed=3)
+    windows = Windows(X, fs=50.0, channels=["x", "y", "z"], label=np.array(CLASSES)[np.arange(60) % 3])
+    return WindowClassifier(ATD(rank=5, max_sweeps=3).fit(windows), probe="plain").fit(windows), X
+
+
+@pytest.fixture(scope="module")
+def library(small, tmp_path_factory):
+    written = export.c(small[0], tmp_path_factory.mktemp("c") / "model.c", stride=16)
+    return CLibrary(written, "-O2")
+
+
+# ------------------------------------------------------------------ the same results
+
+
+@st.composite
+def models(draw):
+    """A model of any shape with random components, windows for it, and a number of classes."""
+    channels, rank = draw(st.integers(1, 6)), draw(st.integers(1, 7))
+    n_fft = draw(st.integers(4, 48))
+    stft = STFT(
+        n_fft,
+        draw(st.integers(1, n_fft)),
+        draw(st.sampled_from(["rectangular", "hann", "hamming", "blackman"])),
+        draw(st.sampled_from(["log_amplitude", "log_amplitude", "log_re_im", "re_im", "amplitude"])),
+        mean=draw(st.sampled_from(["auto", None])),
+    )
+    readout = draw(st.sampled_from([None, Readout(), Readout(levels=0), Readout(whiten=Jitter(0.3))]))
+    samples, seed = n_fft + draw(st.integers(0, 60)), draw(st.integers(0, 99))
+    X = signals((channels, samples), 40, seed, draw(st.sampled_from([1e-5, 1.0, 300.0])))
+    model = SALS(rank, tensorize=stft, readout=None, nonnegative=False, max_sweeps=1, random_state=seed).fit(X)
+    model.factors_ = [np.random.default_rng(seed).normal(size=factor.shape) for factor in model.factors_]
+    assume(Inference.of(model).condition < 1e4)
+    if readout is not None:
+        model.set_params(readout=readout).fit_readout(X)
+    return model, X, draw(st.sampled_from([0, 2, 3, 5]))
+
+
+def agrees(case, folder, *flags):
+    model, X, classes = case
+    probe = probe_of(model, X, classes) if classes else None
+    code = CLibrary(export.c(model, folder / "model.c", probe=probe), *flags)
+    exact = np.asarray(model.transform(X.astype(np.float64)))
+    assert largest_difference(code.features(X), exact) < 1e-4
+    assert code.selftest() == 0
+    if classes:
+        best, P = code.predict(X)
+        expected = probe.predict_proba(exact)
+        assert np.abs(P - expected).max() < 1e-4
+        assert (best == P.argmax(axis=1)).all()
+        assert np.allclose(P.sum(axis=1), 1, atol=1e-6)
+
+
+ANY = {"deadline": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
+
+
+@settings(max_examples=8, **ANY)
+@given(case=models())
+def test_random_models_agree_with_python(case, tmp_path_factory):
+    agrees(case, tmp_path_factory.mktemp("c"))
+
+
+@pytest.mark.long
+@settings(max_examples=80, **ANY)
+@given(case=models(), flags=st.sampled_from([(), ("-O3", "-ffast-math")]))
+def test_many_random_models_agree_with_python_fast_math_or_not(case, flags, tmp_path_factory):
+    agrees(case, tmp_path_factory.mktemp("c"), *flags)
+
+
+LENGTHS = (1, 2, 3, 16, 30, 49, 97)
+
+
+@pytest.mark.parametrize(
+    "n_fft",
+    [
+        *LENGTHS,
+        *(pytest.param(n, marks=pytest.mark.long) for n in (4, 5, 8, 12, 64, 77, 100, 127, 250, 360, 512, 1024)),
+    ],
+)
+def test_the_fourier_transform_is_right_for_every_length(n_fft, tmp_path):
+    # With as many components as entries of the tensor, each of one entry alone, coefficients are the tensor itself.
+    stft, X = STFT(n_fft, 1, "rectangular", "re_im"), signals((1, n_fft), 6)
+    size = 2 * (n_fft // 2 + 1)
+    model = paper(SALS, rank=size, tensorize=stft, max_sweeps=1).fit(X)
+    model.factors_ = [np.kron(np.eye(2), np.ones((1, size // 2))), np.tile(np.eye(size // 2), 2), np.ones((1, size))]
+    model.alpha = 0.0
+    found = CLibrary(export.c(model, tmp_path / "model.c")).features(X)
+    spectrum = np.fft.rfft(X[:, 0].astype(np.float64))
+    expected = np.concatenate([spectrum.real, spectrum.imag], axis=1)
+    assert np.abs(found - expected).max() < 1e-6 * np.abs(expected).max() * np.log2(n_fft + 2)
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_every_part_of_the_spectrum(parts, tmp_path):
+    X = signals((2, 64))
+    model = paper(SALS, rank=3, tensorize=STFT(16, 8, parts=parts, floor=(0.1, 2.0)), max_sweeps=2).fit(X)
+    found = CLibrary(export.c(model, tmp_path / "model.c")).features(X)
+    assert largest_difference(found, model.transform(X.astype(np.float64))) < 1e-4
+
+
+def test_windows_without_a_tensorizer(tmp_path):
+    X = signals((4, 9), 30)
+    model = paper(SALS, rank=3, max_sweeps=2).fit(X)
+    code = CLibrary(export.c(model, tmp_path / "model.c"))
+    assert largest_difference(code.features(X), model.transform(X.astype(np.float64))) < 1e-5
+    assert code.selftest() == 0
+
+
+@pytest.mark.parametrize("flags", [("-O0",), ("-O3", "-ffast-math"), ("-Os", "-m32")])
+def test_optimisation_changes_nothing_that_counts(small, flags, tmp_path):
+    classifier, X = small
+    if (
+        "-m32" in flags
+        and subprocess.run(
+            ["gcc", "-m32", "-xc", "-", "-o", tmp_path / "a"],
+            input=b"#include <math.h>\nint main(void){return 0;}",
+            check=False,
+            capture_output=True,
+        ).returncode
+    ):
+        pytest.skip("gcc has no 32-bit libraries here")
+    written = export.c(classifier, tmp_path / "model.c")
+    if "-m32" in flags:
+        (tmp_path / "main.c").write_text('#include "model.h"\nint main(void) { return polyadic_selftest(); }\n')
+        run("gcc", *STRICT, *flags, tmp_path / "main.c", tmp_path / "model.c", "-o", tmp_path / "test", "-lm")
+        run(tmp_path / "test")
+        return
+    code = CLibrary(written, *flags)
+    exact = np.asarray(classifier.features_.transform(X.astype(np.float64)))
+    assert largest_difference(code.features(X), exact) < 1e-4
+    assert np.abs(code.predict(X)[1] - classifier.predict_proba(X)).max() < 1e-4
+
+
+def test_nearly_collinear_components_are_summed_in_double(tmp_path):
+    X = signals((6, 7), 30)
+    model = paper(SALS, rank=2, max_sweeps=2, alpha=1e-9).fit(X)
+    a, b = model.factors_
+    model.factors_ = [np.stack([a[:, 0], a[:, 0] + 1e-3 * a[:, 1]], axis=1), np.stack([b[:, 0], b[:, 0]], axis=1)]
+    written = export.c(model, tmp_path / "model.c")
+    assert written.accumulator == "double"
+    found = CLibrary(written).features(X)
+    assert largest_difference(found, model.transform(X.astype(np.float64))) < 1e-4
+
+
+# ----------------------------------------------------------------------------- streams
+
+
+@pytest.mark.parametrize("stride", [1, 16, 37, 96, 150])
+def test_a_stream_gives_what_its_windows_give(small, stride, tmp_path):
+    classifier, X = small
+    code = CLibrary(export.c(classifier, tmp_path / "model.c", stride=stride))
+    signal = X[:5].transpose(0, 2, 1).reshape(-1, 3)  # 480 samples
+    found = code.push(signal)
+    ends = list(range(96, len(signal) + 1, stride))
+    assert list(found) == ends
+    expected = code.predict(np.stack([signal[end - 96 : end].T for end in ends]))[1]
+    assert np.allclose(list(found.values()), expected, atol=1e-6)
+
+
+def test_a_stream_of_a_model_without_a_probe_gives_features(small, tmp_path):
+    model, X = small[0].features_, small[1]
+    code = CLibrary(export.c(model, tmp_path / "model.c"))
+    found = code.push(X[0].T)
+    assert np.allclose(found[96], code.features(X[:1])[0], atol=1e-5)
+    assert "polyadic_predict" not in (tmp_path / "model.h").read_text()
+
+
+def test_a_reset_stream_starts_anew(library):
+    stream = ctypes.create_string_buffer(library.written.stream_bytes)
+    result = np.empty(3, np.float32)
+
+    def push(count):
+        sample = np.zeros(3, np.float32)
+        words = ctypes.c_void_p(sample.ctypes.data), ctypes.c_void_p(result.ctypes.data)
+        return [library.library.polyadic_push(stream, *words) for _ in range(count)]
+
+    assert push(96)[-1] == 1
+    library.library.polyadic_reset(stream)
+    assert sum(push(95)) == 0
+    assert push(1) == [1]
+
+
+# --------------------------------------------------------------------------- the C itself
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("int8", [False, True])
+def test_no_compiler_has_anything_to_say(small, compiler, int8, tmp_path):
+    if missing(compiler):
+        pytest.skip(missing(compiler))
+    for name, model in (("model", small[0]), ("features", small[0].features_)):
+        export.c(model, tmp_path / f"{name}.c", int8=int8)
+        for words in (("-O2",), ("-O2", "-ffast-math")):
+            run(compiler, *STRICT, *STRICTER, *words, "-c", tmp_path / f"{name}.c", "-o", tmp_path / "model.o")
+
+
+def test_the_code_keeps_no_memory_and_calls_the_mathematical_library_alone(small, tmp_path):
+    export.c(small[0], tmp_path / "model.c")
+    run("gcc", *STRICT, "-O2", "-fno-pic", "-fno-pie", "-c", tmp_path / "model.c", "-o", tmp_path / "model.o")
+    symbols = [line.split() for line in run("nm", tmp_path / "model.o").splitlines()]
+    kinds = {(words[-2], words[-1]) for words in symbols}
+    assert {name for kind, name in kinds if kind == "U"} <= {
+        "logf",
+        "sqrtf",
+        "expf",
+        "memset",
+        "memcpy",
+        "_GLOBAL_OFFSET_TABLE_",
+        "__stack_chk_fail",
+    }
+    assert not [name for kind, name in kinds if kind in "BbDdCc"]  # variables
+    outside = {name for kind, name in kinds if kind in "TR"}
+    functions = ("features", "predict", "classes", "push", "reset", "selftest")
+    assert outside == {f"polyadic_{name}" for name in functions}
+
+
+def test_sanitizers_find_nothing_in_the_example(small, tmp_path):
+    export.c(small[0], tmp_path / "model.c", stride=7)
+    words = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{tmp_path}")
+    sources = (EXAMPLE / "main.c", EXAMPLE / "host.c", tmp_path / "model.c")
+    run("gcc", *STRICT, *words, *sources, "-o", tmp_path / "host", "-lm")
+    said = run(tmp_path / "host", cwd=tmp_path)
+    assert "selftest: passed" in said
+    assert said.count("sample ") == 3
+
+
+@pytest.mark.long
+@settings(max_examples=12, **ANY)
+@given(case=models())
+def test_sanitizers_find_nothing_in_random_models(case, tmp_path_factory):
+    test_sanitizers_find_nothing_in_the_example((case[0], case[1]), tmp_path_factory.mktemp("c"))
+
+
+def test_one_header_serves_many_files_and_cpp(small, tmp_path):
+    written = export.c(small[0], tmp_path / "model.c", header_only=True)
+    assert [file.name for file in written.files] == ["model.h"]
+    assert not (tmp_path / "model.c").exists()
+    (tmp_path / "one.c").write_text('#define POLYADIC_IMPLEMENTATION\n#include "model.h"\n#include "model.h"\n')
+    (tmp_path / "two.c").write_text('#include "model.h"\nint main(void) { return polyadic_selftest(); }\n')
+    run("gcc", *STRICT, tmp_path / "one.c", tmp_path / "two.c", "-o", tmp_path / "test", "-lm")
+    run(tmp_path / "test")
+    if not missing("g++"):
+        strict = [word for word in STRICT if word != "-std=c99"]
+        run("g++", *strict, "-std=c++11", "-xc++", "-c", tmp_path / "two.c", "-o", tmp_path / "two.o")
+        run("g++", *strict, "-std=c++11", "-xc++", "-c", tmp_path / "one.c", "-o", tmp_path / "one.o")
+
+
+@pytest.mark.parametrize(
+    "table", ["first", "second", "third", "matrix", "offset", "mean", "twiddle", "taper", "weights"]
+)
+def test_the_selftest_notices_a_changed_number(small, table, tmp_path):
+    written = export.c(small[0], tmp_path / "model.c")
+    text = written.files[0].read_text()
+    start = text.index(f"polyadic_{table}[")
+    place = re.compile(r"-?\d+\.\d*(e[-+]\d+)?f").search(text, text.index("=", start) + (60 if table == "taper" else 0))
+    number = float(place[0].rstrip("f"))
+    written.files[0].write_text(text[: place.start()] + f"{number + 0.3}f" + text[place.end() :])
+    assert CLibrary(written).selftest() > 0
+
+
+def test_names_cannot_break_the_code(tmp_path):
+    X = signals((2, 64), 30)
+    names = ['a "quoted" \\ name??/', "*/ #error", "/* µ \n\r ‮", "100 %d"]
+    y = np.array(names)[np.arange(30) % 4]
+    model = SALS(rank=2, max_sweeps=1).fit(Windows(X, fs=50.0))
+    probe = LogisticRegression().fit(np.asarray(model.transform(X), np.float64), y)
+    written = export.c(model, tmp_path / "model.c", probe=probe, channels=["*/ x", "y\n/*\\"], units=["µV", "*/"])
+    code = CLibrary(written, *STRICTER, "-Wtrigraphs", "-Wcomment")
+    found = (ctypes.c_char_p * 4).in_dll(code.library, "polyadic_classes")
+    assert [name.decode() for name in found] == sorted(names)
+
+
+def test_structures_and_tables_have_the_sizes_that_are_said(small, tmp_path):
+    for int8 in (False, True):
+        written = export.c(small[0], tmp_path / "model.c", int8=int8)
+        (tmp_path / "main.c").write_text(
+            '#include <stdio.h>\n#include "model.h"\nint main(void) { printf("%d %d\\n", (int)sizeof(polyadic_scratch),'
+            " (int)sizeof(polyadic_stream)); return 0; }\n"
+        )
+        run("gcc", tmp_path / "main.c", tmp_path / "model.c", "-o", tmp_path / "main", "-lm")
+        assert run(tmp_path / "main").split() == [str(written.scratch_bytes), str(written.stream_bytes)]
+        run("gcc", "-c", tmp_path / "model.c", "-o", tmp_path / "model.o")
+        lines = [line.split() for line in run("nm", "-S", tmp_path / "model.o").splitlines()]
+        tables = {words[3]: int(words[1], 16) for words in lines if len(words) == 4 and words[2] in "rR"}
+        counted = sum(size for name, size in tables.items() if "_test_" not in name and name != "polyadic_classes")
+        assert counted == written.table_bytes
+
+
+def test_the_header_says_what_the_model_is(small, tmp_path):
+    export.c(small[0], tmp_path / "model.c", units=["g", "g", "m/s²"], stride=25, sha256="ab12")
+    text = (tmp_path / "model.h").read_text()
+    for said in ("3 channels of 96 samples at 50 Hz, 1.92 s", "0: x (g), 1: y (g), 2: z (m/s²)", "sha256 ab12"):
+        assert said in text
+    assert "#define POLYADIC_STRIDE 25" in text
+    assert "0: rest, 1: run, 2: walk" in text
+    assert re.search(r"probabilities of the test window: rest \d\.\d{4}, run \d\.\d{4}, walk \d\.\d{4}", text)
+
+
+# --------------------------------------------------------------------------------- int8
+
+
+def test_int8_is_smaller_and_computes_what_it_says(small, tmp_path):
+    classifier, X = small
+    plain = export.c(classifier, tmp_path / "plain.c")
+    written = export.c(classifier, tmp_path / "model.c", int8=True)
+    assert written.table_bytes < 0.6 * plain.table_bytes
+    code = CLibrary(written)
+    assert code.selftest() == 0
+    assert largest_difference(code.features(X), written.features(X)) < 1e-4
+    assert np.abs(code.predict(X)[1] - written.probabilities(X)).max() < 1e-4
+    exact = np.asarray(classifier.features_.transform(X.astype(np.float64)))
+    assert largest_difference(plain.features(X), exact) < 1e-9
+    assert 1e-5 < largest_difference(written.features(X), exact) < 0.2
+
+
+def test_rounding_with_feedback_is_closer_than_rounding_alone():
+    random = np.random.default_rng(0)
+    K = random.uniform(size=(50, 12))  # all positive: similar components
+    H, rows = K.T @ K, random.normal(size=(9, 12))
+
+    def loss(rounded, scale):
+        error = rows - rounded * scale[:, None]
+        return np.einsum("sr,rq,sq->", error, H, error)
+
+    assert loss(*inference._rounded_together(rows, H)) < 0.3 * loss(*inference._rounded(rows))
+
+
+def test_rounded_profiles_have_a_matrix_fitted_to_them(small):
+    exact = Inference.of(small[0].features_)
+    quantised = quantise(exact)
+    assert all(np.abs(factor.astype(int)).max(axis=0).min() == 127 for factor in quantised.factors)
+    T = np.random.default_rng(0).normal(size=(300, *(len(factor) for factor in exact.factors)))
+    levels = np.zeros((300, 3))
+    found, expected = (form.features(T, levels) for form in (quantised.inference, exact))
+    assert np.sqrt(np.mean(np.square(found - expected))) < 0.02 * np.sqrt(np.mean(np.square(expected)))
+
+
+# ------------------------------------------------------------------------------ refusals
+
+
+def test_what_has_no_c_form_is_refused(small, tmp_path):
+    def doubled(batch):
+        return batch * 2
+
+    own = paper(SALS, rank=2, tensorize=doubled, max_sweeps=1).fit(np.ones((5, 3, 4)))
+    with pytest.raises(PolyadicError, match="a function or module of your own has no C form: give tensorize"):
+        export.c(own, tmp_path / "model.c")
+    tensors = paper(SALS, rank=2, max_sweeps=1).fit(np.ones((5, 3, 4, 2)))
+    with pytest.raises(PolyadicError, match=r"\(channels, time\), but these have 3 dimensions"):
+        export.c(tensors, tmp_path / "model.c")
+    recentred = WindowClassifier(small[0].features_, probe="plain", recenter=True)
+    windows = Windows(small[1], fs=50.0, label=np.arange(60) % 2, subject=["a"] * 30 + ["b"] * 30)
+    with pytest.raises(PolyadicError, match="has no ONNX or C form"):
+        export.c(recentred.fit(windows), tmp_path / "model.c")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"stride": 0}, "stride"),
+        ({"channels": ["x"]}, "channels must be 3, one for each channel, but are 1"),
+        ({"units": ["g"]}, "units must be 3"),
+        ({"test_window": np.zeros((2, 96))}, r"test_window must be finite and have shape \(3, 96\)"),
+        ({"test_window": np.full((3, 96), np.nan)}, "test_window must be finite"),
+        ({"probe": "logistic"}, "probe must be a LogisticRegression"),
+    ],
+)
+def test_wrong_options_are_refused(small, options, said, tmp_path):
+    with pytest.raises(PolyadicError, match=said):
+        export.c(small[0], tmp_path / "model.c", **options)
+    with pytest.raises(PolyadicError, match=r"path must not end in \.h"):
+        export.c(small[0], tmp_path / "model.h")
+    with pytest.raises(PolyadicError, match="a name that C can include"):
+        export.c(small[0], tmp_path / 'my"model.c')
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_test_window_of_ones_own_is_embedded(small, tmp_path):
+    classifier, X = small
+    written = export.c(classifier, tmp_path / "model.c", test_window=X[7])
+    assert CLibrary(written).selftest() == 0
+    line = re.search(r"probabilities of the test window: (.*) \*/", (tmp_path / "model.h").read_text())[1]
+    found = [float(entry.split()[1]) for entry in line.split(", ")]
+    assert np.allclose(found, classifier.predict_proba(X[7:8])[0], atol=2e-3)
+
+
+# ------------------------------------------------------------------------ command line
+
+
+@pytest.fixture
+def here(small, tmp_path):
+    classifier, X = small
+    classifier.save(tmp_path / "m.safetensors")
+    np.savez(tmp_path / "w.npz", X=X, y=np.array(CLASSES)[np.arange(60) % 3], fs=50.0)
+    return tmp_path
+
+
+def test_the_command_writes_c_and_compares_int8_on_windows(here):
+    words = ("export", "m.safetensors", "-o", "model.c", "--int8", "--stride", 24, "--data", "w.npz", "--json")
+    outcome = json.loads(polyadic(*words, cwd=here).stdout)
+    assert outcome["files"] == ["model.c", "model.h"]
+    assert (outcome["stride"], outcome["window"], outcome["int8"]) == (24, [3, 96], True)
+    comparison = outcome["comparison"]
+    assert (comparison["windows"], comparison["labelled"]) == (60, 60)
+    assert 0.8 < comparison["same_label"] <= 1
+    assert abs(comparison["accuracy_before"] - comparison["accuracy_after"]) < 0.2
+    digest = hashlib.sha256((here / "m.safetensors").read_bytes()).hexdigest()
+    assert digest in (here / "model.h").read_text()
+    said = polyadic("export", "m.safetensors", "-o", "one.h", cwd=here).stdout
+    assert "one.h: windows of 3 × 96 to 8 features and probabilities of 3 classes" in said
+    assert "working memory" in said
+    assert not (here / "one.c").exists()
+    assert "--data shows what int8 costs" in polyadic("export", "m.safetensors", "-o", "n.c", "--int8", cwd=here).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-o", "model.txt"), "--out must end in .c, .h or .onnx"),
+        (("-o", "model.c", "--batch", 2), "--batch is for an ONNX file"),
+        (("-o", "model.onnx", "--stride", 2), "--stride is for C"),
+        (("-o", "model.c", "--units", "g,g"), "units must be 3"),
+    ],
+)
+def test_the_command_refuses_what_does_nothing(here, words, said):
+    assert said in polyadic("export", "m.safetensors", *words, cwd=here, code=1).stderr
+
+
+# ---------------------------------------------------------------------------- Cortex-M
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
+@pytest.mark.parametrize("int8", [False, True])
+def test_the_selftest_passes_on_a_cortex_m4f(small, int8, tmp_path):
+    shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
+    export.c(small[0], tmp_path / "project" / "model.c", int8=int8, stride=32)
+    said = run("make", "-C", tmp_path / "project", "all", "run-m4", "size", timeout=120)
+    assert "selftest: passed" in said
+    assert said.count("sample ") == 3
+    assert 1e4 < int(re.search(r"one window: (\d+) instructions", said)[1]) < 1e7
+    assert "m0 flash:" in said
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
+def test_a_wrong_number_fails_the_selftest_on_a_cortex_m4f(small, tmp_path):
+    shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
+    source = export.c(small[0], tmp_path / "project" / "model.c").files[0]
+    text = source.read_text()
+    source.write_text(re.sub(r"(polyadic_offset\[\d+\] = \{)[^,]*", r"\g<1>9.5f", text))
+    words = ("make", "-C", str(tmp_path / "project"), "run-m4")
+    failed = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert failed.returncode != 0
+    assert "values differ" in failed.stdout + failed.stderr
+
+
+@pytest.fixture(scope="module")
+def har_classifier(data_folder):
+    """The default model of HAR with a probe, learned from the training people, and the windows of the others."""
+    path = data_folder / "har.npz"
+    if not path.exists():
+        pytest.skip("POLYADIC_DATA has no har.npz")
+    har = np.load(path)
+    learned = Windows(har["X_train"], 50.0, label=har["y_train"].astype(str), subject=har["subject_train"].astype(str))
+    return WindowClassifier(ATD(device="cpu").fit(learned)).fit(learned), har["X_test"]
+
+
+@pytest.mark.long
+def test_the_default_model_of_har_gives_the_same_labels_in_c(har_classifier, tmp_path):
+    classifier, X = har_classifier
+    code = CLibrary(export.c(classifier, tmp_path / "model.c"), "-O2")
+    Z = np.asarray(classifier.features_.transform(X.astype(np.float64)))
+    assert largest_difference(code.features(X), Z) < 1e-4
+    expected = classifier.predict_proba(X.astype(np.float64))
+    ordered = np.sort(expected, axis=1)
+    close = ordered[:, -1] - ordered[:, -2] < 1e-3
+    best = code.predict(X)[0]
+    assert len(best) == 3003
+    assert (close | (best == expected.argmax(axis=1))).all()
+    small = CLibrary(export.c(classifier, tmp_path / "small.c", int8=True), "-O2")
+    assert (small.predict(X)[0] == expected.argmax(axis=1)).mean() > 0.99
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
+@pytest.mark.parametrize(("int8", "most"), [(False, 32), (True, 16)])
+def test_the_default_model_of_har_fits_a_small_cortex_m4f(har_classifier, int8, most, tmp_path):
+    shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
+    export.c(har_classifier[0], tmp_path / "project" / "model.c", int8=int8)
+    said = run("make", "-C", tmp_path / "project", "run-m4", timeout=120)  # the linker is given 24 KiB of memory
+    assert "selftest: passed" in said
+    found = sizes((tmp_path / "project" / "build" / "m4.map").read_text())
+    assert sum(found["flash"][part] for part in ("tables", "code", "libraries")) <= most * 1024
+    assert sum(found["memory"].values()) <= 24 * 1024
+    assert found["memory"]["stream"] <= 8 * 1024
+
+
+def test_sizes_are_read_from_a_linker_map():
+    found = sizes(
+        """
+Linker script and memory map
+ .vectors       0x00000000       0x40 /tmp/a.o
+ .text.polyadic_features_at
+                0x00000040      0x100 /tmp/a.o
+ .text.polyadic_selftest
+                0x00000140       0x20 /tmp/a.o
+ .text.main     0x00000160       0x30 /tmp/b.o
+ .text          0x00000190       0x7c /lib/libm.a(lib_a-wf_exp.o)
+ .rodata.polyadic_test_window
+                0x00000210     0x1000 /tmp/a.o
+ .rodata.polyadic_first
+                0x00001210       0x10 /tmp/a.o
+ .data          0x20000000        0x8 /lib/libc.a(lib_a-impure.o)
+ .bss.stream    0x20000008      0x200 /tmp/b.o
+.stack          0x20000208      0x400
+ .debug_info    0x00000000      0x191 /tmp/a.o
+"""
+    )
+    assert found == {
+        "flash": {"application": 0x70, "code": 0x100, "selftest": 0x1020, "libraries": 0x84, "tables": 0x10},
+        "memory": {"libraries": 8, "stream": 0x200, "stack": 0x400},
+    }
+
+
+def test_the_example_says_how_to_get_a_model(tmp_path):
+    if missing("make"):
+        pytest.skip(missing("make"))
+    shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
+    failed = subprocess.run(
+        ["make", "-C", str(tmp_path / "project"), "run"], capture_output=True, text=True, check=False
+    )
+    assert failed.returncode != 0
+    assert "polyadic export model.safetensors -o" in failed.stdout
+
+
+def test_every_file_of_the_example_is_there():
+    assert {path.name for path in Path(EXAMPLE).iterdir()} >= {
+        "Makefile",
+        "README.md",
+        "board.h",
+        "cortex_m.c",
+        "cortex_m.ld",
+        "host.c",
+        "main.c",
+        "sizes.py",
+    }
