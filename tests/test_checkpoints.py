@@ -27,6 +27,7 @@ from polyadic.augment import Augmentation, Compose, Jitter
 from polyadic.data import WindowStore, synthetic
 from polyadic.engine import checkpoints, messages
 from polyadic.errors import CheckpointError, PolyadicError
+from polyadic.explain import match
 from polyadic.spectral import STFT
 from polyadic.terms import TERMS
 
@@ -126,6 +127,42 @@ def test_resuming_a_fit_that_was_done_gives_its_model_without_another_sweep(tmp_
     assert_alike(small().fit(X, checkpoint=tmp_path, resume=True), whole)
 
 
+@pytest.mark.parametrize("solver", ["blend", "memory", "moments"])
+def test_restarts_keep_the_attempt_with_the_lowest_loss(solver):
+    parameters = {"solver": solver, "batch_size": None if solver == "moments" else 7, "tol": 1e-3}
+    seen: dict[int, float] = {}
+
+    def note(model):
+        seen[model.attempt_] = model.history_["loss"][-1]
+        alone[model.attempt_] = [factor.copy() for factor in model.factors_]
+
+    alone: dict[int, list[np.ndarray]] = {}
+    kept = small(restarts=4, **parameters).fit(X, after_sweep=note)
+    assert list(seen) == [1, 2, 3, 4]
+    assert len(set(seen.values())) == 4
+    assert kept.attempt_ == min(seen, key=seen.get)
+    assert kept.history_["loss"][-1] == min(seen.values())
+    assert kept.n_sweeps_ == len(kept.history_["loss"])
+    # Its bases are those of that attempt, up to scale, order and sign.
+    assert match(kept.factors_, alone[kept.attempt_]).score > 1 - 1e-6
+    assert match(kept.factors_, alone[kept.attempt_ % 4 + 1]).score < 1 - 1e-3
+    # The first is the fit without restarts.
+    assert small(**parameters).fit(X).history_["loss"][-1] == seen[1]
+
+
+def test_a_fit_stopped_in_its_second_attempt_goes_on_there(tmp_path, monkeypatch):
+    parameters = {"restarts": 3, "batch_size": None, "solver": "moments"}
+    whole = small(**parameters).fit(X)
+    start(monkeypatch, tmp_path, 6, small(**parameters))
+    seen = []
+    resumed = small(**parameters).fit(
+        X, checkpoint=tmp_path, resume=True, after_sweep=lambda model: seen.append((model.attempt_, model.n_sweeps_))
+    )
+    assert seen == [(2, 3), (2, 4), (3, 1), (3, 2), (3, 3), (3, 4)]
+    assert_alike(resumed, whole)
+    assert resumed.attempt_ == whole.attempt_
+
+
 def test_a_fit_that_was_done_can_be_made_longer(tmp_path):
     small(max_sweeps=2).fit(X, checkpoint=tmp_path)
     assert_alike(small(max_sweeps=5).fit(X, checkpoint=tmp_path, resume=True), small(max_sweeps=5).fit(X))
@@ -222,8 +259,11 @@ def test_if_all_are_damaged_the_error_says_why_and_nothing_is_lost(tmp_path, mon
         lambda arrays, header: header["progress"].update(bases=float("nan")),
         lambda arrays, header: header["progress"].update(seconds=10**400),
         lambda arrays, header: header["progress"].update(surplus=1),
-        lambda arrays, header: header.update(schema=3),
-        lambda arrays, header: header.update(schema=1),
+        lambda arrays, header: header["progress"].update(finished=[1.0]),
+        lambda arrays, header: header["progress"].update(spent=-1.0),
+        lambda arrays, header: arrays.update({"best.factors.0": np.zeros((4, 3))}),
+        lambda arrays, header: header.update(schema=4),
+        lambda arrays, header: header.update(schema=2),
         lambda arrays, header: header.update(schema=None),
         lambda arrays, header: header.update(axes=None),
     ],
@@ -234,7 +274,7 @@ def test_a_checkpoint_with_a_fitting_checksum_and_senseless_content_is_refused(c
     path = tmp_path / "checkpoint-00000005"
     arrays, header = checkpoints._from_bytes_checked(path.read_bytes())
     arrays = dict(arrays)
-    header["axes"].update(surplus=[0], coefficients=[0, 1])
+    header["axes"].update({"surplus": [0], "coefficients": [0, 1], "best.factors.0": [0, 1]})
     change(arrays, header)
     body = checkpoints.to_bytes(arrays, metadata={"polyadic": json.dumps(header)})
     checksum = checkpoints.hashlib.sha256(body).hexdigest().encode()

@@ -18,6 +18,7 @@ from torch import Tensor
 from polyadic import als, persist
 from polyadic.augment import Jitter
 from polyadic.checks import check_integer, check_memory, check_number
+from polyadic.draws import integer_seed
 from polyadic.engine import cuda_graphs
 from polyadic.engine.batches import WindowSource, check_modes
 from polyadic.engine.checkpoints import Checkpoints
@@ -37,6 +38,7 @@ from polyadic.torch_state import plain_torch
 __all__ = ["ATD", "GRSALS", "SALS"]
 
 _JITTER = 0.05
+_RESTART = 0x5E7A  # sets the draws of further attempts apart from others
 _FREE = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
 """Parameters that may change when a fit is resumed; what became of `random_state` is in the seed."""
 
@@ -51,6 +53,7 @@ class _CPEstimator(CPModel):
         tensorize: Any = "auto",
         readout: Any = "auto",
         nonnegative: bool | Literal["auto"] = "auto",
+        restarts: int = 1,
         alpha: float = 1e-3,
         solver: Literal["auto", "moments", "blend", "memory"] = "auto",
         learning_rate: float = 0.05,
@@ -66,6 +69,7 @@ class _CPEstimator(CPModel):
         self.tensorize = tensorize
         self.readout = readout
         self.nonnegative = nonnegative
+        self.restarts = restarts
         self.alpha = alpha
         self.solver = solver
         self.learning_rate = learning_rate
@@ -98,7 +102,8 @@ class _CPEstimator(CPModel):
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; numpy, torch, a memory map, `Windows` or a
             `WindowStore`. What lies on a disk is read batch by batch, in memory that does not grow with it
         y : ignored
-        after_sweep : called after every sweep with the estimator, whose `factors_` and `history_` are those so far
+        after_sweep : called after every sweep with the estimator, whose `factors_` and `history_` are those so far of
+            the attempt whose number, from 1 to `restarts`, is `attempt_`
         checkpoint : a folder in which to write down, from time to time, how far the fit has come
         resume : go on from the last checkpoint in that folder, if there is one; on a CPU the outcome is, to the bit,
             that of a fit that was never stopped. `max_sweeps`, `tol`, `patience`, `device` and `verbose` may differ
@@ -115,12 +120,14 @@ class _CPEstimator(CPModel):
             source.tensorize = self.tensorize_ = self._agreed_tensorizer(team)
             self._n_seen = source.n_windows
             fit = Fit(source, als.State(self._initial_factors(source)), objective, settings, team=team)
+            fit.start = lambda attempt: self._initial_factors(source, attempt)
             kept = self._checkpoints(source, team, checkpoint, resume, checkpoint_every)
             with kept or nullcontext():
                 self._run(fit, source, kept, after_sweep)
             self.n_sweeps_ = len(self.history_["loss"])
-            self.waited_ = source.waited
-            self._keep(team.gather(fit.state, source.n_views))
+            self.attempt_ = int(np.argmin(fit.progress.finished)) + 1
+            self.fit_seconds_, self.waited_ = fit.progress.spent, source.waited
+            self._keep(fit.state)
             if self.nonnegative_:
                 warn_of_vanished(fit.state.factors)
             # After the last checkpoint: a fit that is stopped here resumes with this pass alone.
@@ -141,13 +148,16 @@ class _CPEstimator(CPModel):
         def show(history: History) -> None:
             assert after_sweep is not None
             self.history_, self.n_sweeps_ = history, len(history["loss"])
+            self.attempt_ = fit.progress.attempt + 1
             self._keep(fit.state)
             after_sweep(self)
 
         bar, shown = bool(self.verbose and fit.team.index == 0), None if after_sweep is None else show
         with observing(type(self).__name__, self.max_sweeps, source.n_windows, bar, shown) as observer:
             fit.on_sweep = observer
-            source.on_batch = None if observer is None else observer.windows
+            if observer is not None:
+                source.on_batch = observer.windows
+                fit.on_attempt = lambda attempt: observer.start(attempt + 1, self.restarts)
             with self._pool(source.device):
                 self.history_ = fit.run()
 
@@ -239,14 +249,17 @@ class _CPEstimator(CPModel):
             tol=float(self.tol),
             patience=int(self.patience),
             seed=self.seed_,
+            restarts=int(self.restarts),
         )
         return source, objective, settings
 
-    def _initial_factors(self, source: WindowSource) -> list[Tensor]:
+    def _initial_factors(self, source: WindowSource, attempt: int = 0) -> list[Tensor]:
+        """Where an attempt starts; the order of windows and their views are the same in all."""
         shape = self._tensor_shape(source)
         # The bases and one Gram matrix in float64: no fit does with less.
         check_memory(f"rank={self.rank:,}", 8 * self.rank * (sum(shape) + self.rank))
-        return als.initial_factors(shape, self.rank, self.seed_, source.dtype, source.device, self.nonnegative_)
+        seed = integer_seed(self.seed_, _RESTART, attempt) if attempt else self.seed_
+        return als.initial_factors(shape, self.rank, seed, source.dtype, source.device, self.nonnegative_)
 
     def _keep(self, state: als.State) -> None:
         if not all(bool(torch.isfinite(factor).all()) for factor in state.factors):
@@ -274,6 +287,7 @@ class _CPEstimator(CPModel):
             )
         if self.nonnegative not in ("auto", True, False):
             raise PolyadicError(f"nonnegative must be 'auto', True or False, but is {self.nonnegative!r}")
+        check_integer("restarts", self.restarts, 1)
         self._check_readout()
         check_number("learning_rate", self.learning_rate, 0, 1)
         if self.learning_rate == 0:
@@ -306,6 +320,7 @@ class SALS(_CPEstimator):
     readout : a `polyadic.readout.Readout`, which makes features of coefficients; None for the coefficients themselves,
         as in the paper. "auto" is `Readout()`
     nonnegative : whether bases have no entry below 0; "auto" if the tensorizer gives centred log amplitudes
+    restarts : number of fits from different random starts, of which the one with the lowest loss is kept
     alpha : weight of the Tikhonov term
     solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as the paper; "memory" solves for
         exponentially forgotten statistics of all batches; "moments" reads the data once, for its second moments, of
@@ -325,6 +340,7 @@ class SALS(_CPEstimator):
     factors_ : the bases, matrices of shapes (I, R), (J, R), …
     history_ : `loss`, its terms and `seconds`, one number for each sweep
     n_sweeps_, n_parameters_, seed_ : numbers
+    attempt_ : which of the `restarts` was kept, from 1 on
     tensorize_, readout_ : both with what they learned from the data; None for none
     solver_, batch_size_, nonnegative_ : what "auto" became
     split_ : hash and part of the split that X was of, or ""
@@ -332,7 +348,7 @@ class SALS(_CPEstimator):
     probe_ : the classifier of features that the model file holds, if there is one; see
         `polyadic.evaluate.WindowClassifier`
     replicability_ : which components come back in other subjects, once `polyadic.explain.replicability` was asked
-    waited_ : seconds in which the fit waited for a disk
+    fit_seconds_, waited_ : seconds of all sweeps of all restarts, and those in which the fit waited for a disk
 
     Examples
     --------
@@ -357,6 +373,7 @@ class ATD(_CPEstimator):
     readout : a `polyadic.readout.Readout`, which makes features of coefficients; None for the coefficients themselves,
         as in the paper. "auto" is `Readout()`
     nonnegative : whether bases have no entry below 0; "auto" if the tensorizer gives centred log amplitudes
+    restarts : number of fits from different random starts, of which the one with the lowest loss is kept
     alpha : weight of the Tikhonov term
     beta : weight of the self-supervised loss; 0 with an augmentation is the paper's ATD_ss-
     gamma : weight of the random pairs; None for the number of windows in the batch, as in the paper
@@ -379,6 +396,7 @@ class ATD(_CPEstimator):
     factors_ : the bases, matrices of shapes (I, R), (J, R), …
     history_ : `loss`, its terms and `seconds`, one number for each sweep
     n_sweeps_, n_parameters_, seed_ : numbers
+    attempt_ : which of the `restarts` was kept, from 1 on
     tensorize_, readout_ : both with what they learned from the data; None for none
     solver_, batch_size_, nonnegative_ : what "auto" became
     split_ : hash and part of the split that X was of, or ""
@@ -386,7 +404,7 @@ class ATD(_CPEstimator):
     probe_ : the classifier of features that the model file holds, if there is one; see
         `polyadic.evaluate.WindowClassifier`
     replicability_ : which components come back in other subjects, once `polyadic.explain.replicability` was asked
-    waited_ : seconds in which the fit waited for a disk
+    fit_seconds_, waited_ : seconds of all sweeps of all restarts, and those in which the fit waited for a disk
 
     Examples
     --------
@@ -406,6 +424,7 @@ class ATD(_CPEstimator):
         augment: Any = "auto",
         readout: Any = "auto",
         nonnegative: bool | Literal["auto"] = "auto",
+        restarts: int = 1,
         alpha: float = 1e-3,
         beta: float = 0.0,
         gamma: float | None = None,
@@ -425,6 +444,7 @@ class ATD(_CPEstimator):
             tensorize=tensorize,
             readout=readout,
             nonnegative=nonnegative,
+            restarts=restarts,
             alpha=alpha,
             solver=solver,
             learning_rate=learning_rate,
@@ -478,7 +498,7 @@ class GRSALS(_CPEstimator):
         matrix of weights among the windows given to `fit`, of which each batch takes its part (with batch_size=None
         the whole is decomposed in every sweep, in time N³)
     graph_weight : weight w of the regulariser
-    rank, tensorize, readout, nonnegative, alpha, solver, learning_rate, batch_size : as for `SALS`
+    rank, tensorize, readout, nonnegative, restarts, alpha, solver, learning_rate, batch_size : as for `SALS`
     max_sweeps, tol, patience, device, random_state, verbose : as for `SALS`
 
     Attributes
@@ -499,6 +519,7 @@ class GRSALS(_CPEstimator):
         tensorize: Any = "auto",
         readout: Any = "auto",
         nonnegative: bool | Literal["auto"] = "auto",
+        restarts: int = 1,
         graph: Any = "complete",
         graph_weight: float = 1e-3,
         alpha: float = 1e-3,
@@ -517,6 +538,7 @@ class GRSALS(_CPEstimator):
             tensorize=tensorize,
             readout=readout,
             nonnegative=nonnegative,
+            restarts=restarts,
             alpha=alpha,
             solver=solver,
             learning_rate=learning_rate,

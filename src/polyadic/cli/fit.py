@@ -11,6 +11,7 @@ import typer.core
 
 from polyadic.cli.interrupts import resumable_fit
 from polyadic.cli.options import (
+    MOST_REPEATS,
     PROBE_KINDS,
     RECORDINGS,
     SECONDS,
@@ -128,6 +129,15 @@ def fit(
     ] = None,
     rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components.")] = None,
     sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most passes over the data.")] = None,
+    restarts: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_REPEATS,
+            metavar="N",
+            help="Fits from different random starts, of which the best stays.",
+        ),
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Windows in a batch.")] = None,
     learning_rate: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, metavar="X", help="Share of a batch in the bases.")
@@ -221,6 +231,7 @@ def fit(
         given = {
             "rank": rank,
             "max_sweeps": sweeps,
+            "restarts": restarts,
             "batch_size": batch_size,
             "learning_rate": learning_rate,
             "solver": None if solver is None else solver.value,
@@ -297,7 +308,7 @@ def _trained(model: Any, windows: Windows, kind: ProbeKind, recenter: bool, hidd
 
 
 def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | None, out: Path, json: bool) -> None:
-    seconds = sum(model.history_["seconds"])
+    seconds = model.fit_seconds_
     trained = 0 if labelled is None else int((labelled.label >= 0).sum())
     outcome = {
         "model": out.name,
@@ -307,6 +318,8 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
         "subjects_from": windows.index.subjects_from,
         "parameters": model.n_parameters_,
         "sweeps": model.n_sweeps_,
+        "restarts": model.restarts,
+        "attempt": model.attempt_,
         "seconds": seconds,
         "waited": model.waited_,
         "loss": model.history_["loss"][-1],
@@ -319,9 +332,10 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
     if json:
         print_json(outcome)
         return
+    kept = f" (start {model.attempt_} of {model.restarts} was kept)" if model.restarts > 1 else ""
     echo(
         f"{out.name}: {method.value} of {len(windows):,} windows, {model.n_parameters_:,} parameters, "
-        f"{model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)} in {seconds:.1f} s "
+        f"{model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)}{kept} in {seconds:.1f} s "
         f"({model.waited_:.1f} s of it waiting for the disk)"
     )
     echo(f"windows of {windows.index.describe_subjects()}")

@@ -18,8 +18,8 @@ __all__ = ["MOST_ROUNDS", "arrays_of", "extra_of", "restore"]
 MOST_ROUNDS = 10_000
 """Rounds of the fixed-point rule in a step: one is the paper's, a hundred are beyond convergence."""
 _MOST_WINDOWS = 2**62
-_SETTLED = ("solver_", "batch_size_", "nonnegative_")
-"""What "auto" became, for people to read; nothing depends on it."""
+_SETTLED = ("solver_", "batch_size_", "nonnegative_", "attempt_")
+"""What "auto" became and which restart was kept, for people to read; nothing depends on it."""
 
 
 def arrays_of(model: Any) -> dict[str, np.ndarray]:
@@ -38,6 +38,7 @@ def extra_of(model: Any) -> dict[str, Any]:
     """What else has to be kept, as JSON."""
     return {
         "n_seen": int(model._n_seen),
+        "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)),
         "settled": {name: getattr(model, name, None) for name in _SETTLED},
         "readout": persist.encode(model.readout_.readout) if getattr(model, "readout_", None) is not None else None,
         "probe": linear_probe.pack(model.probe_)[1] if hasattr(model, "probe_") else None,
@@ -70,6 +71,7 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
         raise ModelFileError(
             f"the file has {model._n_seen} windows seen and {getattr(model, 'rounds', 1)} rounds, which no fit has"
         )
+    model.fit_seconds_ = float(extra.get("fit_seconds", sum(model.history_["seconds"])))
     _restore_readout(model, arrays, extra.get("readout"))
     for name, value in dict(extra.get("settled", {})).items():
         if name in _SETTLED and (value is None or isinstance(value, bool | int | str)):
