@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polyadic import SALS, load
+from polyadic import GRSALS, SALS, load
+from polyadic.baselines import PCAFeatures
+from polyadic.data import Windows
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.explain.replicability import Replicability
+from polyadic.explain import match, replicability
+from polyadic.explain.replicability import Replicability, estimate_seconds
 from polyadic.model_files import read, write
 
 
@@ -43,3 +46,90 @@ def test_a_damaged_replicability_is_refused(tmp_path, damage):
 def test_replicability_refuses_what_is_no_share():
     with pytest.raises(PolyadicError, match="match must be"):
         Replicability(np.array([1.5]), np.array([1.0]), refits=1)
+
+
+# ------------------------------------------------------------------ computed
+
+
+A, B = np.eye(5)[:, :2] + 0.1, np.eye(6)[:, 2:4] + 0.1
+
+
+def _planted(noise: float = 0.3, people: int = 8, each: int = 20) -> tuple[np.ndarray, np.ndarray]:
+    """Tensors of two components that all people have, and noise; and the people."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(people * each, 2)) * [2.0, 1.5]
+    T = np.einsum("nr,ir,jr->nij", x, A, B)
+    return T + noise * random.normal(size=T.shape), np.repeat(np.arange(people), each)
+
+
+def test_planted_components_replicate_and_those_of_noise_do_not():
+    X, people = _planted(noise=0.6)
+    model = SALS(rank=3, tensorize=None, batch_size=None, max_sweeps=40).fit(X)
+    found = replicability(model, X, people, refits=6)
+    assert found.halves
+    assert found.refits == 6
+    planted = match(model, [A, B])
+    assert (planted.similarity > 0.98).all()
+    assert np.flatnonzero(found.replicates).tolist() == sorted(planted.a)
+    assert (found.match[planted.a] > 0.98).all()
+    assert (found.returned[planted.a] == 1).all()
+
+
+def test_each_refit_is_of_one_half_of_the_subjects_and_the_figures_are_those_of_the_matches(monkeypatch):
+    X, people = _planted(noise=1.0)
+    model = SALS(rank=3, tensorize=None, batch_size=None, max_sweeps=10).fit(X)
+    fitted, fit = [], SALS.fit
+
+    def recorded(self, X, *given, **named):
+        fitted.append((X, self.random_state, fit(self, X, *given, **named)))
+        return fitted[-1][-1]
+
+    monkeypatch.setattr(SALS, "fit", recorded)
+    calls = []
+    found = replicability(model, X, people, refits=5, random_state=3, progress=lambda *given: calls.append(given))
+    assert calls == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
+    assert len({seed for _, seed, _ in fitted}) == 5
+    whose = [set(people[(X[:, None] == rows[None]).all(axis=(2, 3)).any(axis=1)]) for rows, _, _ in fitted]
+    assert [len(members) for members in whose] == [4] * 5
+    assert all(whose[k] | whose[k + 1] == set(range(8)) for k in (0, 2))
+    assert [len(rows) for rows, _, _ in fitted] == [80] * 5
+    similarity = np.array([match(model, refit).similarity for _, _, refit in fitted])
+    assert np.allclose(found.match, np.median(similarity, axis=0))
+    assert np.allclose(found.returned, (similarity >= 0.9).mean(axis=0))
+
+
+def test_subjects_come_from_the_windows_and_blocks_of_windows_take_their_place():
+    X, people = _planted()
+    words = {"rank": 2, "tensorize": None, "batch_size": None, "max_sweeps": 5}
+    named = Windows(X, fs=10.0, subject=[f"S{person}" for person in people])
+    model = SALS(**words).fit(named)
+    assert replicability(model, named, refits=2).halves
+    assert np.allclose(replicability(model, named, refits=2).match, replicability(model, X, people, refits=2).match)
+    unknown = replicability(model, X, refits=2)
+    assert not unknown.halves
+    assert "halves of the windows" in repr(unknown)
+
+
+def test_a_given_graph_is_cut_to_the_half():
+    X, people = _planted()
+    model = GRSALS(2, tensorize=None, graph=np.ones((160, 160)), batch_size=None, max_sweeps=2).fit(X)
+    assert replicability(model, X, people, refits=2).match.shape == (2,)
+
+
+def test_what_cannot_be_checked_is_refused():
+    X, people = _planted()
+    model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(X)
+    with pytest.raises(PolyadicError, match="two subjects or more, but has 1"):
+        replicability(model, X, np.zeros(160))
+    with pytest.raises(PolyadicError, match="refits"):
+        replicability(model, X, people, refits=0)
+    with pytest.raises(PolyadicError, match="model must be an ATD"):
+        replicability(PCAFeatures(2).fit(X), X, people)
+
+
+def test_the_time_is_estimated_from_that_of_the_fit():
+    X, _ = _planted()
+    model = SALS(rank=2, tensorize=None, batch_size=10, max_sweeps=1).fit(X)
+    model.fit_seconds_ = 6.0
+    assert estimate_seconds(model, X, refits=10) == pytest.approx(30.0)
+    assert estimate_seconds(model, np.concatenate([X, X]), refits=10) == pytest.approx(60.0)
