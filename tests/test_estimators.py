@@ -489,7 +489,7 @@ def test_the_models_of_the_paper_have_its_shapes_and_numbers_of_parameters(
 
 def test_the_parameters_have_the_names_of_the_design() -> None:
     shared = {"rank", "tensorize", "readout", "nonnegative", "alpha", "solver", "learning_rate", "batch_size"}
-    shared |= {"restarts", "max_sweeps", "tol", "patience", "device", "random_state", "verbose"}
+    shared |= {"restarts", "consensus", "max_sweeps", "tol", "patience", "device", "random_state", "verbose"}
     assert set(SALS().get_params(deep=False)) == shared
     assert set(ATD().get_params(deep=False)) == shared | {"augment", "beta", "gamma", "rounds"}
     assert set(GRSALS().get_params(deep=False)) == shared | {"graph", "graph_weight"}

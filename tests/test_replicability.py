@@ -7,6 +7,7 @@ import pytest
 
 from polyadic import GRSALS, SALS, load
 from polyadic.baselines import PCAFeatures
+from polyadic.consensus import average_components
 from polyadic.data import Windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import match, replicability
@@ -133,3 +134,39 @@ def test_the_time_is_estimated_from_that_of_the_fit():
     model.fit_seconds_ = 6.0
     assert estimate_seconds(model, X, refits=10) == pytest.approx(30.0)
     assert estimate_seconds(model, np.concatenate([X, X]), refits=10) == pytest.approx(60.0)
+
+
+# ------------------------------------------------------------------- consensus
+
+
+def _noisy(bases: list[np.ndarray], size: float, seed: int) -> list[np.ndarray]:
+    """The same components in another order, with other signs and noise on them."""
+    random = np.random.default_rng(seed)
+    order, signs = random.permutation(bases[0].shape[1]), random.choice([-1.0, 1.0], (len(bases), bases[0].shape[1]))
+    return [
+        ((basis + size * random.normal(size=basis.shape)) * sign)[:, order]
+        for basis, sign in zip(bases, signs, strict=True)
+    ]
+
+
+def test_the_average_of_fits_is_nearer_to_what_they_share_than_any_of_them():
+    random = np.random.default_rng(0)
+    truth = [np.linalg.qr(random.normal(size=(size, 3)))[0] for size in (6, 7, 8)]
+    fits = [_noisy(truth, 0.1, seed) for seed in range(12)]
+    average = average_components(fits, list(range(12)))
+    assert match(truth, average).score > max(match(truth, bases).score for bases in fits) + 0.02
+    assert match(truth, average).similarity.min() > 0.97
+
+
+def test_components_that_no_other_fit_has_stay_as_they_are():
+    random = np.random.default_rng(1)
+    fits = [[np.abs(random.normal(size=(size, 2))) * [1.0, -1.0] for size in (30, 40, 50)] for _ in range(5)]
+    average = average_components(fits, [3.0, 1.0, 2.0, 4.0, 5.0])
+    assert match(average, fits[1]).score == pytest.approx(1.0)
+
+
+def test_a_consensus_needs_restarts():
+    with pytest.raises(PolyadicError, match="restarts is 1"):
+        SALS(2, tensorize=None, consensus=True).fit(np.ones((5, 3, 4)))
+    with pytest.raises(PolyadicError, match="True or False"):
+        SALS(2, tensorize=None, restarts=2, consensus="yes").fit(np.ones((5, 3, 4)))

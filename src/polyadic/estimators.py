@@ -54,6 +54,7 @@ class _CPEstimator(CPModel):
         readout: Any = "auto",
         nonnegative: bool | Literal["auto"] = "auto",
         restarts: int = 1,
+        consensus: bool = False,
         alpha: float = 1e-3,
         solver: Literal["auto", "moments", "blend", "memory"] = "auto",
         learning_rate: float = 0.05,
@@ -70,6 +71,7 @@ class _CPEstimator(CPModel):
         self.readout = readout
         self.nonnegative = nonnegative
         self.restarts = restarts
+        self.consensus = consensus
         self.alpha = alpha
         self.solver = solver
         self.learning_rate = learning_rate
@@ -103,7 +105,7 @@ class _CPEstimator(CPModel):
             `WindowStore`. What lies on a disk is read batch by batch, in memory that does not grow with it
         y : ignored
         after_sweep : called after every sweep with the estimator, whose `factors_` and `history_` are those so far of
-            the attempt whose number, from 1 to `restarts`, is `attempt_`
+            the attempt whose number, from 1 to `restarts`, is `attempt_`; the sweep from the consensus comes after them
         checkpoint : a folder in which to write down, from time to time, how far the fit has come
         resume : go on from the last checkpoint in that folder, if there is one; on a CPU the outcome is, to the bit,
             that of a fit that was never stopped. `max_sweeps`, `tol`, `patience`, `device` and `verbose` may differ
@@ -125,7 +127,7 @@ class _CPEstimator(CPModel):
             with kept or nullcontext():
                 self._run(fit, source, kept, after_sweep)
             self.n_sweeps_ = len(self.history_["loss"])
-            self.attempt_ = int(np.argmin(fit.progress.finished)) + 1
+            self.attempt_ = settings.attempts if self.consensus else int(np.argmin(fit.progress.finished)) + 1
             self.fit_seconds_, self.waited_ = fit.progress.spent, source.waited
             self._keep(fit.state)
             if self.nonnegative_:
@@ -157,7 +159,7 @@ class _CPEstimator(CPModel):
             fit.on_sweep = observer
             if observer is not None:
                 source.on_batch = observer.windows
-                fit.on_attempt = lambda attempt: observer.start(attempt + 1, self.restarts)
+                fit.on_attempt = lambda attempt: observer.start(attempt + 1, fit.settings.attempts)
             with self._pool(source.device):
                 self.history_ = fit.run()
 
@@ -239,7 +241,7 @@ class _CPEstimator(CPModel):
         shape = self._tensor_shape(source)
         where = source.n_views, source.dtype, source.device
         self.solver_, self.batch_size_ = choose_solver(
-            self.solver, self.batch_size, shape, self.rank, objective, *where
+            self.solver, self.batch_size, shape, self.rank, objective, *where, restarts=int(self.restarts)
         )
         settings = FitSettings(
             solver=self.solver_,
@@ -250,6 +252,7 @@ class _CPEstimator(CPModel):
             patience=int(self.patience),
             seed=self.seed_,
             restarts=int(self.restarts),
+            consensus=bool(self.consensus),
         )
         return source, objective, settings
 
@@ -288,6 +291,10 @@ class _CPEstimator(CPModel):
         if self.nonnegative not in ("auto", True, False):
             raise PolyadicError(f"nonnegative must be 'auto', True or False, but is {self.nonnegative!r}")
         check_integer("restarts", self.restarts, 1)
+        if not isinstance(self.consensus, bool | np.bool_):
+            raise PolyadicError(f"consensus must be True or False, but is {self.consensus!r}")
+        if self.consensus and self.restarts < 2:
+            raise PolyadicError("consensus=True averages the components of several restarts, but restarts is 1")
         self._check_readout()
         check_number("learning_rate", self.learning_rate, 0, 1)
         if self.learning_rate == 0:
@@ -321,6 +328,8 @@ class SALS(_CPEstimator):
         as in the paper. "auto" is `Readout()`
     nonnegative : whether bases have no entry below 0; "auto" if the tensorizer gives centred log amplitudes
     restarts : number of fits from different random starts, of which the one with the lowest loss is kept
+    consensus : instead, average the components on which the restarts agree, and make a last sweep from there; they
+        replicate better and fit a little worse
     alpha : weight of the Tikhonov term
     solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as the paper; "memory" solves for
         exponentially forgotten statistics of all batches; "moments" reads the data once, for its second moments, of
@@ -340,7 +349,7 @@ class SALS(_CPEstimator):
     factors_ : the bases, matrices of shapes (I, R), (J, R), …
     history_ : `loss`, its terms and `seconds`, one number for each sweep
     n_sweeps_, n_parameters_, seed_ : numbers
-    attempt_ : which of the `restarts` was kept, from 1 on
+    attempt_ : which of the `restarts` was kept, from 1 on; the number after the last for their consensus
     tensorize_, readout_ : both with what they learned from the data; None for none
     solver_, batch_size_, nonnegative_ : what "auto" became
     split_ : hash and part of the split that X was of, or ""
@@ -374,6 +383,8 @@ class ATD(_CPEstimator):
         as in the paper. "auto" is `Readout()`
     nonnegative : whether bases have no entry below 0; "auto" if the tensorizer gives centred log amplitudes
     restarts : number of fits from different random starts, of which the one with the lowest loss is kept
+    consensus : instead, average the components on which the restarts agree, and make a last sweep from there; they
+        replicate better and fit a little worse
     alpha : weight of the Tikhonov term
     beta : weight of the self-supervised loss; 0 with an augmentation is the paper's ATD_ss-
     gamma : weight of the random pairs; None for the number of windows in the batch, as in the paper
@@ -396,7 +407,7 @@ class ATD(_CPEstimator):
     factors_ : the bases, matrices of shapes (I, R), (J, R), …
     history_ : `loss`, its terms and `seconds`, one number for each sweep
     n_sweeps_, n_parameters_, seed_ : numbers
-    attempt_ : which of the `restarts` was kept, from 1 on
+    attempt_ : which of the `restarts` was kept, from 1 on; the number after the last for their consensus
     tensorize_, readout_ : both with what they learned from the data; None for none
     solver_, batch_size_, nonnegative_ : what "auto" became
     split_ : hash and part of the split that X was of, or ""
@@ -425,6 +436,7 @@ class ATD(_CPEstimator):
         readout: Any = "auto",
         nonnegative: bool | Literal["auto"] = "auto",
         restarts: int = 1,
+        consensus: bool = False,
         alpha: float = 1e-3,
         beta: float = 0.0,
         gamma: float | None = None,
@@ -445,6 +457,7 @@ class ATD(_CPEstimator):
             readout=readout,
             nonnegative=nonnegative,
             restarts=restarts,
+            consensus=consensus,
             alpha=alpha,
             solver=solver,
             learning_rate=learning_rate,
@@ -498,8 +511,8 @@ class GRSALS(_CPEstimator):
         matrix of weights among the windows given to `fit`, of which each batch takes its part (with batch_size=None
         the whole is decomposed in every sweep, in time N³)
     graph_weight : weight w of the regulariser
-    rank, tensorize, readout, nonnegative, restarts, alpha, solver, learning_rate, batch_size : as for `SALS`
-    max_sweeps, tol, patience, device, random_state, verbose : as for `SALS`
+    rank, tensorize, readout, nonnegative, restarts, consensus, alpha, solver, learning_rate : as for `SALS`
+    batch_size, max_sweeps, tol, patience, device, random_state, verbose : as for `SALS`
 
     Attributes
     ----------
@@ -520,6 +533,7 @@ class GRSALS(_CPEstimator):
         readout: Any = "auto",
         nonnegative: bool | Literal["auto"] = "auto",
         restarts: int = 1,
+        consensus: bool = False,
         graph: Any = "complete",
         graph_weight: float = 1e-3,
         alpha: float = 1e-3,
@@ -539,6 +553,7 @@ class GRSALS(_CPEstimator):
             readout=readout,
             nonnegative=nonnegative,
             restarts=restarts,
+            consensus=consensus,
             alpha=alpha,
             solver=solver,
             learning_rate=learning_rate,

@@ -2,7 +2,7 @@
 
     checkpoint-00000007    a line that says what it is, a line with the SHA-256 of the rest, then the rest: a file in
                            safetensors' format with the bases, what the solver remembers, how far the fit had come, and
-                           the best attempt before the one at hand
+                           what it needs of the attempts before the one at hand
 
 A folder holds the checkpoints of one fit. Nothing of a file is looked at before its checksum fits.
 """
@@ -50,6 +50,7 @@ _MAGIC = b"polyadic checkpoint\n"
 _PREFIX = "checkpoint-"
 _KEY = "polyadic"
 _BEST = "best."
+_OF_AN_ATTEMPT = re.compile(r"^(best|attempt\.\d+)\.")
 _PROGRESS = ("history", "batch", "bases", "seconds", "finished", "best_history", "spent")
 _KEPT = 2
 _NAME = re.compile(rf"{_PREFIX}\d{{8,}}")
@@ -65,6 +66,8 @@ def _to_bytes(progress: FitProgress, state: State, fingerprint: dict[str, Any]) 
     tensors = {"total": progress.total, **_tensors_of(state)}
     if progress.best is not None:
         tensors |= {_BEST + name: tensor for name, tensor in _tensors_of(progress.best).items()}
+    for number, bases in enumerate(progress.bases_of):
+        tensors |= {f"attempt.{number}.factors.{mode}": basis for mode, basis in enumerate(bases)}
     arrays, axes = {}, {}
     for name, tensor in tensors.items():
         arrays[name], axes[name] = in_memory_order(tensor)
@@ -127,6 +130,12 @@ def _state(arrays: dict[str, np.ndarray], header: dict[str, Any], new: State) ->
         if bool(best) != bool(progress.finished):
             raise ValueError(f"{len(progress.finished)} attempts before this one, {len(best)} arrays of the best")
         progress.best = _state_of(best, len(new.factors)) if best else None
+        kept = sum(name.startswith("attempt.") for name in tensors) // len(new.factors)
+        if kept not in (0, progress.attempt):
+            raise ValueError(f"{progress.attempt} attempts before this one, but bases of {kept}")
+        progress.bases_of = [
+            [tensors[f"attempt.{number}.factors.{mode}"] for mode in range(len(new.factors))] for number in range(kept)
+        ]
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"its parts do not fit together: {error!r}") from error
     _check_tensors(tensors, new)
@@ -138,7 +147,7 @@ def _check_tensors(tensors: dict[str, Tensor], new: State) -> None:
     expected: dict[str, tuple[int, ...]] = {f"factors.{mode}": (size, rank) for mode, size in enumerate(sizes)}
     expected |= {"memory.Y": (rank, *sizes), "memory.S": (rank, rank), "energy": (rank,), "total": (len(Term),)}
     for whole, tensor in tensors.items():
-        name = whole.removeprefix(_BEST)
+        name = _OF_AN_ATTEMPT.sub("", whole)
         shape, wide = tuple(tensor.shape), name in ("memory.S", "energy", "total")
         needed = (*shape[:1], rank) if name == "coefficients" else expected.get(name)
         if shape != needed or tensor.dtype != (torch.float64 if wide else new.factors[0].dtype):
@@ -283,6 +292,7 @@ class Checkpoints:
         device = new.factors[0].device
         progress.total = progress.total.to(device)
         progress.best = None if progress.best is None else _to_device(progress.best, device)
+        progress.bases_of = [[basis.to(device) for basis in bases] for bases in progress.bases_of]
         return progress, self.team.scatter(_to_device(state, device), self.n_views)
 
     def _load(self, new: State) -> tuple[FitProgress, State] | None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from polyadic import als
 from polyadic.algebra import project
 from polyadic.als import LossSums, Objective, State, Statistics
+from polyadic.consensus import average_components
 from polyadic.engine.second_moments import SecondMoments
 from polyadic.errors import PolyadicError
 from polyadic.team import ALONE, Team
@@ -60,6 +61,12 @@ class FitSettings:
     patience: int
     seed: int
     restarts: int = 1
+    consensus: bool = False
+
+    @property
+    def attempts(self) -> int:
+        """How many there are: one for each start, and one from their consensus."""
+        return self.restarts + int(self.consensus)
 
 
 class BatchSource(Protocol):
@@ -96,6 +103,7 @@ class FitProgress:
     done : whether no sweep of this attempt is left to do
     finished : last losses of the attempts before this one
     best, best_history : of the one with the lowest; without coefficients, and whole in every process
+    bases_of : the bases of each of those attempts, if their consensus is asked for
     spent : seconds of sweeps in those attempts
     """
 
@@ -108,6 +116,7 @@ class FitProgress:
     finished: list[float] = field(default_factory=list)
     best: State | None = None
     best_history: History = field(default_factory=empty_history)
+    bases_of: list[list[Tensor]] = field(default_factory=list)
     spent: float = 0.0
 
     @property
@@ -124,6 +133,8 @@ class Fit:
     """One fit: its data, what it minimises and how, and who is told about it. `run` it once.
 
     With `settings.restarts` it makes several attempts, each from other bases, and ends with that of the lowest loss.
+    With `settings.consensus` there is another attempt, a single sweep from what those before agree on, and it ends
+    with that one.
 
     Parameters
     ----------
@@ -170,7 +181,7 @@ class Fit:
             while not self._is_done():
                 self._sweep(full_batch)
             self._finish_attempt()
-            if len(self.progress.finished) >= self.settings.restarts:
+            if self.progress.attempt >= self.settings.attempts:
                 break
             self._begin_attempt()
         assert self.progress.best is not None
@@ -179,20 +190,33 @@ class Fit:
         return self.progress.best_history
 
     def _finish_attempt(self) -> None:
-        """Keep what this attempt came to if none before it had a lower loss."""
-        progress, loss = self.progress, self.progress.history["loss"][-1]
-        if self.team.size > 1 or self.settings.restarts > 1:
+        """Keep what this attempt came to if none before it had a lower loss, or if it is that from the consensus."""
+        progress, settings, loss = self.progress, self.settings, self.progress.history["loss"][-1]
+        if self.team.size > 1 or settings.attempts > 1:
             self.state.coefficients = None  # for the next sweep alone, and too many to send and to keep
-        if not loss >= min(progress.finished, default=math.inf):
+        if progress.attempt >= settings.restarts or not loss >= min(progress.finished, default=math.inf):
             progress.best, progress.best_history = self.team.gather(self.state, self.source.n_views), progress.history
+        if settings.consensus:
+            progress.bases_of.append(self.state.factors)
         progress.finished.append(loss)
         progress.spent += sum(progress.history["seconds"])
 
     def _begin_attempt(self) -> None:
         assert self.start is not None
-        self.state, self.progress.history = State(self.start(self.progress.attempt)), empty_history()
+        attempt = self.progress.attempt
+        bases = self.start(attempt) if attempt < self.settings.restarts else self._consensus()
+        self.state, self.progress.history = State(bases), empty_history()
         if self.on_attempt is not None:
-            self.on_attempt(self.progress.attempt)
+            self.on_attempt(attempt)
+
+    def _consensus(self) -> list[Tensor]:
+        """What the attempts so far agree on; the first process's, for others may round otherwise."""
+        fits = [[basis.double().cpu().numpy() for basis in bases] for bases in self.progress.bases_of]
+        found = average_components(fits, self.progress.finished)
+        return [
+            self.team.broadcast(torch.from_numpy(basis).to(like))
+            for basis, like in zip(found, self.state.factors, strict=True)
+        ]
 
     def _full_batch(self) -> Callable[[], Tensor] | None:
         """What does a sweep of Algorithm 1 and returns its terms; None for Algorithm 2."""
@@ -284,11 +308,13 @@ class Fit:
                 self.on_step(progress, self.state)
 
     def _is_last(self) -> bool:
-        return self.progress.attempt + 1 >= self.settings.restarts
+        return self.progress.attempt + 1 >= self.settings.attempts
 
     def _is_done(self) -> bool:
         """Whether this attempt is."""
         losses, settings = self.progress.history["loss"], self.settings
+        if self.progress.attempt >= settings.restarts:
+            return len(losses) > 0
         return len(losses) >= settings.max_sweeps or has_converged(losses, settings.tol, settings.patience)
 
 
