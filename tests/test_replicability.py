@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from polyadic import GRSALS, SALS, load
 from polyadic.baselines import PCAFeatures
+from polyadic.cli import app
+from polyadic.cli.replication import tell_replicability
 from polyadic.consensus import average_components
 from polyadic.data import Windows
 from polyadic.errors import ModelFileError, PolyadicError
@@ -170,3 +175,84 @@ def test_a_consensus_needs_restarts():
         SALS(2, tensorize=None, consensus=True).fit(np.ones((5, 3, 4)))
     with pytest.raises(PolyadicError, match="True or False"):
         SALS(2, tensorize=None, restarts=2, consensus="yes").fit(np.ones((5, 3, 4)))
+
+
+# -------------------------------------------------------------------- commands
+
+
+@pytest.fixture
+def file(tmp_path):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 2, 64)).cumsum(axis=2).astype(np.float32)
+    label, subject = np.tile([0, 1], 30), np.repeat([f"S{person}" for person in range(6)], 10)
+    np.savez(tmp_path / "w.npz", X=X + label[:, None, None], fs=32.0, label=label, subject=subject)
+    return tmp_path / "w.npz"
+
+
+def _run(*words: object) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_fit_checks_if_asked_and_says_what_it_found(file, tmp_path):
+    small = ("--rank", "3", "--sweeps", "2", "--quiet")
+    plain = tmp_path / "plain.safetensors"
+    _run("fit", file, "-o", plain, *small)
+    assert not hasattr(load(plain), "replicability_")
+    out = tmp_path / "m.safetensors"
+    said = _run("fit", file, "-o", out, *small, "--restarts", "2", "--consensus", "--check")
+    found = load(out).replicability_
+    assert (found.refits, found.halves, len(found.match)) == (10, True, 3)
+    assert f"replicability: {found.replicates.sum()} of 3 components came back" in " ".join(said.split())
+    assert "from the consensus of 2 starts" in " ".join(said.split())
+    assert ("not to be relied on" in said) == (not found.replicates.all())
+    content = json.loads(_run("fit", file, "-o", out, *small, "--check", "--json"))
+    assert content["replicability"] == load(out).replicability_.to_dict()
+
+
+def test_what_does_not_come_back_is_named_from_1_on(capsys):
+    tell_replicability(Replicability(np.array([0.5, 0.95, 0.2]), np.array([0.4, 0.5, 0.0]), refits=10, halves=False))
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("replicability: 1 of 3 components came back (match of at least 0.9) in at least half of 10")
+    assert "halves of the windows, for fewer than two subjects are known" in said
+    assert said.endswith("not to be relied on: components 1, 3")
+
+
+def test_report_checks_a_model_once_and_keeps_it_in_the_file(file, tmp_path, monkeypatch):
+    model, page = tmp_path / "m.safetensors", tmp_path / "r.html"
+    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
+    before, asked = load(model), []
+
+    def noted(model, windows, seed, hidden):
+        asked.append(seed)
+        return Replicability(np.array([0.95, 0.2]), np.array([1.0, 0.0]), refits=10)
+
+    monkeypatch.setattr("polyadic.cli.report.checked", noted)
+    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("page"))
+    _run("report", model, "--data", file, "-o", page, "--no-check")
+    _run("report", model, "-o", page)
+    assert not asked
+    _run("report", model, "--data", file, "-o", page, "--seed", "3")
+    after = load(model)
+    assert after.replicability_.returned.tolist() == [1.0, 0.0]
+    assert (after.device, after.verbose) == (before.device, before.verbose)
+    assert np.array_equal(after.factors_[0], before.factors_[0])
+    _run("report", model, "--data", file, "-o", page)
+    assert asked == [3]
+    _run("report", model, "--data", file, "-o", page, "--check")
+    assert asked == [3, 0]
+
+
+def test_report_does_not_check_a_model_for_longer_than_a_minute(file, tmp_path, monkeypatch):
+    model, page = tmp_path / "m.safetensors", tmp_path / "r.html"
+    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
+    slow = load(model)
+    slow.fit_seconds_ = 60.0
+    slow.save(model)
+    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("page"))
+    _run("report", model, "--data", file, "-o", page)
+    assert not hasattr(load(model), "replicability_")
+    refused = CliRunner().invoke(app, ["report", str(model), "-o", str(page), "--check"])
+    assert isinstance(refused.exception, PolyadicError)
+    assert "--data" in str(refused.exception)
