@@ -6,7 +6,6 @@ fixed-point rule from the last sweep's coefficients and does not blend.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -194,7 +193,7 @@ class Fit:
         progress, settings, loss = self.progress, self.settings, self.progress.history["loss"][-1]
         if self.team.size > 1 or settings.attempts > 1:
             self.state.coefficients = None  # for the next sweep alone, and too many to send and to keep
-        if progress.attempt >= settings.restarts or not loss >= min(progress.finished, default=math.inf):
+        if progress.best is None or progress.attempt >= settings.restarts or loss < min(progress.finished):
             progress.best, progress.best_history = self.team.gather(self.state, self.source.n_views), progress.history
         if settings.consensus:
             progress.bases_of.append(self.state.factors)
