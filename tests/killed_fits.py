@@ -51,6 +51,8 @@ KINDS: dict[str, Callable[[], ATD | SALS]] = {
     "one view": lambda: paper(SALS, 4, batch_size=8, max_sweeps=4, tol=0.0),
     "default": lambda: ATD(4, max_sweeps=12, tol=0.0),
     "non-negative": lambda: ATD(4, solver="blend", batch_size=16, max_sweeps=4, tol=0.0),
+    "restarts": lambda: paper(SALS, 4, solver="memory", batch_size=45, max_sweeps=2, tol=0.0, restarts=4),
+    "consensus": lambda: ATD(4, solver="moments", max_sweeps=3, tol=0.0, restarts=4, consensus=True),
 }
 
 

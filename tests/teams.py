@@ -45,6 +45,10 @@ KINDS: dict[str, Callable[[], Model]] = {
     "SALS, full batch": lambda: paper(SALS, 4, batch_size=None, **FIXED),
     "default, full batch": lambda: ATD(4, **FIXED | {"tensorize": CENTRED}),
     "non-negative": lambda: SALS(4, batch_size=20, **FIXED | {"tensorize": CENTRED}),
+    "SALS, restarts": lambda: paper(SALS, 4, batch_size=61, solver="memory", restarts=3, **FIXED | {"max_sweeps": 1}),
+    "SALS, consensus": lambda: SALS(
+        4, batch_size=61, restarts=2, consensus=True, **FIXED | {"max_sweeps": 1, "tensorize": CENTRED}
+    ),
     "GRSALS": lambda: paper(GRSALS, 4, batch_size=20, graph_weight=1.0, **FIXED),
     "GRSALS, full batch": lambda: paper(GRSALS, 4, batch_size=None, graph_weight=1.0, **FIXED),
 }

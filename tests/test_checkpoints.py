@@ -22,10 +22,13 @@ from problems import paper
 from scipy import sparse
 
 from polyadic import ATD, GRSALS, SALS, als
+from polyadic.algebra import gram, project
 from polyadic.augment import Augmentation, Compose, Jitter
+from polyadic.consensus import average_components
 from polyadic.data import WindowStore, synthetic
 from polyadic.engine import checkpoints, messages
 from polyadic.errors import CheckpointError, PolyadicError
+from polyadic.explain import match
 from polyadic.spectral import STFT
 from polyadic.terms import TERMS
 
@@ -121,6 +124,60 @@ def test_resuming_a_fit_that_was_done_gives_its_model_without_another_sweep(tmp_
     whole = small().fit(X, checkpoint=tmp_path)
     monkeypatch.setattr(als, "step", None)
     assert_alike(small().fit(X, checkpoint=tmp_path, resume=True), whole)
+
+
+@pytest.mark.parametrize("solver", ["blend", "memory", "moments"])
+def test_restarts_keep_the_attempt_with_the_lowest_loss(solver):
+    parameters = {"solver": solver, "batch_size": None if solver == "moments" else 7, "tol": 1e-3}
+    seen: dict[int, float] = {}
+
+    def note(model):
+        seen[model.attempt_] = model.history_["loss"][-1]
+        alone[model.attempt_] = [factor.copy() for factor in model.factors_]
+
+    alone: dict[int, list[np.ndarray]] = {}
+    kept = small(restarts=4, **parameters).fit(X, after_sweep=note)
+    assert list(seen) == [1, 2, 3, 4]
+    assert len(set(seen.values())) == 4
+    assert kept.attempt_ == min(seen, key=seen.get)
+    assert kept.history_["loss"][-1] == min(seen.values())
+    assert kept.n_sweeps_ == len(kept.history_["loss"])
+    # Its bases are those of that attempt, up to scale, order and sign.
+    assert match(kept.factors_, alone[kept.attempt_]).score > 1 - 1e-6
+    assert match(kept.factors_, alone[kept.attempt_ % 4 + 1]).score < 1 - 1e-3
+    # The first is the fit without restarts.
+    assert small(**parameters).fit(X).history_["loss"][-1] == seen[1]
+
+
+def test_a_fit_stopped_in_its_second_attempt_goes_on_there(tmp_path, monkeypatch):
+    parameters = {"restarts": 3, "batch_size": None, "solver": "moments"}
+    whole = small(**parameters).fit(X)
+    start(monkeypatch, tmp_path, 6, small(**parameters))
+    seen = []
+    resumed = small(**parameters).fit(
+        X, checkpoint=tmp_path, resume=True, after_sweep=lambda model: seen.append((model.attempt_, model.n_sweeps_))
+    )
+    assert seen == [(2, 3), (2, 4), (3, 1), (3, 2), (3, 3), (3, 4)]
+    assert_alike(resumed, whole)
+    assert resumed.attempt_ == whole.attempt_
+
+
+def test_the_consensus_is_one_sweep_from_what_the_attempts_agree_on():
+    ends: dict[int, list[np.ndarray]] = {}
+    losses: dict[int, float] = {}
+
+    def note(model):
+        ends[model.attempt_] = [factor.astype(np.float64) for factor in model.factors_]
+        losses[model.attempt_] = model.history_["loss"][-1]
+
+    model = small(restarts=3, consensus=True, batch_size=None).fit(X, after_sweep=note)
+    assert list(ends) == [1, 2, 3, 4]
+    assert (model.attempt_, model.n_sweeps_) == (4, 1)
+    middle = average_components([ends[number] for number in (1, 2, 3)], [losses[number] for number in (1, 2, 3)])
+    start, T = [torch.from_numpy(basis) for basis in middle], torch.from_numpy(X)
+    x = als.solve_coefficients(project(T, start), gram(start), als.Objective(alpha=1e-3))
+    bases = als.update_bases(start, als.Statistics.of(x, T), 1e-3)
+    assert match(model.factors_, [basis.numpy() for basis in bases]).score == pytest.approx(1.0, abs=1e-9)
 
 
 def test_a_fit_that_was_done_can_be_made_longer(tmp_path):
@@ -219,8 +276,12 @@ def test_if_all_are_damaged_the_error_says_why_and_nothing_is_lost(tmp_path, mon
         lambda arrays, header: header["progress"].update(bases=float("nan")),
         lambda arrays, header: header["progress"].update(seconds=10**400),
         lambda arrays, header: header["progress"].update(surplus=1),
-        lambda arrays, header: header.update(schema=3),
-        lambda arrays, header: header.update(schema=1),
+        lambda arrays, header: header["progress"].update(finished=[1.0]),
+        lambda arrays, header: header["progress"].update(spent=-1.0),
+        lambda arrays, header: arrays.update({"best.factors.0": np.zeros((4, 3))}),
+        lambda arrays, header: arrays.update({"attempt.0.factors.0": np.zeros((4, 2))}),
+        lambda arrays, header: header.update(schema=4),
+        lambda arrays, header: header.update(schema=2),
         lambda arrays, header: header.update(schema=None),
         lambda arrays, header: header.update(axes=None),
     ],
@@ -231,7 +292,9 @@ def test_a_checkpoint_with_a_fitting_checksum_and_senseless_content_is_refused(c
     path = tmp_path / "checkpoint-00000005"
     arrays, header = checkpoints._from_bytes_checked(path.read_bytes())
     arrays = dict(arrays)
-    header["axes"].update(surplus=[0], coefficients=[0, 1])
+    header["axes"].update(
+        {"surplus": [0], "coefficients": [0, 1], "best.factors.0": [0, 1], "attempt.0.factors.0": [0, 1]}
+    )
     change(arrays, header)
     body = checkpoints.to_bytes(arrays, metadata={"polyadic": json.dumps(header)})
     checksum = checkpoints.hashlib.sha256(body).hexdigest().encode()

@@ -211,7 +211,7 @@ def test_the_three_commands_of_the_manual_lead_from_recordings_to_a_classifier(t
 
 
 def test_a_rank_is_recommended_for_recordings_as_for_the_store_of_them(made, here):
-    words = ("--ranks", "1,2", "--restarts", "1", "--json")
+    words = ("--ranks", "1,2", "--refits", "1", "--json")
     run("prepare", "folder", made / "recordings", "s.store", "--seconds", 2, "--channel", "C4")
     expected, found = (
         json.loads(run("rank", *given, *words).stdout)
@@ -565,9 +565,7 @@ BARS = {
         r"fitting .* 4/4 fits, [\d.]+/(s|min), SALS, seed 0 done .*left",
         r"report .* 9/11 parts, [\d.]+/(s|min), component 8 .*left",
     ),
-    ("rank", "big.npz", "--ranks", "1,2", "--restarts", "1"): (
-        r"decomposing .* 6/6 components, [\d.]+/s, rank 2 .*left",
-    ),
+    ("rank", "big.npz", "--ranks", "1,2", "--refits", "1"): (r"fitting .* 6/6 components, [\d.]+/s, rank 2 .*left",),
     ("bench", "table9", "--quick"): (r"table9 .* 8/8 cells, [\d.]+/(s|min), .* seed 0 done .*left",),
 }
 

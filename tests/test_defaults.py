@@ -361,7 +361,7 @@ def test_everything_works_where_features_are_not_as_many_as_components(tmp_path)
     assert plot.components(model) is not None
     x, T = model.coefficients(windows), model.tensorize_(torch.from_numpy(windows.X))
     assert core_consistency(T, [x, *model.factors_]) <= 100
-    assert suggest_rank(windows, [1, 2], tensorize=model.tensorize_, n_windows=40, restarts=2).rank in (1, 2)
+    assert suggest_rank(windows, [1, 2], tensorize=model.tensorize_, n_windows=40, refits=2).rank in (1, 2)
     assert export.to_tensorly(model, windows).factors[0].shape == (120, 3)
     like = export.from_tensorly(export.to_tensorly(model), like=model)
     np.testing.assert_allclose(like.coefficients(windows), x, atol=1e-4)

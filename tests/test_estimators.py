@@ -494,7 +494,7 @@ def test_the_models_of_the_paper_have_its_shapes_and_numbers_of_parameters(
 
 def test_the_parameters_have_the_names_of_the_design() -> None:
     shared = {"rank", "tensorize", "readout", "nonnegative", "alpha", "solver", "learning_rate", "batch_size"}
-    shared |= {"max_sweeps", "tol", "patience", "device", "random_state", "verbose"}
+    shared |= {"restarts", "consensus", "max_sweeps", "tol", "patience", "device", "random_state", "verbose"}
     assert set(SALS().get_params(deep=False)) == shared
     assert set(ATD().get_params(deep=False)) == shared | {"augment", "beta", "gamma", "rounds"}
     assert set(GRSALS().get_params(deep=False)) == shared | {"graph", "graph_weight"}
@@ -970,3 +970,9 @@ def test_a_silent_model_prints_nothing(case: tuple[Model, np.ndarray], capfd: py
 def test_progress_does_not_change_the_model(capfd: pytest.CaptureFixture[str]) -> None:
     assert_same(paper(SALS, verbose=1, **SETTINGS).fit(CUBE), paper(SALS, **SETTINGS).fit(CUBE), CUBE)
     capfd.readouterr()
+
+
+@pytest.mark.parametrize("restarts", [0, 1.5, "3"])
+def test_restarts_must_be_a_whole_number_from_1(restarts) -> None:
+    with pytest.raises(PolyadicError, match="restarts"):
+        SALS(rank=2, tensorize=None, restarts=restarts).fit(np.ones((5, 3, 4)))

@@ -1,4 +1,4 @@
-"""Core consistency is that of the textbook formula, and tensors of known rank are given that rank."""
+"""Core consistency is that of the textbook formula; the recommended rank is that at which components replicate."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import torch
 from command_line import polyadic
 from typer.testing import CliRunner
 
-from polyadic import match, suggest_rank
+from polyadic import ATD, suggest_rank
 from polyadic.cli import app
+from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
-from polyadic.explain.rank import _fit_cp, _recommend, core_consistency
+from polyadic.evaluate import cross_validate
+from polyadic.explain import Replicability, replicability
+from polyadic.explain.rank import RankSuggestion, _recommend, core_consistency
 from polyadic.spectral import STFT
 
 
@@ -66,142 +69,121 @@ def test_factors_that_do_not_fit_are_refused():
         core_consistency(np.ones((5, 2, 4)), [np.ones((5, 1)), np.ones((2, 1)), np.ones((3, 1))])
 
 
-@pytest.mark.parametrize(("rank", "noise"), [(2, 0.0), (3, 0.1), (4, 0.3)])
-def test_tensors_of_known_rank_are_given_that_rank(rank, noise):
-    T, _ = planted(rank, noise=noise)
-    found = suggest_rank(T, ranks=range(1, 7))
-    assert found.rank == found.readable == rank
-    place = found.ranks.index(rank)
-    assert found.stability[place] > 0.98
-    assert found.consistency[place] > 95
-    assert found.reason.startswith(f"Rank {rank}: beyond it")
-    assert "stable" in found.reason
+# ------------------------------------------------------------- the recommendation
 
 
-def test_fitness_is_one_minus_the_relative_error_and_grows_with_the_rank():
-    T, _ = planted(4)
-    found = suggest_rank(T, ranks=[4, 1, 2, 2])
-    assert found.ranks == (1, 2, 4)
-    assert found.fitness.shape == (3, 3)
-    best = found.fitness.max(axis=1)
-    assert (np.diff(best) > 0).all()
-    assert best[-1] > 0.99
-    singular = np.linalg.svd(T.reshape(len(T), -1), compute_uv=False)
-    # No decomposition of rank 1 fits better than the best matrix of rank 1.
-    assert best[0] <= 1 - np.sqrt(1 - singular[0] ** 2 / (singular**2).sum()) + 1e-6
-
-
-def test_core_consistency_and_stability_are_those_of_the_best_restart():
-    T, _ = planted(6, seed=0)
-    found = suggest_rank(T, ranks=[3], restarts=4)
-    # Of these starts the last is the best, and its components are not those of the first.
-    assert found.fitness[0].argmax() != 0
-    scaled = T / np.sqrt(np.mean(T**2))
-    models = [_fit_cp(torch.from_numpy(scaled), 3, 100, seed) for seed in range(4)]
-    best = models.pop(int(found.fitness[0].argmax()))
-    expected = core_consistency(scaled, [best.transform(scaled), *best.factors_])
-    assert found.consistency[0] == pytest.approx(expected, rel=1e-6)
-    assert found.stability[0] == pytest.approx(np.mean([match(best, other).score for other in models]))
-
-
-def test_a_curve_that_still_rises_asks_for_larger_ranks():
-    T, _ = planted(6)
-    found = suggest_rank(T, ranks=[1, 2, 4], restarts=4)
-    assert found.rank == 4
-    assert "the largest tried" in found.reason
-    assert "try larger ranks" in found.reason
-
-
-def test_the_largest_rank_is_enough_if_it_fits_everything():
-    T, _ = planted(3)
-    found = suggest_rank(T, ranks=[1, 3])
-    assert found.rank == 3
-    assert "fits nearly everything" in found.reason
-
-
-def test_a_poor_minimum_on_the_way_does_not_end_the_curve():
-    fitness = np.array([[0.2], [0.4], [0.38], [0.7], [0.702]])
-    noise = np.array([0.01, 0.02, 0.03, 0.04, 0.08])
-    rank, _, reason = _recommend([1, 2, 3, 4, 8], fitness, noise, np.full(5, 100.0), np.full(5, 1.0))
-    assert rank == 4
-    assert "improves by 0.2 points" in reason
-
-
-def test_what_noise_would_gain_decides_what_is_much():
-    fitness = np.array([[0.50], [0.60], [0.61]])
-    sound = np.full(3, 100.0), np.full(3, 1.0)
-    assert _recommend([1, 2, 4], fitness, np.array([0.1, 0.11, 0.111]), *sound)[0] == 4
-    assert _recommend([1, 2, 4], fitness, np.array([0.1, 0.11, 0.15]), *sound)[0] == 2
-    assert _recommend([1, 2, 4], fitness, np.array([0.1, 0.4, 0.6]), *sound)[0] == 1
-
-
-def test_over_noise_compares_shares_of_the_squared_error():
-    T, _ = planted(2, noise=0.2)
-    found = suggest_rank(T, ranks=[1, 2, 4], restarts=2)
-    for step in range(2):
-        data, noise = (
-            1 - ((1 - curve[step + 1]) / (1 - curve[step])) ** 2 for curve in (found.fitness.max(axis=1), found.noise)
+def checked(*shares: tuple[int, int], halves: bool = True) -> list[Replicability]:
+    """Results in which so many of so many components come back."""
+    return [
+        Replicability(
+            np.where(np.arange(rank) < back, 0.95, 0.3), (np.arange(rank) < back).astype(float), 4, halves=halves
         )
-        assert found.over_noise[step] == pytest.approx(data / noise)
-    assert found.over_noise[0] > 10
-    assert found.over_noise[1] < 1.5
+        for back, rank in shares
+    ]
 
 
-def test_pure_noise_needs_one_component():
-    assert suggest_rank(np.random.default_rng(5).normal(size=(60, 6, 7, 8)), ranks=[1, 2, 4, 8]).rank == 1
-    X = np.random.default_rng(5).normal(size=(60, 3, 64)) * np.array([1.0, 20.0, 0.1])[:, None]
-    assert suggest_rank(X, ranks=[1, 2, 4, 8], tensorize=STFT(n_fft=16, hop=2), max_sweeps=30).rank <= 2
+UNKNOWN = np.full(4, np.nan)
 
 
-def test_without_structure_components_are_said_not_to_be_readable():
-    T = np.random.default_rng(0).normal(size=(60, 6, 7, 8))
-    found = suggest_rank(T, ranks=[3, 6], max_sweeps=30)
-    assert found.readable is None
-    assert "do not read much into single ones" in found.reason
+@pytest.mark.parametrize(
+    ("shares", "rank"),
+    [
+        ([(1, 1), (2, 2), (3, 4), (3, 8)], 4),
+        ([(1, 1), (1, 2), (1, 4), (1, 8)], 1),  # half of the components are not most of them
+        ([(1, 1), (0, 2), (0, 4), (5, 8)], 8),  # the largest, whatever lies between
+        ([(0, 1), (1, 2), (1, 4), (1, 8)], 2),  # none: the largest share
+    ],
+)
+def test_the_largest_rank_at_which_most_components_replicate_is_recommended(shares, rank):
+    found, reason = _recommend([1, 2, 4, 8], checked(*shares), UNKNOWN)
+    back = {of: count for count, of in shares}[rank]
+    assert found == rank
+    assert f"Rank {rank} " in reason
+    assert f"{back} of {rank}" in reason
+    assert ("At no rank tried" in reason) == (back / rank <= 0.5)
+    assert ("larger ranks may, too" in reason) == (rank == 8)
+    assert "accura" not in reason
 
 
-def test_the_scale_of_the_data_does_not_matter():
-    T, _ = planted(3, noise=0.2)
-    here, there = (suggest_rank(T * scale, ranks=[2, 3], restarts=2) for scale in (1.0, 1e-6))
-    assert np.allclose(here.fitness, there.fitness, atol=1e-6)
-    assert np.allclose(here.stability, there.stability, atol=1e-3)
+def test_what_a_larger_rank_gains_is_said_in_the_figures_of_the_table():
+    shares = checked((1, 1), (2, 2), (1, 4), (1, 8))
+    gains = _recommend([1, 2, 4, 8], shares, np.array([0.5, 0.7004, 0.8116, 0.8]))[1]
+    assert gains.endswith("Rank 4 gains 11.2 points of balanced accuracy (81.2 against 70.0 %).")
+    level = _recommend([1, 2, 4, 8], shares, np.array([0.5, 0.7, 0.7004, 0.6]))[1]
+    assert level.endswith("No larger rank is more accurate than its 70.0 % (balanced accuracy).")
+    assert "accura" not in _recommend([1, 2], checked((1, 1), (2, 2)), np.array([0.5, 0.6]))[1]
+
+
+def test_tensors_of_known_rank_are_given_that_rank():
+    T, _ = planted(3, shape=(60, 5, 6, 7), noise=0.3)
+    found = suggest_rank(T, ranks=[9, 3, 3], groups=np.repeat(np.arange(6), 10), restarts=2)
+    assert found.rank == 3
+    assert found.ranks == (3, 9)
+    assert found.replicating[0] == 3
+    assert found.match[0] > 0.95
+    assert found.share[1] <= 0.5
+    assert found.fitness[0] < found.fitness[1]
+    assert "3 of 3 come back in halves of the subjects." in found.reason
+    assert np.isnan(found.accuracy).all()
+
+
+def test_components_of_noise_do_not_replicate():
+    found = suggest_rank(np.random.default_rng(0).normal(size=(60, 6, 7, 8)), ranks=[3, 6], max_sweeps=10)
+    assert (found.share <= 0.5).all()
+    assert "At no rank tried do most components replicate in halves of the windows." in found.reason
+
+
+def test_windows_with_labels_are_scored_on_left_out_subjects():
+    windows = synthetic(60, n_channels=2)
+    found = suggest_rank(windows, [3], refits=2, max_sweeps=2)
+    model = ATD(3, max_sweeps=2).fit(windows)
+    scores = cross_validate(model, windows, 5, transductive=True)
+    assert found.accuracy[0] == pytest.approx(scores.balanced_accuracy)
+    assert found.fitness[0] == pytest.approx(model.score(windows))
+    assert found.replicability[0].to_dict() == replicability(model, windows, refits=2).to_dict()
+    assert found.replicability[0].halves
 
 
 def test_the_subset_is_spread_evenly_and_no_larger_than_asked():
     T, _ = planted(2, shape=(101, 5, 6))
-    found = suggest_rank(T, ranks=[1, 2], n_windows=5, restarts=1)
+    groups = np.arange(101) // 25
+    found = suggest_rank(T, [1, 2], tensorize=None, groups=groups, n_windows=5, max_sweeps=3)
     assert found.n_windows == 5
-    assert np.isnan(found.stability).all()
-    same = suggest_rank(T[[0, 25, 50, 75, 100]], ranks=[1, 2], restarts=1)
+    same = suggest_rank(T[[0, 25, 50, 75, 100]], [1, 2], tensorize=None, groups=np.arange(5), max_sweeps=3)
     assert np.array_equal(same.fitness, found.fitness)
+    assert np.array_equal(same.match, found.match)
 
 
-def test_raw_windows_go_through_the_stft():
+def test_raw_windows_go_through_the_default_front_end():
     X = np.random.default_rng(0).normal(size=(30, 2, 64)).astype(np.float32)
-    stft = STFT(n_fft=16, hop=8)
     calls = []
-    found = suggest_rank(X, [1, 2], tensorize=stft, restarts=2, max_sweeps=3, on_fit=lambda *given: calls.append(given))
+    found = suggest_rank(X, [1, 2], refits=2, max_sweeps=3, on_fit=lambda *given: calls.append(given))
     assert calls == [(1, 9, 1), (2, 9, 1), (3, 9, 1), (5, 9, 2), (7, 9, 2), (9, 9, 2)]
-    T = stft(torch.from_numpy(X))
-    assert np.allclose(found.fitness, suggest_rank(T, [1, 2], restarts=2, max_sweeps=3).fitness, atol=1e-5)
+    assert found.fitness[1] == pytest.approx(ATD(2, max_sweeps=3, readout=None).fit(X).score(X))
+    own = suggest_rank(torch.from_numpy(X), [2], tensorize=STFT(n_fft=16, hop=8), refits=1, max_sweeps=3)
+    assert own.fitness[0] != found.fitness[1]
 
 
 def test_a_table_a_dictionary_and_a_plot_come_of_it():
-    T, _ = planted(2)
-    found = suggest_rank(T, ranks=[1, 2, 3, 8], restarts=2)
+    accuracy = np.array([0.5, 0.7, 0.75])
+    rank, reason = _recommend([1, 2, 8], checked((1, 1), (2, 2), (3, 8)), accuracy)
+    fitness = np.array([0.2, 0.4, 0.5])
+    found = RankSuggestion(rank, reason, (1, 2, 8), fitness, tuple(checked((1, 1), (2, 2), (3, 8))), accuracy, 60)
     lines = repr(found).splitlines()
-    assert len(lines) == 6
-    assert lines[2].startswith("→    2")
+    assert len(lines) == 5
+    assert lines[2].split() == ["→", "2", "0.400", "2", "of", "2", "0.95", "70.0", "%"]
     assert lines[-1] == found.reason
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert content["rank"] == 2
-    assert [row["rank"] for row in content["tried"]] == [1, 2, 3, 8]
-    assert content["tried"][3]["core_consistency"] is None
+    assert [(row["rank"], row["replicating"]) for row in content["tried"]] == [(1, 1), (2, 2), (8, 3)]
     pytest.importorskip("matplotlib")
     figure = found.plot()
-    assert [axes.get_ylabel().split()[0] for axes in figure.axes] == ["fitness", "better", "core", "stability"]
-    assert np.array_equal(figure.axes[0].lines[0].get_ydata(), found.fitness.max(axis=1))
-    assert np.array_equal(figure.axes[0].lines[1].get_ydata(), found.noise)
+    titles = ["components", "mean", "fitness", "balanced"]
+    assert [axes.get_ylabel().split()[0] for axes in figure.axes] == titles
+    drawn = [axes.lines[0].get_ydata() for axes in figure.axes]
+    for values, expected in zip(drawn, (100 * found.share, found.match, fitness, 100 * accuracy), strict=True):
+        assert np.array_equal(values, expected)
+    assert all(axes.lines[1].get_xdata() == [2, 2] for axes in figure.axes)
     assert figure.get_suptitle().replace("\n", " ") == found.reason
 
 
@@ -210,13 +192,15 @@ def test_a_table_a_dictionary_and_a_plot_come_of_it():
     [
         ({"ranks": []}, "ranks must name at least one"),
         ({"ranks": [0]}, "ranks must be a whole number"),
+        ({"refits": 0}, "refits must be"),
         ({"restarts": 0}, "restarts must be"),
+        ({"groups": [1, 2]}, "groups must have shape"),
         ({"n_windows": 1}, "n_windows must be"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, said):
     with pytest.raises(PolyadicError, match=said):
-        suggest_rank(np.ones((5, 3, 4)), **arguments)
+        suggest_rank(np.ones((5, 3, 4)), tensorize=None, **arguments)
 
 
 def test_silence_is_refused():
@@ -235,7 +219,7 @@ def test_the_command_shows_a_table_and_writes_the_plot(file, tmp_path):
     pytest.importorskip("matplotlib")
     plot = tmp_path / "rank.png"
     result = CliRunner().invoke(
-        app, ["rank", str(file), "--ranks", "1,2", "--restarts", "2", "-o", str(plot)], catch_exceptions=False
+        app, ["rank", str(file), "--ranks", "1,2", "--refits", "2", "-o", str(plot)], catch_exceptions=False
     )
     assert result.exit_code == 0
     assert "fitness" in result.stdout
@@ -244,16 +228,20 @@ def test_the_command_shows_a_table_and_writes_the_plot(file, tmp_path):
 
 
 def test_the_command_prints_json_and_nothing_else(file):
-    result = polyadic("rank", file, "--ranks", "1,2", "--restarts", "1", "--json", cwd=file.parent)
+    result = polyadic("rank", file, "--ranks", "1,2", "--refits", "1", "--json", cwd=file.parent)
     content = json.loads(result.stdout)
     assert [row["rank"] for row in content["tried"]] == [1, 2]
-    assert content["tried"][0]["stability"] is None
+    assert content["tried"][0]["balanced_accuracy"] is None
     assert result.stderr == ""
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--ranks", "two"], "--ranks must be"), (["-o", "missing/rank.png"], "--out must lie in an existing folder")],
+    [
+        (["--ranks", "two"], "--ranks must be"),
+        (["--consensus"], "give --restarts"),
+        (["-o", "missing/rank.png"], "--out must lie in an existing folder"),
+    ],
 )
 def test_the_command_says_what_it_cannot_use(file, words, said):
     assert said in polyadic("rank", file, *words, cwd=file.parent, code=1).stderr

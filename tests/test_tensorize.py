@@ -229,7 +229,7 @@ def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(ki
 
 
 def test_the_rank_of_wavelet_tensors_can_be_suggested(signals):
-    assert suggest_rank(signals, [1, 2], tensorize=Haar(), n_windows=30, restarts=1, max_sweeps=5).rank in (1, 2)
+    assert suggest_rank(signals, [1, 2], tensorize=Haar(), n_windows=30, refits=1, max_sweeps=5).rank in (1, 2)
 
 
 def test_a_file_names_the_module_of_a_tensorizer_that_is_not_defined(signals, tmp_path, monkeypatch):

@@ -129,7 +129,7 @@ def test_views_tensors_ranks_and_exports_do_not_depend_on_torchs_global_settings
             FRAMES(X).numpy(),
             model.score(SIGNALS),
             model.inverse_transform(model.transform(SIGNALS)),
-            suggest_rank(SIGNALS, [1, 2], tensorize=FRAMES, n_windows=20, restarts=1, max_sweeps=3).fitness,
+            suggest_rank(SIGNALS, [1, 2], tensorize=FRAMES, n_windows=20, refits=1, max_sweeps=3).fitness,
             np.frombuffer((tmp_path / "m.onnx").read_bytes(), np.uint8),
             probe.predict_proba(SIGNALS),
         ]

@@ -18,6 +18,7 @@ from torch import Tensor
 from polyadic import als, persist
 from polyadic.augment import Jitter
 from polyadic.checks import check_integer, check_memory, check_number
+from polyadic.draws import integer_seed
 from polyadic.engine import cuda_graphs
 from polyadic.engine.batches import WindowSource, check_modes
 from polyadic.engine.checkpoints import Checkpoints
@@ -37,6 +38,7 @@ from polyadic.torch_state import plain_torch
 __all__ = ["ATD", "GRSALS", "SALS"]
 
 _JITTER = 0.05
+_RESTART = 0x5E7A  # sets the draws of further attempts apart from others
 _FREE = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
 """Parameters that may change when a fit is resumed; what became of `random_state` is in the seed."""
 
@@ -51,6 +53,8 @@ class _CPEstimator(CPModel):
         tensorize: Any = "auto",
         readout: Any = "auto",
         nonnegative: bool | Literal["auto"] = "auto",
+        restarts: int = 1,
+        consensus: bool = False,
         alpha: float = 1e-3,
         solver: Literal["auto", "moments", "blend", "memory"] = "auto",
         learning_rate: float = 0.05,
@@ -66,6 +70,8 @@ class _CPEstimator(CPModel):
         self.tensorize = tensorize
         self.readout = readout
         self.nonnegative = nonnegative
+        self.restarts = restarts
+        self.consensus = consensus
         self.alpha = alpha
         self.solver = solver
         self.learning_rate = learning_rate
@@ -98,7 +104,8 @@ class _CPEstimator(CPModel):
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; numpy, torch, a memory map, `Windows` or a
             `WindowStore`. What lies on a disk is read batch by batch, in memory that does not grow with it
         y : ignored
-        after_sweep : called after every sweep with the estimator, whose `factors_` and `history_` are those so far
+        after_sweep : called after every sweep with the estimator, whose `factors_` and `history_` are those so far of
+            the attempt whose number, from 1 to `restarts`, is `attempt_`; the sweep from the consensus comes after them
         checkpoint : a folder in which to write down, from time to time, how far the fit has come
         resume : go on from the last checkpoint in that folder, if there is one; on a CPU the outcome is, to the bit,
             that of a fit that was never stopped. `max_sweeps`, `tol`, `patience`, `device` and `verbose` may differ
@@ -115,12 +122,14 @@ class _CPEstimator(CPModel):
             source.tensorize = self.tensorize_ = self._agreed_tensorizer(team)
             self._n_seen = source.n_windows
             fit = Fit(source, als.State(self._initial_factors(source)), objective, settings, team=team)
+            fit.start = lambda attempt: self._initial_factors(source, attempt)
             kept = self._checkpoints(source, team, checkpoint, resume, checkpoint_every)
             with kept or nullcontext():
                 self._run(fit, source, kept, after_sweep)
             self.n_sweeps_ = len(self.history_["loss"])
-            self.waited_ = source.waited
-            self._keep(team.gather(fit.state, source.n_views))
+            self.attempt_ = settings.attempts if self.consensus else int(np.argmin(fit.progress.finished)) + 1
+            self.fit_seconds_, self.waited_ = fit.progress.spent, source.waited
+            self._keep(fit.state)
             if self.nonnegative_:
                 warn_of_vanished(fit.state.factors)
             # After the last checkpoint: a fit that is stopped here resumes with this pass alone.
@@ -141,13 +150,16 @@ class _CPEstimator(CPModel):
         def show(history: History) -> None:
             assert after_sweep is not None
             self.history_, self.n_sweeps_ = history, len(history["loss"])
+            self.attempt_ = fit.progress.attempt + 1
             self._keep(fit.state)
             after_sweep(self)
 
         bar, shown = bool(self.verbose and fit.team.index == 0), None if after_sweep is None else show
         with observing(type(self).__name__, self.max_sweeps, source.n_windows, bar, shown) as observer:
             fit.on_sweep = observer
-            source.on_batch = None if observer is None else observer.windows
+            if observer is not None:
+                source.on_batch = observer.windows
+                fit.on_attempt = lambda attempt: observer.start(attempt + 1, fit.settings.attempts)
             with self._pool(source.device):
                 self.history_ = fit.run()
 
@@ -229,7 +241,7 @@ class _CPEstimator(CPModel):
         shape = self._tensor_shape(source)
         where = source.n_views, source.dtype, source.device
         self.solver_, self.batch_size_ = choose_solver(
-            self.solver, self.batch_size, shape, self.rank, objective, *where
+            self.solver, self.batch_size, shape, self.rank, objective, *where, restarts=int(self.restarts)
         )
         settings = FitSettings(
             solver=self.solver_,
@@ -239,14 +251,18 @@ class _CPEstimator(CPModel):
             tol=float(self.tol),
             patience=int(self.patience),
             seed=self.seed_,
+            restarts=int(self.restarts),
+            consensus=bool(self.consensus),
         )
         return source, objective, settings
 
-    def _initial_factors(self, source: WindowSource) -> list[Tensor]:
+    def _initial_factors(self, source: WindowSource, attempt: int = 0) -> list[Tensor]:
+        """Where an attempt starts; the order of windows and their views are the same in all."""
         shape = self._tensor_shape(source)
         # The bases and one Gram matrix in float64: no fit does with less.
         check_memory(f"rank={self.rank:,}", 8 * self.rank * (sum(shape) + self.rank))
-        return als.initial_factors(shape, self.rank, self.seed_, source.dtype, source.device, self.nonnegative_)
+        seed = integer_seed(self.seed_, _RESTART, attempt) if attempt else self.seed_
+        return als.initial_factors(shape, self.rank, seed, source.dtype, source.device, self.nonnegative_)
 
     def _keep(self, state: als.State) -> None:
         if not all(bool(torch.isfinite(factor).all()) for factor in state.factors):
@@ -256,7 +272,7 @@ class _CPEstimator(CPModel):
             )
         self.factors_ = [factor.cpu().numpy() for factor in state.factors]
         self._memory = _moved(state.memory, torch.device("cpu"), state.factors[0].dtype)
-        for name in ("readout_", "probe_"):  # they were fitted to other bases
+        for name in ("readout_", "probe_", "replicability_"):  # they belong to other bases
             if hasattr(self, name):
                 delattr(self, name)
         if self.readout is None:
@@ -274,6 +290,11 @@ class _CPEstimator(CPModel):
             )
         if self.nonnegative not in ("auto", True, False):
             raise PolyadicError(f"nonnegative must be 'auto', True or False, but is {self.nonnegative!r}")
+        check_integer("restarts", self.restarts, 1)
+        if not isinstance(self.consensus, bool | np.bool_):
+            raise PolyadicError(f"consensus must be True or False, but is {self.consensus!r}")
+        if self.consensus and self.restarts < 2:
+            raise PolyadicError("consensus=True averages the components of several restarts, but restarts is 1")
         self._check_readout()
         check_number("learning_rate", self.learning_rate, 0, 1)
         if self.learning_rate == 0:
@@ -306,6 +327,9 @@ class SALS(_CPEstimator):
     readout : a `polyadic.readout.Readout`, which makes features of coefficients; None for the coefficients themselves,
         as in the paper. "auto" is `Readout()`
     nonnegative : whether bases have no entry below 0; "auto" if the tensorizer gives centred log amplitudes
+    restarts : number of fits from different random starts, of which the one with the lowest loss is kept
+    consensus : instead, average the components on which the restarts agree, and make a last sweep from there; they
+        replicate better and fit a little worse
     alpha : weight of the Tikhonov term
     solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as the paper; "memory" solves for
         exponentially forgotten statistics of all batches; "moments" reads the data once, for its second moments, of
@@ -325,13 +349,15 @@ class SALS(_CPEstimator):
     factors_ : the bases, matrices of shapes (I, R), (J, R), …
     history_ : `loss`, its terms and `seconds`, one number for each sweep
     n_sweeps_, n_parameters_, seed_ : numbers
+    attempt_ : which of the `restarts` was kept, from 1 on; the number after the last for their consensus
     tensorize_, readout_ : both with what they learned from the data; None for none
     solver_, batch_size_, nonnegative_ : what "auto" became
     split_ : hash and part of the split that X was of, or ""
     fs_, channel_names_ : sampling rate in Hz and channels of X, None and () where X does not say
     probe_ : the classifier of features that the model file holds, if there is one; see
         `polyadic.evaluate.WindowClassifier`
-    waited_ : seconds in which the fit waited for a disk
+    replicability_ : which components come back in other subjects, once `polyadic.explain.replicability` was asked
+    fit_seconds_, waited_ : seconds of all sweeps of all restarts, and those in which the fit waited for a disk
 
     Examples
     --------
@@ -356,6 +382,9 @@ class ATD(_CPEstimator):
     readout : a `polyadic.readout.Readout`, which makes features of coefficients; None for the coefficients themselves,
         as in the paper. "auto" is `Readout()`
     nonnegative : whether bases have no entry below 0; "auto" if the tensorizer gives centred log amplitudes
+    restarts : number of fits from different random starts, of which the one with the lowest loss is kept
+    consensus : instead, average the components on which the restarts agree, and make a last sweep from there; they
+        replicate better and fit a little worse
     alpha : weight of the Tikhonov term
     beta : weight of the self-supervised loss; 0 with an augmentation is the paper's ATD_ss-
     gamma : weight of the random pairs; None for the number of windows in the batch, as in the paper
@@ -378,13 +407,15 @@ class ATD(_CPEstimator):
     factors_ : the bases, matrices of shapes (I, R), (J, R), …
     history_ : `loss`, its terms and `seconds`, one number for each sweep
     n_sweeps_, n_parameters_, seed_ : numbers
+    attempt_ : which of the `restarts` was kept, from 1 on; the number after the last for their consensus
     tensorize_, readout_ : both with what they learned from the data; None for none
     solver_, batch_size_, nonnegative_ : what "auto" became
     split_ : hash and part of the split that X was of, or ""
     fs_, channel_names_ : sampling rate in Hz and channels of X, None and () where X does not say
     probe_ : the classifier of features that the model file holds, if there is one; see
         `polyadic.evaluate.WindowClassifier`
-    waited_ : seconds in which the fit waited for a disk
+    replicability_ : which components come back in other subjects, once `polyadic.explain.replicability` was asked
+    fit_seconds_, waited_ : seconds of all sweeps of all restarts, and those in which the fit waited for a disk
 
     Examples
     --------
@@ -404,6 +435,8 @@ class ATD(_CPEstimator):
         augment: Any = "auto",
         readout: Any = "auto",
         nonnegative: bool | Literal["auto"] = "auto",
+        restarts: int = 1,
+        consensus: bool = False,
         alpha: float = 1e-3,
         beta: float = 0.0,
         gamma: float | None = None,
@@ -423,6 +456,8 @@ class ATD(_CPEstimator):
             tensorize=tensorize,
             readout=readout,
             nonnegative=nonnegative,
+            restarts=restarts,
+            consensus=consensus,
             alpha=alpha,
             solver=solver,
             learning_rate=learning_rate,
@@ -476,8 +511,8 @@ class GRSALS(_CPEstimator):
         matrix of weights among the windows given to `fit`, of which each batch takes its part (with batch_size=None
         the whole is decomposed in every sweep, in time N³)
     graph_weight : weight w of the regulariser
-    rank, tensorize, readout, nonnegative, alpha, solver, learning_rate, batch_size : as for `SALS`
-    max_sweeps, tol, patience, device, random_state, verbose : as for `SALS`
+    rank, tensorize, readout, nonnegative, restarts, consensus, alpha, solver, learning_rate : as for `SALS`
+    batch_size, max_sweeps, tol, patience, device, random_state, verbose : as for `SALS`
 
     Attributes
     ----------
@@ -497,6 +532,8 @@ class GRSALS(_CPEstimator):
         tensorize: Any = "auto",
         readout: Any = "auto",
         nonnegative: bool | Literal["auto"] = "auto",
+        restarts: int = 1,
+        consensus: bool = False,
         graph: Any = "complete",
         graph_weight: float = 1e-3,
         alpha: float = 1e-3,
@@ -515,6 +552,8 @@ class GRSALS(_CPEstimator):
             tensorize=tensorize,
             readout=readout,
             nonnegative=nonnegative,
+            restarts=restarts,
+            consensus=consensus,
             alpha=alpha,
             solver=solver,
             learning_rate=learning_rate,

@@ -49,6 +49,10 @@ class SweepProgress(Protocol):
 
     def __call__(self, history: dict[str, list[float]]) -> None: ...
 
+    def start(self, attempt: int, attempts: int) -> None:
+        """Note that another of several attempts begins, counted from 1."""
+        ...
+
     def windows(self, count: int, size: int) -> None:
         """Note that so many more windows of this sweep, and so many bytes, are done."""
         ...
@@ -81,12 +85,16 @@ class _SweepLines:
     """Prints lines about sweeps."""
 
     def __init__(self, lines: _Lines, title: str, max_sweeps: int) -> None:
-        self._lines, self._title, self._max_sweeps = lines, title, max_sweeps
+        self._lines, self._title, self._max_sweeps, self._attempt = lines, title, max_sweeps, ""
+
+    def start(self, attempt: int, attempts: int) -> None:
+        self._lines.print_pending()
+        self._attempt = f", start {attempt} of {attempts}"
 
     def __call__(self, history: dict[str, list[float]]) -> None:
         done = len(history["loss"])
         self._lines.update(
-            done, f"{self._title}: sweep {done} of at most {self._max_sweeps}, {_describe_loss(history)}"
+            done, f"{self._title}{self._attempt}: sweep {done} of at most {self._max_sweeps}, {_describe_loss(history)}"
         )
 
     def windows(self, count: int, size: int) -> None:
@@ -97,10 +105,15 @@ class _SweepBar:
     """Moves a bar with sweeps and batches."""
 
     def __init__(self, bar: Any, title: str, max_sweeps: int, n_windows: int) -> None:
-        self._bar, self._max_sweeps, self._n_windows = bar, max_sweeps, n_windows
+        self._bar, self._title, self._max_sweeps, self._n_windows = bar, printable(title), max_sweeps, n_windows
         self._task = bar.add_task(printable(title), total=max_sweeps, sweep=f"0/{max_sweeps}")
         self._sweeps, self._windows_done, self._bytes = 0, 0, 0
         self._loss, self._begun = "", time.perf_counter()
+
+    def start(self, attempt: int, attempts: int) -> None:
+        self._sweeps = self._windows_done = 0
+        title = f"{self._title}, start {attempt} of {attempts}"
+        self._bar.update(self._task, description=title, completed=0, sweep=f"0/{self._max_sweeps}")
 
     def __call__(self, history: dict[str, list[float]]) -> None:
         self._sweeps, self._windows_done = len(history["loss"]), 0

@@ -11,6 +11,7 @@ import typer.core
 
 from polyadic.cli.interrupts import resumable_fit
 from polyadic.cli.options import (
+    MOST_REPEATS,
     PROBE_KINDS,
     RECORDINGS,
     SECONDS,
@@ -30,6 +31,7 @@ from polyadic.cli.options import (
     window_bar,
 )
 from polyadic.cli.outputs import check_out_file, check_out_folder
+from polyadic.cli.replication import checked, tell_replicability
 from polyadic.cli.windows import Cut, are_recordings, check_cutting, opened
 from polyadic.errors import PolyadicError
 from polyadic.terminal import echo, print_json
@@ -56,6 +58,9 @@ The unlabelled part of a split by subject, the probe on its training part:
 
 The standardised logistic regression of the paper's tables as the probe:
   polyadic fit sleep.store --probe standardised
+
+Components for reading: the consensus of 30 random starts, and which come back in halves of the subjects:
+  polyadic fit sleep.store --rank 8 --restarts 30 --consensus --check
 
 A fit that was stopped goes on where it was:
   polyadic fit sleep.store -o model.safetensors --resume
@@ -112,6 +117,13 @@ def fit(
             "prediction.",
         ),
     ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Also fit halves of the subjects, ten times, and keep in the model file which components come back.",
+        ),
+    ] = False,
     method: Annotated[
         Method, typer.Option(metavar="NAME", help="ATD, ATD_ss-, GR-SALS or SALS.", case_sensitive=False)
     ] = Method.ATD,
@@ -128,6 +140,18 @@ def fit(
     ] = None,
     rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components.")] = None,
     sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most passes over the data.")] = None,
+    restarts: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_REPEATS,
+            metavar="N",
+            help="Fits from different random starts, of which the best stays.",
+        ),
+    ] = None,
+    consensus: Annotated[
+        bool, typer.Option("--consensus", help="With --restarts: average the components that the starts agree on.")
+    ] = False,
     batch_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Windows in a batch.")] = None,
     learning_rate: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, metavar="X", help="Share of a batch in the bases.")
@@ -188,10 +212,13 @@ def fit(
     from polyadic.engine import processes
     from polyadic.methods import paper_methods
     from polyadic.presets import settings_for
+    from polyadic.replication import Replicability
 
     team = processes.join()
     if recenter and probe is None:
         raise PolyadicError("--recenter goes with --probe: it changes how the probe is trained")
+    if consensus and (restarts or 1) < 2:
+        raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
     check_out_file(out, data, settings)
     if checkpoint is not None:
         check_out_folder(checkpoint, data, option="--checkpoint")
@@ -221,6 +248,8 @@ def fit(
         given = {
             "rank": rank,
             "max_sweeps": sweeps,
+            "restarts": restarts,
+            "consensus": consensus,
             "batch_size": batch_size,
             "learning_rate": learning_rate,
             "solver": None if solver is None else solver.value,
@@ -236,10 +265,16 @@ def fit(
             )
             if probe is not None:
                 model.probe_ = _trained(model, labelled, probe, recenter, hidden or team.index > 0)
+            if check:
+                # One process does it, for refits are of one process; the others hear what it found.
+                found = team.once(lambda: checked(model, unlabelled, seed, hidden).to_dict())
+                model.replicability_ = Replicability.from_dict(found, model.rank)
             team.once(lambda: model.save(out))
     if team.index > 0:
         return
     _tell_fit(model, method, unlabelled, None if probe is None else labelled, out, json)
+    if check and not json:
+        tell_replicability(model.replicability_)
 
 
 class FitCommand(typer.core.TyperCommand):
@@ -297,7 +332,7 @@ def _trained(model: Any, windows: Windows, kind: ProbeKind, recenter: bool, hidd
 
 
 def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | None, out: Path, json: bool) -> None:
-    seconds = sum(model.history_["seconds"])
+    seconds = model.fit_seconds_
     trained = 0 if labelled is None else int((labelled.label >= 0).sum())
     outcome = {
         "model": out.name,
@@ -307,21 +342,27 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
         "subjects_from": windows.index.subjects_from,
         "parameters": model.n_parameters_,
         "sweeps": model.n_sweeps_,
+        "restarts": model.restarts,
+        "attempt": model.attempt_,
         "seconds": seconds,
         "waited": model.waited_,
         "loss": model.history_["loss"][-1],
         "split": model.split_,
         "classes": model.probe_.classes_.tolist() if trained else [],
         "labelled": trained,
+        "replicability": model.replicability_.to_dict() if hasattr(model, "replicability_") else None,
         "reason": getattr(model.probe_, "reason_", None) if trained else None,
         "recenter": bool(trained and getattr(model.probe_, "recenter_", False)),
     }
     if json:
         print_json(outcome)
         return
+    kept = f" (start {model.attempt_} of {model.restarts} was kept)" if model.restarts > 1 else ""
+    if model.consensus:
+        kept = f" from the consensus of {model.restarts} starts"
     echo(
         f"{out.name}: {method.value} of {len(windows):,} windows, {model.n_parameters_:,} parameters, "
-        f"{model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)} in {seconds:.1f} s "
+        f"{model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)}{kept} in {seconds:.1f} s "
         f"({model.waited_:.1f} s of it waiting for the disk)"
     )
     echo(f"windows of {windows.index.describe_subjects()}")

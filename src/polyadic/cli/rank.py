@@ -1,4 +1,4 @@
-"""`polyadic rank`: how many components the data calls for."""
+"""`polyadic rank`: at how many components most of them replicate."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ RANK_EXAMPLES = """
 
 A table, a recommendation and its reason; with a plot of the curves:
   polyadic rank sleep.store
-  polyadic rank sleep.store --preset sleep_edf -o rank.png
+  polyadic rank sleep.store -o rank.png
 
 EDF files of your own in windows of 30 s:
   polyadic rank recordings --seconds 30
 
-Few ranks, many restarts, for components that shall be read:
-  polyadic rank windows.npz --ranks 1,2,3,4,5,6 --restarts 10
+Few ranks, and components from the consensus of many starts:
+  polyadic rank windows.npz --ranks 2,4,6,8 --restarts 30 --consensus
 """
 
 
@@ -53,18 +53,24 @@ def rank(
         str, typer.Option(metavar="N,N,…", help="The ranks to try, with commas between them.")
     ] = "1,2,4,8,16,32,64",
     windows: Annotated[
-        int, typer.Option(min=2, metavar="N", help="How many windows to take, spread evenly over the data.")
-    ] = 256,
+        int, typer.Option(min=2, metavar="N", help="How many windows to use at most, spread evenly.")
+    ] = 2048,
+    refits: Annotated[
+        int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Fits of halves of the subjects at each rank.")
+    ] = 4,
     restarts: Annotated[
-        int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Fits of each rank, from different starts.")
-    ] = 3,
+        int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Random starts of every fit, as of fit.")
+    ] = 1,
+    consensus: Annotated[
+        bool, typer.Option("--consensus", help="With --restarts: average the components that the starts agree on.")
+    ] = False,
     preset: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
     ] = None,
     n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
     hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the starts.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
     seconds: SecondsOption = None,
     channel: ChannelOption = None,
     fs: FsOption = None,
@@ -74,9 +80,10 @@ def rank(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Recommend a rank, and say why.
+    """Recommend the largest rank at which most components replicate.
 
-    Decomposes some of the windows at several ranks. Does a larger one fit better than noise would, do restarts agree?
+    Fits halves of the subjects at several ranks and looks which components come back. Where windows have labels, it
+    also says what a larger rank gains in accuracy on other subjects.
     """
     from polyadic.explain.rank import suggest_rank
     from polyadic.files import open_atomically
@@ -88,6 +95,8 @@ def rank(
         check_out_file(out, data, settings)
         if out.suffix not in (".png", ".svg", ".pdf"):
             raise PolyadicError(f"--out must end in .png, .svg or .pdf, but is {out.name}")
+    if consensus and restarts < 2:
+        raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
     wanted = _ranks(ranks)
     given = {"--seconds": seconds, "--channel": channel, "--resample": resample}
     check_cutting(data, {**given, "--fs": fs if data.is_dir() else None})
@@ -100,14 +109,16 @@ def rank(
     )
     with (
         opened(data, cut, hidden=quiet or json) as taken,
-        stage_bar("decomposing", quiet or json, "components") as show,
+        stage_bar("fitting", quiet or json, "components") as show,
     ):
         found = suggest_rank(
             taken,
             wanted,
             tensorize=settings_for(taken, preset=preset, n_fft=n_fft, hop=hop).tensorize,
             n_windows=windows,
+            refits=refits,
             restarts=restarts,
+            consensus=consensus,
             random_state=seed,
             on_fit=lambda done, work, rank: show(done, work, f"rank {rank}"),
         )

@@ -22,6 +22,7 @@ from polyadic.cli.options import (
     shows_progress,
 )
 from polyadic.cli.outputs import check_out_file
+from polyadic.cli.replication import LONGEST, checked
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
 from polyadic.files import check_regular_file
@@ -37,6 +38,9 @@ A model and the windows or recordings it is to be judged by:
 
 The same without learning the features anew in every fold of the cross-validation:
   polyadic report model.safetensors --data sleep.store --transductive
+
+The same with the check of which components come back, however long it takes:
+  polyadic report model.safetensors --data sleep.store --check
 
 The model alone:
   polyadic report model.safetensors
@@ -83,6 +87,14 @@ def report(
             "otherwise they are learned anew.",
         ),
     ] = False,
+    check: Annotated[
+        bool | None,
+        typer.Option(
+            "--check/--no-check",
+            help="Fit halves of the subjects to see which components come back, and keep that in the model file. By "
+            "default if the model file does not say and it takes less than a minute.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the folds or of the split.")] = 0,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Of the page; the name of the data if not given.")] = "",
     device: DeviceOption = "auto",
@@ -115,6 +127,10 @@ def report(
         if data is not None:
             how = None if resample is None else resample.value
             windows = stack.enter_context(opened_for(loaded, data, resample=how, classes=classes, hidden=hidden))
+        if _should_check(loaded, windows, check):
+            loaded.replicability_ = checked(loaded, windows, seed, hidden)
+            if not _kept(model, loaded.replicability_) and not quiet:
+                echo(f"{model.name} cannot be written to: it does not keep which components come back", err=True)
         hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
         on_stage = stack.enter_context(stage_bar("report", hidden, "parts"))
         reports.write(
@@ -135,6 +151,31 @@ def report(
         print_json({"report": out.name, "bytes": size})
     elif not quiet:
         echo(f"{out.name}: {size / 1e6:.1f} MB, open it in a browser")
+
+
+def _should_check(model: Any, windows: Any, check: bool | None) -> bool:
+    """Whether to look which components come back: as asked, or if the file does not say and it takes not long."""
+    from polyadic.explain.replicability import estimate_seconds
+
+    can = windows is not None and hasattr(model, "factors_")
+    if check and not can:
+        raise PolyadicError("--check fits a tensor model to halves of the data: name the data by --data")
+    if check is not None or not can:
+        return bool(check)
+    return getattr(model, "replicability_", None) is None and estimate_seconds(model, windows) < LONGEST
+
+
+def _kept(path: Path, found: Any) -> bool:
+    """Keep it in the model file, with all else as it was; whether that worked."""
+    from polyadic import load
+
+    model = load(path)
+    model.replicability_ = found
+    try:
+        model.save(path)
+    except OSError:
+        return False
+    return True
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def _options(function: Callable[..., Any]) -> dict[str, tuple[str, tuple[Any, An
                 # In an annotation the first name of an option stands where its default would be.
                 words = [str(word) for word in (note.default, *(note.param_decls or ()))]
                 long = next((word for word in words if word.startswith("--")), f"--{name.replace('_', '-')}")
-                found[name] = (long.removeprefix("--"), (kind, note))
+                found[name] = (long.removeprefix("--").partition("/")[0], (kind, note))
     return found
 
 

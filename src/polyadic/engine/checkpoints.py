@@ -1,7 +1,8 @@
 """Checkpoints of a fit: written atomically, checked by checksum, the last two kept; a fit goes on from them to the bit.
 
     checkpoint-00000007    a line that says what it is, a line with the SHA-256 of the rest, then the rest: a file in
-                           safetensors' format with the bases, what the solver remembers, and how far the fit had come
+                           safetensors' format with the bases, what the solver remembers, how far the fit had come, and
+                           what it needs of the attempts before the one at hand
 
 A folder holds the checkpoints of one fit. Nothing of a file is looked at before its checksum fits.
 """
@@ -42,12 +43,15 @@ from polyadic.terms import Term
 
 __all__ = ["Checkpoints", "list_checkpoints", "remove_checkpoints"]
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the layout. Readers refuse any other: what a fit must go on with has changed."""
 
 _MAGIC = b"polyadic checkpoint\n"
 _PREFIX = "checkpoint-"
 _KEY = "polyadic"
+_BEST = "best."
+_OF_AN_ATTEMPT = re.compile(r"^(best|attempt\.\d+)\.")
+_PROGRESS = ("history", "batch", "bases", "seconds", "finished", "best_history", "spent")
 _KEPT = 2
 _NAME = re.compile(rf"{_PREFIX}\d{{8,}}")
 _UNFINISHED = re.compile(rf"\.{_PREFIX}\d{{8,}}\..*\.tmp")
@@ -59,18 +63,32 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 def _to_bytes(progress: FitProgress, state: State, fingerprint: dict[str, Any]) -> tuple[bytes, bytes]:
     """The first lines of a checkpoint file, and the rest."""
-    tensors = {f"factors.{mode}": factor for mode, factor in enumerate(state.factors)}
-    tensors |= {"total": progress.total}
-    if state.memory is not None:
-        tensors |= {"memory.Y": state.memory.Y, "memory.S": state.memory.S}
-    tensors |= {name: value for name in ("coefficients", "energy") if (value := getattr(state, name)) is not None}
+    tensors = {"total": progress.total, **_tensors_of(state)}
+    if progress.best is not None:
+        tensors |= {_BEST + name: tensor for name, tensor in _tensors_of(progress.best).items()}
+    for number, bases in enumerate(progress.bases_of):
+        tensors |= {f"attempt.{number}.factors.{mode}": basis for mode, basis in enumerate(bases)}
     arrays, axes = {}, {}
     for name, tensor in tensors.items():
         arrays[name], axes[name] = in_memory_order(tensor)
-    where = {name: getattr(progress, name) for name in ("history", "batch", "bases", "seconds")}
+    where = {name: getattr(progress, name) for name in _PROGRESS}
     header = {"schema": SCHEMA, "fingerprint": fingerprint, "axes": axes, "progress": where}
     content = to_bytes(arrays, metadata={_KEY: json.dumps(header)})
     return _MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n", content
+
+
+def _tensors_of(state: State) -> dict[str, Tensor]:
+    tensors = {f"factors.{mode}": factor for mode, factor in enumerate(state.factors)}
+    if state.memory is not None:
+        tensors |= {"memory.Y": state.memory.Y, "memory.S": state.memory.S}
+    return tensors | {name: value for name in ("coefficients", "energy") if (value := getattr(state, name)) is not None}
+
+
+def _state_of(tensors: dict[str, Tensor], modes: int) -> State:
+    """The state of which `_tensors_of` gave the tensors."""
+    factors = [tensors[f"factors.{mode}"] for mode in range(modes)]
+    memory = Statistics(tensors["memory.Y"], tensors["memory.S"]) if "memory.Y" in tensors else None
+    return State(factors, memory, tensors.get("coefficients"), tensors.get("energy"))
 
 
 def _from_bytes_checked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -105,38 +123,54 @@ def _state(arrays: dict[str, np.ndarray], header: dict[str, Any], new: State) ->
     """What `_to_bytes` was given, checked to be of the shapes of a new fit's state."""
     try:
         tensors = {name: restore_layout(array, header["axes"][name]) for name, array in arrays.items()}
-        factors = [tensors[f"factors.{mode}"] for mode in range(len(new.factors))]
-        memory = Statistics(tensors["memory.Y"], tensors["memory.S"]) if "memory.Y" in tensors else None
+        state = _state_of(tensors, len(new.factors))
         progress = FitProgress(total=tensors["total"], **header["progress"])
         _check_progress(progress)
+        best = {name.removeprefix(_BEST): tensor for name, tensor in tensors.items() if name.startswith(_BEST)}
+        if bool(best) != bool(progress.finished):
+            raise ValueError(f"{len(progress.finished)} attempts before this one, {len(best)} arrays of the best")
+        progress.best = _state_of(best, len(new.factors)) if best else None
+        kept = sum(name.startswith("attempt.") for name in tensors) // len(new.factors)
+        if kept not in (0, progress.attempt):
+            raise ValueError(f"{progress.attempt} attempts before this one, but bases of {kept}")
+        progress.bases_of = [
+            [tensors[f"attempt.{number}.factors.{mode}"] for mode in range(len(new.factors))] for number in range(kept)
+        ]
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"its parts do not fit together: {error!r}") from error
     _check_tensors(tensors, new)
-    return progress, State(factors, memory, tensors.get("coefficients"), tensors.get("energy"))
+    return progress, state
 
 
 def _check_tensors(tensors: dict[str, Tensor], new: State) -> None:
     rank, sizes = new.factors[0].shape[1], [len(factor) for factor in new.factors]
     expected: dict[str, tuple[int, ...]] = {f"factors.{mode}": (size, rank) for mode, size in enumerate(sizes)}
     expected |= {"memory.Y": (rank, *sizes), "memory.S": (rank, rank), "energy": (rank,), "total": (len(Term),)}
-    for name, tensor in tensors.items():
+    for whole, tensor in tensors.items():
+        name = _OF_AN_ATTEMPT.sub("", whole)
         shape, wide = tuple(tensor.shape), name in ("memory.S", "energy", "total")
         needed = (*shape[:1], rank) if name == "coefficients" else expected.get(name)
         if shape != needed or tensor.dtype != (torch.float64 if wide else new.factors[0].dtype):
-            raise CheckpointError(f"its {name} has shape {shape} and type {tensor.dtype}, which do not fit")
+            raise CheckpointError(f"its {whole} has shape {shape} and type {tensor.dtype}, which do not fit")
 
 
 def _check_progress(progress: FitProgress) -> None:
     lengths = {len(progress.history[name]) for name in FitProgress().history}
-    numbers = [progress.batch, progress.bases, progress.seconds, *chain(*progress.history.values())]
+    histories = (progress.history, progress.best_history)
+    numbers = [progress.batch, progress.bases, progress.seconds, progress.spent, *progress.finished]
+    numbers += chain(*(values for history in histories for values in history.values()))
     if len(lengths) != 1 or progress.batch != int(progress.batch) or progress.batch < 0:
         raise ValueError(f"batch {progress.batch!r}, sweeps {lengths}")
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
         raise TypeError("its history must hold finite numbers")
     # The term of the bases is a part of every loss, so it is never far above one.
     largest = max([*progress.history["loss"], float(progress.total.abs().sum()), 1.0])
-    if not 0 <= progress.bases <= 1e6 * largest or not 0 <= progress.seconds <= 1e9 or progress.batch > 2**53:
-        raise ValueError(f"bases {progress.bases!r}, seconds {progress.seconds!r}, batch {progress.batch!r}")
+    past = {len(progress.best_history[name]) for name in FitProgress().history}
+    if len(past) != 1 or bool(progress.finished) == (past == {0}):
+        raise ValueError(f"attempts {progress.finished!r}, sweeps of the best {past}")
+    times = progress.seconds, progress.spent
+    if not 0 <= progress.bases <= 1e6 * largest or not 0 <= min(times) <= max(times) <= 1e9 or progress.batch > 2**53:
+        raise ValueError(f"bases {progress.bases!r}, seconds {times!r}, batch {progress.batch!r}")
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -257,6 +291,8 @@ class Checkpoints:
         progress, state = loaded
         device = new.factors[0].device
         progress.total = progress.total.to(device)
+        progress.best = None if progress.best is None else _to_device(progress.best, device)
+        progress.bases_of = [[basis.to(device) for basis in bases] for bases in progress.bases_of]
         return progress, self.team.scatter(_to_device(state, device), self.n_views)
 
     def _load(self, new: State) -> tuple[FitProgress, State] | None:

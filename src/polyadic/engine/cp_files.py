@@ -1,4 +1,4 @@
-"""What a model file holds of a CP model beyond what all estimators have: bases, solver memory, readout and probe."""
+"""What a model file holds of a CP model alone: bases, solver memory, readout, probe and replicability."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from polyadic import linear_probe, persist
 from polyadic.als import Statistics
 from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.replication import Replicability
 from polyadic.stored_probe import StoredProbe
 
 __all__ = ["MOST_ROUNDS", "arrays_of", "extra_of", "restore"]
@@ -17,8 +18,8 @@ __all__ = ["MOST_ROUNDS", "arrays_of", "extra_of", "restore"]
 MOST_ROUNDS = 10_000
 """Rounds of the fixed-point rule in a step: one is the paper's, a hundred are beyond convergence."""
 _MOST_WINDOWS = 2**62
-_SETTLED = ("solver_", "batch_size_", "nonnegative_")
-"""What "auto" became, for people to read; nothing depends on it."""
+_SETTLED = ("solver_", "batch_size_", "nonnegative_", "attempt_")
+"""What "auto" became and which restart was kept, for people to read; nothing depends on it."""
 
 
 def arrays_of(model: Any) -> dict[str, np.ndarray]:
@@ -37,9 +38,11 @@ def extra_of(model: Any) -> dict[str, Any]:
     """What else has to be kept, as JSON."""
     return {
         "n_seen": int(model._n_seen),
+        "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)),
         "settled": {name: getattr(model, name, None) for name in _SETTLED},
         "readout": persist.encode(model.readout_.readout) if getattr(model, "readout_", None) is not None else None,
         "probe": linear_probe.pack(model.probe_)[1] if hasattr(model, "probe_") else None,
+        "replicability": None if getattr(model, "replicability_", None) is None else model.replicability_.to_dict(),
     }
 
 
@@ -58,6 +61,7 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
         raise ModelFileError(
             f"the file has {model._n_seen} windows seen and {getattr(model, 'rounds', 1)} rounds, which no fit has"
         )
+    model.fit_seconds_ = float(extra.get("fit_seconds", sum(model.history_["seconds"])))
     for name, value in dict(extra.get("settled", {})).items():
         if name in _SETTLED and (value is None or isinstance(value, bool | int | str)):
             setattr(model, name, value)
@@ -65,3 +69,5 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
         model.augment_ = model._augmentation()
     if StoredProbe.is_in(arrays, extra):
         model.probe_ = linear_probe.unpack(arrays, extra.get("probe"), model._n_features_out)
+    if extra.get("replicability") is not None:
+        model.replicability_ = Replicability.from_dict(extra["replicability"], model.rank)

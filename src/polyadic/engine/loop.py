@@ -18,6 +18,7 @@ from torch import Tensor
 from polyadic import als
 from polyadic.algebra import project
 from polyadic.als import LossSums, Objective, State, Statistics
+from polyadic.consensus import average_components
 from polyadic.engine.second_moments import SecondMoments
 from polyadic.errors import PolyadicError
 from polyadic.team import ALONE, Team
@@ -58,6 +59,13 @@ class FitSettings:
     tol: float
     patience: int
     seed: int
+    restarts: int = 1
+    consensus: bool = False
+
+    @property
+    def attempts(self) -> int:
+        """How many there are: one for each start, and one from their consensus."""
+        return self.restarts + int(self.consensus)
 
 
 class BatchSource(Protocol):
@@ -86,12 +94,16 @@ class BatchSource(Protocol):
 class FitProgress:
     """How far a fit has come: with its `State`, all it needs to go on.
 
-    history : for each sweep that is done the total `loss`, each term summed over the batches, and the `seconds`
+    history : for each sweep of this attempt the total `loss`, each term summed over the batches, and the `seconds`
     batch : batches of the sweep at hand that are done
     total : (5,) float64, by `Term`, summed over those batches
     bases : Tikhonov term of the bases when that sweep began
     seconds : time spent on that sweep
-    done : whether no sweep is left to do
+    done : whether no sweep of this attempt is left to do
+    finished : last losses of the attempts before this one
+    best, best_history : of the one with the lowest; without coefficients, and whole in every process
+    bases_of : the bases of each of those attempts, if their consensus is asked for
+    spent : seconds of sweeps in those attempts
     """
 
     history: History = field(default_factory=empty_history)
@@ -100,6 +112,16 @@ class FitProgress:
     bases: float = 0.0
     seconds: float = 0.0
     done: bool = False
+    finished: list[float] = field(default_factory=list)
+    best: State | None = None
+    best_history: History = field(default_factory=empty_history)
+    bases_of: list[list[Tensor]] = field(default_factory=list)
+    spent: float = 0.0
+
+    @property
+    def attempt(self) -> int:
+        """Which of the attempts is at hand, from 0 on."""
+        return len(self.finished)
 
 
 OnStep = Callable[[FitProgress, State], None]
@@ -109,16 +131,23 @@ OnStep = Callable[[FitProgress, State], None]
 class Fit:
     """One fit: its data, what it minimises and how, and who is told about it. `run` it once.
 
+    With `settings.restarts` it makes several attempts, each from other bases, and ends with that of the lowest loss.
+    With `settings.consensus` there is another attempt, a single sweep from what those before agree on, and it ends
+    with that one.
+
     Parameters
     ----------
     source : where batches come from
-    state : the bases at the start; changed by every sweep, with components normalised at the end
+    state : the bases at the start; changed by every sweep, with components normalised at the end, and whole in every
+        process
     objective, settings : what is minimised, and how
     progress : where to resume, if `state` is that of a fit that was stopped
     on_sweep : called after every sweep with the history so far
     on_step : called with the progress and the state between batches (of Algorithm 2) and after every sweep
     on_pause : called likewise where a fit can be stopped, but would begin that work anew
     team : the processes that do this together, each running the same fit; they end with the same bases
+    start : the bases at the start of each further attempt, by its number
+    on_attempt : called with the number of an attempt when it begins, but for the first
     fast_sweep : does what a whole sweep of Algorithm 2 does, or returns None and leaves the state as it was
     """
 
@@ -131,22 +160,62 @@ class Fit:
     on_step: OnStep | None = None
     on_pause: OnStep | None = None
     team: Team = ALONE
+    start: Callable[[int], list[Tensor]] | None = None
+    on_attempt: Callable[[int], None] | None = None
     fast_sweep: Callable[[State, int], Tensor | None] | None = None
 
     def run(self) -> History:
-        """Sweep until the loss has converged or `max_sweeps` are done.
+        """Sweep until the loss has converged or `max_sweeps` are done, in each attempt.
 
         Returns
         -------
-        the history: for each sweep the total `loss`, each term summed over the batches, and the `seconds`
+        the history of the best attempt: for each sweep the total `loss`, each term summed over the batches, and the
+        `seconds`
         """
         if self.team.size > 1 and self.objective.graph is not None:
             raise PolyadicError("a given graph joins windows of all processes, so it is for one; use graph='complete'")
-        full_batch = None if self._is_done() else self._full_batch()
-        while not self._is_done():
-            self._sweep(full_batch)
+        # What is read from the data once, as second moments, serves all attempts.
+        full_batch = None if self._is_last() and self._is_done() else self._full_batch()
+        while True:
+            while not self._is_done():
+                self._sweep(full_batch)
+            self._finish_attempt()
+            if self.progress.attempt >= self.settings.attempts:
+                break
+            self._begin_attempt()
+        assert self.progress.best is not None
+        self.state = self.progress.best
         normalise_components(self.state)
-        return self.progress.history
+        return self.progress.best_history
+
+    def _finish_attempt(self) -> None:
+        """Keep what this attempt came to if none before it had a lower loss, or if it is that from the consensus."""
+        progress, settings, loss = self.progress, self.settings, self.progress.history["loss"][-1]
+        if self.team.size > 1 or settings.attempts > 1:
+            self.state.coefficients = None  # for the next sweep alone, and too many to send and to keep
+        if progress.best is None or progress.attempt >= settings.restarts or loss < min(progress.finished):
+            progress.best, progress.best_history = self.team.gather(self.state, self.source.n_views), progress.history
+        if settings.consensus:
+            progress.bases_of.append(self.state.factors)
+        progress.finished.append(loss)
+        progress.spent += sum(progress.history["seconds"])
+
+    def _begin_attempt(self) -> None:
+        assert self.start is not None
+        attempt = self.progress.attempt
+        bases = self.start(attempt) if attempt < self.settings.restarts else self._consensus()
+        self.state, self.progress.history = State(bases), empty_history()
+        if self.on_attempt is not None:
+            self.on_attempt(attempt)
+
+    def _consensus(self) -> list[Tensor]:
+        """What the attempts so far agree on; the first process's, for others may round otherwise."""
+        fits = [[basis.double().cpu().numpy() for basis in bases] for bases in self.progress.bases_of]
+        found = average_components(fits, self.progress.finished)
+        return [
+            self.team.broadcast(torch.from_numpy(basis).to(like))
+            for basis, like in zip(found, self.state.factors, strict=True)
+        ]
 
     def _full_batch(self) -> Callable[[], Tensor] | None:
         """What does a sweep of Algorithm 1 and returns its terms; None for Algorithm 2."""
@@ -237,8 +306,14 @@ class Fit:
                 progress.seconds = time.perf_counter() - begun
                 self.on_step(progress, self.state)
 
+    def _is_last(self) -> bool:
+        return self.progress.attempt + 1 >= self.settings.attempts
+
     def _is_done(self) -> bool:
+        """Whether this attempt is."""
         losses, settings = self.progress.history["loss"], self.settings
+        if self.progress.attempt >= settings.restarts:
+            return len(losses) > 0
         return len(losses) >= settings.max_sweeps or has_converged(losses, settings.tol, settings.patience)
 
 

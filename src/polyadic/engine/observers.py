@@ -23,6 +23,11 @@ class Observer:
     def windows(self) -> Callable[[int, int], None] | None:
         return None if self.bar is None else self.bar.windows
 
+    def start(self, attempt: int, attempts: int) -> None:
+        """Note that another of several attempts begins, counted from 1."""
+        if self.bar is not None:
+            self.bar.start(attempt, attempts)
+
     def __call__(self, history: History) -> None:
         if self.bar is not None:
             self.bar(history)

@@ -17,7 +17,8 @@ SOLVERS = ("auto", "moments", "blend", "memory")
 _CPU = torch.device("cpu")
 _BATCH = 128
 _WIDEST = 256
-"""Entries of a tensor for each component up to which a CPU takes second moments: the pass costs dozens of sweeps."""
+"""Entries of a tensor for each component of each restart up to which a CPU takes second moments: the pass costs dozens
+of sweeps."""
 
 
 def choose_solver(
@@ -29,6 +30,7 @@ def choose_solver(
     n_views: int = 1,
     dtype: torch.dtype = torch.float32,
     device: torch.device = _CPU,
+    restarts: int = 1,
 ) -> tuple[str, int | None]:
     """Solver and batch size with "auto" settled.
 
@@ -41,6 +43,7 @@ def choose_solver(
     shape : (I, J, …) of a window's tensor
     n_views : 2 where there is an augmentation
     dtype, device : of the tensors
+    restarts : fits that share the pass over the data
 
     Examples
     --------
@@ -57,7 +60,7 @@ def choose_solver(
             f"moments fit 1 GiB, but beta is {objective.beta:g}, batch_size {batch_size!r}, views are {n_views} and "
             f"the tensors have shape {shape}: use solver='auto'"
         )
-    cheap = device.type == "cuda" or math.prod(shape) <= _WIDEST * rank
+    cheap = device.type == "cuda" or math.prod(shape) <= _WIDEST * rank * restarts
     if solver == "moments" or (solver == "auto" and suits and (batch_size is None or cheap)):
         return "moments", None
     size = _BATCH if batch_size == "auto" else batch_size

@@ -4,5 +4,14 @@ from __future__ import annotations
 
 from polyadic.explain.matching import Match, match
 from polyadic.explain.rank import RankSuggestion, core_consistency, suggest_rank
+from polyadic.explain.replicability import Replicability, replicability
 
-__all__ = ["Match", "RankSuggestion", "core_consistency", "match", "suggest_rank"]
+__all__ = [
+    "Match",
+    "RankSuggestion",
+    "Replicability",
+    "core_consistency",
+    "match",
+    "replicability",
+    "suggest_rank",
+]

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
+from polyadic.consensus import pair_components
 from polyadic.errors import PolyadicError
 
 __all__ = ["Match", "match"]
@@ -28,7 +28,8 @@ class Match:
 
     Parameters
     ----------
-    a, b : (n,), component numbers of both models, pair by pair; n is the smaller of their ranks
+    a, b : (n,), columns of the components in the bases of both models, pair by pair, from 0 on (printed, components
+        count from 1); n is the smaller of their ranks
     congruence : (modes, n), the cosine between the two columns of a pair in every mode, negative where signs differ
     aligned : the second model's bases, in the first model's order and with its signs: (I, n), (J, n), …
     """
@@ -67,7 +68,9 @@ class Match:
             "   a    b  similarity" + "".join(f"  mode {mode}" for mode in range(1, modes + 1)),
         ]
         for first, second, similarity, row in zip(self.a, self.b, self.similarity, self.congruence.T, strict=True):
-            lines.append(f"{first:4d} {second:4d}  {similarity:10.3f}" + "".join(f"  {value:6.3f}" for value in row))
+            lines.append(
+                f"{first + 1:4d} {second + 1:4d}  {similarity:10.3f}" + "".join(f"  {value:6.3f}" for value in row)
+            )
         return "\n".join(lines)
 
 
@@ -88,8 +91,8 @@ def match(model_a: Any, model_b: Any) -> Match:
     >>> found
     2 pairs of components, factor match score 1.000
        a    b  similarity  mode 1  mode 2
-       0    1       1.000  -1.000   1.000
-       1    0       1.000  -1.000   1.000
+       1    2       1.000  -1.000   1.000
+       2    1       1.000  -1.000   1.000
     """
     first, second = _bases("model_a", model_a), _bases("model_b", model_b)
     sizes = [len(factor) for factor in first], [len(factor) for factor in second]
@@ -97,9 +100,7 @@ def match(model_a: Any, model_b: Any) -> Match:
         raise PolyadicError(
             f"model_a and model_b must have bases of the same sizes, but have {sizes[0]} and {sizes[1]}"
         )
-    cosines = np.stack([_unit(x).T @ _unit(y) for x, y in zip(first, second, strict=True)])
-    a, b = linear_sum_assignment(np.abs(cosines).prod(axis=0), maximize=True)
-    congruence = np.clip(cosines[:, a, b], -1.0, 1.0)
+    a, b, congruence = pair_components(first, second)
     signs = np.where(congruence < 0, -1.0, 1.0)
     aligned = tuple(factor[:, b] * sign for factor, sign in zip(second, signs, strict=True))
     return Match(a, b, congruence, aligned)
@@ -115,9 +116,3 @@ def _bases(name: str, model: Any) -> list[_Floats]:
     if any(len(shape) != 2 for shape in shapes) or len({shape[-1] for shape in shapes}) != 1:
         raise PolyadicError(f"{name} must have bases (I, R), (J, R), … of one rank R, but they have shapes {shapes}")
     return bases
-
-
-def _unit(factor: _Floats) -> _Floats:
-    """Columns of norm 1; those of zeros stay."""
-    norms = np.linalg.norm(factor, axis=0)
-    return factor / np.where(norms > 0, norms, 1.0)

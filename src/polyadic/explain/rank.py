@@ -1,9 +1,8 @@
-"""Choosing the rank: fitness, core consistency and stability of CP decompositions of a subset (appendix D.4).
+"""Choosing the rank: the largest at which most components come back in other subjects, and what a larger one gains.
 
-The paper runs plain CP decompositions of a small part of the data and takes the rank from which on the fitness does not
-improve much. What is much is told by noise of the same shape: it, too, is fitted better by more components (Horn's
-parallel analysis). Core consistency and the likeness of components over restarts say which components can be read one
-by one.
+The paper takes the rank from which on plain decompositions of a part of the data do not fit much better (appendix D.4).
+Fitness grows with the rank for anything, noise included, and says nothing of single components; so here each rank is
+fitted to halves of the subjects (`explain.replicability`), and where there are labels scored on other subjects.
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import _safe_indexing
 
 from polyadic.checks import check_integer
-from polyadic.draws import integer_seed
+from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.estimators import SALS
-from polyadic.explain.matching import match
+from polyadic.estimators import ATD
+from polyadic.evaluate.validation import cross_validate, subjects_to_test
+from polyadic.explain.replicability import replicability
 from polyadic.inputs import Samples
-from polyadic.tensorize import as_tensorizer, tensors
+from polyadic.replication import Replicability
 from polyadic.torch_state import plain_torch
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["RankSuggestion", "core_consistency", "suggest_rank"]
 
 _RANKS = (1, 2, 4, 8, 16, 32, 64)
-_CONSISTENT, _STABLE = 50.0, 0.9  # what is commonly taken for consistent, and for the same components
-_OVER_NOISE = 2.0  # how many times as much as that of noise the fit must improve
-_NOTHING = 1e-3  # of fitness: what float32 can tell
+_FOLDS = 5
 
 _Floats = NDArray[np.float64]
 
@@ -45,96 +43,98 @@ class RankSuggestion:
 
     Parameters
     ----------
-    rank : the recommended rank: beyond it, the fit improves hardly more than that of noise
-    readable : the largest rank at which components are stable and the core is consistent, or None if there is none
-    reason : why, in a sentence
+    rank : the recommended rank: the largest tried at which more than half of the components replicate; if there is
+        none, the one with the largest share of them
+    reason : why, and what a larger rank gains, in a few sentences
     ranks : (n,), those tried
-    fitness : (n, restarts), 1 − ‖T − T̂‖ / ‖T‖ of each fit
-    noise : (n,), the same of noise in the place of the windows
-    consistency : (n,), core consistency of the best fit in percent; NaN where the rank exceeds the size of a mode
-    stability : (n,), mean factor match score of the other restarts with the best one; NaN with a single start
-    n_windows : how many windows the subset has
+    fitness : (n,), 1 − ‖T − T̂‖ / ‖T‖
+    replicability : (n,), which components of each fit came back
+    accuracy : (n,), balanced accuracy of the features on left-out subjects, from 0 to 1; NaN without labels
+    n_windows : how many windows were used
     """
 
     rank: int
-    readable: int | None
     reason: str
     ranks: tuple[int, ...]
     fitness: _Floats
-    noise: _Floats
-    consistency: _Floats
-    stability: _Floats
+    replicability: tuple[Replicability, ...]
+    accuracy: _Floats
     n_windows: int
 
     @property
-    def over_noise(self) -> _Floats:
-        """(n - 1,), by how much more the fit improves from one rank to the next than that of noise."""
-        gain, chance = _error_reductions(self.fitness.max(axis=1)), _error_reductions(self.noise)
-        return np.array([gain[i, i + 1] / max(chance[i, i + 1], 1e-9) for i in range(len(self.ranks) - 1)])
+    def replicating(self) -> NDArray[np.intp]:
+        """(n,), how many components of each rank came back in at least half of the refits."""
+        return np.array([int(found.replicates.sum()) for found in self.replicability])
+
+    @property
+    def share(self) -> _Floats:
+        """(n,), which share of the components that is."""
+        share: _Floats = self.replicating / np.array(self.ranks)
+        return share
+
+    @property
+    def match(self) -> _Floats:
+        """(n,), the mean over the components of their median match."""
+        return np.array([found.score for found in self.replicability])
 
     def plot(self) -> Figure:
-        """Fitness, its gain over noise, core consistency, stability and the recommendation: a matplotlib figure."""
+        """Share of components that replicate, their match, fitness, and accuracy if known: a matplotlib figure."""
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
             raise PolyadicError("matplotlib is needed for plots: pip install 'polyadic[report]'") from error
 
-        figure = Figure(figsize=(9, 6.5), layout="constrained")
-        (fit, gain), (core, stable) = figure.subplots(2, 2, sharex=True)
-        fit.plot(self.ranks, self.fitness.max(axis=1), "o-", color="tab:blue", label="data")
-        fit.plot(self.ranks, self.noise, "--", color="0.5", label="noise")
-        fit.set_ylabel("fitness")
-        fit.legend(frameon=False)
-        gain.stairs(np.clip(self.over_noise, 0.5, 100), self.ranks, color="tab:purple", baseline=None)
-        gain.axhline(_OVER_NOISE, color="0.6", linestyle=":")
-        gain.set(ylabel="better fit from rank to rank,\nagainst noise (×, cut at 100)", yscale="log", ylim=(0.4, 120))
-        gain.set_yticks([0.5, 1, 2, 5, 10, 100], ["0.5", "1", "2", "5", "10", "100"])
-        core.plot(self.ranks, np.maximum(self.consistency, -20), "s-", color="tab:orange")
-        core.axhline(_CONSISTENT, color="0.6", linestyle=":")
-        core.set(ylabel="core consistency (%)\n(−20: or less)", ylim=(-25, 105))
-        stable.plot(self.ranks, self.stability, "D-", color="tab:green")
-        stable.axhline(_STABLE, color="0.6", linestyle=":")
-        stable.set(ylabel="stability\n(factor match score)", ylim=(-0.05, 1.05), xscale="log")
-        stable.set_xticks(self.ranks, [str(rank) for rank in self.ranks])
-        for axes in (fit, gain, core, stable):
-            axes.minorticks_off()
+        scored = not np.isnan(self.accuracy).all()
+        curves = [
+            ("components that replicate (%)", 100 * self.share, "tab:green"),
+            ("mean match", self.match, "tab:blue"),
+            ("fitness", self.fitness, "tab:orange"),
+            *([("balanced accuracy (%)", 100 * self.accuracy, "tab:purple")] if scored else []),
+        ]
+        figure = Figure(figsize=(3.2 * len(curves), 3.6), layout="constrained")
+        for axes, (title, values, colour) in zip(figure.subplots(1, len(curves)), curves, strict=True):
+            axes.plot(self.ranks, values, "o-", color=colour)
             axes.axvline(self.rank, color="tab:red", linewidth=1)
+            axes.set(xlabel="rank", ylabel=title, xscale="log")
+            axes.set_xticks(self.ranks, [str(rank) for rank in self.ranks])
+            axes.minorticks_off()
             axes.spines[["top", "right"]].set_visible(False)
-        core.set_xlabel("rank")
-        stable.set_xlabel("rank")
+        first, second, *_ = figure.axes
+        first.axhline(50, color="0.6", linestyle=":")
+        first.set_ylim(-5, 105)
+        second.axhline(self.replicability[0].threshold, color="0.6", linestyle=":")
+        second.set_ylim(-0.05, 1.05)
         figure.suptitle(_wrap(self.reason), fontsize=10)
         return figure
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain numbers for JSON, None where there is none."""
-        best = self.fitness.max(axis=1)
-        columns = zip(self.ranks, best, self.fitness, self.noise, self.consistency, self.stability, strict=True)
+        columns = zip(self.ranks, self.fitness, self.replicability, self.accuracy, strict=True)
         return {
             "rank": self.rank,
-            "readable": self.readable,
             "reason": self.reason,
             "windows": self.n_windows,
             "tried": [
                 {
                     "rank": rank,
-                    "fitness": float(top),
-                    "fitness_of_restarts": fits.tolist(),
-                    "fitness_of_noise": float(chance),
-                    "core_consistency": None if np.isnan(core) else float(core),
-                    "stability": None if np.isnan(stable) else float(stable),
+                    "fitness": float(fitness),
+                    "replicating": int(found.replicates.sum()),
+                    "mean_match": found.score,
+                    "balanced_accuracy": None if np.isnan(accuracy) else float(accuracy),
+                    "replicability": found.to_dict(),
                 }
-                for rank, top, fits, chance, core, stable in columns
+                for rank, fitness, found, accuracy in columns
             ],
         }
 
     def __repr__(self) -> str:
-        lines = ["  rank  fitness  against noise  core consistency  stability"]
-        over = ["–", *(f"{min(ratio, 999):.1f} ×" for ratio in self.over_noise)]
-        for row, ratio in zip(self.to_dict()["tried"], over, strict=True):
-            core = "–" if row["core_consistency"] is None else f"{max(row['core_consistency'], -999):.0f} %"
-            stable = "–" if row["stability"] is None else f"{row['stability']:.2f}"
-            mark = "→" if row["rank"] == self.rank else " "
-            lines.append(f"{mark} {row['rank']:4d}  {row['fitness']:7.3f}  {ratio:>13}  {core:>16}  {stable:>9}")
+        lines = ["  rank  fitness  replicate  mean match  balanced accuracy"]
+        for row in self.to_dict()["tried"]:
+            accuracy = "–" if row["balanced_accuracy"] is None else f"{100 * row['balanced_accuracy']:.1f} %"
+            mark, back = "→" if row["rank"] == self.rank else " ", f"{row['replicating']} of {row['rank']}"
+            lines.append(
+                f"{mark} {row['rank']:4d}  {row['fitness']:7.3f}  {back:>9}  {row['mean_match']:10.2f}  {accuracy:>17}"
+            )
         return "\n".join([*lines, self.reason])
 
 
@@ -143,64 +143,73 @@ def suggest_rank(
     X: Any,
     ranks: Iterable[int] = _RANKS,
     *,
-    tensorize: Any = None,
-    n_windows: int = 256,
-    restarts: int = 3,
-    max_sweeps: int = 100,
+    groups: ArrayLike | None = None,
+    tensorize: Any = "auto",
+    n_windows: int = 2048,
+    refits: int = 4,
+    restarts: int = 1,
+    consensus: bool = False,
+    max_sweeps: int = 50,
     random_state: int = 0,
     on_fit: Callable[[int, int, int], None] | None = None,
 ) -> RankSuggestion:
-    """Recommend a rank by plain CP decompositions of a subset of the data.
+    """Recommend the largest rank at which most components replicate, and say what a larger one gains in accuracy.
 
-    Recommended is the smallest rank beyond which the fit does not improve much, as in the paper's appendix D.4: of the
-    squared error, less than twice the share disappears that the same increase of the rank takes off noise. How many
-    components can be read is another question: `readable` is the largest rank at which restarts find the same
-    components (factor match score 0.9) and the core is consistent (50 %).
+    At each rank `ATD` is fitted to the windows and, `refits` times, to half of the subjects. A component replicates if
+    it comes back in at least half of those refits (`polyadic.explain.replicability`). Where windows have labels and
+    subjects, features are scored by balanced accuracy on left-out subjects, with the components learned from all.
 
     Parameters
     ----------
-    X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `ATD.fit` takes
+    X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `ATD.fit` takes. `Windows` and stores
+        know their subjects and labels
     ranks : those to try
+    groups : (N,), the subject of each window, where X does not know it; without, blocks of windows are halved
     tensorize : as for `ATD`
-    n_windows : size of the subset, spread evenly over X
-    restarts : fits of each rank, from different starts
-    max_sweeps : most sweeps of a fit
-    random_state : seed of the starts
+    n_windows : how many windows to use at most, spread evenly over X
+    refits : fits of halves of the subjects at each rank
+    restarts, consensus, max_sweeps : as for `ATD`, of every fit
+    random_state : seed of starts and halves
     on_fit : called after each fit with the work done and the work in all, counted in components, and the rank
 
     Examples
     --------
     >>> random = np.random.default_rng(0)
     >>> X, A, B = random.normal(size=(60, 2)), random.normal(size=(8, 2)), random.normal(size=(9, 2))
-    >>> found = suggest_rank(np.einsum("nr,ir,jr->nij", X, A, B), ranks=[1, 2, 3])
+    >>> found = suggest_rank(np.einsum("nr,ir,jr->nij", X, A, B), ranks=[1, 2], tensorize=None)
     >>> found.rank
     2
     """
     wanted = _check_ranks(ranks)
     check_integer("n_windows", n_windows, 2)
-    check_integer("restarts", restarts, 1)
-    batch = _sample_evenly(X, n_windows)
-    T, N = _tensors(batch, tensorize), _tensors(_noise(batch, random_state), tensorize)
-    fitness: list[list[float]] = []
-    noise, consistency, stability = [], [], []
-    done, work = 0, sum(wanted) * (restarts + 1)
+    check_integer("refits", refits, 1)
+    part, who = _sample_evenly(X, groups, n_windows)
+    is_scored = _has_labels(part)
+    done, work = 0, sum(wanted) * (refits + 1)
+    fitness, found, accuracy = [], [], []
     for rank in wanted:
-        models = []
-        for restart in range(restarts + 1):
-            # The last is of the noise.
-            models.append(_fit_cp(T if restart < restarts else N, rank, max_sweeps, random_state + restart))
+
+        def note(number: int = 0, total: int = 0, rank: int = rank) -> None:
+            nonlocal done
             done += rank
             if on_fit is not None:
                 on_fit(done, work, rank)
-        noise.append(models.pop().score(N))
-        fits = [model.score(T) for model in models]
-        best = models.pop(int(np.argmax(fits)))
-        fitness.append(fits)
-        consistency.append(core_consistency(T, [best.transform(T), *best.factors_]))
-        stability.append(np.mean([match(best, other).score for other in models]) if models else np.nan)
-    curves = np.array(fitness), np.array(noise), np.array(consistency), np.array(stability)
-    rank, readable, reason = _recommend(wanted, *curves)
-    return RankSuggestion(rank, readable, reason, wanted, *curves, len(T))
+
+        model = ATD(
+            rank,
+            tensorize=tensorize,
+            readout="auto" if is_scored else None,
+            restarts=restarts,
+            consensus=consensus,
+            max_sweeps=max_sweeps,
+            random_state=random_state,
+        ).fit(part)
+        note()
+        fitness.append(model.score(part))
+        found.append(replicability(model, part, who, refits, random_state, note))
+        accuracy.append(_accuracy(model, part, random_state) if is_scored else np.nan)
+    rank, reason = _recommend(wanted, found, np.array(accuracy))
+    return RankSuggestion(rank, reason, wanted, np.array(fitness), tuple(found), np.array(accuracy), len(Samples(part)))
 
 
 @plain_torch()
@@ -256,93 +265,66 @@ def _check_ranks(ranks: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted({int(rank) for rank in given}))
 
 
-def _sample_evenly(X: Any, count: int) -> Tensor:
-    """Windows spread evenly over X: (n, …)."""
+def _sample_evenly(X: Any, groups: ArrayLike | None, count: int) -> tuple[Any, NDArray[Any] | None]:
+    """Windows spread evenly over X, and their groups."""
     samples = Samples(X)
-    ids = torch.linspace(0, len(samples) - 1, min(len(samples), count), dtype=torch.float64).long()
-    batch = samples.take(ids, torch.device("cpu"), samples.dtype)
-    if not bool(batch.any()):
+    ids = np.linspace(0, len(samples) - 1, min(len(samples), count)).astype(np.intp)
+    if not bool(samples.take(torch.from_numpy(ids), torch.device("cpu"), samples.dtype).any()):
         raise PolyadicError("X must not be zero everywhere: there is nothing to decompose")
-    return batch
+    who = None if groups is None else np.asarray(groups)
+    if who is not None and who.shape != (len(samples),):
+        raise PolyadicError(f"groups must have shape ({len(samples)},), one for each window, but has shape {who.shape}")
+    return _safe_indexing(getattr(X, "windows", X), ids), None if who is None else who[ids]
 
 
-def _noise(batch: Tensor, seed: int) -> Tensor:
-    """White noise in the shape of the windows, with the power of each channel."""
-    generator = torch.Generator().manual_seed(integer_seed(seed, 0x01CE))
-    noise = torch.randn(batch.shape, dtype=batch.dtype, generator=generator)
-    return noise * batch.square().mean(dim=[0, *range(2, batch.ndim)], keepdim=True).sqrt()
+def _has_labels(windows: Any) -> bool:
+    """Whether features of these windows can be scored on left-out subjects."""
+    try:
+        return isinstance(windows, Windows) and subjects_to_test(windows) > 1
+    except PolyadicError:
+        return False
 
 
-def _tensors(batch: Tensor, tensorize: Any) -> Tensor:
-    """Tensors of root mean square 1: (n, I, J, …)."""
-    tensorizer = as_tensorizer(tensorize)
-    T = tensors(tensorizer and tensorizer.calibrated(batch), batch)
-    scale = float(torch.linalg.vector_norm(T, dtype=torch.float64)) / T.numel() ** 0.5
-    return T / (scale or 1.0)
+def _accuracy(model: Any, windows: Windows, seed: int) -> float:
+    folds = min(_FOLDS, subjects_to_test(windows))
+    return cross_validate(model, windows, folds, transductive=True, seed=seed).balanced_accuracy
 
 
-def _fit_cp(T: Tensor, rank: int, max_sweeps: int, seed: int) -> SALS:
-    """A plain CP decomposition by alternating least squares."""
-    # The weight is small against entries of size 1; without any, collinear components would run away.
-    return SALS(
-        rank,
-        tensorize=None,
-        readout=None,
-        solver="blend",
-        batch_size=None,
-        max_sweeps=max_sweeps,
-        tol=1e-5,
-        random_state=seed,
-    ).fit(T)
-
-
-def _error_reductions(fitness: _Floats) -> _Floats:
-    """Which share of the squared error of rank i is gone at rank j: (n, n), of use where j > i."""
-    error = (1.0 - np.maximum.accumulate(fitness)) ** 2
-    return 1.0 - error / np.maximum(error, 1e-12)[:, None]
-
-
-def _recommend(
-    ranks: Sequence[int], fitness: _Floats, noise: _Floats, consistency: _Floats, stability: _Floats
-) -> tuple[int, int | None, str]:
-    """The rank, the rank at which components can be read, and the reason."""
-    best = fitness.max(axis=1)
-    # Against every larger rank, not the next alone: that one's restarts may all have ended in a poor minimum.
-    much = (_error_reductions(best) > _OVER_NOISE * _error_reductions(noise)) & (best - best[:, None] > _NOTHING)
-    enough = next(i for i in range(len(ranks)) if not much[i, i + 1 :].any())
-    rank, still = ranks[enough], f"fitness {best[enough]:.2f}"
-    if len(ranks) == 1:
-        why = f"Rank {rank} is the only one tried ({still})"
-    elif enough < len(ranks) - 1:
+def _recommend(ranks: Sequence[int], found: Sequence[Replicability], accuracy: _Floats) -> tuple[int, str]:
+    """The rank, and the reason."""
+    back = [int(one.replicates.sum()) for one in found]
+    share = np.array(back) / np.array(ranks)
+    halves = "subjects" if found[0].halves else "windows"
+    most = np.flatnonzero(share > 0.5)
+    if len(most):
+        chosen = int(most[-1])
         why = (
-            f"Rank {rank}: beyond it, the fit improves by {100 * max(best.max() - best[enough], 0.0):.1f} points, less "
-            f"than twice as much as that of noise ({still})"
+            f"Rank {ranks[chosen]} is the largest tried at which most components replicate: {back[chosen]} of "
+            f"{ranks[chosen]} come back in halves of the {halves}"
         )
-    elif best[enough] > 1 - 10 * _NOTHING:
-        why = f"Rank {rank}: only this one, the largest tried, fits nearly everything ({still})"
+        why += "; larger ranks may, too." if chosen == len(ranks) - 1 else "."
     else:
+        chosen = int(np.argmax(share))
         why = (
-            f"Rank {rank}, the largest tried: up to it, the fit improves more than twice as much as that of noise "
-            f"({still}), so try larger ranks, too"
+            f"At no rank tried do most components replicate in halves of the {halves}. Rank {ranks[chosen]} comes "
+            f"nearest ({back[chosen]} of {ranks[chosen]}): use the features, but do not interpret single components."
         )
-    sound = (np.isnan(stability) | (stability >= _STABLE)) & (consistency >= _CONSISTENT)
-    readable = max((r for r, ok in zip(ranks, sound, strict=True) if ok), default=None)
-    return rank, readable, f"{why}; {_describe_stability(rank, readable)}."
+    return ranks[chosen], f"{why}{_describe_gain(ranks, accuracy, chosen)}"
 
 
-def _describe_stability(rank: int, readable: int | None) -> str:
-    """What stability and core consistency say about components."""
-    if readable is None or (readable == 1 and rank > 1):
-        which = "at no rank" if readable is None else "at no rank above 1"
-        return (
-            f"{which} are components both stable over restarts and consistent, so use them as features and do not read "
-            "much into single ones"
-        )
-    if readable >= rank:
-        return f"at rank {readable} components are stable over restarts and the core is consistent"
+def _describe_gain(ranks: Sequence[int], accuracy: _Floats, chosen: int) -> str:
+    """What the most accurate larger rank gains; nothing where there are no labels or no larger rank."""
+    larger = accuracy[chosen + 1 :]
+    if np.isnan(accuracy).any() or not len(larger):
+        return ""
+    best, here = int(np.argmax(larger)), 100 * accuracy[chosen]
+    there = 100 * larger[best]
+    if round(there, 1) <= round(here, 1):
+        return f" No larger rank is more accurate than its {here:.1f} % (balanced accuracy)."
+    gain = round(there, 1) - round(here, 1)
     return (
-        f"at no rank above {readable} are components both stable over restarts and consistent, so take {readable} to "
-        "read components singly"
+        f" Rank {ranks[chosen + 1 + best]} gains {gain:.1f} points of balanced accuracy ({there:.1f} against "
+        f"{here:.1f} %)."
     )
 
 

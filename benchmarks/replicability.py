@@ -1,0 +1,178 @@
+"""Which components come back in another half of the people: HAR and GeoTec, with and without non-negative profiles,
+from one start, from the best of several, and from their consensus.
+
+The people are the development people of `benchmarks/probe.py`. They are split into two halves, `ATD` is fitted to each,
+and the components of the two models are matched: share of components with a match above 0.9, and mean match. Splits and
+starts are others than those by which the consensus was designed (splits 0 to 3). `nearest` is how alike a component is
+to the most similar other one of its own model: where that is near 0.9, a match of 0.9 says little. `noise` puts white
+noise in the place of HAR's tensors. Accuracy is that of `benchmarks/front_end.py`, of features learned from all
+development people.
+
+    python benchmarks/replicability.py DATA docs/results/replicability/cpu.json     # also writes cpu.md
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from front_end import development, scored
+
+from polyadic import ATD, match
+from polyadic.data import Windows
+from polyadic.data.folds import group_folds
+from polyadic.errors import PolyadicError
+from polyadic.files import write_atomically
+from polyadic.provenance import provenance
+
+SPLITS = range(100, 104)
+FEW = SPLITS[:2]
+RANKS = (8, 16)
+RESTARTS = 30
+WAYS = ("one start", f"best of {RESTARTS}", f"consensus of {RESTARTS}")
+Bases = list[np.ndarray]
+
+
+def bases_by_way(windows: Any, rank: int, nonnegative: bool, seed: int, **more: Any) -> dict[str, Bases]:
+    """The components that each way of fitting ends with; one fit has all three."""
+    ends: dict[int, tuple[float, Bases]] = {}
+
+    def note(model: ATD) -> None:
+        ends[model.attempt_] = model.history_["loss"][-1], model.factors_
+
+    words = {"solver": "moments", "readout": None, "device": "cpu", **more}
+    model = ATD(rank, nonnegative=nonnegative, restarts=RESTARTS, consensus=True, random_state=seed, **words)
+    model.fit(windows, after_sweep=note)
+    ends.pop(RESTARTS + 1)
+    return dict(zip(WAYS, (ends[1][1], min(ends.values(), key=lambda end: end[0])[1], model.factors_), strict=True))
+
+
+def nearest(bases: Bases) -> float:
+    """How alike components are to the most similar other one of the model: the mean."""
+    unit = [basis / np.maximum(np.linalg.norm(basis, axis=0), 1e-12) for basis in bases]
+    alike = np.abs(np.prod([basis.T @ basis for basis in unit], axis=0))
+    np.fill_diagonal(alike, 0.0)
+    return float(alike.max(axis=0).mean())
+
+
+def compared(
+    name: str, parts: list[Any], rank: int, nonnegative: bool, split: int, **more: Any
+) -> list[dict[str, Any]]:
+    """The rows of one split into two halves."""
+    begun = time.perf_counter()
+    fits = [bases_by_way(part, rank, nonnegative, 1000 * split + half, **more) for half, part in enumerate(parts)]
+    rows = []
+    for way in WAYS:
+        alike = match(fits[0][way], fits[1][way]).similarity
+        rows.append(
+            {
+                "set": name,
+                "rank": rank,
+                "profiles": "non-negative" if nonnegative else "of either sign",
+                "fit": way,
+                "split": split,
+                "above": float((alike > 0.9).mean()),
+                "match": float(alike.mean()),
+                "nearest": float(np.mean([nearest(fit[way]) for fit in fits])),
+            }
+        )
+    print(rows[-1], f"{time.perf_counter() - begun:.0f} s", flush=True)
+    return rows
+
+
+def accuracy(name: str, windows: Windows, who: np.ndarray, rank: int) -> list[dict[str, Any]]:
+    """Balanced accuracy of the features of each way with non-negative profiles, learned from all people."""
+    rows = []
+    words = {"solver": "moments", "device": "cpu"}
+    ways = ({}, {"restarts": RESTARTS}, {"restarts": RESTARTS, "consensus": True})
+    for way, more in zip(WAYS, ways, strict=True):
+        model = ATD(rank, **words, **more).fit(windows)
+        rows.append({"set": name, "rank": rank, "fit": way, "fitness": model.score(windows)})
+        rows[-1] |= scored(model, windows, who)
+        print(rows[-1], flush=True)
+    return rows
+
+
+def page(result: dict[str, Any]) -> str:
+    """The tables for a reader."""
+    lines = [
+        "# Which components come back in other people",
+        "",
+        "Two halves of the development people, split several ways, ATD with `solver='moments'`,",
+        "all else by default. Mean over the splits (least to most): share of components whose match with those of the",
+        "other half is above 0.9, and mean match. `nearest`: how alike a component is to the most similar other one of",
+        "its model; where that is near 0.9, a match of 0.9 says little. `noise` is white noise in the place of HAR.",
+        "",
+        "| set | rank | profiles | fit | splits | above 0.9 | mean match | nearest |",
+        "|---|---:|---|---|---:|---:|---:|---:|",
+    ]  # fmt: skip
+    keys = list(dict.fromkeys((row["set"], row["rank"], row["profiles"], row["fit"]) for row in result["rows"]))
+    for key in keys:
+        rows = [row for row in result["rows"] if (row["set"], row["rank"], row["profiles"], row["fit"]) == key]
+        above, alike, near = ([row[name] for row in rows] for name in ("above", "match", "nearest"))
+        lines.append(
+            f"| {' | '.join(map(str, key))} | {len(rows)} | {100 * np.mean(above):.0f} % ({100 * min(above):.0f} to "
+            f"{100 * max(above):.0f}) | {np.mean(alike):.2f} ({min(alike):.2f} to {max(alike):.2f}) | "
+            f"{np.mean(near):.2f} |"
+        )
+    if result["accuracy"]:
+        lines += [
+            "",
+            "Features learned from all development people, non-negative profiles: fitness, and balanced accuracy in",
+            "percent when labels come from two thirds of them and the others are tested.",
+            "",
+            "| set | rank | fit | fitness | 10 labels per class | all labels |",
+            "|---|---:|---|---:|---:|---:|",
+        ]  # fmt: skip
+        lines += [
+            f"| {row['set']} | {row['rank']} | {row['fit']} | {row['fitness']:.3f} | {row['10']:.1f} | "
+            f"{row['all']:.1f} |"
+            for row in result["accuracy"]
+        ]
+    origin = f"Commit {result['commit']}, {result['date']}." if "commit" in result else ""
+    return "\n".join([*lines, "", origin, ""])
+
+
+def main() -> None:
+    data, out = Path(sys.argv[1]), Path(sys.argv[2])
+    if not (data / "har.npz").exists():
+        raise PolyadicError(f"{data} must hold har.npz and geotec_phone.npz")
+    sets = {name: part for name, part in development(data).items() if name in ("HAR", "GeoTec phone")}
+    result: dict[str, Any] = {
+        **provenance("cpu"),
+        "restarts": RESTARTS,
+        "splits": list(SPLITS),
+        "rows": [],
+        "accuracy": [],
+    }
+
+    def keep() -> None:
+        write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())
+        write_atomically(out.with_suffix(".md"), page(result).encode())
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    plan = [("HAR", True, SPLITS), ("GeoTec phone", True, FEW), ("HAR", False, FEW), ("GeoTec phone", False, FEW)]
+    for name, nonnegative, splits in plan:
+        windows, who = sets[name]
+        for rank, split in product(RANKS, splits):
+            fold = group_folds(np.zeros(len(who)), who, 2, seed=split)
+            parts = [windows[np.flatnonzero(fold == half)] for half in (0, 1)]
+            result["rows"] += compared(name, parts, rank, nonnegative, split)
+            keep()
+    for rank in RANKS:
+        draw = np.random.default_rng(rank)
+        noise = [draw.normal(size=(1000, 9, 33, 9)).astype(np.float32) for _ in range(2)]
+        result["rows"] += compared("noise", noise, rank, True, SPLITS[0], tensorize=None)
+        keep()
+    for name, rank in product(sets, RANKS):
+        result["accuracy"] += accuracy(name, *sets[name], rank)
+        keep()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""Which components come back: kept with the model, computed on halves of the subjects."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from polyadic import GRSALS, SALS, load
+from polyadic.baselines import PCAFeatures
+from polyadic.cli import app
+from polyadic.cli.replication import tell_replicability
+from polyadic.consensus import average_components
+from polyadic.data import Windows
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.explain import match, replicability
+from polyadic.explain.replicability import Replicability, estimate_seconds
+from polyadic.model_files import read, write
+
+
+def _checked_model():
+    X = np.random.default_rng(0).normal(size=(30, 3, 4))
+    model = SALS(rank=2, tensorize=None, max_sweeps=2).fit(X)
+    model.replicability_ = Replicability(np.array([0.97, 0.5]), np.array([1.0, 0.25]), refits=4, halves=False)
+    return model, X
+
+
+def test_a_model_file_holds_the_replicability(tmp_path):
+    model, X = _checked_model()
+    model.save(tmp_path / "m.safetensors")
+    same = load(tmp_path / "m.safetensors")
+    assert same.replicability_.to_dict() == model.replicability_.to_dict()
+    same.partial_fit(X)
+    assert not hasattr(same, "replicability_")  # it was of other bases
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"match": [0.5]}, {"match": [2.0, 0.0]}, {"refits": 0}, {"returned": "no"}, {"threshold": None}, {"more": 1}],
+)
+def test_a_damaged_replicability_is_refused(tmp_path, damage):
+    model, _ = _checked_model()
+    model.save(tmp_path / "m.safetensors")
+    arrays, header = read(tmp_path / "m.safetensors")
+    write(tmp_path / "m.safetensors", arrays, {**header, "replicability": {**header["replicability"], **damage}})
+    with pytest.raises(ModelFileError, match="replicability"):
+        load(tmp_path / "m.safetensors")
+
+
+def test_replicability_refuses_what_is_no_share():
+    with pytest.raises(PolyadicError, match="match must be"):
+        Replicability(np.array([1.5]), np.array([1.0]), refits=1)
+
+
+# ------------------------------------------------------------------ computed
+
+
+A, B = np.eye(5)[:, :2] + 0.1, np.eye(6)[:, 2:4] + 0.1
+
+
+def _planted(noise: float = 0.3, people: int = 8, each: int = 20) -> tuple[np.ndarray, np.ndarray]:
+    """Tensors of two components that all people have, and noise; and the people."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(people * each, 2)) * [2.0, 1.5]
+    T = np.einsum("nr,ir,jr->nij", x, A, B)
+    return T + noise * random.normal(size=T.shape), np.repeat(np.arange(people), each)
+
+
+def test_planted_components_replicate_and_those_of_noise_do_not():
+    X, people = _planted(noise=0.6)
+    model = SALS(rank=3, tensorize=None, batch_size=None, max_sweeps=40).fit(X)
+    found = replicability(model, X, people, refits=6)
+    assert found.halves
+    assert found.refits == 6
+    planted = match(model, [A, B])
+    assert (planted.similarity > 0.98).all()
+    assert np.flatnonzero(found.replicates).tolist() == sorted(planted.a)
+    assert (found.match[planted.a] > 0.98).all()
+    assert (found.returned[planted.a] == 1).all()
+
+
+def test_each_refit_is_of_one_half_of_the_subjects_and_the_figures_are_those_of_the_matches(monkeypatch):
+    X, people = _planted(noise=1.0)
+    model = SALS(rank=3, tensorize=None, batch_size=None, max_sweeps=10).fit(X)
+    fitted, fit = [], SALS.fit
+
+    def recorded(self, X, *given, **named):
+        fitted.append((X, self.random_state, fit(self, X, *given, **named)))
+        return fitted[-1][-1]
+
+    monkeypatch.setattr(SALS, "fit", recorded)
+    calls = []
+    found = replicability(model, X, people, refits=5, random_state=3, progress=lambda *given: calls.append(given))
+    assert calls == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
+    assert len({seed for _, seed, _ in fitted}) == 5
+    whose = [set(people[(X[:, None] == rows[None]).all(axis=(2, 3)).any(axis=1)]) for rows, _, _ in fitted]
+    assert [len(members) for members in whose] == [4] * 5
+    assert all(whose[k] | whose[k + 1] == set(range(8)) for k in (0, 2))
+    assert [len(rows) for rows, _, _ in fitted] == [80] * 5
+    similarity = np.array([match(model, refit).similarity for _, _, refit in fitted])
+    assert np.allclose(found.match, np.median(similarity, axis=0))
+    assert np.allclose(found.returned, (similarity >= 0.9).mean(axis=0))
+
+
+def test_subjects_come_from_the_windows_and_blocks_of_windows_take_their_place():
+    X, people = _planted()
+    words = {"rank": 2, "tensorize": None, "batch_size": None, "max_sweeps": 5}
+    named = Windows(X, fs=10.0, subject=[f"S{person}" for person in people])
+    model = SALS(**words).fit(named)
+    assert replicability(model, named, refits=2).halves
+    assert np.allclose(replicability(model, named, refits=2).match, replicability(model, X, people, refits=2).match)
+    unknown = replicability(model, X, refits=2)
+    assert not unknown.halves
+    assert "halves of the windows" in repr(unknown)
+
+
+def test_a_given_graph_is_cut_to_the_half():
+    X, people = _planted()
+    model = GRSALS(2, tensorize=None, graph=np.ones((160, 160)), batch_size=None, max_sweeps=2).fit(X)
+    assert replicability(model, X, people, refits=2).match.shape == (2,)
+
+
+def test_what_cannot_be_checked_is_refused():
+    X, people = _planted()
+    model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(X)
+    with pytest.raises(PolyadicError, match="two subjects or more, but has 1"):
+        replicability(model, X, np.zeros(160))
+    with pytest.raises(PolyadicError, match="refits"):
+        replicability(model, X, people, refits=0)
+    with pytest.raises(PolyadicError, match="model must be an ATD"):
+        replicability(PCAFeatures(2).fit(X), X, people)
+
+
+def test_the_time_is_estimated_from_that_of_the_fit():
+    X, _ = _planted()
+    model = SALS(rank=2, tensorize=None, batch_size=10, max_sweeps=1).fit(X)
+    model.fit_seconds_ = 6.0
+    assert estimate_seconds(model, X, refits=10) == pytest.approx(30.0)
+    assert estimate_seconds(model, np.concatenate([X, X]), refits=10) == pytest.approx(60.0)
+
+
+# ------------------------------------------------------------------- consensus
+
+
+def _noisy(bases: list[np.ndarray], size: float, seed: int) -> list[np.ndarray]:
+    """The same components in another order, with other signs and noise on them."""
+    random = np.random.default_rng(seed)
+    order, signs = random.permutation(bases[0].shape[1]), random.choice([-1.0, 1.0], (len(bases), bases[0].shape[1]))
+    return [
+        ((basis + size * random.normal(size=basis.shape)) * sign)[:, order]
+        for basis, sign in zip(bases, signs, strict=True)
+    ]
+
+
+def test_the_average_of_fits_is_nearer_to_what_they_share_than_any_of_them():
+    random = np.random.default_rng(0)
+    truth = [np.linalg.qr(random.normal(size=(size, 3)))[0] for size in (6, 7, 8)]
+    fits = [_noisy(truth, 0.1, seed) for seed in range(12)]
+    average = average_components(fits, list(range(12)))
+    assert match(truth, average).score > max(match(truth, bases).score for bases in fits) + 0.02
+    assert match(truth, average).similarity.min() > 0.97
+
+
+def test_components_that_no_other_fit_has_stay_as_they_are():
+    random = np.random.default_rng(1)
+    fits = [[np.abs(random.normal(size=(size, 2))) * [1.0, -1.0] for size in (30, 40, 50)] for _ in range(5)]
+    average = average_components(fits, [3.0, 1.0, 2.0, 4.0, 5.0])
+    assert match(average, fits[1]).score == pytest.approx(1.0)
+
+
+def test_a_consensus_needs_restarts():
+    with pytest.raises(PolyadicError, match="restarts is 1"):
+        SALS(2, tensorize=None, consensus=True).fit(np.ones((5, 3, 4)))
+    with pytest.raises(PolyadicError, match="True or False"):
+        SALS(2, tensorize=None, restarts=2, consensus="yes").fit(np.ones((5, 3, 4)))
+
+
+# -------------------------------------------------------------------- commands
+
+
+@pytest.fixture
+def file(tmp_path):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 2, 64)).cumsum(axis=2).astype(np.float32)
+    label, subject = np.tile([0, 1], 30), np.repeat([f"S{person}" for person in range(6)], 10)
+    np.savez(tmp_path / "w.npz", X=X + label[:, None, None], fs=32.0, label=label, subject=subject)
+    return tmp_path / "w.npz"
+
+
+def _run(*words: object) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_fit_checks_if_asked_and_says_what_it_found(file, tmp_path):
+    small = ("--rank", "3", "--sweeps", "2", "--quiet")
+    plain = tmp_path / "plain.safetensors"
+    _run("fit", file, "-o", plain, *small)
+    assert not hasattr(load(plain), "replicability_")
+    out = tmp_path / "m.safetensors"
+    said = _run("fit", file, "-o", out, *small, "--restarts", "2", "--consensus", "--check")
+    found = load(out).replicability_
+    assert (found.refits, found.halves, len(found.match)) == (10, True, 3)
+    assert f"replicability: {found.replicates.sum()} of 3 components came back" in " ".join(said.split())
+    assert "from the consensus of 2 starts" in " ".join(said.split())
+    assert ("not to be relied on" in said) == (not found.replicates.all())
+    content = json.loads(_run("fit", file, "-o", out, *small, "--check", "--json"))
+    assert content["replicability"] == load(out).replicability_.to_dict()
+
+
+def test_what_does_not_come_back_is_named_from_1_on(capsys):
+    tell_replicability(Replicability(np.array([0.5, 0.95, 0.2]), np.array([0.4, 0.5, 0.0]), refits=10, halves=False))
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("replicability: 1 of 3 components came back (match of at least 0.9) in at least half of 10")
+    assert "halves of the windows, for fewer than two subjects are known" in said
+    assert said.endswith("not to be relied on: components 1, 3")
+
+
+def test_report_checks_a_model_once_and_keeps_it_in_the_file(file, tmp_path, monkeypatch):
+    model, page = tmp_path / "m.safetensors", tmp_path / "r.html"
+    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
+    before, asked = load(model), []
+
+    def noted(model, windows, seed, hidden):
+        asked.append(seed)
+        return Replicability(np.array([0.95, 0.2]), np.array([1.0, 0.0]), refits=10)
+
+    monkeypatch.setattr("polyadic.cli.report.checked", noted)
+    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("page"))
+    _run("report", model, "--data", file, "-o", page, "--no-check")
+    _run("report", model, "-o", page)
+    assert not asked
+    _run("report", model, "--data", file, "-o", page, "--seed", "3")
+    after = load(model)
+    assert after.replicability_.returned.tolist() == [1.0, 0.0]
+    assert (after.device, after.verbose) == (before.device, before.verbose)
+    assert np.array_equal(after.factors_[0], before.factors_[0])
+    _run("report", model, "--data", file, "-o", page)
+    assert asked == [3]
+    _run("report", model, "--data", file, "-o", page, "--check")
+    assert asked == [3, 0]
+
+
+def test_report_does_not_check_a_model_for_longer_than_a_minute(file, tmp_path, monkeypatch):
+    model, page = tmp_path / "m.safetensors", tmp_path / "r.html"
+    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
+    slow = load(model)
+    slow.fit_seconds_ = 60.0
+    slow.save(model)
+    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("page"))
+    _run("report", model, "--data", file, "-o", page)
+    assert not hasattr(load(model), "replicability_")
+    refused = CliRunner().invoke(app, ["report", str(model), "-o", str(page), "--check"])
+    assert isinstance(refused.exception, PolyadicError)
+    assert "--data" in str(refused.exception)
