@@ -1,6 +1,6 @@
 """polyadic: small, fast features that can be looked into, from many unlabelled multichannel recordings.
 
-from polyadic import ATD, SALS, GRSALS, load, match, suggest_rank, reuse_memory
+from polyadic import ATD, SALS, GRSALS, load, match, suggest_rank, tune, reuse_memory
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from polyadic.explain.rank import suggest_rank
     from polyadic.memory import reuse_memory
     from polyadic.persist import load
+    from polyadic.tuning import tune
 
-__all__ = ["ATD", "GRSALS", "SALS", "__version__", "load", "match", "reuse_memory", "suggest_rank"]
+__all__ = ["ATD", "GRSALS", "SALS", "__version__", "load", "match", "reuse_memory", "suggest_rank", "tune"]
 
 _MODULES = {
     "load": "persist",
     "match": "explain.matching",
     "reuse_memory": "memory",
     "suggest_rank": "explain.rank",
+    "tune": "tuning",
 }
 
 

@@ -6,7 +6,7 @@ The classes hold parameters and check input; the work is done by `als`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -122,6 +122,12 @@ class _CPEstimator(CPModel):
             source.tensorize = self.tensorize_ = self._agreed_tensorizer(team)
             self._n_seen = source.n_windows
             fit = Fit(source, als.State(self._initial_factors(source)), objective, settings, team=team)
+            fit.share_key = (
+                id(source.samples.data),
+                repr(persist.encode(self.tensorize_)),
+                source.dtype,
+                source.device,
+            )
             fit.start = lambda attempt: self._initial_factors(source, attempt)
             kept = self._checkpoints(source, team, checkpoint, resume, checkpoint_every)
             with kept or nullcontext():
@@ -162,6 +168,12 @@ class _CPEstimator(CPModel):
                 fit.on_attempt = lambda attempt: observer.start(attempt + 1, fit.settings.attempts)
             with self._pool(source.device):
                 self.history_ = fit.run()
+
+    def _share_key(self, source: WindowSource) -> Hashable | None:
+        """What fits must have in common to have the same second moments; None where functions cannot be compared."""
+        if self.tensorize_ is not None and self.tensorize_.describe() is not None:
+            return None
+        return id(source.samples.data), repr(persist.encode(self.tensorize_)), source.dtype, source.device
 
     def _agreed_tensorizer(self, team: Team) -> Any:
         """The first process's tensorizer: what was calibrated elsewhere may differ in the last digits."""

@@ -7,7 +7,7 @@ fixed-point rule from the last sweep's coefficients and does not blend.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
@@ -19,7 +19,7 @@ from polyadic import als
 from polyadic.algebra import project
 from polyadic.als import LossSums, Objective, State, Statistics
 from polyadic.consensus import average_components
-from polyadic.engine.second_moments import SecondMoments
+from polyadic.engine.second_moments import SecondMoments, keep_shared, shared
 from polyadic.errors import PolyadicError
 from polyadic.team import ALONE, Team
 from polyadic.terms import TERMS, Term
@@ -149,6 +149,7 @@ class Fit:
     start : the bases at the start of each further attempt, by its number
     on_attempt : called with the number of an attempt when it begins, but for the first
     fast_sweep : does what a whole sweep of Algorithm 2 does, or returns None and leaves the state as it was
+    share_key : what tells the tensors of the data from those of other fits, for `second_moments.sharing`
     """
 
     source: BatchSource
@@ -163,6 +164,7 @@ class Fit:
     start: Callable[[int], list[Tensor]] | None = None
     on_attempt: Callable[[int], None] | None = None
     fast_sweep: Callable[[State, int], Tensor | None] | None = None
+    share_key: Hashable | None = None
 
     def run(self) -> History:
         """Sweep until the loss has converged or `max_sweeps` are done, in each attempt.
@@ -231,6 +233,9 @@ class Fit:
     def _second_moments(self) -> SecondMoments:
         """One pass over the data, whose time counts as that of the first sweep; it can be stopped at any batch."""
         begun, source, state = time.perf_counter(), self.source, self.state
+        kept = None if self.share_key is None else shared(self.share_key)
+        if kept is not None:
+            return kept
         first = state.factors[0]
         moments = SecondMoments([len(factor) for factor in state.factors], first.dtype, first.device)
         room = _MOMENT_BYTES * (_GPU_BATCHES if first.is_cuda else 1)
@@ -241,6 +246,8 @@ class Fit:
             if self.on_pause is not None:
                 self.on_pause(self.progress, state)
         moments.finish(self.team.sum)
+        if self.share_key is not None:
+            keep_shared(self.share_key, moments)
         self.progress.seconds += time.perf_counter() - begun
         return moments
 

@@ -7,7 +7,9 @@ So XᵀT = VKᵀC, XᵀX = VKᵀCKV and ‖T − XKᵀ‖² = tr C − 2·tr(VK�
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import combinations_with_replacement
 
 import torch
@@ -18,13 +20,41 @@ from polyadic.algebra import khatri_rao, ridge_inverse, squared_norms
 from polyadic.als import LossSums, Objective, State, Statistics
 from polyadic.threads import for_each
 
-__all__ = ["BUDGET", "SecondMoments", "fits_budget"]
+__all__ = ["BUDGET", "SecondMoments", "fits_budget", "keep_shared", "shared", "sharing"]
 
 BUDGET = 2**30
 """Bytes that C may take."""
 _COLUMNS = 512
 _ROUNDS = 4
 """Updates of coefficients and bases in a sweep: without data they are cheap, and the stop rule looks at sweeps."""
+
+
+_SHARED: ContextVar[dict[Hashable, SecondMoments] | None] = ContextVar("shared second moments", default=None)
+
+
+@contextmanager
+def sharing() -> Iterator[None]:
+    """Within it, fits to the same windows by the same tensorizer collect their second moments once."""
+    token = _SHARED.set({})
+    try:
+        yield
+    finally:
+        _SHARED.reset(token)
+
+
+def shared(key: Hashable) -> SecondMoments | None:
+    """The second moments that an earlier fit within `sharing` kept under this key."""
+    kept = _SHARED.get()
+    return None if kept is None else kept.get(key)
+
+
+def keep_shared(key: Hashable, moments: SecondMoments) -> None:
+    """Keep second moments for later fits within `sharing`; the oldest go where all would not fit the budget."""
+    kept = _SHARED.get()
+    if kept is not None:
+        kept[key] = moments
+        while sum(one.C.nbytes for one in kept.values()) > BUDGET and len(kept) > 1:
+            del kept[next(iter(kept))]
 
 
 def fits_budget(shape: Sequence[int], dtype: torch.dtype) -> bool:

@@ -1,0 +1,92 @@
+"""How a try is judged: balanced accuracy of a logistic regression on subjects that were left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic.data.folds import group_folds
+from polyadic.logistic import left_out
+from polyadic.stored_probe import SCALES
+from polyadic.validated_probe import FEWEST_LABELS, FIXED_C, FIXED_SCALE, FOLDS, GRID
+
+__all__ = ["Judged", "difference", "judge"]
+
+_COARSE = (0.01, 1.0)
+_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What a try is worth.
+
+    score : balanced accuracy on left-out subjects
+    shares : for each subject its part of the score: its windows labelled rightly, each over the number of windows of
+        its class and the number of classes
+    """
+
+    score: float
+    shares: NDArray[np.float64]
+
+
+def judge(
+    Z: NDArray[np.float64],
+    y: NDArray[Any],
+    subject: NDArray[Any],
+    levels: NDArray[np.intp],
+    full: bool,
+) -> Judged:
+    """Judge features by leaving subjects out.
+
+    With fewer labels than `Probe` validates on, its fixed choice is judged; else the best of its settings, or, unless
+    `full`, of two of them.
+
+    Parameters
+    ----------
+    Z : (n, F), features of labelled windows
+    y, subject : (n,), their classes and subjects
+    levels : which columns are the level block
+    full : whether to try all settings of the regression
+    """
+    fold = group_folds(y, subject, FOLDS)
+    few = len(y) < FEWEST_LABELS
+    scales = SCALES if full and not few else (FIXED_SCALE,)
+    grid = (FIXED_C,) if few else GRID if full else _COARSE
+    every = np.arange(Z.shape[1])
+    blocks = [every] if few or not len(levels) or not full else [every, np.setdiff1d(every, levels)]
+    best: Judged | None = None
+    for scale in scales:
+        for columns in blocks:
+            F = Z[:, columns]
+            unit = 1.0 if scale != FIXED_SCALE else float(F.var(axis=0).mean()) or 1.0
+            for guess in left_out(F, y, fold, scale, [C / unit for C in grid], "balanced", _TOLERANCE):
+                found = _judged(y, guess, subject)
+                best = found if best is None or found.score > best.score else best
+    assert best is not None
+    return best
+
+
+def _judged(y: NDArray[Any], guess: NDArray[Any], subject: NDArray[Any]) -> Judged:
+    _, code, counts = np.unique(y, return_inverse=True, return_counts=True)
+    worth = (guess == y) / (counts[code] * len(counts))
+    _, member = np.unique(subject, return_inverse=True)
+    shares = np.bincount(member, weights=worth).astype(np.float64)
+    return Judged(float(shares.sum()), shares)
+
+
+def difference(one: Judged, other: Judged) -> tuple[float, float]:
+    """Return by how much one is better than the other, and the standard error over subjects.
+
+    Examples
+    --------
+    >>> one, other = Judged(0.9, np.array([0.5, 0.4])), Judged(0.8, np.array([0.4, 0.4]))
+    >>> [round(value, 3) for value in difference(one, other)]
+    [0.1, 0.1]
+    """
+    gaps = one.shares - other.shares
+    if len(gaps) < 2:
+        return float(gaps.sum()), float("inf")
+    return float(gaps.sum()), float(np.sqrt(len(gaps)) * gaps.std(ddof=1))

@@ -1,0 +1,333 @@
+"""`tune`: search settings on all subjects, and say by nested cross-validation what the search is worth."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic.checks import check_integer, check_number
+from polyadic.data import Windows
+from polyadic.data.folds import group_folds
+from polyadic.data.store import WindowStore
+from polyadic.errors import PolyadicError
+from polyadic.evaluate.classifier import WindowClassifier, labels_of
+from polyadic.evaluate.metrics import scores
+from polyadic.tuning.journal import Journal
+from polyadic.tuning.search import Budget, Search, Try
+from polyadic.tuning.space import Settings, Space
+
+__all__ = ["Tuning", "tune"]
+
+_FEWEST_SUBJECTS = 2
+"""Subjects that every class needs: one to learn from and one to be left out."""
+_FEWEST_WINDOWS = 20
+"""Labelled windows below which any difference is noise."""
+_REFIT_SHARE = 0.1
+"""Share of the time that is kept for fitting the winner to everything."""
+
+OnTry = Callable[[int, int, Try], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """What `tune` found.
+
+    model : a `WindowClassifier` with the chosen settings, fitted to everything
+    settings : those of the model
+    recommended : the library's, which were the first try
+    tuned : whether the settings are others than the recommended ones
+    reason : one sentence on why
+    tries : all tries of the search on all subjects
+    inner : balanced accuracy of the chosen settings in the search, which flatters them
+    nested : for each outer subject the balanced accuracy of what was chosen without it and of the recommended settings;
+        empty where nothing was judged
+    seconds : how long it took
+    interrupted : whether it was stopped before its time
+    """
+
+    model: WindowClassifier
+    settings: Settings
+    recommended: Settings
+    tuned: bool
+    reason: str
+    tries: list[Try] = field(repr=False)
+    inner: float
+    nested: dict[str, dict[str, float]] = field(repr=False)
+    nested_score: float
+    recommended_score: float
+    seconds: float
+    interrupted: bool = False
+
+    def summary(self) -> str:
+        """The result in a few lines of text."""
+        lines = [self.reason]
+        if self.nested:
+            lines += [
+                f"balanced accuracy on subjects that took no part in the choice: {_percent(self.nested_score)} tuned, "
+                f"{_percent(self.recommended_score)} with the recommended settings",
+                f"in the search itself, which flatters: {_percent(self.inner)}",
+            ]
+        changes = self.settings.changed_from(self.recommended)
+        what = ", ".join(f"{name}={value}" for name, value in changes.items()) or "the recommended ones"
+        lines.append(f"settings: {what}")
+        fits = sum(one.fitted for one in self.tries)
+        lines.append(f"{len(self.tries)} tries by {fits} fits in {self.seconds:.0f} s")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the model, ready for JSON."""
+        return {
+            "settings": asdict(self.settings),
+            "recommended": asdict(self.recommended),
+            "tuned": self.tuned,
+            "reason": self.reason,
+            "inner": _plain(self.inner),
+            "nested": _plain(self.nested_score),
+            "nested_recommended": _plain(self.recommended_score),
+            "subjects": self.nested,
+            "seconds": self.seconds,
+            "interrupted": self.interrupted,
+            "tries": [
+                {**asdict(one.settings), "score": one.judged.score, "full": one.full, "fitted": one.fitted}
+                for one in self.tries
+            ],
+        }
+
+    def __str__(self) -> str:
+        return self.summary()
+
+
+def tune(
+    windows: Windows | WindowStore,
+    *,
+    minutes: float = 10.0,
+    tries: int | None = None,
+    folds: int = 3,
+    seed: int = 0,
+    device: Any = "auto",
+    journal: Any = None,
+    on_try: OnTry | None = None,
+) -> Tuning:
+    """Choose settings for your windows, and fit a classifier with them.
+
+    Frames, rank, signs of the profiles, views in the fit, levels, whitening and recentring are varied. Each try is
+    judged by leaving labelled subjects out; windows without labels always take part in the fit. What the search is
+    worth is found by repeating it without some of the subjects, who are then predicted.
+
+    Parameters
+    ----------
+    windows : with labels and subjects for some of them
+    minutes : for everything: searches, nested cross-validation and the last fit
+    tries : stop each search after so many tries instead, which makes the outcome a function of the seed
+    folds : how many groups of subjects are left out in turn to judge the search
+    seed : of fits and draws
+    device : where to compute
+    journal : a file in which to note every try; a call that was stopped goes on from there
+    on_try : called after every try with the number of the search, the number of searches, and the try
+
+    Returns
+    -------
+    the fitted classifier, the settings, all tries and what they are worth
+
+    Examples
+    --------
+    >>> from polyadic.data import synthetic
+    >>> found = tune(synthetic(160, n_channels=3, length=64), tries=3, folds=2)
+    >>> found.model.predict(synthetic(5, n_channels=3, length=64)).shape, len(found.tries)
+    ((5,), 3)
+    """
+    check_number("minutes", minutes, 0)
+    check_integer("tries", tries, 1, none=True)
+    check_integer("folds", folds, 2)
+    whole = windows.windows if isinstance(windows, WindowStore) else windows
+    begun, space = time.monotonic(), Space.of(whole)
+    cannot = _why_not(whole)
+    if cannot:
+        return _recommended(whole, space, cannot, seed, device, begun)
+    run = _Run(whole, space, folds, seed, device, begun + 60 * minutes, tries, Journal.at(journal, whole, seed), on_try)
+    return run.result(begun)
+
+
+@dataclass
+class _Run:
+    """The searches of one call: one for each outer fold, and one on everything."""
+
+    windows: Windows
+    space: Space
+    folds: int
+    seed: int
+    device: Any
+    until: float
+    tries: int | None
+    journal: Journal
+    on_try: OnTry | None
+
+    def result(self, begun: float) -> Tuning:
+        """Search on everything, then without each group of subjects in turn, and decide."""
+        labelled = np.flatnonzero((self.windows.label >= 0) & (self.windows.subject != ""))
+        fold = group_folds(self.windows.label[labelled], self.windows.subject[labelled], self.folds)
+        count = int(fold.max()) + 1
+        whole = self._search(self.windows, 0, count)
+        best = whole.run()
+        guesses: dict[str, list[NDArray[Any]]] = {"tuned": [], "recommended": []}
+        rows: list[NDArray[np.intp]] = []
+        interrupted = whole.interrupted
+        for number in range(0 if interrupted else count):
+            test = labelled[fold == number]
+            left = np.unique(self.windows.subject[test])
+            inner = self.windows[np.flatnonzero(~np.isin(self.windows.subject, left))]
+            if _why_not(inner):
+                continue
+            search = self._search(inner, 1 + number, count)
+            chosen = search.run()
+            if search.interrupted:
+                interrupted = True
+                break
+            for name, settings in (("tuned", chosen.settings), ("recommended", self.space.recommended)):
+                guesses[name].append(_classifier(search, settings).predict(self.windows[test]))
+            rows.append(test)
+        tested = np.concatenate(rows) if rows else np.empty(0, np.intp)
+        predicted = {name: np.concatenate(own) for name, own in guesses.items() if own}
+        return self._decided(whole, best, tested, predicted, begun, interrupted)
+
+    def _search(self, windows: Windows, number: int, count: int) -> Search:
+        left = (self.until - time.monotonic()) * (1 - _REFIT_SHARE)
+        budget = Budget(time.monotonic() + left / (count + 1 - number), self.tries)
+        if self.tries is not None:
+            budget.until = math.inf
+
+        def note(one: Try) -> None:
+            self.journal.note(number, one)
+            if self.on_try is not None:
+                self.on_try(number, count + 1, one)
+
+        return Search(windows, self.space, self.seed, self.device, budget, self.journal.known(number), note)
+
+    def _decided(
+        self,
+        search: Search,
+        best: Try,
+        tested: NDArray[np.intp],
+        predicted: dict[str, NDArray[Any]],
+        begun: float,
+        interrupted: bool,
+    ) -> Tuning:
+        nested, gap, error = _compare(self.windows, tested, predicted)
+        first, settings = self.space.recommended, best.settings
+        reason = "other settings are better than the recommended ones beyond noise"
+        if settings == first:
+            reason = "no other settings were better than the recommended ones beyond noise, so these are kept"
+        elif interrupted:
+            reason = "stopped before the search could be checked on subjects it did not see; this is the best so far"
+        elif not gap > error:
+            settings = first
+            reason = "the search could not be checked on subjects it did not see, so the recommended ones are kept"
+            if nested:
+                reason = (
+                    f"what the search chose was {_points(gap)} better than the recommended settings on subjects it did "
+                    f"not see, ± {_points(error)}: that is noise, so the recommended ones are kept"
+                )
+        truth = labels_of(self.windows)[tested]
+        total = {name: float(scores(truth, guess)["balanced_accuracy"]) for name, guess in predicted.items()}
+        return Tuning(
+            model=_classifier(search, settings),
+            settings=settings,
+            recommended=first,
+            tuned=settings != first,
+            reason=reason,
+            tries=search.tries,
+            inner=max(one.judged.score for one in search.tries if one.settings == settings),
+            nested=nested,
+            nested_score=total.get("tuned", math.nan),
+            recommended_score=total.get("recommended", math.nan),
+            seconds=time.monotonic() - begun,
+            interrupted=interrupted,
+        )
+
+
+def _classifier(search: Search, settings: Settings) -> WindowClassifier:
+    """The classifier of settings, trained on all labelled windows of a search."""
+    return WindowClassifier(search.model(settings), recenter=settings.recenter).fit(search.windows)
+
+
+def _compare(
+    windows: Windows, tested: NDArray[np.intp], predicted: dict[str, NDArray[Any]]
+) -> tuple[dict[str, dict[str, float]], float, float]:
+    """Scores of each tested subject, and the mean difference with its standard error."""
+    if not predicted:
+        return {}, math.nan, math.nan
+    truth, subject = labels_of(windows)[tested], windows.subject[tested]
+    found: dict[str, dict[str, float]] = {}
+    for name in np.unique(subject).tolist():
+        own = subject == name
+        found[name] = {
+            kind: float(scores(truth[own], guess[own])["balanced_accuracy"]) for kind, guess in predicted.items()
+        }
+    gaps = np.array([one["tuned"] - one["recommended"] for one in found.values()])
+    error = float(gaps.std(ddof=1) / math.sqrt(len(gaps))) if len(gaps) > 1 else math.inf
+    return found, float(gaps.mean()), error
+
+
+def _why_not(windows: Windows) -> str:
+    """Why settings cannot be judged on these windows; nothing where they can."""
+    known = (windows.label >= 0) & (windows.subject != "")
+    label, subject = windows.label[known], windows.subject[known]
+    classes = np.unique(label)
+    if len(classes) < 2:
+        what = "no window has both a label and a subject" if not len(classes) else "all labels are of one class"
+        return f"settings cannot be judged, because {what}: the recommended ones are kept"
+    for code in classes.tolist():
+        if len(np.unique(subject[label == code])) < _FEWEST_SUBJECTS:
+            return (
+                f"settings cannot be judged, because class {windows.classes[code]!r} has labels of one subject alone, "
+                "and there is nobody to leave out: the recommended ones are kept"
+            )
+    if len(label) < _FEWEST_WINDOWS:
+        return (
+            f"settings cannot be judged on {len(label)} labelled windows, fewer than {_FEWEST_WINDOWS}: the "
+            "recommended ones are kept"
+        )
+    return ""
+
+
+def _recommended(windows: Windows, space: Space, reason: str, seed: int, device: Any, begun: float) -> Tuning:
+    """The recommended settings, where nothing can be judged."""
+    if len(np.unique(windows.label[windows.label >= 0])) < 2:
+        raise PolyadicError(
+            f"{reason.split(':')[0]}; a classifier needs windows of at least two classes. Without labels, fit with "
+            "polyadic fit"
+        )
+    features = space.recommended.estimator(space.views, seed, device).fit(windows)
+    model = WindowClassifier(features).fit(windows)
+    nothing: list[Try] = []
+    return Tuning(
+        model,
+        space.recommended,
+        space.recommended,
+        False,
+        reason,
+        nothing,
+        math.nan,
+        {},
+        math.nan,
+        math.nan,
+        time.monotonic() - begun,
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f} points"
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,217 @@
+"""One search: tries one after another within a budget, sharing fits, from the recommended settings outwards."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from polyadic import ATD
+from polyadic.data import Windows
+from polyadic.engine.second_moments import sharing
+from polyadic.errors import PolyadicError
+from polyadic.evaluate.classifier import labels_of
+from polyadic.evaluate.probe import unthreaded
+from polyadic.recentring import group_names, means_by_group, recentred
+from polyadic.threads import thread_pool
+from polyadic.tuning.judging import Judged, difference, judge
+from polyadic.tuning.space import Settings, Space
+from polyadic.validated_probe import level_columns
+
+__all__ = ["Budget", "Search", "Try"]
+
+_FIT_NAMES = ("n_fft", "rank", "nonnegative", "parts")
+_READOUT_NAMES = ("levels", "whiten", "shrinkage", "recenter")
+_KEPT = 3
+"""A third of the fits that were judged coarsely is judged in full."""
+
+
+@dataclass
+class Budget:
+    """How long a search may take: until a time, or for a number of tries.
+
+    until : of `time.monotonic`
+    tries : how many; None for no limit
+    """
+
+    until: float = float("inf")
+    tries: int | None = None
+
+    def allows(self, done: int, seconds: float = 0.0) -> bool:
+        """Whether another try of so many seconds fits in."""
+        return time.monotonic() + seconds < self.until and (self.tries is None or done < self.tries)
+
+
+@dataclass(frozen=True, eq=False)
+class Try:
+    """Settings that were tried, what they are worth, and how long it took.
+
+    full : whether all settings of the probe were judged
+    fitted : whether the features had to be fitted for it, or an earlier fit served
+    """
+
+    settings: Settings
+    judged: Judged
+    seconds: float
+    full: bool
+    fitted: bool
+
+
+@dataclass
+class Search:
+    """The tries on some windows.
+
+    windows : all that the features are fitted to; those with labels and subjects judge
+    space : what to vary
+    seed, device : of the fits
+    budget : when to stop
+    known : what an earlier search that was interrupted had judged, by settings and fullness
+    on_try : called after every try
+    """
+
+    windows: Windows
+    space: Space
+    seed: int
+    device: Any
+    budget: Budget
+    known: dict[tuple[Settings, bool], Try] = field(default_factory=dict)
+    on_try: Callable[[Try], None] | None = None
+    tries: list[Try] = field(default_factory=list)
+    interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        rows = (self.windows.label >= 0) & (self.windows.subject != "")
+        self._rows: NDArray[np.intp] = np.flatnonzero(rows)
+        self._y = labels_of(self.windows)[self._rows]
+        self._subject = self.windows.subject[self._rows]
+        self._models: dict[tuple[Any, ...], ATD] = {}
+
+    def run(self) -> Try:
+        """Try until the budget is spent, and return the best try; the recommended settings are always tried."""
+        with sharing():
+            try:
+                for settings, full in self._proposals():
+                    if self.tries and not self.budget.allows(len(self.tries), self._typical(full)):
+                        break
+                    self._try(settings, full)
+            except KeyboardInterrupt:
+                if not self.tries:
+                    raise
+                self.interrupted = True
+        return self.best()
+
+    def best(self) -> Try:
+        """The best of the tries that were judged in full; the recommended unless another is better beyond noise."""
+        first = self.tries[0]
+        best = max((one for one in self.tries if one.full), key=lambda one: one.judged.score)
+        gap, error = difference(best.judged, first.judged)
+        return best if gap > error else first
+
+    def _typical(self, full: bool) -> float:
+        spent = [one.seconds for one in self.tries if one.full == full]
+        return float(np.median(spent)) if spent else 0.0
+
+    # -------------------------------------------------------------- proposals
+
+    def _proposals(self) -> Iterator[tuple[Settings, bool]]:
+        """Halving: single changes of the fit, coarsely; the best third in full, with single changes of the readout;
+        then views in the fit and combinations of what did well, until the budget ends."""
+        first, length = self.space.recommended, self.windows.shape[2]
+        yield first, True
+        yield first, False
+        singles = list(self.space.neighbours(first, length, _FIT_NAMES))
+        for settings in singles:
+            yield settings, False
+        kept = self._best_of([first, *singles], max(1, len(singles) // _KEPT))
+        for settings in kept:
+            yield settings, True
+        base = self._best_in_full()
+        changes = list(self.space.neighbours(base, length, _READOUT_NAMES))
+        for settings in changes:
+            yield settings, False
+        for settings in self._best_of([base, *changes], max(1, len(changes) // _KEPT)):
+            yield settings, True
+        for settings in self.space.neighbours(self._best_in_full(), length, ("view", "shrinkage")):
+            yield settings, False
+        rng, seen = np.random.default_rng(self.seed), {one.settings for one in self.tries if one.full}
+        while True:
+            drawn = [self.space.drawn(self._marginals(), rng, length) for _ in range(2 * _KEPT)]
+            fresh = [settings for settings in dict.fromkeys(drawn) if settings not in seen]
+            if not fresh:
+                return
+            for settings in fresh:
+                yield settings, False
+            for settings in self._best_of(fresh, len(fresh) // _KEPT or 1):
+                seen.add(settings)
+                yield settings, True
+            seen |= set(fresh)
+
+    def _best_of(self, settings: list[Settings], count: int) -> list[Settings]:
+        """The best of some settings as judged coarsely."""
+        scores = {one.settings: one.judged.score for one in self.tries if not one.full}
+        done = {one.settings for one in self.tries if one.full}
+        known = [one for one in settings if one in scores and one not in done]
+        return sorted(known, key=lambda one: -scores[one])[:count]
+
+    def _best_in_full(self) -> Settings:
+        return max((one for one in self.tries if one.full), key=lambda one: one.judged.score).settings
+
+    def _marginals(self) -> dict[str, dict[Any, float]]:
+        """For each name the best coarse score of each of its values."""
+        found: dict[str, dict[Any, float]] = {}
+        for one in self.tries:
+            if not one.full:
+                for name in self.space.values:
+                    value = getattr(one.settings, name)
+                    own = found.setdefault(name, {})
+                    own[value] = max(own.get(value, 0.0), one.judged.score)
+        return found
+
+    # ------------------------------------------------------------------ tries
+
+    def _try(self, settings: Settings, full: bool) -> None:
+        known = self.known.get((settings, full))
+        if known is None:
+            begun = time.monotonic()
+            fitted = settings.fitted not in self._models
+            try:
+                Z, levels = self._features(settings)
+            except PolyadicError as error:
+                if settings == self.space.recommended or "pairs" not in str(error):
+                    raise
+                return  # too few windows have such a view
+            with unthreaded(), thread_pool():
+                judged = judge(Z, self._y, self._subject, levels, full)
+            known = Try(settings, judged, time.monotonic() - begun, full, fitted)
+        self.tries.append(known)
+        if self.on_try is not None:
+            self.on_try(known)
+
+    def _features(self, settings: Settings) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """Features of the labelled windows, and which of them are levels; equal fits are made once."""
+        views = self.space.views
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            if settings.fitted not in self._models:
+                self._models[settings.fitted] = settings.estimator(views, self.seed, self.device).fit(self.windows)
+        model = self._models[settings.fitted]
+        readout = settings.readout(views)
+        if model.readout_ is None or model.readout_.readout != readout:
+            model.fit_readout(self.windows, readout)
+        if not settings.recenter:
+            return np.asarray(model.transform(self.windows[self._rows]), np.float64), level_columns(model)
+        names = group_names(self.windows.subject, len(self.windows))
+        whole = np.asarray(model.transform(self.windows), np.float64)
+        Z = recentred(whole, names, means_by_group([(whole, names)]))
+        return Z[self._rows], level_columns(model)
+
+    def model(self, settings: Settings) -> ATD:
+        """The fitted features of settings that were tried."""
+        self._features(settings)
+        return self._models[settings.fitted]

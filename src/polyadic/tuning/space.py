@@ -1,0 +1,208 @@
+"""What `tune` varies: settings of one try, the values each of them may take for some windows, and views by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from polyadic import ATD
+from polyadic.augment import (
+    Augmentation,
+    Bandpass,
+    DropChannels,
+    Jitter,
+    Neighbour,
+    Rotate3D,
+    Scale,
+    Shift,
+)
+from polyadic.data import Windows
+from polyadic.readout import Readout
+from polyadic.recentring import FEWEST_WINDOWS
+from polyadic.spectral import SHORTEST_FRAME, STFT, recommended_stft
+
+__all__ = ["NO_VIEW", "Settings", "Space", "views_for"]
+
+NO_VIEW = "none"
+_RANKS = (8, 16, 32, 64)
+_LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0)
+_SHRINKAGES = (0.3, 1.0, 3.0)
+_MOST_FRAMES = 32
+_AXIS = re.compile(r"(.*?)[\s_.-]*([xyz])$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one try.
+
+    n_fft, hop, parts : of the STFT
+    rank, nonnegative : of the decomposition
+    view : name of the second view that takes part in the fit, or "none"
+    levels, whiten, shrinkage : of the readout; `whiten` is the name of a view, or "none"
+    recenter : whether features are recentred by subject
+    """
+
+    n_fft: int
+    hop: int
+    parts: str = "log_amplitude"
+    rank: int = 32
+    nonnegative: bool = True
+    view: str = NO_VIEW
+    levels: float = 0.25
+    whiten: str = NO_VIEW
+    shrinkage: float = 1.0
+    recenter: bool = False
+
+    @property
+    def fitted(self) -> tuple[Any, ...]:
+        """What the fit depends on: tries that share it share the fit."""
+        return (self.n_fft, self.hop, self.parts, self.rank, self.nonnegative, self.view)
+
+    def estimator(self, views: Mapping[str, Augmentation], seed: int, device: Any) -> ATD:
+        """The features of these settings, not fitted yet."""
+        frames = STFT(self.n_fft, self.hop, parts=self.parts, mean="auto")  # type: ignore[arg-type]
+        view = None if self.view == NO_VIEW else views[self.view]
+        return ATD(
+            self.rank,
+            tensorize=frames,
+            augment=view,
+            nonnegative=self.nonnegative,
+            readout=self.readout(views),
+            device=device,
+            random_state=seed,
+        )
+
+    def readout(self, views: Mapping[str, Augmentation]) -> Readout:
+        """The readout of these settings."""
+        whiten = None if self.whiten == NO_VIEW else views[self.whiten]
+        return Readout(levels=self.levels, whiten=whiten, shrinkage=self.shrinkage)
+
+    def changed_from(self, other: Settings) -> dict[str, Any]:
+        """What is different from other settings, by name.
+
+        Examples
+        --------
+        >>> Settings(64, 8, rank=16).changed_from(Settings(64, 8))
+        {'rank': 16}
+        """
+        theirs = asdict(other)
+        return {name: value for name, value in asdict(self).items() if value != theirs[name]}
+
+
+@dataclass(frozen=True)
+class Space:
+    """The values that settings may take for some windows, and the recommended ones.
+
+    recommended : the library's defaults
+    values : for each name its values, the recommended one among them
+    views : by name
+    """
+
+    recommended: Settings
+    values: dict[str, tuple[Any, ...]]
+    views: dict[str, Augmentation]
+
+    @classmethod
+    def of(cls, windows: Windows) -> Space:
+        """The space for windows (N, channels, time)."""
+        length, frames = windows.shape[2], recommended_stft(windows.shape[2], windows.fs)
+        views = views_for(windows)
+        sizes = [
+            size for size in (frames.n_fft // 2, frames.n_fft, 2 * frames.n_fft) if SHORTEST_FRAME <= size <= length
+        ]
+        _, counts = np.unique(windows.subject[windows.subject != ""], return_counts=True)
+        whole = bool(len(counts)) and counts.min() >= FEWEST_WINDOWS and bool((windows.subject != "").all())
+        values: dict[str, tuple[Any, ...]] = {
+            "n_fft": tuple(sizes),
+            "rank": _RANKS,
+            "nonnegative": (True, False),
+            "parts": ("log_amplitude", "log_re_im"),
+            "view": (NO_VIEW, *views),
+            "levels": _LEVELS,
+            "whiten": (NO_VIEW, *views),
+            "shrinkage": _SHRINKAGES,
+            "recenter": (False, True) if whole else (False,),
+        }
+        return cls(Settings(frames.n_fft, frames.hop), values, views)
+
+    def with_value(self, settings: Settings, name: str, value: Any, length: int) -> Settings:
+        """Settings with one value changed; the hop follows the length of a frame."""
+        if name != "n_fft":
+            return replace(settings, **{name: value})
+        hop = max(value // 8, -(-(length - value) // (_MOST_FRAMES - 1)), 1)
+        return replace(settings, n_fft=value, hop=hop)
+
+    def neighbours(self, settings: Settings, length: int, names: tuple[str, ...]) -> Iterator[Settings]:
+        """Settings that differ in one of these names, as far as that makes a difference."""
+        for name in names:
+            if name == "shrinkage" and settings.whiten == NO_VIEW:
+                continue
+            for value in self.values[name]:
+                if value != getattr(settings, name):
+                    yield self.with_value(settings, name, value, length)
+
+    def drawn(self, scores: Mapping[str, Mapping[Any, float]], rng: np.random.Generator, length: int) -> Settings:
+        """Settings drawn name by name, values that did well likelier than others.
+
+        Parameters
+        ----------
+        scores : for each name the best score of each value that was tried
+        """
+        found = self.recommended
+        for name, values in self.values.items():
+            known = [scores.get(name, {}).get(value) for value in values]
+            least = min((score for score in known if score is not None), default=0.0)
+            weights = np.array([least if score is None else score for score in known])
+            weights = np.exp((weights - weights.max()) / 0.01)
+            found = self.with_value(
+                found, name, values[int(rng.choice(len(values), p=weights / weights.sum()))], length
+            )
+        return found
+
+
+def setting_names() -> tuple[str, ...]:
+    """The names of all settings."""
+    return tuple(field.name for field in fields(Settings))
+
+
+def views_for(windows: Windows) -> dict[str, Augmentation]:
+    """Views that suit windows, by name: rotations where channels come in threes, filters where the rate is known.
+
+    Examples
+    --------
+    >>> list(views_for(Windows(np.zeros((2, 3, 64)), channels=["acc x", "acc y", "acc z"])))
+    ['jitter 0.05', 'jitter 0.3', 'rotation 20°', 'dropped channels', 'shift', 'scale']
+    """
+    found: dict[str, Augmentation] = {"jitter 0.05": Jitter(0.05), "jitter 0.3": Jitter(0.3)}
+    if _has_neighbours(windows):
+        found["neighbour"] = Neighbour()
+    triads = _triads(windows.channels)
+    if triads:
+        found["rotation 20°"] = Rotate3D(triads, degrees=20.0)
+    if windows.shape[1] > 1:
+        found["dropped channels"] = DropChannels(0.2)
+    found |= {"shift": Shift(0.1), "scale": Scale(1.25)}
+    if windows.fs is not None:
+        fs = windows.fs
+        found["band-pass"] = Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)
+    return found
+
+
+def _has_neighbours(windows: Windows) -> bool:
+    """Whether recordings have several windows at known places."""
+    placed = (windows.recording != "") & (windows.start >= 0)
+    return len(np.unique(windows.recording[placed])) < int(placed.sum())
+
+
+def _triads(channels: tuple[str, ...]) -> tuple[tuple[int, int, int], ...]:
+    """Channels whose names differ in a last x, y or z alone, as numbers (x, y, z)."""
+    groups: dict[str, dict[str, int]] = {}
+    for number, name in enumerate(channels):
+        part = _AXIS.fullmatch(name)
+        if part:
+            groups.setdefault(part[1].lower(), {})[part[2].lower()] = number
+    return tuple((own["x"], own["y"], own["z"]) for own in groups.values() if set(own) == {"x", "y", "z"})

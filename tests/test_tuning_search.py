@@ -1,0 +1,225 @@
+"""`polyadic.tune`: honest scores, shared fits, journals, interrupts, and what it says where nothing can be judged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from polyadic import ATD, tune
+from polyadic.data import Windows, synthetic
+from polyadic.engine import second_moments
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import labels_of
+from polyadic.spectral import recommended_stft
+from polyadic.tuning import nested
+from polyadic.tuning.judging import Judged, difference, judge
+from polyadic.tuning.search import Budget, Search
+from polyadic.tuning.space import NO_VIEW, Settings, Space, views_for
+
+
+@pytest.fixture(scope="module")
+def windows():
+    return synthetic(96, n_channels=3, length=64, n_classes=2)  # too few labels for the probe to validate: fast
+
+
+@pytest.fixture(autouse=True)
+def _small_space(monkeypatch):
+    """Ranks of which a fit takes little time."""
+    whole = Space.of
+
+    def small(given):
+        space = whole(given)
+        values = {**space.values, "rank": (2, 4), "parts": ("log_amplitude",), "view": (NO_VIEW, "shift")}
+        return Space(replace(space.recommended, rank=4), values, space.views)
+
+    monkeypatch.setattr(nested.Space, "of", small)
+
+
+def relabelled(windows, label, subject=None):
+    kept = windows.subject if subject is None else subject
+    return Windows(windows.X, fs=windows.fs, label=label, subject=kept, recording=windows.recording)
+
+
+# --------------------------------------------------------------------- honesty
+
+
+def test_random_labels_are_worth_chance_on_subjects_the_search_did_not_see(windows):
+    label = np.random.default_rng(0).integers(0, 2, len(windows))
+    found = tune(relabelled(windows, label), tries=5, folds=2)
+    assert max(one.judged.score for one in found.tries) > found.nested_score - 0.05
+    assert abs(found.nested_score - 0.5) < 0.15
+    assert not found.tuned
+    assert "noise" in found.reason or "beyond noise" in found.reason
+
+
+def test_no_search_sees_windows_of_the_subjects_it_is_judged_on(windows, monkeypatch):
+    seen = []
+
+    class Recorded(Search):
+        def run(self):
+            seen.append(set(self.windows.subject.tolist()))
+            return super().run()
+
+    monkeypatch.setattr(nested, "Search", Recorded)
+    found = tune(windows, tries=1, folds=3)
+    everyone = set(windows.subject.tolist())
+    assert seen[0] == everyone
+    left_out = [everyone - one for one in seen[1:]]
+    assert len(left_out) == 3
+    assert set().union(*left_out) == set(found.nested) == everyone
+    assert sum(map(len, left_out)) == len(everyone)
+
+
+def test_settings_that_are_clearly_better_are_chosen(windows):
+    rng = np.random.default_rng(1)
+    label = rng.integers(0, 2, 160)
+    subject = np.arange(160) % 8
+    X = rng.normal(size=(160, 3, 64)).astype(np.float32)
+    X[:, 0] += 0.5 * (2 * label - 1)[:, None]  # the class is in the sign of a level, which a spectrum has not
+    own = Windows(X, fs=64.0, label=label, subject=subject)
+    space = Space.of(own)
+    start = replace(space.recommended, rank=4, levels=0.0)
+    narrow = Space(start, {"levels": (0.0, 0.25)} | {name: (getattr(start, name),) for name in _others()}, space.views)
+    search = Search(own, narrow, 0, "cpu", Budget(tries=4))
+    best = search.run()
+    assert best.settings.levels == 0.25
+    assert best.judged.score > search.tries[0].judged.score + 0.2
+
+
+def _others():
+    return ("n_fft", "rank", "nonnegative", "parts", "view", "whiten", "shrinkage", "recenter")
+
+
+def test_shares_of_subjects_add_up_to_the_balanced_accuracy_of_left_out_subjects():
+    rng = np.random.default_rng(0)
+    y, subject = rng.integers(0, 3, 150), rng.integers(0, 6, 150)
+    Z = rng.normal(size=(150, 4)) + y[:, None]
+    for full in (False, True):
+        found = judge(Z, y, subject, np.empty(0, np.intp), full)
+        assert found.score == pytest.approx(found.shares.sum())
+        assert 0.5 < found.score <= 1
+    other = Judged(found.score - 0.06, found.shares - 0.01)
+    assert difference(found, other) == (pytest.approx(0.06), pytest.approx(0.0, abs=1e-9))
+
+
+# --------------------------------------------------------------------- sharing
+
+
+def test_fits_share_second_moments_and_come_out_the_same(windows, monkeypatch):
+    passes = []
+    monkeypatch.setattr(second_moments.SecondMoments, "finish", _counted(second_moments.SecondMoments.finish, passes))
+    frames = recommended_stft(64, 64.0)
+    alone = [ATD(rank, tensorize=frames, solver="moments", device="cpu").fit(windows) for rank in (2, 3)]
+    assert len(passes) == 2
+    with second_moments.sharing():
+        together = [ATD(rank, tensorize=frames, solver="moments", device="cpu").fit(windows) for rank in (2, 3)]
+        assert len(passes) == 3
+        ATD(2, tensorize=replace(frames, hop=16), solver="moments", device="cpu").fit(windows)
+        assert len(passes) == 4
+    for one, other in zip(alone, together, strict=True):
+        for a, b in zip(one.factors_, other.factors_, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def _counted(function, calls):
+    def called(*given):
+        calls.append(1)
+        return function(*given)
+
+    return called
+
+
+def test_tries_that_differ_in_the_readout_alone_share_a_fit(windows):
+    found = tune(windows, tries=16, folds=2)
+    fits = {one.settings.fitted for one in found.tries}
+    assert sum(one.fitted for one in found.tries) == len(fits) < len(found.tries)
+
+
+# ------------------------------------------------------------ stopped, resumed
+
+
+def test_the_same_seed_gives_the_same_tries_and_a_journal_resumes_them(windows, tmp_path):
+    path = tmp_path / "tries.jsonl"
+    first = tune(windows, tries=4, folds=2, journal=path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-2]) + lines[-2][:30])
+    fitted = []
+    again = tune(windows, tries=4, folds=2, journal=path, on_try=lambda *given: fitted.append(given[2].seconds))
+    assert [one.settings for one in again.tries] == [one.settings for one in first.tries]
+    assert [one.judged.score for one in again.tries] == [one.judged.score for one in first.tries]
+    assert again.nested == first.nested
+    assert again.settings == first.settings
+    assert len(path.read_bytes().splitlines()) == len(lines) + 1  # the broken line stays, what it said is written anew
+    with pytest.raises(PolyadicError, match="tries of other windows or another seed"):
+        tune(windows[:80], tries=1, folds=2, journal=path)
+    path.write_text("no journal\n")
+    with pytest.raises(PolyadicError, match="no journal of polyadic tune"):
+        tune(windows, tries=1, folds=2, journal=path)
+
+
+def test_an_interrupt_keeps_the_best_so_far(windows):
+    def stop(number, count, one):
+        if (number, len(done)) == (0, 2):
+            raise KeyboardInterrupt
+        done.append(one)
+
+    done = []
+    found = tune(windows, tries=50, folds=2, on_try=stop)
+    assert found.interrupted
+    assert not found.nested
+    assert len(found.tries) == 3
+    assert found.model.predict(windows[:3]).shape == (3,)
+
+
+def test_minutes_bound_it(windows):
+    found = tune(windows, minutes=0.0, folds=2)
+    assert len(found.tries) == 1
+    assert found.settings == found.recommended
+
+
+# ------------------------------------------------------------- nothing to judge
+
+
+def test_where_nothing_can_be_judged_it_says_why_and_keeps_the_recommended_settings(windows):
+    alone = relabelled(windows, windows.label, np.full(len(windows), "a"))
+    found = tune(alone)
+    assert "labels of one subject alone" in found.reason
+    assert found.settings == found.recommended
+    assert found.model.classes_.tolist() == sorted(set(labels_of(alone).tolist()))
+    assert json.loads(json.dumps(found.to_dict()))["nested"] is None
+    few = windows.label.copy()
+    few[12:] = -1
+    assert "12 labelled windows, fewer than 20" in tune(relabelled(windows, few)).reason
+    with pytest.raises(PolyadicError, match="all labels are of one class; a classifier needs"):
+        tune(relabelled(windows, np.zeros(len(windows), int)))
+    with pytest.raises(PolyadicError, match="no window has both a label and a subject"):
+        tune(relabelled(windows, np.full(len(windows), -1)))
+
+
+# ----------------------------------------------------------------------- space
+
+
+def test_the_space_has_the_recommended_settings_and_only_views_that_suit(windows):
+    space = nested.Space.of(windows)
+    assert all(getattr(space.recommended, name) in values for name, values in space.values.items())
+    assert "band-pass" in space.views
+    assert not any(name.startswith("rotation") for name in space.views)
+    bare = views_for(Windows(np.zeros((4, 1, 64))))
+    assert list(bare) == ["jitter 0.05", "jitter 0.3", "shift", "scale"]
+    triads = views_for(
+        Windows(np.zeros((4, 7, 64)), channels=["acc_y", "acc_x", "t", "acc_z", "gyr.x", "gyr.y", "gyr.z"])
+    )
+    assert triads["rotation 20°"].triads == ((1, 0, 3), (4, 5, 6))
+
+
+def test_neighbours_differ_in_one_thing_and_hops_follow_frames(windows):
+    space = Space.of(windows)
+    for name in space.values:
+        for one in space.neighbours(space.recommended, 64, (name,)):
+            assert set(one.changed_from(space.recommended)) <= {name, "hop"}
+            assert name != "shrinkage" or space.recommended.whiten != NO_VIEW
+    longer = space.with_value(Settings(32, 4), "n_fft", 64, 64)
+    assert (longer.n_fft, longer.hop) == (64, 8)
