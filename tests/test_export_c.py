@@ -386,6 +386,15 @@ def test_rounding_with_feedback_is_closer_than_rounding_alone():
     assert loss(*inference._rounded_together(rows, H)) < 0.3 * loss(*inference._rounded(rows))
 
 
+def test_int8_keeps_the_mean_of_windows_that_lie_far_from_zero(tmp_path):
+    # Log amplitudes that are not centred: all windows have almost the same large projections.
+    X = signals((3, 96), 60, scale=1e-6)
+    model = SALS(6, tensorize=STFT(32, 8, parts="log_amplitude"), readout=Readout(levels=0), max_sweeps=5).fit(X)
+    exact = np.asarray(model.transform(X.astype(np.float64)))
+    error = export.c(model, tmp_path / "model.c", int8=True).features(X) - exact
+    assert np.abs(error.mean(axis=0)).max() < 0.02 * np.sqrt(np.mean(np.square(exact)))
+
+
 def test_rounded_profiles_have_a_matrix_fitted_to_them(small):
     exact = Inference.of(small[0].features_)
     quantised = quantise(exact)

@@ -122,7 +122,7 @@ def c(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     written = c(model, f"{folder}/model.c", fs=50, stride=32)
     >>> [file.name for file in written.files], written.scratch_bytes
-    (['model.c', 'model.h'], 480)
+    (['model.c', 'model.h'], 424)
     """
     from sklearn.utils.validation import check_is_fitted
 

@@ -20,7 +20,7 @@ __all__ = ["Inference", "Quantised", "example_windows", "needs_double", "quantis
 _Array = NDArray[np.float64]
 _MOST_ERROR, _COUNT = 2e-5, 16
 """Error of features in float32, in root mean squares, from which on sums are double; measured on so many windows."""
-_LARGEST = 127
+_LARGEST, _RIDGE = 127, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +35,7 @@ class Inference:
     weights, intercept : (n, F) and (n,) of a linear probe, n the number of classes, both empty if there is none
     classes : in the order of the probe
     alpha : the ridge of the closed form
+    typical : (R,), projections of the mean of the unlabelled windows; 0 where it is not known, without a readout
     """
 
     factors: Sequence[_Array]
@@ -46,6 +47,7 @@ class Inference:
     intercept: _Array
     classes: tuple[Any, ...]
     alpha: float
+    typical: _Array
 
     @classmethod
     def of(cls, model: Any, probe: Any = None) -> Inference:
@@ -59,11 +61,12 @@ class Inference:
         G = gram([torch.from_numpy(factor) for factor in factors])
         V = ridge_inverse(G, float(model.alpha)).numpy()
         readout = model._fitted_readout()
-        matrix, offset = V, np.zeros(len(V))
+        matrix, offset, typical = V, np.zeros(len(V)), np.zeros(len(V))
         level_mean = level_gain = np.zeros(0)
         if readout is not None:
             matrix, offset = readout.matrix @ V, np.asarray(readout.offset)
             level_mean, level_gain = readout.level_mean, readout.level_gain
+            typical = G.numpy() @ readout.centre + float(model.alpha) * readout.centre
         # A `WindowClassifier` has its probe inside.
         probe = getattr(model, "probe_", None) if probe is None else getattr(probe, "probe_", probe)
         weights, intercept = np.zeros((0, 0)), np.zeros(0)
@@ -75,7 +78,16 @@ class Inference:
                 # Two classes are a softmax of 0 and the one decision.
                 weights, intercept = np.pad(weights, ((1, 0), (0, 0))), np.pad(intercept, (1, 0))
         return cls(
-            factors, matrix, offset, level_mean, level_gain, weights, intercept, tuple(classes), float(model.alpha)
+            factors,
+            matrix,
+            offset,
+            level_mean,
+            level_gain,
+            weights,
+            intercept,
+            tuple(classes),
+            float(model.alpha),
+            typical,
         )
 
     @property
@@ -173,26 +185,29 @@ def quantise(exact: Inference) -> Quantised:
 
     Rounded profiles are other profiles. The matrix is fitted again to them, so that features stay as close to the exact
     ones as these profiles allow; and what one of its entries loses by rounding, the later ones of its row make good
-    where their components are similar.
+    where their components are similar. What is left of the error for the mean of the unlabelled windows, which may lie
+    far from 0, goes into the offset.
     """
-    factors, scales = zip(*(_rounded(factor.T) for factor in exact.factors), strict=True)
-    bare = replace(exact, factors=[rounded.T.astype(np.float64) for rounded in factors])
-    G = bare.gram()
+    factors = [_rounded(factor.T)[0].T for factor in exact.factors]  # `target` has their scales
+    bare = replace(exact, factors=[rounded.astype(np.float64) for rounded in factors])
+    G, cross = bare.gram(), exact.gram(bare)
     size = np.sqrt(np.maximum(G.diagonal(), 1.0))
     # A ridge as small as this only matters where two components became equal.
-    H = G / size / size[:, None] + 1e-6 * np.eye(exact.rank)
-    target = np.linalg.solve(H, (exact.gram(bare) / size).T @ exact.matrix.T).T
+    H = G / size / size[:, None] + _RIDGE * np.eye(exact.rank)
+    target = np.linalg.solve(H, (cross / size).T @ exact.matrix.T).T
     gain = np.abs(target).max(axis=0)
     gain[gain == 0] = 1.0
     matrix, scale = _rounded_together(target / gain, H * gain * gain[:, None])
     weights, weight_scale = _rounded(exact.weights)
+    rebuilt = matrix * scale[:, None] * gain / size
+    mean = np.linalg.lstsq(exact.gram(), exact.typical, rcond=None)[0]  # coefficients of the mean window
     stands_for = replace(
         bare,
-        matrix=matrix * scale[:, None] * gain / size,
+        matrix=rebuilt,
+        offset=exact.offset + exact.matrix @ exact.typical - rebuilt @ (cross.T @ mean),
         weights=weights * weight_scale[:, None],
     )
-    del scales  # `target` has them
-    return Quantised([rounded.T for rounded in factors], gain / size, matrix, scale, weights, weight_scale, stands_for)
+    return Quantised(factors, gain / size, matrix, scale, weights, weight_scale, stands_for)
 
 
 def _rounded(rows: _Array) -> tuple[NDArray[np.int8], _Array]:
