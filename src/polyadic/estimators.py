@@ -256,7 +256,7 @@ class _CPEstimator(CPModel):
             )
         self.factors_ = [factor.cpu().numpy() for factor in state.factors]
         self._memory = _moved(state.memory, torch.device("cpu"), state.factors[0].dtype)
-        for name in ("readout_", "probe_"):  # they were fitted to other bases
+        for name in ("readout_", "probe_", "replicability_"):  # they belong to other bases
             if hasattr(self, name):
                 delattr(self, name)
         if self.readout is None:
@@ -331,6 +331,7 @@ class SALS(_CPEstimator):
     fs_, channel_names_ : sampling rate in Hz and channels of X, None and () where X does not say
     probe_ : the classifier of features that the model file holds, if there is one; see
         `polyadic.evaluate.WindowClassifier`
+    replicability_ : which components come back in other subjects, once `polyadic.explain.replicability` was asked
     waited_ : seconds in which the fit waited for a disk
 
     Examples
@@ -384,6 +385,7 @@ class ATD(_CPEstimator):
     fs_, channel_names_ : sampling rate in Hz and channels of X, None and () where X does not say
     probe_ : the classifier of features that the model file holds, if there is one; see
         `polyadic.evaluate.WindowClassifier`
+    replicability_ : which components come back in other subjects, once `polyadic.explain.replicability` was asked
     waited_ : seconds in which the fit waited for a disk
 
     Examples

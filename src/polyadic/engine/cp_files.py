@@ -1,4 +1,4 @@
-"""What a model file holds of a CP model beyond what all estimators have: bases, solver memory, readout and probe."""
+"""What a model file holds of a CP model alone: bases, solver memory, readout, probe and replicability."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from polyadic import linear_probe, persist
 from polyadic.als import Statistics
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.readout import PREFIX, FittedReadout, Readout
+from polyadic.replication import Replicability
 
 __all__ = ["MOST_ROUNDS", "arrays_of", "extra_of", "restore"]
 
@@ -40,6 +41,7 @@ def extra_of(model: Any) -> dict[str, Any]:
         "settled": {name: getattr(model, name, None) for name in _SETTLED},
         "readout": persist.encode(model.readout_.readout) if getattr(model, "readout_", None) is not None else None,
         "probe": linear_probe.pack(model.probe_)[1] if hasattr(model, "probe_") else None,
+        "replicability": None if getattr(model, "replicability_", None) is None else model.replicability_.to_dict(),
     }
 
 
@@ -76,6 +78,8 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
         model.augment_ = model._augmentation()
     if extra.get("probe") is not None or any(name.startswith(linear_probe.PREFIX) for name in arrays):
         model.probe_ = linear_probe.unpack(arrays, extra.get("probe"), model._n_features_out)
+    if extra.get("replicability") is not None:
+        model.replicability_ = Replicability.from_dict(extra["replicability"], model.rank)
 
 
 def _restore_readout(model: Any, arrays: dict[str, np.ndarray], described: Any) -> None:
