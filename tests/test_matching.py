@@ -87,7 +87,7 @@ def test_the_table_has_a_line_for_each_pair():
     lines = text.splitlines()
     assert lines[0] == "3 pairs of components, factor match score 1.000"
     assert len(lines) == 5
-    assert lines[2].split() == ["0", "0", "1.000", "1.000", "1.000", "1.000"]
+    assert lines[2].split() == ["1", "1", "1.000", "1.000", "1.000", "1.000"]
 
 
 def test_components_of_zeros_are_like_nothing():

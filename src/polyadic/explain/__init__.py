@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from polyadic.explain.matching import Match, match
 from polyadic.explain.rank import RankSuggestion, core_consistency, suggest_rank
+from polyadic.explain.spectra import Typical, typical
 
-__all__ = ["Match", "RankSuggestion", "core_consistency", "match", "suggest_rank"]
+__all__ = ["Match", "RankSuggestion", "Typical", "core_consistency", "match", "suggest_rank", "typical"]

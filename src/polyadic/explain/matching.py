@@ -28,7 +28,7 @@ class Match:
 
     Parameters
     ----------
-    a, b : (n,), component numbers of both models, pair by pair; n is the smaller of their ranks
+    a, b : (n,), component numbers of both models from 0 on, pair by pair (shown from 1 on); n is the smaller rank
     congruence : (modes, n), the cosine between the two columns of a pair in every mode, negative where signs differ
     aligned : the second model's bases, in the first model's order and with its signs: (I, n), (J, n), …
     """
@@ -61,13 +61,15 @@ class Match:
         return float(self.similarity.mean())
 
     def __repr__(self) -> str:
-        modes = len(self.congruence)
+        heads = "".join(f"  mode {mode}" for mode in range(1, len(self.congruence) + 1))
         lines = [
             f"{len(self.a)} pairs of components, factor match score {self.score:.3f}",
-            "   a    b  similarity" + "".join(f"  mode {mode}" for mode in range(1, modes + 1)),
+            f"   a    b  similarity{heads}",
         ]
         for first, second, similarity, row in zip(self.a, self.b, self.similarity, self.congruence.T, strict=True):
-            lines.append(f"{first:4d} {second:4d}  {similarity:10.3f}" + "".join(f"  {value:6.3f}" for value in row))
+            lines.append(
+                f"{first + 1:4d} {second + 1:4d}  {similarity:10.3f}" + "".join(f"  {value:6.3f}" for value in row)
+            )
         return "\n".join(lines)
 
 
@@ -88,8 +90,8 @@ def match(model_a: Any, model_b: Any) -> Match:
     >>> found
     2 pairs of components, factor match score 1.000
        a    b  similarity  mode 1  mode 2
-       0    1       1.000  -1.000   1.000
-       1    0       1.000  -1.000   1.000
+       1    2       1.000  -1.000   1.000
+       2    1       1.000  -1.000   1.000
     """
     first, second = _bases("model_a", model_a), _bases("model_b", model_b)
     sizes = [len(factor) for factor in first], [len(factor) for factor in second]
