@@ -43,6 +43,7 @@ gallery = [
     "baselines",
     "rank",
     "components",
+    "plots",
 ]
 nitpicky = True
 nitpick_ignore_regex = [("py:class", ".*")]  # docstrings say what things mean, not of what class they are

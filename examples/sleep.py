@@ -9,9 +9,8 @@ from pathlib import Path
 
 import edfio
 import numpy as np
-import plotly.graph_objects as go
 
-from polyadic import ATD
+from polyadic import ATD, plot
 from polyadic.data import datasets
 from polyadic.evaluate import WindowClassifier, labels_of
 
@@ -75,17 +74,8 @@ stages = classifier.predict(windows[last])
 print(f"{np.mean(stages == labels_of(windows[last])):.0%} of the sixth night as scored")
 
 # %%
-# The hypnogram, as annotated and as predicted:
-order = ["N3", "N2", "R", "W"]
-minutes = windows[last].start / FS / 60
-figure = go.Figure(layout={"height": 280, "xaxis_title_text": "minutes"})
-figure.update_yaxes(tickvals=[0, 1, 2, 3], ticktext=order)
-for name, found, dash in (
-    ("annotated", labels_of(windows[last]), "solid"),
-    ("predicted", stages, "dot"),
-):
-    line = {"shape": "hv", "dash": dash}
-    figure.add_scatter(
-        x=minutes, y=[order.index(stage) for stage in found], name=name, line=line
-    )
-figure.show()
+# The hypnogram, as predicted and as annotated, with the probability of each stage:
+codes = [STAGES.index(stage) for stage in stages]
+columns = [list(classifier.classes_).index(stage) for stage in STAGES]
+probability = classifier.predict_proba(windows[last])[:, columns]
+plot.timeline(windows[last], codes, probability).show()

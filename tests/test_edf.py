@@ -294,6 +294,8 @@ def test_hold_repeats_the_digits_of_slow_channels(mixed, fs):
         expected = some_digits(10 * own, own)
         assert np.array_equal(recording.signal[row], expected[np.arange(10 * target) * own // target])
     assert recording.limits.tolist() == [[-2048, 2047]] * 3
+    assert recording.rates == (20, 100, 1)
+    assert read_edf(mixed, channels=["S20"]).rates == ()
 
 
 def test_hold_repeats_the_values_of_bdf(tmp_path):

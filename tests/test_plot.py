@@ -16,8 +16,11 @@ from polyadic.augment import Jitter
 from polyadic.data import Windows, synthetic
 from polyadic.electrodes import position, positions
 from polyadic.errors import PolyadicError
+from polyadic.explain import typical
 from polyadic.explain.scalp import interpolated
 from polyadic.plot.canvas import short
+from polyadic.plot.samples import envelope
+from polyadic.replication import Replicability
 from polyadic.spectral import PARTS, STFT
 from polyadic.thumbnails import model_html, picture
 
@@ -213,8 +216,17 @@ def test_class_means_are_means_and_unlabelled_windows_do_not_count():
     rng = np.random.default_rng(0)
     Z, label = rng.normal(size=(50, 2)), rng.integers(-1, 3, 50)
     trace = plot.class_means(Z, label, 1, ["a", "b", "c"]).data[0]
-    assert np.allclose(trace.x, [Z[label == code, 1].mean() for code in range(3)])
-    assert np.allclose(trace.error_x.array, [Z[label == code, 1].std() for code in range(3)])
+    scaled = (Z[:, 1] - Z[:, 1].mean()) / Z[:, 1].std()
+    assert np.allclose(trace.x, [scaled[label == code].mean() for code in range(3)])
+    assert np.allclose(trace.error_x.array, [scaled[label == code].std() for code in range(3)])
+
+
+def test_classes_stand_beside_their_effect_sizes():
+    rng = np.random.default_rng(0)
+    label = np.repeat([0, 1, -1], 2000)
+    Z = rng.normal(size=(6000, 1)) + 1.5 * (label == 1)[:, None]
+    names = plot.class_means(Z, label, 0, ["W", "N2"]).layout.yaxis.ticktext
+    assert names == ("W, d −1.5", "N2, d +1.5")
 
 
 def test_features_are_grouped_and_each_point_knows_its_window(windows):
@@ -226,7 +238,7 @@ def test_features_are_grouped_and_each_point_knows_its_window(windows):
             rows = np.asarray(trace.customdata)
             assert np.allclose(np.c_[trace.x, trace.y], points[rows])
             assert set(column[rows]) == {trace.name}
-            assert all(f"window {row}<br>" in text for row, text in zip(rows, trace.text, strict=True))
+            assert all(f"window {row + 1}<br>" in text for row, text in zip(rows, trace.text, strict=True))
     assert "at 236 s" in plot.features(points, windows).data[int(windows.label[59])].text[-1]
 
 
@@ -240,7 +252,7 @@ def test_pca_is_the_plane_of_largest_variance():
     assert plot.embedded(Z, "t-sne").shape == (40, 2)
 
 
-def test_signals_are_drawn_to_scale_and_long_ones_by_their_extremes(windows):
+def test_signals_are_drawn_to_scale_and_of_long_ones_a_stretch(windows):
     figure = plot.signals(windows, [3, 7])
     assert len(figure.data) == 2 * 6
     X = windows.read(np.array([3, 7]))
@@ -248,16 +260,55 @@ def test_signals_are_drawn_to_scale_and_long_ones_by_their_extremes(windows):
     for channel in range(6):
         assert np.corrcoef(drawn[:, channel].ravel(), X[:, channel].ravel())[0, 1] == pytest.approx(1, abs=1e-5)
     assert figure.data[0].dx == pytest.approx(1 / 64)
-    coarse = plot.signals(windows, [3, 7], points=64)
-    for fine, rough in zip(figure.data, coarse.data, strict=True):
-        assert len(rough.y) == 64
-        assert (rough.y.min(), rough.y.max()) == (fine.y.min(), fine.y.max())
-        assert rough.dx * 64 == pytest.approx(fine.dx * 256)
+    # Of a window that is too long a stretch is drawn, sample by sample, and the title says which.
+    part = plot.signals(windows, [3, 7], points=64, centre=[0, 128])
+    for window, first in enumerate((0, 96)):
+        for channel in range(6):
+            trace = part.data[6 * window + channel]
+            assert (trace.x0, trace.dx) == (first / 64, 1 / 64)
+            expected = X[window, channel, first : first + 64]
+            assert np.corrcoef(trace.y, expected)[0, 1] == pytest.approx(1, abs=1e-5)
+    assert [note.text.rpartition("<br>")[2] for note in part.layout.annotations] == [
+        "0 to 1 of 4 s",
+        "1.5 to 2.5 of 4 s",
+    ]
+
+
+def drawn_spectrum(signal: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Frequencies and powers of the line that is drawn of a window of 30 s at 100 Hz, as a reader would take it."""
+    (line,) = plot.signals(Windows(signal[None, None], fs=100.0), [0], points=points).data
+    power = np.abs(np.fft.rfft(line.y - np.mean(line.y))) ** 2
+    return np.fft.rfftfreq(len(line.y), line.dx), power
+
+
+@pytest.mark.parametrize("points", [300, 600, 3000])
+def test_a_drawn_line_has_the_rhythm_of_its_signal_and_no_other(points):
+    time = np.arange(3000) / 100
+    frequency, power = drawn_spectrum(np.sin(2 * np.pi * 10 * time), points)
+    assert frequency[power.argmax()] == pytest.approx(10, abs=0.2)
+    assert power[np.abs(frequency - 10) < 1].sum() > 0.98 * power.sum()
+    frequency, power = drawn_spectrum(np.random.default_rng(0).normal(size=3000), points)
+    shares = [power[(frequency > low) & (frequency <= low + 10)].sum() / power.sum() for low in range(0, 50, 10)]
+    assert shares == pytest.approx([0.2] * 5, abs=0.1)
+
+
+def test_an_envelope_has_the_lowest_and_the_highest_of_every_stretch():
+    line = np.random.default_rng(0).normal(size=1000)
+    step, (low, high) = envelope(line, 40)
+    assert step == 25
+    assert np.array_equal(low, line.reshape(40, 25).min(axis=1))
+    assert np.array_equal(high, line.reshape(40, 25).max(axis=1))
+
+
+def test_channels_stand_beside_the_unit_and_size_of_their_rows():
+    X = np.tile([1.0, -1.0], 25)[None, None] * np.array([150.0, 0.5])[None, :, None]
+    windows = Windows(X, fs=10.0, channels=["Fz", "EMG"], units=["µV", "mV"])
+    assert list(plot.signals(windows, [0]).layout.yaxis.ticktext) == ["Fz ±150 µV", "EMG ±0.5 mV"]
 
 
 def test_signals_of_chosen_channels_keep_their_names(windows):
     figure = plot.signals(windows, [3], channels=[1, 4])
-    assert list(figure.layout.yaxis.ticktext) == ["C3", "Oz"]
+    assert [text.split()[0] for text in figure.layout.yaxis.ticktext] == ["C3", "Oz"]
     whole = plot.signals(windows, [3])
     assert np.allclose(figure.data[1].y + 1, whole.data[4].y + 4, atol=1e-5)
 
@@ -290,6 +341,133 @@ def test_names_are_plain_text_and_not_too_long():
     assert short("<img src=x>") == "&lt;img src=x&gt;"
     assert len(short("x" * 100)) == 28
     assert short("a\nb") == "a b"
+
+
+# ------------------------------------------------------------------- timelines
+
+
+def night(**columns) -> Windows:
+    """Six windows of one recording, with a gap before the fifth."""
+    start = np.array([0, 1, 2, 3, 6, 7]) * 300
+    label = [0, 0, 1, -1, 2, 2]
+    columns = {"start": start, "label": label, "recording": ["night"] * 6} | columns
+    return Windows(np.zeros((6, 1, 300)), fs=10.0, classes=["W", "N2", "N3"], **columns)
+
+
+def test_a_timeline_has_a_cell_for_each_window_in_the_row_of_its_class():
+    figure = plot.timeline(night(), predicted=[0, 1, 1, 1, 2, -1])
+    predicted, true = figure.data
+    assert (predicted.x0, predicted.dx) == (0.25, 0.5)  # minutes
+    assert figure.layout.xaxis2.title.text == "time (min)"
+    for trace, expected in ((predicted, [0, 1, 1, 1, -1, -1, 2, -1]), (true, [0, 0, 1, -1, -1, -1, 2, 2])):
+        cells = np.asarray(trace.z)
+        assert cells.shape == (3, 8)
+        found = [int(np.flatnonzero(column)[0]) if column.any() else -1 for column in np.isfinite(cells).T]
+        assert found == expected
+    assert list(figure.layout.yaxis.ticktext) == ["W", "N2", "N3"]
+    assert figure.layout.yaxis.domain[0] > figure.layout.yaxis2.domain[1]  # the true class stands below
+
+
+def test_probabilities_are_a_band_of_one_and_nothing_where_nothing_was_predicted():
+    probability = np.array([[1, 0, 0], [0.5, 0.25, 0.25], [0, 1, 0], [0, 1, 0], [0, 0, 1], [np.nan] * 3])
+    figure = plot.timeline(night(), probability=probability)
+    band = np.array([trace.y for trace in figure.data if trace.type == "scatter"])
+    assert band[:, 1] == pytest.approx([0.5, 0.25, 0.25])
+    assert band.sum(axis=0)[:8] == pytest.approx([1, 1, 1, 1, 0, 0, 1, 0])
+    assert figure.layout.showlegend
+
+
+def test_strengths_stand_on_the_same_axis_and_windows_without_times_are_counted():
+    strengths = np.arange(12.0).reshape(6, 2)
+    figure = plot.timeline(night(start=None), strengths=strengths, names=["component 3", "component 1"])
+    heat = figure.data[-1]
+    assert np.allclose(heat.z, strengths.T)
+    assert (heat.x0, heat.dx) == (1.0, 1.0)
+    assert figure.layout.xaxis.matches == "x2"
+    assert figure.layout.xaxis2.title.text == "window"
+    assert list(figure.layout.yaxis2.ticktext) == ["component 3", "component 1"]
+    with pytest.raises(PolyadicError, match=r"strengths must have shape \(6, 1\)"):
+        plot.timeline(night(), strengths=strengths, names=["one"])
+    with pytest.raises(PolyadicError, match="predicted must be 6 classes below 3"):
+        plot.timeline(night(), predicted=[0, 1])
+
+
+def test_components_that_come_back_are_told_from_those_that_do_not_and_counted_from_1():
+    found = Replicability(np.array([0.97, 0.5, 0.93]), np.array([1.0, 0.0, 0.75]), refits=4)
+    back, gone = plot.replicability(found).data
+    assert (list(back.x), list(back.y), list(back.customdata)) == ([1, 3], [0.97, 0.93], [100, 75])
+    assert (list(gone.x), gone.name) == ([2], "does not return")
+    assert plot.replicability(found).layout.shapes[0].y0 == 0.9
+    with pytest.raises(PolyadicError, match="has not been checked"):
+        plot.replicability(None)
+
+
+def test_features_are_shown_as_what_they_are(windows):
+    model = ATD(rank=3, max_sweeps=2).fit(windows)
+    Z = model.transform(windows)
+    spectral, level = plot.readout(model, Z).data
+    assert np.concatenate([spectral.y, level.y]) == pytest.approx(Z.std(axis=0), rel=1e-4)
+    assert list(level.customdata) == [f"level {name}" for name in CHANNELS]
+    figure = plot.levels(model, Z, windows.label, windows.classes)
+    means = windows.X.mean(axis=2).astype(np.float64)
+    scaled = (means - means.mean(axis=0)) / means.std(axis=0)
+    for trace in figure.data:
+        own = windows.label == windows.classes.index(trace.name)
+        assert np.asarray(trace.x) == pytest.approx(scaled[own].mean(axis=0), abs=1e-3)
+    with pytest.raises(PolyadicError, match="no levels"):
+        plot.levels(paper(SALS, rank=2, max_sweeps=1, tensorize=STFT(32, 16)).fit(windows), Z, windows.label)
+
+
+# --------------------------------------------------------------------- static
+
+
+def every_plot(model, windows) -> dict:
+    found = typical(model, windows)
+    x, Z = model.coefficients(windows), model.transform(windows)
+    checked = Replicability(np.array([0.97, 0.5, 0.93]), np.array([1.0, 0.0, 0.75]), refits=4)
+    return {
+        "channels": plot.channels(model, 1, windows, found),
+        "class_means": plot.class_means(x, windows.label, 0, windows.classes),
+        "comparison": plot.comparison({"ATD": (93.0, 92.0, 94.0), "SALS": (90.0, 88.0, 92.0)}),
+        "component": plot.component(model, 0, windows),
+        "components": plot.components(model, windows),
+        "confusion": plot.confusion([0, 0, 1], [0, 1, 1]),
+        "features": plot.features(x[:, :2], windows),
+        "levels": plot.levels(model, Z, windows.label),
+        "low_label": plot.low_label({10: [60.0, 70.0], 100: [90.0, 91.0]}),
+        "profile": plot.profile(model, 0, 1, windows, found),
+        "readout": plot.readout(model, Z),
+        "replicability": plot.replicability(checked),
+        "signals": plot.signals(windows, [0, 1]),
+        "spectrum_by_class": plot.spectrum_by_class(found, "Oz", band=(8, 12)),
+        "subjects": plot.subjects({"a": 1.0, "b": 0.5}, chance=0.25),
+        "timeline": plot.timeline(windows[:9], windows.label[:9], np.eye(4)[windows.label[:9]], x[:9], ["1", "2", "3"]),
+        "training": plot.training(model),
+    }
+
+
+def test_every_plot_is_there_without_a_browser_with_the_same_numbers(windows):
+    model = ATD(rank=3, max_sweeps=2).fit(windows)
+    plots = every_plot(model, windows)
+    assert set(plots) == set(plot.__all__) - {"embedded", "static"}
+    for name, figure in plots.items():
+        drawn = plot.static(figure)
+        drawn.canvas.draw()
+        lines = [line for axes in drawn.axes for line in axes.lines if len(line.get_xdata()) > 2]
+        expected = [t for t in figure.data if t.type == "scatter" and "lines" in (t.mode or "") and not t.stackgroup]
+        for trace in expected:
+            same = [line for line in lines if np.array_equal(line.get_ydata(), np.asarray(trace.y, np.float64))]
+            assert same or len(trace.y) <= 2, name
+        meshes = [mesh for axes in drawn.axes for mesh in axes.collections if hasattr(mesh, "get_coordinates")]
+        heats = [np.asarray(trace.z, np.float64) for trace in figure.data if trace.type == "heatmap"]
+        for z in heats:
+            assert any(np.array_equal(np.ma.filled(m.get_array(), np.nan).reshape(-1), z.reshape(-1), equal_nan=True)
+                       for m in meshes if m.get_array() is not None and m.get_array().size == z.size), name  # fmt: skip
+        bars = sum(len(trace.x if trace.x is not None else trace.y) for trace in figure.data if trace.type == "bar")
+        assert sum(len(container) for axes in drawn.axes for container in axes.containers
+                   if type(container).__name__ == "BarContainer") == bars, name  # fmt: skip
+        titles = {axis.title.text for axis in figure.select_xaxes() if axis.title.text}
+        assert titles <= {axes.get_xlabel() for axes in drawn.axes}, name
 
 
 # ------------------------------------------------------------------- notebooks

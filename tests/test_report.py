@@ -5,31 +5,40 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import json
 import re
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from command_line import polyadic
 from problems import paper
 from typer.testing import CliRunner
 
-from polyadic import ATD, SALS, report
+from polyadic import ATD, SALS, load, report
+from polyadic.algebra import khatri_rao
 from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.data import Header, StoreWriter, Windows, WindowStore, split, synthetic
+from polyadic.data.loading import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, probe_accuracy
+from polyadic.explain.spectra import effect_sizes
+from polyadic.replication import Replicability
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
+from polyadic.report.components import _place
 from polyadic.report.contents import collect_contents, headline, methods_of
 from polyadic.report.page import render
-from polyadic.report.scores import interval, score_probe
+from polyadic.report.scores import ProbeResult, _result, interval, score_probe
 from polyadic.spectral import STFT
+from polyadic.tensorize import Axis
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +52,17 @@ def model(windows):
     return paper(ATD, rank=4, max_sweeps=3, **views).fit(next(iter(split(windows))))
 
 
+@pytest.fixture(scope="module")
+def probe(model, windows):
+    return score_probe(model, windows, None, 0)
+
+
+@pytest.fixture(autouse=True)
+def few_points(monkeypatch):
+    """Maps of few windows: t-SNE takes longer than all else."""
+    monkeypatch.setattr("polyadic.report.figures._MAPPED", 40)
+
+
 def content(page: str) -> dict:
     packed = re.search(r'id="figures">([^<]*)</script>', page)[1]
     return json.loads(gzip.decompress(base64.b64decode(packed)))
@@ -51,60 +71,155 @@ def content(page: str) -> dict:
 # --------------------------------------------------------------------- content
 
 
-def test_shares_are_the_energies_of_the_components(model, windows):
-    contents = collect_contents(model, windows)
-    Z = model.transform(windows)
-    energies = []
-    for r in range(4):
-        alone = np.zeros_like(Z)
-        alone[:, r] = Z[:, r]
-        energies.append(np.sum(model.inverse_transform(alone).astype(np.float64) ** 2))
-    shares = [component.share for component in contents.components]
-    assert shares == pytest.approx(100 * np.array(energies) / np.sum(energies), rel=1e-4)
+def test_shares_add_up_and_the_largest_comes_first(model, windows):
+    components = collect_contents(model, windows, probe_kind="plain").components
+    shares = [component.share for component in components]
+    assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(100)
+    K = khatri_rao([torch.as_tensor(factor, dtype=torch.float64) for factor in model.factors_]).numpy()
+    T = model.coefficients(windows).astype(np.float64) @ K.T
+    T -= T.mean(axis=0)
+    alone = K[:, [components[0].index]]
+    explained = np.sum((T @ alone @ np.linalg.pinv(alone)) ** 2) / np.sum(T**2)
+    assert shares[0] == pytest.approx(100 * explained, rel=1e-4)
 
 
 def test_means_by_class_and_the_windows_that_express_a_component_most(model, windows):
-    contents = collect_contents(model, windows)
-    Z = model.transform(windows).astype(np.float64)
-    for r, component in enumerate(contents.components):
-        assert component.means == pytest.approx([Z[windows.label == c, r].mean() for c in range(4)])
-        scaled = (Z[:, r] - Z[:, r].mean()) / Z[:, r].std()
+    contents = collect_contents(model, windows, probe_kind="plain")
+    Z = model.coefficients(windows).astype(np.float64)
+    for component in contents.components:
+        own = Z[:, component.index]
+        assert component.means == pytest.approx([own[windows.label == c].mean() for c in range(4)])
+        scaled = (own - own.mean()) / own.std()
         assert component.levels == pytest.approx([scaled[windows.label == c].mean() for c in range(4)])
-        size = np.abs(Z[:, r])
-        assert size[component.windows] == pytest.approx(np.sort(size)[::-1][:3])
+        assert component.effects == pytest.approx(effect_sizes(own, windows.label).tolist())
+        # Without centring all coefficients of a component may be negative: most of it is then the lowest.
+        upright = -own if own.mean() < -own.std() else own
+        assert upright[component.windows] == pytest.approx(np.sort(upright)[::-1][:3])
     assert contents.sample.fit == pytest.approx(model.score(windows))
+
+
+def place(text: str, weights: list[float]) -> str:
+    axis = Axis(text, text, np.arange(len(weights)) / 2, {"time": "s", "frequency": "Hz"}[text])
+    return _place(axis, np.array(weights), [axis]).text
+
+
+def test_a_flat_profile_has_no_when_and_no_frequency():
+    assert place("time", [1.0, 0.98, 1.0, 0.99]) == "throughout"
+    assert place("frequency", [1.0, 0.98, 1.0, 0.99]) == "all frequencies"
+    assert place("time", [0.0] * 3 + [1.0] + [0.0] * 6) == "2 s"
+    assert place("frequency", [0.0] * 10 + [0.6, 1.0, 0.6] + [0.0] * 10) == "6 Hz (5–6)"
+
+
+def test_components_that_do_not_come_back_are_last_and_folded(model, windows):
+    checked = copy(model)
+    checked.replicability_ = Replicability([0.95, 0.5, 0.99, 0.2], [1.0, 0.0, 1.0, 0.25], refits=4)
+    contents = collect_contents(checked, windows, probe_kind="plain")
+    assert [component.replicates for component in contents.components] == [True, True, False, False]
+    assert {component.number for component in contents.components[:2]} == {1, 3}
+    page = render(checked, windows, probe="plain")
+    rows = re.findall(r'<tr data-component="(\d)"[^>]*?(class="[^"]*")?>', page)
+    assert {number for number, kind in rows if kind == 'class="folded gone"'} == {"2", "4"}
+    assert {number for number, kind in rows if not kind} == {"1", "3"}
+    assert "2 of 4 components come back in at least half of 4 refits on halves of the subjects" in page
+    assert "replicability" in content(page)["figures"]
+    assert "has not been checked" in render(model)
+
+
+def test_a_fit_that_has_not_converged_is_called_so(windows, model):
+    assert not collect_contents(model).converged
+    assert "Not converged" in render(model)
+    constant = copy(model)
+    constant.history_ = {**model.history_, "loss": [1.0] * 9}
+    assert collect_contents(constant).converged
+    assert "Not converged" not in render(constant)
 
 
 def test_a_large_set_is_looked_at_evenly(model, monkeypatch, windows):
     monkeypatch.setattr("polyadic.report.contents._SAMPLED", 50)
-    sample = collect_contents(model, windows).sample
+    sample = collect_contents(model, windows, probe_kind="plain").sample
     assert (len(sample.Z), sample.total) == (50, 300)
     assert np.diff(sample.windows.source(np.arange(50))).max() <= 7
 
 
-def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_seen(model, windows):
-    probe = score_probe(model, windows, None, 0)
+def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_seen(model, windows, probe):
     part = split(windows, "subject")
     rows = np.sort(np.concatenate([part.train, part.test]))
-    expected = cross_validate(model, windows, 5, rows=rows)
+    expected = cross_validate(model, windows, "loso", rows=rows)
     assert probe.scores["balanced_accuracy"] == pytest.approx(expected.balanced_accuracy)
     assert probe.scores["accuracy"] == pytest.approx(expected.accuracy)
+    assert probe.over_subjects == expected.over_subjects
     assert [windows.classes[code] for code in probe.predicted] == expected.predicted[0].tolist()
-    assert (probe.protocol, probe.how, probe.seen) == ("subject", "5 folds of subjects", False)
+    assert (probe.protocol, probe.how, probe.seen) == ("subject", "leaving one subject out", False)
     assert probe.features == expected.features
     assert probe.reason == expected.reasons[0]
     assert probe.n_test == len(rows)
     assert probe.by_people
     assert probe.groups == len(set(windows.subject[rows]))
-    assert probe.low <= probe.scores["balanced_accuracy"] <= probe.high
-    row = probe.classes[2]
-    mine, called = probe.y == 2, probe.predicted == 2
-    assert (row["recall"], row["precision"]) == pytest.approx((called[mine].mean(), mine[called].mean()))
-    # All labels of the first fold stand at the end of the curve, with a value for each fold.
+    assert probe.low < probe.scores["balanced_accuracy"] < probe.high
+    assert {row["name"]: row["recall"] for row in probe.classes} == {
+        name: row["recall"] for name, row in expected.per_class.items()
+    }
+    # Each window has the probabilities of a probe that was trained without its subject.
+    assert probe.probability.sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert np.array_equal(probe.probability.argmax(axis=1), probe.predicted)
     assert len(list(probe.curve.values())[-1]) == 5
-    assert np.mean(list(probe.curve.values())[-1]) == pytest.approx(100 * expected.accuracy, abs=5)
     assert list(probe.curve) == sorted(probe.curve)
+
+
+def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, probe):
+    values = 100 * np.array(list(probe.per_subject.values()))
+    best = headline([], 0, probe)
+    assert (best.value, best.spread) == pytest.approx((values.mean(), values.std(ddof=1)))
+    assert f"over {len(values)} subjects, from {values.min():.1f} to {values.max():.1f} %" in best.words
+    page, probe = " ".join(render(model, windows, probe="plain").split()), score_probe(model, windows, None, 0, "plain")
+    assert f"{100 * probe.over_subjects['mean']:.1f}<span" in page
+    assert f"± {100 * probe.over_subjects['std']:.1f}" in page
+    assert f"balanced accuracy {100 * probe.scores['balanced_accuracy']:.1f} % (chance 25.0 %)" in page
+    assert f"accuracy {100 * probe.scores['accuracy']:.1f} % (always naming the most frequent class" in page
+
+
+def test_more_than_twenty_subjects_are_left_out_in_groups_twice(windows):
+    everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
+    probe = score_probe(everything, windows, None, 0, "plain", transductive=True)
+    expected = cross_validate(everything, windows, 5, 2, "plain", transductive=True)
+    assert probe.how == "5 folds of subjects, repeated 2 times"
+    assert probe.scores["balanced_accuracy"] == pytest.approx(expected.balanced_accuracy)
+
+
+def perfect(by_subject: bool, spread: float = 0.0) -> ProbeResult:
+    """A result without an error, or with subjects that all have the same score."""
+    y = np.tile([0, 1], 20)
+    over = {"mean": 1.0, "std": spread, "min": 1.0, "max": 1.0} if by_subject else {}
+    low, high = interval(np.ones(40, bool), np.repeat(np.arange(10), 4), y)
+    assert low == high
+    windows = Windows(np.zeros((40, 1, 2)), label=y, subject=np.repeat(np.arange(10), 4), classes=["a", "b"])
+    told = {"protocol": "subject", "how": "leaving one subject out", "kind": "auto", "reason": "", "features": ""}
+    told |= {"seen": False, "n_train": 36, "probability": None, "per_subject": {}, "over_subjects": over}
+    told |= {"scores": {"balanced_accuracy": 1.0}, "classes": [], "guess": 0.5, "curve": {}}
+    return _result(windows, np.arange(40), y, **told)
+
+
+def test_no_interval_has_a_width_of_zero():
+    probe = perfect(by_subject=False)
+    assert (probe.low, probe.high) == (None, None)
+    assert headline([], 0, probe).words.startswith("No interval: it would be the same for any choice among the 10")
+    alike = headline([], 0, perfect(by_subject=True))
+    assert (alike.value, alike.spread) == (100.0, None)
+    assert alike.words.startswith("The same for all 10 subjects, so nothing is known of its spread")
+    same = result()
+    for row in same["rows"]:
+        row["standardised"] = 91.0
+    assert (methods_of(same)[0].low, methods_of(same)[0].high) == (None, None)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_too_few_subjects_give_a_sentence_in_place_of_a_figure(model, windows, count):
+    few = Windows(windows.X, windows.fs, subject=np.arange(300) % count, label=windows.label)
+    page = render(model, few)
+    assert f"{count} subjects with labels are too few to say how well it works for others; it takes 4" in page
+    assert 'class="big"' not in page
+    assert 'id="probe"' not in page
 
 
 def test_a_random_split_is_scored_by_the_probe_that_is_asked_for(model, windows):
@@ -115,7 +230,7 @@ def test_a_random_split_is_scored_by_the_probe_that_is_asked_for(model, windows)
         probe = score_probe(model, windows, "paper", 2, kind)
         assert probe.scores["accuracy"] == pytest.approx(probe_accuracy(kind, *halves))
         assert probe.curve[probe.n_train] == pytest.approx([100 * probe.scores["accuracy"]])
-        assert (probe.reason, probe.how) == ("", f"one split, hash {part.hash}")
+        assert (probe.reason, probe.how) == ("", f"one random split, hash {part.hash}")
     assert "the fixed choice, because 30 labels are too few" in score_probe(model, windows, "paper", 2).reason
 
 
@@ -156,7 +271,7 @@ def test_what_the_features_were_learned_from_is_said(model, windows):
 def test_labels_that_no_probe_can_learn_are_said(model, windows):
     one = Windows(windows.X, windows.fs, subject=["only"] * 300, label=windows.label)
     page = render(model, one)
-    assert "no probe could be trained: at least two subjects must have labels, but only" in page
+    assert "no accuracy: at least two subjects must have labels, but only" in page
     assert 'id="probe"' not in page
 
 
@@ -180,18 +295,17 @@ def test_intervals_over_seeds_are_students(model, windows):
     first = methods_of(result())[0]
     assert (first.low, first.high) == pytest.approx((91 - 4.302653 / np.sqrt(3), 91 + 4.302653 / np.sqrt(3)))
     best = headline(methods_of(result()), 3, None)
-    assert (best.accuracy, best.low) == (91.0, first.low)
-    assert "mean over 3 seeds" in best.words
+    assert (best.value, best.spread) == (91.0, None)
+    assert f"Mean over 3 seeds, each with its own start and split; 95 % interval {first.low:.1f} to" in best.words
 
 
-def test_the_models_own_method_and_protocol_come_first(model, windows):
-    probe = score_probe(model, windows, None, 0)
+def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
     found = methods_of(result(("paper", "subject")), "SALS", probe)
     assert [(m.protocol, m.name) for m in found][:2] == [("subject", "SALS"), ("subject", "ATD")]
     assert found[0].accuracy == 96.0
     assert found[0].measure == "accuracy, standardised probe"
     assert found[0].other == ("accuracy, plain probe", 80.0)
-    page = render(model, windows, result=result(("paper", "subject")))
+    page = render(model, windows, result=result(("paper", "subject")), probe="plain")
     assert page.index("Protocol subject") < page.index("Protocol paper")
 
 
@@ -215,6 +329,80 @@ def test_what_was_skipped_in_a_store_and_why_is_told(tmp_path, windows, model):
     assert "<code>broken &lt;night&gt;</code>: the file is cut short" in page
     assert "3 recordings, 1 skipped" in page
     assert "<strong>flat</strong> in some recordings: c (3)" in page
+
+
+def test_sampling_rates_that_were_mixed_are_shown(tmp_path, windows, model):
+    header = Header(fs=64.0, channels=tuple("abcdefgh"), units=("",) * 8, length=256, dtype="float32")
+    with StoreWriter(tmp_path / "s", header) as writer:
+        for number in range(2):
+            signal = np.concatenate(list(windows.X[number * 5 : number * 5 + 5]), axis=1)
+            rates = (64.0,) * 7 + (1.0 if number else 16.0,)
+            recording = Recording(
+                f"r{number}",
+                f"s{number}",
+                64.0,
+                header.channels,
+                header.units,
+                signal,
+                np.ones(8),
+                np.zeros(8),
+                rates=rates,
+            )
+            writer.add(recording, np.arange(5) * 256, np.full(5, -1))
+    page = " ".join(render(model, WindowStore(tmp_path / "s")).split())
+    assert "resampled to 64 Hz: a 64 Hz (2);" in page
+    assert "h 16 Hz (1), 1 Hz (1)" in page
+
+
+def test_a_timeline_has_what_was_predicted_for_its_windows(model, windows):
+    order = np.lexsort([np.arange(300), windows.subject.astype(int)])
+    place = np.arange(300) - np.searchsorted(windows.subject.astype(int)[order], windows.subject.astype(int)[order])
+    start = np.empty(300, int)
+    start[order] = 256 * place
+    named = Windows(
+        windows.X,
+        windows.fs,
+        subject=windows.subject,
+        recording=[f"night {name}" for name in windows.subject],
+        start=start,
+        label=windows.label,
+        classes=["W", "N2", "N3", "R"],
+    )
+    everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(named)
+    contents = collect_contents(everything, named, probe_kind="plain", transductive=True)
+    assert 1 < len(contents.timelines) <= 12
+    x = everything.coefficients(named).astype(np.float64)
+    for one in contents.timelines:
+        rows = np.flatnonzero(named.recording == one.name)
+        rows = rows[np.argsort(named.start[rows])]
+        assert np.array_equal(one.windows.start, named.start[rows])
+        expected = dict(zip(contents.probe.rows.tolist(), contents.probe.predicted.tolist(), strict=True))
+        assert one.predicted.tolist() == [expected[row] for row in rows.tolist()]
+        columns = [number - 1 for number in one.components]
+        scaled = (x[rows] - x.mean(axis=0)) / x.std(axis=0)
+        assert one.strengths == pytest.approx(scaled[:, columns], abs=1e-3)
+    figure = content(render(everything, named, probe="plain", transductive=True))["figures"]["timeline-0"]
+    assert [axis["title"]["text"] for name, axis in figure["layout"].items() if name.startswith("yaxis")] == [
+        "predicted",
+        "true",
+        "probability",
+        "components",
+    ]
+
+
+def test_the_script_in_the_page_fits_the_model_again(tmp_path, monkeypatch, windows):
+    np.savez(tmp_path / "w.npz", X=windows.X, y=windows.label, subject=windows.subject, fs=64)
+    own = open_windows(tmp_path / "w.npz")
+    views = {"tensorize": STFT(64, 32), "augment": Jitter(0.05)}
+    fitted = paper(ATD, rank=3, max_sweeps=2, device="cpu", **views).fit(next(iter(split(own, "subject", seed=0))))
+    page = render(fitted, own, source='open_windows("w.npz")', probe="plain")
+    script = html.unescape(re.search(r'id="again"><code>(.*?)</code>', page, re.DOTALL)[1])
+    monkeypatch.chdir(tmp_path)
+    exec(script, {})
+    again = load(tmp_path / "model.safetensors")
+    assert again.split_ == fitted.split_
+    for a, b in zip(again.factors_, fitted.factors_, strict=True):
+        assert np.array_equal(a, b)
 
 
 def test_names_from_the_data_are_escaped_in_the_page_itself(windows):

@@ -273,8 +273,8 @@ def test_quality_is_recorded_and_summed_over_recordings(tmp_path: Path) -> None:
     flat = recording(0).signal.copy()
     flat[2] = 5
     clipped = recording(1).signal.copy()
-    clipped[0] = np.arange(40)
-    limits = np.array([[0, 39], [-(2**15) - 1, 2**15], [-(2**15) - 1, 2**15]])
+    clipped[0] = np.clip(np.arange(40), 3, 39)  # touches its highest value once, stays at its lowest for four samples
+    limits = np.array([[3, 39], [-(2**15) - 1, 2**15], [-(2**15) - 1, 2**15]])
     with StoreWriter(tmp_path / "s", HEADER) as writer:
         writer.add(recording(0, signal=flat), *places(0))
         writer.add(recording(1, signal=clipped, limits=limits), *places(1))
@@ -282,7 +282,7 @@ def test_quality_is_recorded_and_summed_over_recordings(tmp_path: Path) -> None:
     store = WindowStore(tmp_path / "s")
     assert [entry["quality"] for entry in store.recordings] == [
         {"flat": {"EOG": 40}},
-        {"clipped": {"C3": 2}},
+        {"clipped": {"C3": 4}},
         {"flat": {"EOG": 40}},
     ]
     assert store.quality() == {"flat": {"EOG": 2}, "clipped": {"C3": 1}}

@@ -21,7 +21,7 @@ from torch import Tensor
 from polyadic import kernels
 from polyadic.checks import check_integer
 from polyadic.errors import PolyadicError
-from polyadic.tensorize import Axis, CForm, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
+from polyadic.tensorize import Axis, CForm, Layout, OnnxGraph, Scale, Tensorizer, channel_axis, time_axis
 from polyadic.threads import for_each
 
 __all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "Part", "recommended_stft"]
@@ -375,6 +375,25 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             Axis("frequency", "frequency", np.arange(frequencies) * rate / self.n_fft, unit),
             time_axis(np.arange(frames) * self.hop + (self.n_fft - 1) / 2, fs),
         ]
+
+    def scale(self, part: int, unit: str) -> Scale:
+        """Amplitudes of sinusoids, in the unit of the channel or in dB of it: a sine of 1 µV has 0 dB re 1 µV.
+
+        Logarithms are of magnitudes with their floor added; below the floor a level says nothing.
+
+        Examples
+        --------
+        >>> STFT(n_fft=64, hop=32, parts="log_amplitude").scale(0, "µV").unit
+        'dB re 1 µV'
+        """
+        kind = PARTS[self.parts][part]
+        if kind.name == "phase":
+            return Scale(1.0, 0.0, "rad")
+        gain = 2.0 / max(float(self._weights(torch.zeros(1, dtype=torch.float64)).sum()), 1e-12)
+        if not kind.logarithm:
+            return Scale(gain, 0.0, unit)
+        decibels = 20 / math.log(10)
+        return Scale(decibels, decibels * math.log(gain), f"dB re 1 {unit}" if unit else "dB re 1")
 
     def _coefficients(self, X: Tensor) -> Tensor:
         """(N, channels, frequencies, frames), complex; frequencies next to each other in memory."""

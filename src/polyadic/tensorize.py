@@ -30,6 +30,7 @@ __all__ = [
     "Layout",
     "ModuleTensorizer",
     "OnnxGraph",
+    "Scale",
     "Tensorizer",
     "as_tensorizer",
     "channel_axis",
@@ -131,6 +132,28 @@ class Layout(NamedTuple):
     row_step: int
 
 
+class Scale(NamedTuple):
+    """How the numbers of a tensor read in a unit: factor · number + offset.
+
+    A difference of two numbers, as what a component adds, reads factor · difference, in `unit` without its reference.
+    """
+
+    factor: float
+    offset: float
+    unit: str
+
+    @property
+    def difference_unit(self) -> str:
+        """The unit of differences.
+
+        Examples
+        --------
+        >>> Scale(8.7, 0.0, "dB re 1 µV").difference_unit
+        'dB'
+        """
+        return self.unit.partition(" re ")[0]
+
+
 class OnnxGraph(Protocol):
     """What a tensorizer writes its ONNX form to; nodes and constants are called by name."""
 
@@ -179,7 +202,7 @@ class Tensorizer(Immutable, ABC):
 
     - `calibrated`: fix what depends on the data, by unlabelled windows; `uncentred` undoes a mean found there;
     - `shape`: the shape of a window's tensor, by default found by transforming one;
-    - `axes`: names, values and units of the axes, by default numbers;
+    - `axes`: names, values and units of the axes, by default numbers; `scale`: the unit of the tensors' own numbers;
     - `into`, `layout`, `constants`: filling memory that is there already, for the fast paths;
     - `onnx` and `c_form`: the same as ONNX nodes and in C, by default an error.
 
@@ -259,6 +282,16 @@ class Tensorizer(Immutable, ABC):
         sample_shape : (channels, time)
         labels : names of the channels
         fs : sampling rate in Hz, or None
+        """
+        return None
+
+    def scale(self, part: int, unit: str) -> Scale | None:
+        """How a part's numbers read as signal levels; None if they have no unit.
+
+        Parameters
+        ----------
+        part : number of the part, as in the parts of the first axis
+        unit : of the channel, "" if it is not known
         """
         return None
 

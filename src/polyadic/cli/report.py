@@ -144,6 +144,7 @@ def report(
             seed=seed,
             probe=probe.value,
             transductive=transductive,
+            source="" if data is None else _source(loaded, data),
             on_stage=on_stage,
         )
     size = out.stat().st_size
@@ -176,6 +177,17 @@ def _kept(path: Path, found: Any) -> bool:
     except OSError:
         return False
     return True
+
+
+def _source(model: Any, data: Path) -> str:
+    """Code that reads the data from the folder it is in, for the script that fits the model again."""
+    from polyadic.cli.windows import are_recordings
+
+    if not are_recordings(data):
+        return f"open_windows({data.name!r})"
+    seconds = model._sample_shape[-1] / model.fs_
+    channels = f", channels={list(model.channel_names_)!r}" if model.channel_names_ else ""
+    return f"datasets.folder({data.name!r}, 'again.store', seconds={seconds:g}{channels}).windows"
 
 
 def _read(path: Path) -> dict[str, Any]:

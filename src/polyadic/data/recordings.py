@@ -61,6 +61,7 @@ class Recording:
     segments : the parts between gaps, in order; the first begins at sample 0
     missing : (channels, samples), True where a digit stands for no value; None if there are none
     limits : (channels, 2), lowest and highest digit or value the device could give; None if unknown
+    rates : sampling rates in Hz at which channels were recorded, where they were resampled to `fs`; else empty
     """
 
     name: str
@@ -75,6 +76,7 @@ class Recording:
     segments: tuple[Segment, ...] = field(default=(Segment(0, 0.0),))
     missing: NDArray[np.bool_] | None = None
     limits: NDArray[Any] | None = None
+    rates: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.signal.ndim != 2 or 0 in self.signal.shape:
@@ -162,10 +164,11 @@ def resample_polyphase(values: NDArray[Any], fs: float, target: float) -> NDArra
 
 
 def quality(recording: Recording) -> dict[str, dict[str, int]]:
-    """Faults of the signals: samples of each channel that are not numbers, flat, or at the limits of the device.
+    """Faults of the signals: samples of each channel that are not numbers, flat, or clipped.
 
     Missing and infinite samples count as "nan". A channel is flat if it never changes; all its valid samples count.
-    Channels without a fault are not listed.
+    Samples are clipped if they stay at a limit of the device for three or more in a row: a signal may touch its extreme
+    value once. Channels without a fault are not listed.
     """
     found: dict[str, dict[str, int]] = {"nan": {}, "flat": {}, "clipped": {}}
     for number, channel in enumerate(recording.channels):
@@ -179,11 +182,18 @@ def quality(recording: Recording) -> dict[str, dict[str, int]]:
             counts["flat"] = len(present)
         elif len(present) and recording.limits is not None:
             low, high = recording.limits[number]
-            counts["clipped"] = int(((present <= low) | (present >= high)).sum())
+            counts["clipped"] = _samples_in_runs(present <= low) + _samples_in_runs(present >= high)
         for kind, count in counts.items():
             if count:
                 found[kind][channel] = count
     return found
+
+
+def _samples_in_runs(at_limit: NDArray[np.bool_], least: int = 3) -> int:
+    """How many samples are True in runs of at least so many."""
+    changes = np.flatnonzero(np.diff(at_limit, prepend=False, append=False))
+    lengths = changes[1::2] - changes[::2]
+    return int(lengths[lengths >= least].sum())
 
 
 class SignalFaults:

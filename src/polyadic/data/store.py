@@ -274,6 +274,16 @@ class WindowStore:
                     counts[channel] = counts.get(channel, 0) + 1
         return totals
 
+    def recorded_rates(self) -> dict[str, dict[str, int]]:
+        """Where channels were resampled: for each channel in how many recordings it had which rate, in Hz."""
+        totals: dict[str, dict[str, int]] = {}
+        for recording in self.recordings:
+            rates = recording.get("rates", [])
+            for channel, rate in zip(self.channels, rates, strict=False):
+                counts = totals.setdefault(channel, {})
+                counts[f"{rate:g} Hz"] = counts.get(f"{rate:g} Hz", 0) + 1
+        return totals
+
 
 def read_recordings(folder: Path) -> dict[str, dict[str, Any]]:
     """The recordings that a complete or unfinished store holds so far, by name; none if there is no store."""

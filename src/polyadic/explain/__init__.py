@@ -5,13 +5,16 @@ from __future__ import annotations
 from polyadic.explain.matching import Match, match
 from polyadic.explain.rank import RankSuggestion, core_consistency, suggest_rank
 from polyadic.explain.replicability import Replicability, replicability
+from polyadic.explain.spectra import Typical, typical
 
 __all__ = [
     "Match",
     "RankSuggestion",
     "Replicability",
+    "Typical",
     "core_consistency",
     "match",
     "replicability",
     "suggest_rank",
+    "typical",
 ]

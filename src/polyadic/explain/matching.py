@@ -62,10 +62,10 @@ class Match:
         return float(self.similarity.mean())
 
     def __repr__(self) -> str:
-        modes = len(self.congruence)
+        heads = "".join(f"  mode {mode}" for mode in range(1, len(self.congruence) + 1))
         lines = [
             f"{len(self.a)} pairs of components, factor match score {self.score:.3f}",
-            "   a    b  similarity" + "".join(f"  mode {mode}" for mode in range(1, modes + 1)),
+            f"   a    b  similarity{heads}",
         ]
         for first, second, similarity, row in zip(self.a, self.b, self.similarity, self.congruence.T, strict=True):
             lines.append(

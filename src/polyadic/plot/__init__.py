@@ -2,15 +2,20 @@
 
     from polyadic import plot
     plot.component(model, 3, windows).show()
+    plot.static(plot.component(model, 3, windows)).savefig("component.pdf")  # by matplotlib
 
-Needs plotly, which comes with the extra `report`.
+Needs plotly (and matplotlib for `static`), which come with the extra `report`.
 """
 
 from __future__ import annotations
 
-from polyadic.plot.components import channels, class_means, component, components, profile
+from polyadic.plot.components import class_means, component, components, profile, spectrum_by_class
+from polyadic.plot.maps import channels
+from polyadic.plot.readouts import levels, readout, replicability
 from polyadic.plot.samples import embedded, features, signals
 from polyadic.plot.scores import comparison, confusion, low_label, subjects, training
+from polyadic.plot.static import static
+from polyadic.plot.times import timeline
 
 __all__ = [
     "channels",
@@ -21,9 +26,15 @@ __all__ = [
     "confusion",
     "embedded",
     "features",
+    "levels",
     "low_label",
     "profile",
+    "readout",
+    "replicability",
     "signals",
+    "spectrum_by_class",
+    "static",
     "subjects",
+    "timeline",
     "training",
 ]

@@ -13,10 +13,13 @@ from polyadic.errors import MissingExtraError
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["PALETTE", "SYMBOLS", "blank", "compact", "graph_objects", "short"]
+__all__ = ["LESS", "MORE", "NEUTRAL", "PALETTE", "SYMBOLS", "blank", "compact", "graph_objects", "short"]
 
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")
 """Paul Tol's bright scheme, which is safe for colour-blind readers and good on light and on dark ground."""
+
+LESS, MORE, NEUTRAL = PALETTE[0], PALETTE[1], PALETTE[-1]
+"""Less and more of something, and what neither is."""
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "triangle-down", "star")
 

@@ -1,4 +1,4 @@
-"""Plots of what a model learned: channels as heads or bars, frequencies in Hz, times in seconds, means by class."""
+"""Plots of what a model learned: profiles over frequency and time, typical spectra, and differences between classes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,21 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.checks import check_integer
-from polyadic.electrodes import positions, site
 from polyadic.errors import PolyadicError
-from polyadic.explain.scalp import interpolated
-from polyadic.plot.canvas import PALETTE, blank, compact, graph_objects, short
+from polyadic.explain.spectra import Typical, effect_sizes, is_flat
+from polyadic.plot.canvas import LESS, MORE, NEUTRAL, PALETTE, blank, compact, graph_objects, short
 from polyadic.tensorize import Axis
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["channels", "class_means", "component", "components", "profile"]
+__all__ = ["checked_axes", "class_means", "component", "components", "profile", "spectrum_by_class"]
 
-_CIRCLE = (
-    "M "
-    + " L ".join(f"{np.cos(angle):.3f} {np.sin(angle):.3f}" for angle in np.linspace(0, 2 * np.pi, 72, endpoint=False))
-    + " Z"
-)
 _ROW = 96
 _BAR = 24
 _SLOPED = 3
 _NAMED = 20
 """So many names of channels fit below a column sloped, and upright."""
-_LETTERS = 72
-"""So many letters of names fit on a head."""
 
 
 def components(model: Any, data: Any = None, count: int = 12) -> Figure:
@@ -139,7 +131,7 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
     >>> [axis.title.text for axis in component(model, 1).select_xaxes()]
     ['mode 1', 'mode 2']
     """
-    found = _checked_axes(model, r, data)
+    found = checked_axes(model, r, data)
     figure = blank(height=300)
     width = 1.0 / len(found)
     for column, (mode, factor) in enumerate(zip(found, model.factors_, strict=True)):
@@ -160,8 +152,11 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
     return figure
 
 
-def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
-    """The weights of one component along one mode, as over frequency or time.
+def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | None = None) -> Figure:
+    """The weights of one component along one mode, as over frequency or time; in real units if those are known.
+
+    With `typical`, the line is what one standard deviation of the component adds where it is strongest. Over
+    frequencies, the typical spectrum of its strongest channel stands above it, with more and less of the component.
 
     Parameters
     ----------
@@ -169,6 +164,7 @@ def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
     r : number of the component, from 0
     mode : number of the mode, from 0
     data : as for `components`
+    typical : of `polyadic.explain.typical`
 
     Examples
     --------
@@ -177,185 +173,128 @@ def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
     >>> profile(model, 0, 1).layout.xaxis.title.text
     'mode 2'
     """
-    found = _checked_axes(model, r, data)
+    found = checked_axes(model, r, data)
     check_integer("mode", mode, 0)
     if mode >= len(found):
         raise PolyadicError(f"mode must be below {len(found)}, the number of modes, but is {mode}")
-    figure = blank(height=240, showlegend=False)
-    figure.add_trace(_line(found[mode], model.factors_[mode][:, r], {}))
-    figure.update_layout(xaxis_title_text=found[mode].title, yaxis_title_text="weight")
+    axis, weights = found[mode], np.asarray(model.factors_[mode][:, r])
+    if typical is None:
+        figure = blank(height=240, showlegend=False)
+        figure.add_trace(_line(axis, weights, {}))
+        figure.update_layout(xaxis_title_text=axis.title, yaxis_title_text="weight")
+        return figure
+    unit = typical.scale(typical.peak_row(model, r)).difference_unit
+    if axis.kind == "frequency" and found[0].kind == "channel":
+        figure = _over_typical_spectrum(model, r, mode, found, typical)
+    else:
+        figure = blank(height=240, showlegend=False)
+        figure.add_trace(_line(axis, typical.effect(model, r, mode), {}))
+        figure.update_layout(xaxis_title_text=axis.title, yaxis_title_text=_in_unit("added", unit))
+    if is_flat(weights):
+        figure.add_annotation(
+            text="flat: no peak", x=1, y=0.02, xref="paper", yref="paper", xanchor="right", yanchor="bottom",
+            showarrow=False, font={"size": 11},
+        )  # fmt: skip
+    figure.update_yaxes(rangemode="tozero", selector={"anchor": "x"})
     return figure
 
 
-def channels(model: Any, r: int, data: Any = None) -> Figure:
-    """The weights of one component on the channels: maps of the head where electrodes are known, else bars.
+def _in_unit(what: str, unit: str) -> str:
+    return f"{what} ({unit})" if unit else what
 
-    The parts of an STFT, as amplitude and phase, have a map or a colour each. Channels that are no electrodes have bars
-    below the maps.
+
+def _over_typical_spectrum(model: Any, r: int, mode: int, axes: Sequence[Axis], typical: Typical) -> Figure:
+    """The typical spectrum of the strongest channel with more and less of a component; below, what it adds."""
+    go = graph_objects()
+    row = typical.peak_row(model, r)
+    scale, where = typical.scale(row), compact(axes[mode].positions)
+    middle, added = typical.spectrum(row, mode), typical.added(model, r, row, mode)
+    figure = blank(height=380)
+    lines = (
+        ("−1 SD of it", middle - added, LESS, "solid", None),
+        ("+1 SD of it", middle + added, MORE, "solid", "tonexty"),
+        ("typical", middle, NEUTRAL, "dash", None),
+    )
+    for name, values, colour, dash, fill in lines:
+        pen = {"color": colour, "width": 1.5, "dash": dash}
+        hover = f"%{{x:.3g}} {axes[mode].unit}: %{{y:.3g}} {scale.unit}<extra>%{{fullData.name}}</extra>"
+        shade = {"fill": fill, "fillcolor": "rgba(136,136,136,.18)"} if fill else {}
+        figure.add_trace(
+            go.Scatter(x=where, y=compact(values), mode="lines", name=name, line=pen, hovertemplate=hover,
+                       xaxis="x2", yaxis="y2", **shade)
+        )  # fmt: skip
+    figure.add_trace(_line(axes[mode], typical.effect(model, r, mode), {"showlegend": False, "name": "added"}))
+    channel = short(axes[0].labels[row % len(axes[0].labels)], 14)
+    figure.update_layout(
+        xaxis={"title": {"text": axes[mode].title}, "anchor": "y"},
+        yaxis={"domain": [0, 0.36], "title": {"text": _in_unit("added", scale.difference_unit)}, "anchor": "x"},
+        xaxis2={"anchor": "y2", "matches": "x", "showticklabels": False},
+        yaxis2={"domain": [0.44, 1], "title": {"text": _in_unit(channel, scale.unit)}, "anchor": "x2"},
+    )
+    return figure
+
+
+def spectrum_by_class(
+    typical: Typical, channel: str | int = 0, part: int = 0, band: tuple[float, float] | None = None
+) -> Figure:
+    """The mean spectrum of one channel in each class.
 
     Parameters
     ----------
-    model : fitted
-    r : number of the component, from 0
-    data : as for `components`
+    typical : of `polyadic.explain.typical`, from windows with labels
+    channel : its name, or its number from 0 on
+    part : of an STFT with several parts, as amplitude and phase
+    band : lowest and highest frequency of a band to shade
 
     Examples
     --------
-    >>> from polyadic import SALS
-    >>> from polyadic.data import Windows
-    >>> windows = Windows(np.eye(24).reshape(24, 4, 6), fs=100, channels=["Fz", "C3", "C4", "Pz"])
-    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(windows)
-    >>> channels(model, 0, windows).data[0].type
-    'heatmap'
+    >>> from polyadic import ATD
+    >>> from polyadic.data import synthetic
+    >>> from polyadic.explain import typical
+    >>> signals = synthetic(60, n_channels=2)
+    >>> model = ATD(rank=2, max_sweeps=2).fit(signals)
+    >>> [line.name for line in spectrum_by_class(typical(model, signals)).data]
+    ['0', '1', '2', '3']
     """
-    mode = _checked_axes(model, r, data)[0]
-    parts = mode.by_part(model.factors_[0][:, r])
-    places = positions(mode.labels) if mode.kind == "channel" else {}
-    if not places:
-        return _bar_figure(mode, parts, range(parts.shape[1]))
-    rest = [number for number in range(parts.shape[1]) if number not in places]
-    return _head_figure(mode, parts, places, rest)
-
-
-def _bar_figure(mode: Axis, parts: NDArray[Any], shown: Sequence[int]) -> Figure:
-    figure = blank(height=70 + max(4, len(shown)) * max(_BAR, 16 * len(parts)), barmode="group", bargap=0.25)
-    _add_bars(figure, mode, parts, shown, {})
-    names = [short(mode.labels[number]) if mode.labels else f"{mode.positions[number]:g}" for number in shown]
-    figure.update_layout(
-        xaxis_title_text="weight",
-        yaxis={"tickvals": list(range(len(shown))), "ticktext": names, "autorange": "reversed", "showgrid": False},
-        showlegend=len(parts) > 1,
-    )
-    return figure
-
-
-def _add_bars(figure: Figure, mode: Axis, parts: NDArray[Any], shown: Sequence[int], where: dict[str, Any]) -> None:
     go = graph_objects()
-    for number, weights in enumerate(parts):
-        figure.add_trace(
-            go.Bar(
-                x=compact(weights[list(shown)]),
-                orientation="h",
-                name=mode.parts[number],
-                marker_color=PALETTE[number],
-                hovertemplate="%{y}: %{x:.3g}<extra>%{fullData.name}</extra>",
-                **where,
-            )
-        )
-
-
-def _head_figure(mode: Axis, parts: NDArray[Any], places: dict[int, tuple[float, float]], rest: list[int]) -> Figure:
-    go = graph_objects()
-    bars = 70 + 34 * len(rest) if rest else 0
-    height = 300 + bars
-    bottom = (bars + 40) / height
-    limit = float(np.abs(parts).max()) or 1.0
-    figure = blank(
-        height=height,
-        showlegend=False,
-        coloraxis={
-            "cmin": -limit,
-            "cmax": limit,
-            "autocolorscale": True,
-            "colorbar": {
-                "orientation": "h",
-                "thickness": 8,
-                "len": 0.5,
-                "y": bottom,
-                "yanchor": "top",
-                "outlinewidth": 0,
-                "tickvals": [-limit, 0, limit],
-                "tickformat": ".2g",
-            },
-        },
-    )
-    xy, names = np.array(list(places.values())), [short(site(mode.labels[channel])) for channel in places]
-    for number, weights in enumerate(parts):
-        name = "" if number == 0 else str(number + 1)
-        where = {"xaxis": f"x{name}", "yaxis": f"y{name}"}
-        values = weights[list(places)]
-        picture = interpolated(xy, values)
-        step = 2 / (len(picture) - 1)
-        figure.add_trace(
-            go.Heatmap(
-                z=compact(picture),
-                x0=-1,
-                dx=step,
-                y0=-1,
-                dy=step,
-                coloraxis="coloraxis",
-                hoverinfo="skip",
-                zsmooth="best",
-                **where,
-            )
-        )
+    kinds = [axis.kind for axis in typical.axes]
+    if "frequency" not in kinds or kinds[0] != "channel":
+        raise PolyadicError("spectra need tensors of channels by frequencies, as those of an STFT")
+    if not typical.classes:
+        raise PolyadicError("spectra by class need windows with labels, but none has one")
+    labels = typical.axes[0].labels
+    if isinstance(channel, str) and channel not in labels:
+        raise PolyadicError(f"channel must be one of {', '.join(labels[:20])}, but is {channel!r}")
+    number = labels.index(channel) if isinstance(channel, str) else int(channel)
+    row, mode = part * len(labels) + number, kinds.index("frequency")
+    axis, unit = typical.axes[mode], typical.scale(row).unit
+    figure = blank(height=300)
+    for code, name, line in zip(typical.codes, typical.classes, typical.spectra_by_class(row, mode), strict=True):
+        hover = f"%{{x:.3g}} {axis.unit}: %{{y:.3g}} {unit}<extra>%{{fullData.name}}</extra>"
+        pen = {"color": PALETTE[code % len(PALETTE)], "width": 2, "dash": "dash" if code >= len(PALETTE) else "solid"}
         figure.add_trace(
             go.Scatter(
-                x=compact(xy[:, 0]),
-                y=compact(xy[:, 1]),
-                mode="markers+text" if len(names) * max(map(len, names)) <= _LETTERS else "markers",
-                text=names,
-                textposition="top center",
-                textfont={"size": 9},
-                marker={"size": 4, "color": "#777"},
-                customdata=compact(values),
-                hovertemplate="%{text}: %{customdata:.3g}<extra></extra>",
-                **where,
+                x=compact(axis.positions),
+                y=compact(line),
+                mode="lines",
+                name=short(name),
+                line=pen,
+                hovertemplate=hover,
             )
         )
-        _draw_head(figure, name, number, len(parts), bottom, mode.parts[number])
-    if rest:
-        name = str(len(parts) + 1)
-        _add_bars(figure, mode, parts, rest, {"xaxis": f"x{name}", "yaxis": f"y{name}"})
-        labels = {"tickvals": list(range(len(rest))), "ticktext": [short(mode.labels[number]) for number in rest]}
-        figure.update_layout(
-            {
-                f"xaxis{name}": {"anchor": f"y{name}", "title": {"text": "weight"}},
-                f"yaxis{name}": labels
-                | {"domain": [0, bottom - 80 / height], "anchor": f"x{name}", "autorange": "reversed"},
-            }
-        )
-    return figure
-
-
-def _draw_head(figure: Figure, name: str, number: int, count: int, bottom: float, title: str) -> None:
-    """Head and nose around a map, and its axes."""
-    width = 1.0 / count
-    hidden = {"visible": False, "range": [-1.12, 1.12]}
+    if band is not None:
+        figure.add_vrect(x0=band[0], x1=band[1], fillcolor="rgba(136,136,136,.18)", line_width=0, layer="below")
     figure.update_layout(
-        {
-            f"xaxis{name}": hidden | {"domain": [number * width, (number + 1) * width], "constrain": "domain"},
-            f"yaxis{name}": hidden
-            | {
-                "anchor": f"x{name}",
-                "domain": [bottom + 0.04, 1],
-                "scaleanchor": f"x{name}",
-                "constrain": "domain",
-                "range": [-1.12, 1.45],
-            },
-        }
+        xaxis_title_text=axis.title, yaxis_title_text=_in_unit(short(labels[number], 14), unit), showlegend=True
     )
-    where = {"xref": f"x{name}", "yref": f"y{name}"}
-    pen = {"line": {"color": "#888", "width": 1.5}, **where}
-    # What lies around the head is covered in the colour of the page, named so that another theme finds it.
-    figure.add_shape(
-        type="path",
-        path=f"M -1.1 -1.1 H 1.1 V 1.1 H -1.1 Z {_CIRCLE}",
-        fillrule="evenodd",
-        fillcolor="white",
-        line_width=0,
-        layer="above",
-        name="ground",
-        **where,
-    )
-    figure.add_shape(type="circle", x0=-1, x1=1, y0=-1, y1=1, **pen)
-    figure.add_shape(type="path", path="M -0.12 0.99 L 0 1.13 L 0.12 0.99", **pen)
-    if title:
-        figure.add_annotation(text=title, x=0, y=1.2, yanchor="bottom", showarrow=False, **where)
+    return figure
 
 
 def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] = ()) -> Figure:
-    """The mean coefficient of one component in each class, with the standard deviation within the class.
+    """How strong one component is in each class, in standard deviations from the mean of all windows.
+
+    Bars show the standard deviation within the class. Beside a class stands its effect size, Cohen's d of its windows
+    against all other labelled ones.
 
     Parameters
     ----------
@@ -366,14 +305,19 @@ def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] =
 
     Examples
     --------
-    >>> class_means([[1.0], [3.0], [5.0]], [0, 0, 1], 0).data[0].x.tolist()
-    [2.0, 5.0]
+    >>> class_means([[1.0], [3.0], [5.0]], [0, 0, 1], 0).layout.yaxis.ticktext
+    ('0, d −2.1', '1, d +2.1')
     """
     go = graph_objects()
-    values, codes = np.asarray(Z)[:, r], np.asarray(label)
+    values, codes = np.asarray(Z, np.float64)[:, r], np.asarray(label)
+    values = (values - values.mean()) / (values.std() or 1.0)
     present = np.unique(codes[codes >= 0]).tolist()
     groups = [values[codes == code] for code in present]
-    names = [short(classes[code]) if len(classes) else str(code) for code in present]
+    effects = effect_sizes(values, codes)
+    names = [
+        f"{short(classes[code]) if len(classes) else code}, d {effect:+.1f}".replace("-", "−")
+        for code, effect in zip(present, effects, strict=True)
+    ]
     figure = blank(height=70 + _BAR * max(4, len(present)), showlegend=False)
     figure.add_trace(
         go.Scatter(
@@ -385,8 +329,9 @@ def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] =
             hovertemplate="%{y}: %{x:.3g} ± %{error_x.array:.2g}<extra></extra>",
         )
     )
+    figure.add_vline(x=0, line={"width": 1, "dash": "dot", "color": NEUTRAL})
     figure.update_layout(
-        xaxis_title_text="mean coefficient ± standard deviation",
+        xaxis_title_text="strength (SD from the mean of all windows)",
         yaxis={
             "tickvals": list(range(len(present))),
             "ticktext": names,
@@ -398,7 +343,8 @@ def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] =
     return figure
 
 
-def _checked_axes(model: Any, r: int, data: Any) -> list[Axis]:
+def checked_axes(model: Any, r: int, data: Any) -> list[Axis]:
+    """The axes of a model, after a check of the component's number."""
     check_is_fitted(model)
     check_integer("r", r, 0)
     if r >= model.rank:

@@ -13,7 +13,7 @@ from polyadic.plot.canvas import PALETTE, SYMBOLS, blank, compact, graph_objects
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["embedded", "features", "signals", "thinned_lines"]
+__all__ = ["embedded", "envelope", "features", "signals"]
 
 _GROUPS = ("class", "subject", "recording")
 _MOST_NAMED = 14
@@ -142,7 +142,7 @@ def _hover_texts(windows: Any, count: int, most: int = 28, lines: int = 5) -> li
     lines : over how many lines it is spread, at most
     """
     if windows is None:
-        return [f"window {number}" for number in range(count)]
+        return [f"window {number + 1}" for number in range(count)]
     rows = zip(
         windows.source(np.arange(count)).tolist(),
         _group_names(windows, "class", count).tolist(),
@@ -153,7 +153,7 @@ def _hover_texts(windows: Any, count: int, most: int = 28, lines: int = 5) -> li
     )
     found = []
     for row, name, subject, recording, start in rows:
-        told = [f"window {row}"]
+        told = [f"window {row + 1}"]
         told += [short(name, most)] if name else []
         told += [f"subject {short(subject, most)}"] if subject else []
         told += [f"recording {short(recording, most)}"] if recording and recording != subject else []
@@ -164,15 +164,25 @@ def _hover_texts(windows: Any, count: int, most: int = 28, lines: int = 5) -> li
     return found
 
 
-def signals(windows: Any, rows: ArrayLike, points: int = 600, channels: ArrayLike | None = None) -> Figure:
-    """Windows drawn as signals side by side, channel below channel, each to the scale of that channel in all of them.
+def signals(
+    windows: Any,
+    rows: ArrayLike,
+    points: int = 600,
+    channels: ArrayLike | None = None,
+    centre: ArrayLike | None = None,
+) -> Figure:
+    """Windows drawn as signals side by side, channel below channel, each to the scale that stands beside its name.
+
+    Every sample of a stretch is drawn. A window with more samples than `points` is not thinned, which would show
+    rhythms that are not there: a stretch of it is drawn, and the title says which.
 
     Parameters
     ----------
     windows : `Windows`
     rows : (n,), which windows
-    points : at most so many points a channel; longer windows are drawn by their lowest and highest values
+    points : samples of a window that are drawn, at most
     channels : numbers of the channels to draw; by default the first 16
+    centre : (n,), the middle of the stretch to draw of each window, in samples; by default the middle of the window
 
     Examples
     --------
@@ -180,73 +190,102 @@ def signals(windows: Any, rows: ArrayLike, points: int = 600, channels: ArrayLik
     >>> len(signals(synthetic(5, n_channels=3), [0, 4]).data)
     6
     """
-    go = graph_objects()
     chosen = np.atleast_1d(np.asarray(rows, dtype=np.intp))
     whole = np.asarray(windows.read(chosen), dtype=np.float64)
-    names = windows.channels or [str(number + 1) for number in range(whole.shape[1])]
     shown = np.arange(whole.shape[1])[:_MOST_CHANNELS] if channels is None else np.asarray(channels, dtype=np.intp)
-    X, labels = whole[:, shown], [names[number] for number in shown]
-    count = X.shape[1]
+    first, X = _stretches(whole[:, shown], int(points), centre)
     middle = np.median(X, axis=(0, 2), keepdims=True)
     spread = np.abs(X - middle).max(axis=(0, 2), keepdims=True)
     # A unit of height for each channel.
-    scaled = (X - middle) / np.where(spread > 0, spread, 1.0) * 0.45 - np.arange(count)[None, :, None]
-    unit, rate = ("s", windows.fs) if windows.fs else ("samples", 1.0)
-    step, drawn = thinned_lines(scaled, points)
-    figure = blank(height=80 + max(120, 34 * count), showlegend=False, margin_t=40)
-    titles = _hover_texts(windows[chosen], len(chosen), most=14, lines=2)
-    width = 1.0 / len(chosen)
-    for number, window in enumerate(drawn):
-        name = "" if number == 0 else str(number + 1)
-        for channel, line in enumerate(window):
-            figure.add_trace(
-                go.Scatter(
-                    x0=0,
-                    dx=step / rate,
-                    y=compact(line),
-                    mode="lines",
-                    line={"width": 1, "color": PALETTE[0]},
-                    name=short(labels[channel]),
-                    hoverinfo="name+x",
-                    xaxis=f"x{name}",
-                    yaxis=f"y{name}",
-                )
-            )
-        figure.update_layout(
-            {
-                f"xaxis{name}": {
-                    "domain": [number * width + 0.015 * (number > 0), (number + 1) * width],
-                    "anchor": f"y{name}",
-                    "title": {"text": f"time ({unit})"},
-                    "zeroline": False,
-                },
-                f"yaxis{name}": {
-                    "anchor": f"x{name}",
-                    "tickvals": [-channel for channel in range(count)],
-                    "ticktext": [short(labels[channel]) for channel in range(count)],
-                    "showticklabels": number == 0,
-                    "range": [-count + 0.4, 0.6],
-                    "zeroline": False,
-                },
-            }
-        )
-        figure.add_annotation(
-            text=titles[number],
-            x=0,
-            y=1,
-            xref=f"x{name} domain",
-            yref=f"y{name} domain",
-            xanchor="left",
-            yanchor="bottom",
-            showarrow=False,
-            align="left",
-            font={"size": 11},
-        )
+    scaled = (X - middle) / np.where(spread > 0, spread, 1.0) * 0.45 - np.arange(X.shape[1])[None, :, None]
+    titles = _signal_titles(windows, chosen, first, X.shape[2], whole.shape[2])
+    figure = blank(height=80 + max(120, 34 * len(shown)), showlegend=False, margin_t=40)
+    ticks = _scale_texts(windows, shown, spread.ravel())
+    for number, (begin, window) in enumerate(zip(first, scaled, strict=True)):
+        _add_window(figure, window, begin / (windows.fs or 1.0), windows.fs, ticks, number, len(chosen))
+        _add_title(figure, titles[number], number)
     return figure
 
 
-def thinned_lines(lines: NDArray[np.float64], points: int) -> tuple[float, NDArray[np.float64]]:
-    """Lines with at most so many points: all samples, or the lowest and the highest of stretches of them.
+def _stretches(X: NDArray[Any], points: int, centre: ArrayLike | None) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    """The first sample of the stretch drawn of each window, and the stretches: (n,), (n, channels, points)."""
+    length = X.shape[2]
+    count = min(length, max(2, points))
+    middles = np.full(len(X), length / 2) if centre is None else np.broadcast_to(np.asarray(centre, float), (len(X),))
+    first = np.clip(np.rint(middles - count / 2), 0, length - count).astype(np.intp)
+    return first, np.stack([window[:, begin : begin + count] for begin, window in zip(first, X, strict=True)])
+
+
+def _signal_titles(windows: Any, rows: NDArray[Any], first: NDArray[Any], drawn: int, length: int) -> list[str]:
+    """Which windows these are, and which stretch of them is drawn if it is not all."""
+    titles = _hover_texts(windows[rows], len(rows), most=14, lines=2)
+    if drawn == length:
+        return titles
+    unit, rate = ("s", windows.fs) if windows.fs else ("samples", 1.0)
+    ends = [(begin / rate, (begin + drawn) / rate) for begin in first.tolist()]
+    whole = f"of {length / rate:.3g} {unit}"
+    return [f"{title}<br>{a:.3g} to {b:.3g} {whole}" for title, (a, b) in zip(titles, ends, strict=True)]
+
+
+def _scale_texts(windows: Any, shown: NDArray[np.intp], spread: NDArray[np.float64]) -> list[str]:
+    """Names of channels with what half a row stands for, in the unit of the channel."""
+    names = windows.channels or [str(number + 1) for number in range(windows.shape[1])]
+    units = windows.units or [""] * windows.shape[1]
+    return [
+        f"{short(names[number], 16)} ±{_two_digits(value)} {short(units[number], 8)}".rstrip()
+        for number, value in zip(shown.tolist(), spread.tolist(), strict=True)
+    ]
+
+
+def _two_digits(value: float) -> str:
+    """A number with two digits, or more where it has them before the point: 150, 15, 1.5, 1.5e-06."""
+    return f"{value:.0f}" if 100 <= value < 1e5 else f"{value:.2g}"
+
+
+def _add_window(
+    figure: Figure, lines: NDArray[Any], begin: float, fs: float | None, ticks: list[str], number: int, count: int
+) -> None:
+    """One window as the `number`-th of `count` columns."""
+    go = graph_objects()
+    name = "" if number == 0 else str(number + 1)
+    unit, rate = ("s", fs) if fs else ("samples", 1.0)
+    for channel, line in enumerate(lines):
+        figure.add_trace(
+            go.Scatter(
+                x0=begin,
+                dx=1 / rate,
+                y=compact(line),
+                mode="lines",
+                line={"width": 1, "color": PALETTE[0]},
+                name=ticks[channel],
+                hoverinfo="name+x",
+                xaxis=f"x{name}",
+                yaxis=f"y{name}",
+            )
+        )
+    rows, width = len(lines), 1.0 / count
+    across = {"domain": [number * width + 0.015 * (number > 0), (number + 1) * width], "anchor": f"y{name}"}
+    down = {"tickvals": [-row for row in range(rows)], "ticktext": ticks, "showticklabels": number == 0}
+    figure.update_layout(
+        {
+            f"xaxis{name}": across | {"title": {"text": f"time ({unit})"}, "zeroline": False},
+            f"yaxis{name}": down | {"anchor": f"x{name}", "range": [-rows + 0.4, 0.6], "zeroline": False},
+        }
+    )
+
+
+def _add_title(figure: Figure, text: str, number: int) -> None:
+    name = "" if number == 0 else str(number + 1)
+    place = {"x": 0, "y": 1, "xref": f"x{name} domain", "yref": f"y{name} domain"}
+    figure.add_annotation(
+        text=text, **place, xanchor="left", yanchor="bottom", showarrow=False, align="left", font={"size": 11}
+    )
+
+
+def envelope(lines: NDArray[np.float64], points: int) -> tuple[float, NDArray[np.float64]]:
+    """The lowest and the highest value of each of `points` stretches: what is left of a line that has no more room.
+
+    The two are drawn as the edges of a band. Joined to one line they would make a rhythm of their own.
 
     Parameters
     ----------
@@ -254,17 +293,15 @@ def thinned_lines(lines: NDArray[np.float64], points: int) -> tuple[float, NDArr
 
     Returns
     -------
-    samples from one point to the next, and the points (…, n)
+    samples from one stretch to the next, and the band (…, 2, n)
 
     Examples
     --------
-    >>> thinned_lines(np.array([0.0, 3.0, 1.0, 2.0, 9.0, 5.0]), 4)
-    (1.5, array([0., 3., 2., 9.]))
+    >>> envelope(np.array([0.0, 3.0, 1.0, 2.0, 9.0, 5.0]), 2)
+    (3.0, array([[0., 2.],
+           [3., 9.]]))
     """
-    length = lines.shape[-1]
-    if length <= points:
-        return 1.0, lines
-    stretches = max(1, points // 2)
-    edges = np.linspace(0, length, stretches + 1).astype(np.intp)[:-1]
+    count = max(1, min(points, lines.shape[-1]))
+    edges = np.linspace(0, lines.shape[-1], count + 1).astype(np.intp)[:-1]
     low, high = np.minimum.reduceat(lines, edges, axis=-1), np.maximum.reduceat(lines, edges, axis=-1)
-    return length / (2 * stretches), np.stack([low, high], axis=-1).reshape(*lines.shape[:-1], -1)
+    return lines.shape[-1] / count, np.stack([low, high], axis=-2)

@@ -70,7 +70,7 @@ def comparison(values: Mapping[str, tuple[float, float, float]], measure: str = 
 
 
 def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -> Figure:
-    """How windows of each class were labelled, in percent of the class.
+    """How windows of each class were labelled: counts, coloured by their share of the class.
 
     Parameters
     ----------
@@ -107,7 +107,8 @@ def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -
             z=shares,
             customdata=counts,
             coloraxis="coloraxis",
-            texttemplate="%{z:.0f}" if len(names) <= _MOST_COUNTED else "",
+            text=[[f"{count:,}" for count in row] for row in counts.tolist()],
+            texttemplate="%{text}" if len(names) <= _MOST_COUNTED else "",
             hovertemplate="%{y} as %{x}: %{customdata:,} windows, %{z:.1f} %<extra></extra>",
             xgap=2,
             ygap=2,
@@ -116,12 +117,14 @@ def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -
     return figure
 
 
-def subjects(accuracy: Mapping[str, float]) -> Figure:
-    """The accuracy of each subject, from the lowest to the highest.
+def subjects(accuracy: Mapping[str, float], measure: str = "accuracy", chance: float | None = None) -> Figure:
+    """The accuracy of each subject, from the lowest to the highest, with the mean as a dotted line.
 
     Parameters
     ----------
-    accuracy : fraction of windows labelled rightly, by subject, as `polyadic.evaluate.scores` gives it
+    accuracy : by subject a score between 0 and 1, as `polyadic.evaluate.scores` or `cross_validate` gives it
+    measure : what the scores are, for the axis
+    chance : what guessing would score, for a dashed line
 
     Examples
     --------
@@ -141,9 +144,11 @@ def subjects(accuracy: Mapping[str, float]) -> Figure:
         )
     )
     figure.add_vline(x=float(percent.mean()), line={"width": 1, "dash": "dot", "color": "#888"})
+    if chance is not None:
+        figure.add_vline(x=100 * chance, line={"width": 1, "dash": "dash", "color": "#888"})
     names = [short(name) for name, _ in ordered]
     figure.update_layout(
-        xaxis={"title": {"text": "accuracy (%)"}, "range": [0, 100]},
+        xaxis={"title": {"text": f"{measure} (%)"}, "range": [0, 100]},
         yaxis={"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False},
     )
     return figure

@@ -7,25 +7,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from polyadic.algebra import gram
 from polyadic.data.splits import Protocol
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
+from polyadic.engine.loop import has_converged
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import AUTO
+from polyadic.explain.spectra import Typical, typical
+from polyadic.report.components import Component, describe_components
 from polyadic.report.scores import ProbeResult, score_probe, thinned
+from polyadic.report.timelines import Timeline, timelines
 from polyadic.tensorize import Axis
 
 __all__ = [
-    "Component",
     "Headline",
     "MethodScores",
     "ReportContents",
     "Sample",
+    "as_windows",
     "collect_contents",
     "headline",
     "methods_of",
@@ -41,7 +43,6 @@ _SCORES = {
 
 _SAMPLED = 4000
 _SCORED = 1024
-_EXPRESSING = 3
 
 
 @dataclass(frozen=True)
@@ -63,41 +64,28 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Component:
-    """What is told of one component in the table, and which windows express it most.
-
-    number : from 0
-    share : its energy in percent of all components', or None without data
-    peaks : for each mode the place of the largest weight
-    means : by class the mean coefficient
-    levels : the same in standard deviations from the mean over all windows
-    windows : (3,), rows of the sample with its largest coefficients in size
-    """
-
-    number: int
-    share: float | None
-    peaks: list[int]
-    means: list[float]
-    levels: list[float]
-    windows: NDArray[np.intp]
-
-
-@dataclass(frozen=True)
 class ReportContents:
     """All of it.
 
-    store : where the windows are from, if it is a store
+    components : in the order in which they are shown
+    typical : the typical window of the sample, for units
     classes : names of the classes that windows of the sample have
     trouble : why there is no probe, where there are labels but none could be trained
+    timelines : of some recordings, out of `recordings` that could have one
+    store : where the windows are from, if it is a store
+    converged : whether the fit ended because its loss did not fall any more; None if that is not known
     """
 
     axes: list[Axis]
     sample: Sample | None
     components: list[Component]
+    typical: Typical | None
     classes: list[str]
     probe: ProbeResult | None
     trouble: str
+    timelines: list[Timeline]
     store: WindowStore | None
+    converged: bool | None
 
 
 def collect_contents(
@@ -118,7 +106,7 @@ def collect_contents(
     probe_kind : of the probe, as for `polyadic.evaluate.probe`
     on_fold : called with the number of folds done and the number of all
     """
-    windows = _as_windows(model, data)
+    windows = as_windows(model, data)
     sample = None if data is None else _sample_data(model, data if windows is None else windows, windows)
     probe, trouble, store = None, "", None
     if windows is not None:
@@ -130,18 +118,36 @@ def collect_contents(
             trouble = str(error)
         samples = windows._samples
         store = samples if isinstance(samples, WindowStore) else None
+    axes, label = model.axes(windows), None if sample is None or sample.windows is None else sample.windows.label
+    components = describe_components(model, axes, None if sample is None else sample.x, label)
     return ReportContents(
-        axes=model.axes(windows),
+        axes=axes,
         sample=sample,
-        components=_describe_components(model, sample, model.axes(windows)),
+        components=components,
+        typical=None if sample is None else _typical(model, data, sample),
         classes=[] if sample is None else [name for _, name in _found_classes(sample)],
         probe=probe,
         trouble=trouble,
+        timelines=[] if sample is None else timelines(model, windows, probe, components, sample.x),
         store=store,
+        converged=_has_converged(model),
     )
 
 
-def _as_windows(model: Any, data: Any) -> Windows | None:
+def _typical(model: Any, data: Any, sample: Sample) -> Typical:
+    rows = thinned(np.arange(len(sample.x)), _SCORED)
+    if sample.windows is not None:
+        return typical(model, sample.windows[rows], sample.x)
+    return typical(model, np.asarray(data)[thinned(np.arange(len(data)), _SAMPLED)][rows], sample.x)
+
+
+def _has_converged(model: Any) -> bool | None:
+    losses = model.history_["loss"]
+    known = losses and all(hasattr(model, name) for name in ("max_sweeps", "tol", "patience"))
+    return has_converged(losses, model.tol, model.patience) if known else None
+
+
+def as_windows(model: Any, data: Any) -> Windows | None:
     """The data as windows, if it is signals: with a function before the bases, or said to be windows."""
     if data is None or isinstance(data, Windows):
         return data
@@ -166,34 +172,6 @@ def _found_classes(sample: Sample) -> list[tuple[int, str]]:
         return []
     codes = np.unique(sample.windows.label)
     return [(int(code), sample.windows.classes[code]) for code in codes if code >= 0]
-
-
-def _describe_components(model: Any, sample: Sample | None, found: list[Axis]) -> list[Component]:
-    peaks = [
-        [mode.peak(factor[:, r]) for mode, factor in zip(found, model.factors_, strict=True)] for r in range(model.rank)
-    ]
-    if sample is None:
-        nothing = np.empty(0, np.intp)
-        return [Component(r, None, peaks[r], [], [], nothing) for r in range(model.rank)]
-    x = sample.x
-    sizes = gram([torch.as_tensor(factor, dtype=torch.float64) for factor in model.factors_]).diagonal().numpy()
-    energy = (x**2).sum(axis=0) * sizes
-    shares = 100 * energy / (energy.sum() or 1.0)
-    spread = x.std(axis=0)
-    scaled = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    groups = [sample.windows.label == code for code, _ in _found_classes(sample)] if sample.windows is not None else []
-    strongest = np.argsort(-np.abs(x), axis=0, kind="stable")[:_EXPRESSING]
-    return [
-        Component(
-            number=r,
-            share=float(shares[r]),
-            peaks=peaks[r],
-            means=[float(x[group, r].mean()) for group in groups],
-            levels=[float(scaled[group, r].mean()) for group in groups],
-            windows=strongest[:, r],
-        )
-        for r in range(model.rank)
-    ]
 
 
 @dataclass(frozen=True)
@@ -248,8 +226,8 @@ def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | Non
 
 
 def _mean_interval(values: list[float]) -> tuple[float | None, float | None]:
-    """A 95 % interval of the mean by Student's t; nothing for a single value."""
-    if len(values) < 2:
+    """A 95 % interval of the mean by Student's t; nothing for a single value, or for several that are all equal."""
+    if len(values) < 2 or np.ptp(values) == 0:
         return None, None
     half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
     return float(np.mean(values)) - half, min(100.0, float(np.mean(values)) + half)
@@ -257,25 +235,46 @@ def _mean_interval(values: list[float]) -> tuple[float | None, float | None]:
 
 @dataclass(frozen=True)
 class Headline:
-    """The headline: a score in percent with its name and interval, and in words where the interval is from."""
+    """The headline: a score in percent with its name and, in words, its spread and where it is from.
+
+    value : in percent
+    spread : standard deviation over subjects, or None
+    words : how far it varies, and how it was measured
+    """
 
     measure: str
-    accuracy: float
-    low: float | None
-    high: float | None
+    value: float
+    spread: float | None
     words: str
 
 
 def headline(methods: list[MethodScores], seeds: int, probe: ProbeResult | None) -> Headline | None:
-    """The first method of a run, or else the probe; None without labels."""
-    if methods and methods[0].accuracy is not None:
-        best = methods[0]
-        count = f"{seeds} seed{'s' * (seeds != 1)}"
-        words = f"mean over {count}, each with its own start and split" if seeds > 1 else f"{count}, no interval"
-        return Headline(best.measure, methods[0].accuracy, best.low, best.high, words)
-    if probe is None:
-        return None
-    whom = f"the {probe.groups} subjects" if probe.by_people else f"the {probe.groups:,} windows"
-    words = f"{probe.how}; interval by resampling {whom} that were tested"
-    score = 100 * probe.scores["balanced_accuracy"]
-    return Headline("balanced accuracy", score, 100 * probe.low, 100 * probe.high, words)
+    """The probe on subjects it has not seen, or else the first method of a run; None without labels."""
+    if probe is not None and (probe.over_subjects or not methods):
+        return _probe_headline(probe)
+    if not methods or methods[0].accuracy is None:
+        return None if probe is None else _probe_headline(probe)
+    best = methods[0]
+    count = f"{seeds} seed{'s' * (seeds != 1)}"
+    words = f"Mean over {count}, each with its own start and split" if seeds > 1 else f"{count}, no interval"
+    ends = "" if best.low is None else f"; 95 % interval {best.low:.1f} to {best.high:.1f} %"
+    return Headline(best.measure, methods[0].accuracy, None, f"{words}{ends}.")
+
+
+def _probe_headline(probe: ProbeResult) -> Headline:
+    over = {name: 100 * value for name, value in probe.over_subjects.items()}
+    if over:
+        spread = over["std"] if over["std"] > 0 else None
+        told = (
+            f"Mean and standard deviation over {probe.groups} subjects, from {over['min']:.1f} to {over['max']:.1f} %"
+            if spread is not None
+            else f"The same for all {probe.groups} subjects, so nothing is known of its spread"
+        )
+        return Headline("balanced accuracy", over["mean"], spread, f"{told}; {probe.how}.")
+    whom = f"{probe.groups} subjects" if probe.by_people else f"{probe.groups:,} windows"
+    told = (
+        f"95 % interval {100 * probe.low:.1f} to {100 * probe.high:.1f} %, by resampling {whom}"
+        if probe.low is not None and probe.high is not None
+        else f"No interval: it would be the same for any choice among the {whom} tested"
+    )
+    return Headline("balanced accuracy", 100 * probe.scores["balanced_accuracy"], None, f"{told}; {probe.how}.")

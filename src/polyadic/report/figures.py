@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic import plot
+from polyadic.explain.spectra import where_strongest
 from polyadic.plot.canvas import short
-from polyadic.plot.samples import thinned_lines
+from polyadic.plot.samples import envelope
+from polyadic.report.components import Component
 from polyadic.report.contents import MethodScores, ReportContents, Sample
 from polyadic.report.scores import thinned
 
@@ -24,10 +26,10 @@ __all__ = ["figures", "thumbnails"]
 _MAPPED = 1000
 _THUMBNAIL_BYTES = 700_000
 _AT_A_TIME = 50
-_POINTS = 400
-_LEAST_POINTS = 100
+_POINTS = 600
 _DRAWN_NUMBERS = 250_000
-_CHANNELS = 16
+_DRAWN_COMPONENTS = 16
+_CHANNELS, _DRAWN_CHANNELS = 16, 8
 
 Figures = dict[str, Any]
 
@@ -38,7 +40,7 @@ def figures(
     methods: list[MethodScores],
     begin: Callable[[int, str], None] = lambda done, stage: None,
 ) -> Figures:
-    """All figures; those of component r are called `component-r-…`, in the order in which they are shown.
+    """All figures; those of component number n are called `component-n-…`, in the order in which they are shown.
 
     Parameters
     ----------
@@ -56,17 +58,48 @@ def figures(
     begin(0, "maps and scores")
     if contents.sample is not None and len(contents.sample.Z) >= 3:
         found |= _feature_maps(contents.sample)
-    if contents.probe is not None:
-        probe, classes = contents.probe, _class_names(contents)
-        found["confusion"] = plot.confusion(probe.y, probe.predicted, classes)
-        if "per_subject" in probe.scores:
-            found["subjects"] = plot.subjects(probe.scores["per_subject"])
-        found["low-label"] = plot.low_label(probe.curve)
+    found |= _probe_figures(contents) | _timeline_figures(contents) | _feature_figures(model, contents)
+    if getattr(model, "replicability_", None) is not None:
+        found["replicability"] = plot.replicability(model)
     if model.history_["loss"]:
         found["training-sweeps"] = plot.training(model)
         found["training-seconds"] = plot.training(model, "seconds")
     found |= _component_figures(model, contents, lambda done, stage: begin(1 + done, stage))
     return {name: _without_template(figure) for name, figure in found.items()}
+
+
+def _probe_figures(contents: ReportContents) -> dict[str, Figure]:
+    probe = contents.probe
+    if probe is None:
+        return {}
+    found = {"confusion": plot.confusion(probe.y, probe.predicted, _class_names(contents))}
+    if probe.per_subject:
+        found["subjects"] = plot.subjects(probe.per_subject, "balanced accuracy", probe.chance)
+    return found | {"low-label": plot.low_label(probe.curve)}
+
+
+def _timeline_figures(contents: ReportContents) -> dict[str, Figure]:
+    return {
+        f"timeline-{number}": plot.timeline(
+            one.windows,
+            one.predicted,
+            one.probability,
+            one.strengths,
+            [f"component {component}" for component in one.components],
+        )
+        for number, one in enumerate(contents.timelines)
+    }
+
+
+def _feature_figures(model: Any, contents: ReportContents) -> dict[str, Figure]:
+    """What the readout makes of the coefficients."""
+    sample = contents.sample
+    if sample is None or getattr(model, "readout_", None) is None:
+        return {}
+    found = {"readout": plot.readout(model, sample.Z)}
+    if model.readout_.n_channels and sample.windows is not None and len(contents.classes) > 1:
+        found["levels"] = plot.levels(model, sample.Z, sample.windows.label, sample.windows.classes)
+    return found
 
 
 def _class_names(contents: ReportContents) -> tuple[str, ...]:
@@ -84,22 +117,41 @@ def _without_template(figure: Figure) -> Any:
 def _component_figures(model: Any, contents: ReportContents, begin: Callable[[int, str], None]) -> dict[str, Figure]:
     found: dict[str, Figure] = {}
     windows = None if contents.sample is None else contents.sample.windows
-    drawn = 0 if windows is None else _count_drawn_components(windows.shape, contents)
-    for r in range(model.rank):
-        begin(r, f"component {r + 1}")
-        found[f"component-{r}-0"] = (
-            plot.channels(model, r, windows) if _has_channel_axis(contents) else plot.profile(model, r, 0)
-        )
-        for mode in range(1, len(contents.axes)):
-            found[f"component-{r}-{mode}"] = plot.profile(model, r, mode, windows)
-        if windows is not None and len(contents.classes) > 1 and contents.sample is not None:
-            found[f"component-{r}-classes"] = plot.class_means(contents.sample.x, windows.label, r, windows.classes)
-        if windows is not None and r < drawn:
-            rows, points = contents.components[r].windows, _points_per_channel(windows.shape, drawn)
-            found[f"component-{r}-windows"] = plot.signals(
-                windows, rows, points, _strongest_channels(model, contents, r)
-            )
+    drawn = 0 if windows is None else min(_DRAWN_COMPONENTS, len(contents.components))
+    for place, component in enumerate(contents.components):
+        begin(place, f"component {component.number}")
+        name = f"component-{component.number}"
+        found |= {f"{name}-{key}": figure for key, figure in _profile_figures(model, contents, component).items()}
+        if windows is not None and place < drawn:
+            found[f"{name}-windows"] = _expressing_windows(model, contents, component, windows, drawn)
     return found
+
+
+def _profile_figures(model: Any, contents: ReportContents, component: Component) -> dict[str, Figure]:
+    """The profiles of a component by mode, and what classes have of it."""
+    sample, typical, r = contents.sample, contents.typical, component.index
+    windows = None if sample is None else sample.windows
+    by_channel = _has_channel_axis(contents)
+    found = {
+        "0": plot.channels(model, r, windows, typical) if by_channel else plot.profile(model, r, 0, typical=typical)
+    }
+    for mode in range(1, len(contents.axes)):
+        found[str(mode)] = plot.profile(model, r, mode, windows, typical)
+    if windows is None or sample is None or len(contents.classes) < 2:
+        return found
+    found["classes"] = plot.class_means(sample.x, windows.label, r, windows.classes)
+    if typical is not None and by_channel and any(axis.kind == "frequency" for axis in contents.axes):
+        part, channel = divmod(typical.peak_row(model, r), len(contents.axes[0].labels))
+        shaded = None if component.band is None else component.band[1:]
+        found["spectra"] = plot.spectrum_by_class(typical, channel, part, shaded)
+    return found
+
+
+def _expressing_windows(model: Any, contents: ReportContents, component: Component, windows: Any, drawn: int) -> Figure:
+    """The windows that express a component most, where they do."""
+    rows, points = component.windows, _points_per_channel(windows.shape, drawn)
+    centre = where_strongest(model, windows[rows], component.index) if windows.shape[2] > points else None
+    return plot.signals(windows, rows, points, _strongest_channels(model, contents, component.index), centre)
 
 
 def _strongest_channels(model: Any, contents: ReportContents, r: int) -> NDArray[np.intp] | None:
@@ -107,7 +159,7 @@ def _strongest_channels(model: Any, contents: ReportContents, r: int) -> NDArray
     if not _has_channel_axis(contents):
         return None
     weights = np.abs(contents.axes[0].by_part(model.factors_[0][:, r])).max(axis=0)
-    return np.sort(np.argsort(-weights, kind="stable")[:_CHANNELS])
+    return np.sort(np.argsort(-weights, kind="stable")[:_DRAWN_CHANNELS])
 
 
 def _has_channel_axis(contents: ReportContents) -> bool:
@@ -115,15 +167,9 @@ def _has_channel_axis(contents: ReportContents) -> bool:
 
 
 def _points_per_channel(shape: tuple[int, ...], count: int) -> int:
-    """Points a channel, so that all windows that are drawn fit into the page."""
-    lines = 3 * max(count, 1) * min(shape[1], _CHANNELS)
-    return int(np.clip(_DRAWN_NUMBERS // lines, _LEAST_POINTS, _POINTS))
-
-
-def _count_drawn_components(shape: tuple[int, ...], contents: ReportContents) -> int:
-    """For how many components windows are drawn: all, unless they are very many."""
-    lines = 3 * min(shape[1], _CHANNELS)
-    return min(len(contents.components), max(1, _DRAWN_NUMBERS // (lines * _LEAST_POINTS)))
+    """Samples a channel, so that all windows that are drawn fit into the page."""
+    lines = 3 * max(count, 1) * min(shape[1], _DRAWN_CHANNELS)
+    return min(_DRAWN_NUMBERS // lines, _POINTS)
 
 
 def _feature_maps(sample: Sample) -> dict[str, Figure]:
@@ -150,14 +196,16 @@ def thumbnails(sample: Sample | None) -> dict[str, Any] | None:
 
     Returns
     -------
-    `bytes` (base64 of windows × channels × points, 127 for the largest of a channel in a window), `channels`, `points`,
-    and the `step` from one point to the next in `unit`; None for tensors
+    `bytes` (base64 of windows × channels × `lines` × points, 127 for the largest of a channel in a window), `lines` (1
+    if all samples are there, 2 for the lowest and the highest of stretches), `channels`, `points`, and the `step` from
+    one point to the next in `unit`; None for tensors
     """
     if sample is None or sample.windows is None or len(sample.Z) < 3:
         return None
     windows = sample.windows[thinned(np.arange(len(sample.Z)), _MAPPED)]
     count = min(windows.shape[1], _CHANNELS)
-    points = int(np.clip(_THUMBNAIL_BYTES // (len(windows) * count), 24, 240))
+    room = int(np.clip(_THUMBNAIL_BYTES // (len(windows) * count), 24, 240))
+    points = windows.shape[2] if windows.shape[2] <= room else room // 2
     # Some at a time: a thousand long windows take much memory, their thumbnails little.
     parts = np.split(np.arange(len(windows)), range(_AT_A_TIME, len(windows), _AT_A_TIME))
     pieces = [_to_8_bits(windows.read(rows)[:, :count], points) for rows in parts]
@@ -165,16 +213,18 @@ def thumbnails(sample: Sample | None) -> dict[str, Any] | None:
     names = windows.channels or [str(number + 1) for number in range(count)]
     return {
         "bytes": base64.b64encode(digits.tobytes()).decode(),
+        "lines": digits.shape[2],
         "channels": [short(name) for name in names[:count]],
-        "points": digits.shape[2],
+        "points": digits.shape[3],
         "step": step / (windows.fs or 1.0),
         "unit": "s" if windows.fs else "samples",
     }
 
 
 def _to_8_bits(X: NDArray[Any], points: int) -> tuple[float, NDArray[np.int8]]:
-    """Samples from one point to the next, and the windows in 8 bits: (n, channels, points)."""
+    """Samples from one point to the next, and the windows in 8 bits: (n, channels, lines, points)."""
     centred = X - np.median(X, axis=2, keepdims=True)
     spread = np.abs(centred).max(axis=2, keepdims=True)
-    step, drawn = thinned_lines(centred / np.where(spread > 0, spread, 1.0), points)
+    scaled = centred / np.where(spread > 0, spread, 1.0)
+    step, drawn = (1.0, scaled[:, :, None]) if X.shape[2] <= points else envelope(scaled, points)
     return step, np.rint(127 * drawn).astype(np.int8)

@@ -17,8 +17,10 @@ from polyadic.evaluate.probe import AUTO
 from polyadic.files import write_atomically
 from polyadic.persist import encode
 from polyadic.plot.canvas import graph_objects
+from polyadic.report.again import fit_script
 from polyadic.report.citation import bibtex
-from polyadic.report.contents import ReportContents, collect_contents, headline, methods_of
+from polyadic.report.components import strongest_class
+from polyadic.report.contents import ReportContents, as_windows, collect_contents, headline, methods_of
 from polyadic.report.figures import figures, thumbnails
 from polyadic.thumbnails import picture
 from polyadic.version import __version__
@@ -26,6 +28,8 @@ from polyadic.version import __version__
 __all__ = ["packed", "render", "write"]
 
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
+_SHOWN, _SHOWN_ON_PHONES = 12, 6
+"""So many components stand open at first."""
 _ORIGIN = ("command", "commit", "date", "machine", "versions", "sha256")
 
 
@@ -41,6 +45,7 @@ def write(
     seed: int = 0,
     probe: str = AUTO,
     transductive: bool = False,
+    source: str = "",
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> None:
     """Write the report of a model: one file that needs nothing else, to be opened in any browser.
@@ -60,6 +65,7 @@ def write(
     probe : as for `polyadic.evaluate.probe`
     transductive : keep the model's features in cross-validation, even if they were learned from windows of test
         subjects; otherwise they are learned anew in every fold
+    source : an expression that reads the data, as `open_windows("sleep.store")`, for the script that does it again
     on_stage : called with the number of parts done, that of all, and what comes next; each component is a part
 
     Examples
@@ -85,6 +91,7 @@ def write(
         seed=seed,
         probe=probe,
         transductive=transductive,
+        source=source,
         on_stage=on_stage,
     )
     write_atomically(path, page.encode())
@@ -101,6 +108,7 @@ def render(
     seed: int = 0,
     probe: str = AUTO,
     transductive: bool = False,
+    source: str = "",
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> str:
     """The page that `write` writes."""
@@ -142,7 +150,12 @@ def render(
         "origin": dict.fromkeys(_ORIGIN) | {"versions": _versions()} | dict(origin or {}),
         "names": set(drawn),
         "maps": _map_choices(drawn),
-        "reproduce": _fit_code(model),
+        "reproduce": fit_script(model, as_windows(model, data), source, _versions()),
+        "readout": getattr(model, "readout_", None),
+        "feature_names": list(model.get_feature_names_out()) if hasattr(model, "readout_") else [],
+        "checked": getattr(model, "replicability_", None),
+        "folded": _count_folded(contents),
+        "rhythms": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
         "cite": bibtex(),
         "version": __version__,
         "style": (file / "report.css").read_text(encoding="utf-8"),
@@ -150,9 +163,25 @@ def render(
         "figures": packed(json.dumps({"figures": drawn, "thumbnails": shots}, allow_nan=False).encode()),
         "thumbnails": shots is not None,
         "heads": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
+        "sections": _sections(contents, drawn),
         "plotly": packed(_plotly_script()),
     }
     return str(_template().render(values))
+
+
+def _sections(contents: ReportContents, drawn: dict[str, Any]) -> dict[str, str]:
+    """The sections of the page by their names, as far as there is something in them."""
+    there = {
+        "result": True,
+        "components": True,
+        "timeline": bool(contents.timelines),
+        "samples": any(name.startswith("map ") for name in drawn),
+        "probe": contents.probe is not None,
+        "features": "readout" in drawn,
+        "training": "training-sweeps" in drawn,
+        "provenance": True,
+    }
+    return {name: name.capitalize() for name, found in there.items() if found}
 
 
 def packed(content: bytes) -> str:
@@ -194,20 +223,38 @@ def _component_rows(model: Any, contents: ReportContents) -> list[dict[str, Any]
     """A line of the table of components: what is shown, by what it is sorted, by which words it is found."""
     rows = []
     largest = max((abs(level) for component in contents.components for level in component.levels), default=0.0) or 1.0
-    for component in contents.components:
+    for place, component in enumerate(contents.components):
         cells: list[dict[str, Any]] = []
-        for mode, factor, peak in zip(contents.axes, model.factors_, component.peaks, strict=True):
-            place = mode.describe(peak)
-            value = place if mode.kind == "channel" else float(mode.positions[peak])
-            cells.append({"picture": picture(mode, factor[:, component.number]), "at": place, "value": value})
-        strongest = max(range(len(component.levels)), key=lambda n: component.levels[n]) if component.levels else None
-        name = "" if strongest is None else contents.classes[strongest]
-        words = " ".join([str(component.number + 1), *(cell["at"] for cell in cells), name]).lower()
-        spread = max(component.levels) - min(component.levels) if component.levels else 0.0
+        for mode, factor, at in zip(contents.axes, model.factors_, component.places, strict=True):
+            value = -1.0 if at.value != at.value else at.value  # a flat profile is sorted to the end
+            cells.append({"picture": picture(mode, factor[:, component.index]), "at": at.text, "value": value})
+        name, told = strongest_class(component, contents.classes)
+        words = " ".join([str(component.number), *(cell["at"] for cell in cells), name]).lower()
+        spread = max(map(abs, component.effects), default=0.0)
         rows.append(
-            {"of": component, "cells": cells, "strongest": name, "spread": spread, "words": words, "largest": largest}
+            {
+                "of": component,
+                "cells": cells,
+                "strongest": name,
+                "told": told.replace("-", "−"),
+                "spread": spread,
+                "words": words,
+                "largest": largest,
+                "folded": not component.replicates or place >= _SHOWN,
+                "folded_on_phones": not component.replicates or place >= _SHOWN_ON_PHONES,
+            }
         )
     return rows
+
+
+def _count_folded(contents: ReportContents) -> dict[str, int]:
+    """How many components do not come back, and how many stand open on a large and on a small screen."""
+    returning = sum(component.replicates for component in contents.components)
+    return {
+        "gone": len(contents.components) - returning,
+        "wide": min(returning, _SHOWN),
+        "narrow": min(returning, _SHOWN_ON_PHONES),
+    }
 
 
 def _parameter_texts(model: Any) -> dict[str, str]:
@@ -221,12 +268,6 @@ def _method_name(model: Any) -> str:
     kind = type(model).__name__
     names = {"GRSALS": "GR-SALS", "ATD": "ATD" if getattr(model, "beta", 0.0) else "ATD_ss-"}
     return names.get(kind, kind)
-
-
-def _fit_code(model: Any) -> str:
-    """The fit in Python."""
-    part = f"  # the part {model.split_}" if model.split_ else ""
-    return f"model = {model.__repr__(N_CHAR_MAX=10**6)}\nmodel.fit(windows){part}"
 
 
 def _map_choices(drawn: dict[str, Any]) -> dict[str, list[str]]:

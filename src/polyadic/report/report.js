@@ -51,6 +51,7 @@
     const layout = { ...figure.layout, template: style(), autosize: true, dragmode: false };
     if (matchMedia("(pointer: fine)").matches && name.startsWith("map ")) layout.dragmode = "zoom";
     if (name.endsWith("-windows") && narrow()) stack(layout);
+    if (name.startsWith("timeline-") && narrow()) layout.coloraxis = { ...layout.coloraxis, showscale: false };
     if (name === "confusion" && narrow()) layout.xaxis = { ...layout.xaxis, tickangle: -40 };
     layout.shapes = layout.shapes?.map((shape) => shape.name === "ground" ? { ...shape, fillcolor: colour("ground") } : shape);
     const data = narrow()
@@ -98,19 +99,21 @@
 
   function show(number) {
     if (!thumbnails || number === undefined) return;
-    const { channels, points, step, unit } = thumbnails;
+    const { channels, points, lines, step, unit } = thumbnails;
     const place = one("#window-figure");
     place.dataset.shown = number;
     one("#window-number").value = number + 1;
     one("#window-words").textContent = words(number);
     if (!window.Plotly) return;
-    const data = channels.map((name, channel) => {
-      const begin = (number * channels.length + channel) * points;
+    // One line where all samples are there; else the edges of a band, which a line in between would turn into a rhythm.
+    const data = channels.flatMap((name, channel) => Array.from({ length: lines }, (_, line) => {
+      const begin = ((number * channels.length + channel) * lines + line) * points;
       return {
         x0: 0, dx: step, y: Array.from(digits.subarray(begin, begin + points), (digit) => digit / 270 - channel),
-        mode: "lines", line: { width: 1, color: colour("part-1") }, name, hoverinfo: "name+x",
+        mode: "lines", line: { width: lines > 1 ? 0.5 : 1, color: colour("part-1") }, name, hoverinfo: "name+x",
+        ...(line > 0 ? { fill: "tonexty", fillcolor: colour("part-1") } : {}),
       };
-    });
+    }));
     const layout = {
       template: style(), height: Math.max(220, 60 + 30 * channels.length), showlegend: false, dragmode: false,
       margin: { l: 8, r: 8, t: 8, b: 8 },
@@ -166,7 +169,8 @@
   const isDark = () => (document.documentElement.dataset.theme || (prefersDark.matches ? "dark" : "light")) === "dark";
 
   function themed() {
-    button.setAttribute("aria-pressed", String(isDark()));
+    button.textContent = isDark() ? "Light" : "Dark";
+    button.setAttribute("aria-label", `Switch to the ${isDark() ? "light" : "dark"} theme`);
     all("[data-drawn]").forEach((place) => draw(place, place.dataset.drawn));
     const shown = one("#window-figure")?.dataset.shown;
     if (shown !== undefined) show(Number(shown));
@@ -199,6 +203,9 @@
   all("button.sort").forEach((head) => head.addEventListener("click", () => sort(head.parentNode)));
 
   const rows = () => all("#component-table tbody tr");
+  const table = one("#component-table");
+  const visible = () => rows().filter((row) => row.offsetParent !== null);
+  const unfold = one("#unfold");
 
   function filter() {
     const words = one("#filter").value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -207,11 +214,26 @@
       row.hidden = !words.every((word) => row.dataset.words.includes(word)) ||
         (strongest !== "" && row.dataset.strongest !== strongest);
     }
-    const shown = rows().filter((row) => !row.hidden).length;
-    one("#shown").textContent = `${shown} of ${rows().length}`;
+    // Who searches wants to find, also among what is folded away.
+    table.classList.toggle("searched", words.length > 0 || strongest !== "");
+    count();
   }
+
+  function count() {
+    const folded = rows().filter((row) => row.className).length;
+    const gone = rows().filter((row) => row.classList.contains("gone")).length;
+    const open = table.classList.contains("unfolded");
+    one("#shown").textContent = `${visible().length} of ${rows().length}`;
+    unfold.hidden = !folded || table.classList.contains("searched") || (!open && visible().length === rows().length);
+    unfold.setAttribute("aria-expanded", String(open));
+    unfold.textContent = open ? "Show fewer" : `Show all ${rows().length}` + (gone ? `, ${gone} of which do not come back` : "");
+  }
+  unfold.addEventListener("click", () => { table.classList.toggle("unfolded"); count(); });
+  addEventListener("resize", count);
+
   one("#filter").addEventListener("input", filter);
   one("#strongest")?.addEventListener("change", filter);
+  count();
 
   // ------------------------------------------------------------ one component
 
@@ -221,10 +243,12 @@
   function open(row) {
     current = row;
     const number = Number(row.dataset.component);
-    one("#detail-h").textContent = `Component ${number + 1}`;
+    one("#detail-h").textContent = `Component ${number}`;
     const told = all("td", row).map((cell) => {
       const text = (cell.querySelector(".at") || cell.querySelector("span")).textContent.trim();
-      return cell.dataset.label === "by class" ? `strongest in ${text}` : `${cell.dataset.label} ${text}`;
+      if (cell.dataset.label === "by class") return text === "no class" ? "alike in all classes" : `strongest in ${text}`;
+      if (cell.dataset.label === "returns") return `match ${cell.textContent.trim().replace(/\s+/g, " ")} of refits`;
+      return `${cell.dataset.label} ${text}`;
     });
     one("#detail-words").textContent = told.join(" · ");
     if (!detail.open) detail.showModal();
@@ -234,12 +258,13 @@
         const name = place.dataset.figure.replace("detail-", `component-${number}-`);
         draw(place, name);
         if (name.endsWith("-windows")) one("#detail-windows").hidden = place.hidden;
+        if (name.endsWith("-spectra")) place.parentNode.hidden = place.hidden;
       }
     });
   }
 
   function step(by) {
-    const shown = rows().filter((row) => !row.hidden);
+    const shown = visible();
     open(shown[(shown.indexOf(current) + by + shown.length) % shown.length]);
   }
   one("#component-table").addEventListener("click", (event) => {
@@ -255,6 +280,21 @@
   detail.addEventListener("click", (event) => { if (event.target === detail) detail.close(); });
   detail.addEventListener("close", () => current?.querySelector("button.open").focus());
 
+  // ----------------------------------------------------------------- sections
+
+  // On a phone the first two stand open; a link opens the one it leads to.
+  if (narrow()) all("main > section > details.fold").slice(1).forEach((fold) => { fold.open = false; });
+  const reach = () => {
+    const fold = /^#[a-z]+$/.test(location.hash) && one(`${location.hash} > details.fold`);
+    if (fold) fold.open = true;
+  };
+  addEventListener("hashchange", reach);
+  all(".bar nav a").forEach((link) => link.addEventListener("click", () => {
+    const fold = one(`${link.hash} > details.fold`);
+    if (fold) fold.open = true;
+  }));
+  reach();
+
   // ----------------------------------------------------------------- choices
 
   function redraw(section, name) {
@@ -266,5 +306,6 @@
   const mapColour = (one("#samples .figure")?.dataset.figure ?? "").split(" ")[2];
   one("#map-method")?.addEventListener("change", map);
   one("#map-colour")?.addEventListener("change", map);
+  one("#timeline-choice")?.addEventListener("change", (event) => redraw("#timeline", `timeline-${event.target.value}`));
   one("#training-x")?.addEventListener("change", (event) => redraw("#training", `training-${event.target.value}`));
 })();

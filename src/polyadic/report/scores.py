@@ -1,4 +1,4 @@
-"""What a report says of a probe: predictions, an interval of its accuracy, a curve over the number of labels."""
+"""What a report says of a probe: predictions, their spread over subjects, a curve over the number of labels."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from sklearn.metrics import precision_recall_fscore_support
 
 from polyadic.data.splits import Protocol, split
 from polyadic.data.windows import Windows
+from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, low_label_rows, probe, scores
 from polyadic.evaluate.probe import AUTO, train_probe, unthreaded
 from polyadic.evaluate.scoring import default_protocol, features_of, subjects_of
-from polyadic.evaluate.validation import Fold, subjects_to_test, unseen_rows
+from polyadic.evaluate.validation import MEASURES, CrossValidation, Fold, subjects_to_test, unseen_rows
 from polyadic.validated_probe import level_columns
 
 __all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
-_MOST_WINDOWS = 4000
-_FOLDS = 5
+_MOST_WINDOWS, _MOST_TESTED = 4000, 20_000
+_FEWEST_SUBJECTS, _MOST_LEFT_OUT_ALONE = 4, 20
+_FOLDS, _REPEATS = 5, 2
 _DRAWS = 5
+_NO_WIDTH = 1e-9
 _RESAMPLED = 2000
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
@@ -40,10 +43,14 @@ class ProbeResult:
     features : one sentence on whether features were learned from the test windows
     seen : whether they may have been
     n_train, n_test : windows that a probe was trained on (a mean over folds), and all that were tested
-    y, predicted : (n_test,), true and predicted classes
-    scores : as of `polyadic.evaluate.scores`
-    low, high : limits of a 95 % interval of the balanced accuracy
-    groups : how many subjects (or windows, where subjects are not known) the interval was resampled from
+    rows : (n_test,), which windows were tested
+    y, predicted : (n_test,), true and predicted classes; of several repeats the first
+    probability : (n_test, classes), of every class of the windows, or None if the probe gives none
+    scores : as of `polyadic.evaluate.scores`, over all windows
+    per_subject : by subject its balanced accuracy, over the classes it has; empty if subjects are not known
+    over_subjects : mean, standard deviation, lowest and highest of these; empty where subjects have one class each
+    low, high : limits of a 95 % interval of the balanced accuracy over all windows; None if it would have no width
+    groups : how many subjects (or windows, where subjects are not known) were tested
     by_people : whether it was subjects
     guess : accuracy of always naming the most frequent class
     chance : balanced accuracy of guessing
@@ -59,11 +66,15 @@ class ProbeResult:
     seen: bool
     n_train: int
     n_test: int
+    rows: NDArray[np.intp]
     y: NDArray[Any]
     predicted: NDArray[Any]
+    probability: NDArray[np.float32] | None
     scores: dict[str, Any]
-    low: float
-    high: float
+    per_subject: dict[str, float]
+    over_subjects: dict[str, float]
+    low: float | None
+    high: float | None
     groups: int
     by_people: bool
     guess: float
@@ -88,9 +99,10 @@ def score_probe(
     transductive: bool = False,
     on_fold: _OnFold | None = None,
 ) -> ProbeResult:
-    """Train and test a probe on labelled windows: by subject in five folds, or on one random split.
+    """Train and test a probe on labelled windows: by subject, or on one random split.
 
-    At most 8,000 windows train and test it, or 4,000 of each part of a split.
+    By subject is `polyadic.evaluate.cross_validate`: one subject is left out at a time, or, where there are more than
+    20, one of five groups of subjects, twice. Of more than 20,000 windows, so many are taken, evenly.
 
     Parameters
     ----------
@@ -100,6 +112,10 @@ def score_probe(
     kind : of the probe, as for `polyadic.evaluate.probe`
     transductive : keep the model's features even if they were learned from windows of test subjects
     on_fold : called with the number of folds done and the number of all
+
+    Raises
+    ------
+    PolyadicError : if labels are of fewer than four subjects, so that an accuracy would say little
     """
     chosen = protocol or default_protocol(windows)
     if chosen == "subject":
@@ -111,36 +127,90 @@ def _by_subject(
     model: Any, windows: Windows, seed: int, kind: str, transductive: bool, on_fold: _OnFold | None
 ) -> ProbeResult:
     unseen = unseen_rows(model, windows)
-    rows = thinned(np.flatnonzero(windows.label >= 0) if unseen is None else unseen, 2 * _MOST_WINDOWS)
-    folds, curve, trained = min(_FOLDS, subjects_to_test(windows, rows)), _Curve(kind), list[int]()
-
-    def after(fold: Fold) -> None:
-        train = ~fold.test
-        parts = fold.Z[train], fold.y[train], fold.Z[fold.test], fold.y[fold.test]
-        curve.add(*parts, fold.subject[train], fold.level_columns, fold.number, fold.probe)
-        trained.append(int(train.sum()))
-        if on_fold is not None:
-            on_fold(fold.number, fold.count)
-
+    labelled = np.flatnonzero(windows.label >= 0) if unseen is None else unseen
+    rows = thinned(labelled, _MOST_TESTED)
+    people = subjects_to_test(windows, rows)
+    if people < _FEWEST_SUBJECTS:
+        raise PolyadicError(
+            f"{people} subjects with labels are too few to say how well it works for others; it takes "
+            f"{_FEWEST_SUBJECTS}, and more are better"
+        )
+    folds: Any = "loso" if people <= _MOST_LEFT_OUT_ALONE else _FOLDS
+    seen_folds = _SeenFolds(kind, windows, on_fold)
     found = cross_validate(
-        model, windows, folds, probe=kind, transductive=transductive, seed=seed, rows=rows, on_fold=after
+        model,
+        windows,
+        folds,
+        repeats=1 if folds == "loso" else _REPEATS,
+        probe=kind,
+        transductive=transductive,
+        seed=seed,
+        rows=rows,
+        on_fold=seen_folds,
     )
     codes = {name: code for code, name in enumerate(windows.classes)}
-    predicted = np.array([codes[str(name)] for name in found.predicted[0]])
+    several = all(len(np.unique(windows.label[found.rows[own]])) > 1 for own in _members(windows.subject[found.rows]))
     return _result(
         windows,
         found.rows,
-        predicted,
+        np.array([codes[str(name)] for name in found.predicted[0]]),
         protocol="subject",
-        how="leaving one subject out" if found.folds == found.subjects else f"{found.folds} folds of subjects",
+        how=_way(found) + (f", {len(rows):,} of {len(labelled):,} windows" if len(rows) < len(labelled) else ""),
         kind=kind,
         reason=found.reasons[0] if found.reasons else "",
         features=found.features,
         seen=found.transductive,
-        n_train=round(float(np.mean(trained))),
+        n_train=round(float(np.mean(seen_folds.trained))),
+        probability=seen_folds.probability,
+        scores={name: getattr(found, name) for name in MEASURES},
+        per_subject={name: row["balanced_accuracy"] for name, row in found.per_subject.items()},
+        over_subjects=found.over_subjects if several else {},
+        classes=[{"name": name, **row} for name, row in found.per_class.items()],
         guess=found.majority,
-        curve=curve.values,
+        curve=seen_folds.curve.values,
     )
+
+
+def _way(found: CrossValidation) -> str:
+    if found.folds == found.subjects:
+        return "leaving one subject out"
+    times = f", repeated {found.repeats} times" if found.repeats > 1 else ""
+    return f"{found.folds} folds of subjects{times}"
+
+
+def _members(people: NDArray[Any]) -> list[NDArray[np.bool_]]:
+    return [people == name for name in np.unique(people)]
+
+
+class _SeenFolds:
+    """What a report keeps of the folds of a cross-validation: probabilities, sizes, and a curve over labels."""
+
+    def __init__(self, kind: str, windows: Windows, on_fold: _OnFold | None) -> None:
+        self.curve, self.trained, self._on_fold = _Curve(kind), list[int](), on_fold
+        self._codes = {name: code for code, name in enumerate(windows.classes)}
+        self.probability: NDArray[np.float32] | None = None
+        self._tested: NDArray[np.bool_] | None = None
+
+    def __call__(self, fold: Fold) -> None:
+        train = ~fold.test
+        parts = fold.Z[train], fold.y[train], fold.Z[fold.test], fold.y[fold.test]
+        if fold.number <= _DRAWS:
+            self.curve.add(*parts, fold.subject[train], fold.level_columns, fold.number, fold.probe)
+        self.trained.append(int(train.sum()))
+        self._keep_probabilities(fold)
+        if self._on_fold is not None:
+            self._on_fold(fold.number, fold.count)
+
+    def _keep_probabilities(self, fold: Fold) -> None:
+        """Of the first repeat."""
+        if self._tested is None:
+            self._tested = np.zeros(len(fold.y), bool)
+            if hasattr(fold.probe, "predict_proba"):
+                self.probability = np.zeros((len(fold.y), len(self._codes)), np.float32)
+        if self.probability is not None and not self._tested.all():
+            columns = np.array([self._codes[str(name)] for name in fold.probe.classes_])
+            self.probability[np.flatnonzero(fold.test)[:, None], columns] = fold.probe.predict_proba(fold.Z[fold.test])
+        self._tested |= fold.test
 
 
 def _by_split(model: Any, windows: Windows, protocol: Protocol, seed: int, kind: str) -> ProbeResult:
@@ -155,17 +225,25 @@ def _by_split(model: Any, windows: Windows, protocol: Protocol, seed: int, kind:
     for draw in range(_DRAWS):
         curve.add(Z_train, y_train, Z_test, y_test, groups, levels, draw, fitted)
     held_out = model.split_ == f"{part.hash}:unlabelled"
+    predicted = np.asarray(fitted.predict(Z_test))
+    probability = np.zeros((len(test), len(windows.classes)), np.float32)
+    probability[:, fitted.classes_] = fitted.predict_proba(Z_test)
     return _result(
         windows,
         test,
-        np.asarray(fitted.predict(Z_test)),
+        predicted,
         protocol=protocol,
-        how=f"one split, hash {part.hash}",
+        how=f"one random split, hash {part.hash}",
         kind=kind,
         reason=getattr(fitted, "reason_", ""),
         features=_told_of_split(model.split_, held_out),
         seen=not held_out,
         n_train=len(train),
+        probability=probability,
+        scores=scores(y_test, predicted),
+        per_subject={},
+        over_subjects={},
+        classes=_scores_by_class(y_test, predicted, windows.classes),
         guess=float((y_test == np.bincount(y_train).argmax()).mean()),
         curve=curve.values,
     )
@@ -189,17 +267,18 @@ def _result(windows: Windows, test: NDArray[np.intp], predicted: NDArray[Any], *
     y, people = windows.label[test], windows.subject[test]
     by_people = bool((people != "").all()) and len(np.unique(people)) > 1
     low, high = interval(y == predicted, people if by_people else None, y)
+    # All windows right, or one person: resampling gives the same number every time, and that is no certainty.
+    known = high - low > _NO_WIDTH
     return ProbeResult(
         n_test=len(test),
+        rows=test,
         y=y,
         predicted=predicted,
-        scores=scores(y, predicted, people),
-        low=low,
-        high=high,
+        low=low if known else None,
+        high=high if known else None,
         groups=len(np.unique(people)) if by_people else len(test),
         by_people=by_people,
         chance=1 / len(np.unique(y)),
-        classes=_scores_by_class(y, predicted, windows.classes),
         **told,
     )
 

@@ -126,6 +126,7 @@ def read_edf(
         scale, offset = np.ones(len(chosen)), np.zeros(len(chosen))
 
     name = path.stem if name is None else name
+    rates = tuple(header.rate(one) for one in chosen)
     return Recording(
         name=name,
         subject=name if subject is None else subject,
@@ -138,6 +139,7 @@ def read_edf(
         annotations=annotations,
         segments=tuple(Segment(first, onset) for first, (_, onset) in zip(bounds[:-1], segments, strict=True)),
         limits=limits.astype(signal.dtype),
+        rates=rates if any(not math.isclose(rate, target, rel_tol=1e-9) for rate in rates) else (),
     )
 
 

@@ -1,0 +1,111 @@
+"""Every plot of the report.
+
+The report is made of functions of `polyadic.plot`. Each returns a plotly figure, to show, change or save; `plot.static`
+turns any of them into a matplotlib figure.
+"""
+
+import numpy as np
+from sklearn.base import clone
+
+from polyadic import ATD, match, plot
+from polyadic.data import Windows
+from polyadic.evaluate import cross_validate
+from polyadic.explain import typical
+from polyadic.replication import Replicability
+
+# %%
+# Made-up nights of eight people in four stages: alpha at the back in W, spindles at the top in N2, slow waves in front
+# in N3. Windows know their person, their recording, and when they begin.
+channels, stages, fs = ["Fz", "Cz", "Pz", "O1", "O2", "EMG"], ("W", "N2", "N3", "R"), 64.0
+rhythms = {
+    "W": (10, 20, "O1 O2"),
+    "N2": (13.5, 20, "Cz"),
+    "N3": (1.5, 60, "Fz Cz"),
+}  # Hz, µV, where
+night = ["W", "W", "N2", "N2", "N3", "N3", "N2", "R", "W", "N2", "N3", "R"] * 2
+rng = np.random.default_rng(0)
+time, people = np.arange(512) / fs, 8
+X = 10 * rng.normal(size=(people * len(night), len(channels), len(time)))
+for window, stage in zip(X, night * people, strict=True):
+    if stage in rhythms:
+        frequency, strength, where = rhythms[stage]
+        wave = np.sin(2 * np.pi * rng.normal(frequency, 0.2) * time + rng.uniform(0, 6))
+        for name in where.split():
+            window[channels.index(name)] += strength * rng.lognormal(0, 0.5) * wave
+subject = np.repeat([f"person {n + 1}" for n in range(people)], len(night))
+start = np.tile(np.arange(len(night)) * 512, people)
+label = [stages.index(stage) for stage in night * people]
+windows = Windows(
+    X,
+    fs,
+    channels=channels,
+    units=["µV"] * 6,
+    subject=subject,
+    recording=subject,
+    start=start,
+    label=label,
+    classes=stages,
+)
+model = ATD(rank=4).fit(windows)
+plot.components(model, windows).show()
+
+# %%
+# A component in real units. `typical` is the mean spectrum of all windows and of each class; with it, profiles say what
+# one standard deviation of a component adds, in dB. Numbers in code count from 0, those that people see from 1.
+x = model.coefficients(windows)
+found = typical(model, windows, x)
+alpha = int(np.argmax([column[3] for column in model.factors_[0].T]))
+plot.channels(model, alpha, windows, found).show()
+plot.profile(model, alpha, 1, windows, found).show()
+plot.profile(model, alpha, 2, windows, found).show()
+
+# %%
+# Which class has it: the spectra of a channel by class, and effect sizes.
+plot.spectrum_by_class(found, "O1", band=(8, 12)).show()
+plot.class_means(x, windows.label, alpha, windows.classes).show()
+
+# %%
+# The windows that express it most, sample by sample. Beside a channel stands what half of its row is.
+plot.signals(windows, np.argsort(-x[:, alpha])[:2], points=256).show()
+
+# %%
+# What it is worth for people it has not seen: a cross-validation by subject, its confusions, and each person's score.
+result = cross_validate(model, windows, transductive=True)
+codes = {name: code for code, name in enumerate(stages)}
+predicted = np.array([codes[name] for name in result.predicted[0]])
+plot.confusion(windows.label[result.rows], predicted, stages).show()
+scores = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
+plot.subjects(scores, "balanced accuracy", result.chance).show()
+
+# %%
+# The night of one person: predicted by a probe that has not seen it, the true stage below it, and the components.
+one = subject == "person 3"
+strengths = (x - x.mean(axis=0)) / x.std(axis=0)
+names = [f"component {number + 1}" for number in range(4)]
+plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=names).show()
+
+# %%
+# Which components come back. `polyadic fit --check` refits on halves of the people; here another start must do.
+again = match(model, clone(model).set_params(random_state=1).fit(windows)).similarity
+plot.replicability(
+    Replicability(again, (again > 0.9).astype(float), refits=1, halves=False)
+).show()
+
+# %%
+# What classifiers see: features by their spread, the levels of the channels by class, and a map.
+Z = model.transform(windows)
+plot.readout(model, Z).show()
+plot.levels(model, Z, windows.label, stages).show()
+plot.features(plot.embedded(Z), windows).show()
+
+# %%
+# The fit, and how far a few labels get.
+plot.training(model).show()
+plot.low_label(
+    {8: [60.0, 70.0, 66.0], 40: [81.0, 84.0, 86.0], 160: [92.0, 93.0, 93.0]}
+).show()
+plot.comparison({"ATD": (93.0, 91.0, 95.0), "SALS": (92.0, 90.0, 94.0)}).show()
+
+# %%
+# And without a browser, for a paper:
+plot.static(plot.profile(model, alpha, 1, windows, found)).savefig("component.png")

@@ -1,0 +1,278 @@
+"""The typical window of a data set, by class too, and what each component adds to it in real units.
+
+A component's coefficients have no unit of their own; its standard deviation times its profiles has that of the tensors,
+as dB for log amplitudes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from polyadic.data.channels import match_signals
+from polyadic.data.windows import Windows
+from polyadic.errors import PolyadicError
+from polyadic.tensorize import Axis, Scale, tensors
+
+__all__ = ["Typical", "band", "effect_sizes", "greedy_shares", "is_flat", "typical", "where_strongest"]
+
+_AT_A_TIME = 64
+_FLAT = 0.75
+"""The share of a profile above half of its peak from which on it has none."""
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Typical:
+    """Mean tensors of windows, and the spread of their coefficients.
+
+    axes : of the tensors
+    mean : (I, J, …), over all windows, in the tensors' numbers
+    by_class : (classes, I, J, …), over the windows of each class
+    classes, codes : names and numbers of the classes that windows have
+    spread : (R,), standard deviation of each component's coefficients
+    units : of the channels, "" where they are not known
+    scales : for each part of the first axis how its numbers read in the unit of a channel, by channel; None if they
+        have no unit
+    """
+
+    axes: tuple[Axis, ...]
+    mean: _Floats
+    by_class: _Floats
+    classes: tuple[str, ...]
+    codes: tuple[int, ...]
+    spread: _Floats
+    units: tuple[str, ...]
+    scales: tuple[tuple[Scale | None, ...], ...]
+
+    def scale(self, row: int) -> Scale:
+        """How numbers in a row of the first mode read in a unit; as they are, where they have none."""
+        part, channel = divmod(row, len(self.scales[0]))
+        return self.scales[part][channel] or Scale(1.0, 0.0, "")
+
+    def spectrum(self, row: int, mode: int = 1) -> _Floats:
+        """The mean over windows and all other modes, in the unit of the row: (J,)."""
+        return self._along(self.mean, row, mode)
+
+    def spectra_by_class(self, row: int, mode: int = 1) -> _Floats:
+        """The same for each class: (classes, J)."""
+        return np.stack([self._along(mean, row, mode) for mean in self.by_class])
+
+    def _along(self, mean: _Floats, row: int, mode: int) -> _Floats:
+        others = tuple(axis for axis in range(mean.ndim - 1) if axis != mode - 1)
+        factor, offset, _ = self.scale(row)
+        return np.asarray(factor * mean[row].mean(axis=others) + offset)
+
+    def peak_row(self, model: Any, r: int) -> int:
+        """The row of the first mode in which a component has its largest weight."""
+        return int(np.abs(model.factors_[0][:, r]).argmax())
+
+    def effect(self, model: Any, r: int, mode: int) -> _Floats:
+        """What one standard deviation of a component adds along a mode, where it is strongest in the others: (n,).
+
+        Parameters
+        ----------
+        model : fitted
+        r : number of the component, from 0
+        mode : number of the mode, from 0
+        """
+        columns = [np.asarray(factor[:, r], np.float64) for factor in model.factors_]
+        others = [column[np.abs(column).argmax()] for number, column in enumerate(columns) if number != mode]
+        # The sign of the strongest entries belongs to all profiles alike.
+        factor = self.scale(self.peak_row(model, r)).factor
+        return np.asarray(factor * self.spread[r] * np.prod(others) * columns[mode])
+
+    def added(self, model: Any, r: int, row: int, mode: int = 1) -> _Floats:
+        """What one standard deviation of a component adds to `spectrum(row, mode)`: (J,)."""
+        columns = [np.asarray(factor[:, r], np.float64) for factor in model.factors_]
+        others = [column.mean() for number, column in enumerate(columns) if number not in (0, mode)]
+        return np.asarray(self.scale(row).factor * self.spread[r] * columns[0][row] * np.prod(others) * columns[mode])
+
+
+def typical(model: Any, windows: Any, x: Any = None) -> Typical:
+    """The mean tensor of windows, over all of them and by class, and the spread of their coefficients.
+
+    Parameters
+    ----------
+    model : fitted
+    windows : `Windows`, a `WindowStore`, or an array as for `model.transform`
+    x : (N, rank), their coefficients, if they are known
+
+    Examples
+    --------
+    >>> from polyadic import ATD
+    >>> from polyadic.data import synthetic
+    >>> signals = synthetic(60, n_channels=2)
+    >>> found = typical(ATD(rank=2, max_sweeps=2).fit(signals), signals)
+    >>> found.scale(0).unit, found.spectra_by_class(0).shape[0]
+    ('dB re 1', 4)
+    """
+    check_is_fitted(model)
+    data = match_signals(getattr(windows, "windows", windows), model.fs_, model.channel_names_, "windows")
+    known = data if isinstance(data, Windows) else None
+    if len(data) == 0:
+        raise PolyadicError("windows must be at least one, but there is none")
+    label = np.full(len(data), -1) if known is None else np.asarray(known.label)
+    codes = np.unique(label[label >= 0])
+    sums, counts = _sums_by_class(model, data, label, codes)
+    coefficients = np.asarray(model.coefficients(data) if x is None else x, np.float64)
+    axes = tuple(model.axes(known))
+    units = _channel_units(known, axes)
+    return Typical(
+        axes=axes,
+        mean=sums.sum(axis=0) / len(data),
+        by_class=sums[:-1] / counts[:-1].reshape(-1, *[1] * (sums.ndim - 1)),
+        classes=() if known is None else tuple(known.classes[code] for code in codes.tolist()),
+        codes=tuple(codes.tolist()),
+        spread=coefficients.std(axis=0),
+        units=units,
+        scales=_scales(model, axes, units),
+    )
+
+
+def _sums_by_class(model: Any, data: Any, label: NDArray[Any], codes: NDArray[Any]) -> tuple[_Floats, NDArray[Any]]:
+    """Sums of tensors with their mean, of each class and, last, of windows without one; and how many they are."""
+    group = np.where(label >= 0, np.searchsorted(codes, label), len(codes))
+    shape = tuple(len(factor) for factor in model.factors_)
+    sums, counts = np.zeros((len(codes) + 1, *shape)), np.bincount(group, minlength=len(codes) + 1)
+    for first in range(0, len(data), _AT_A_TIME):
+        rows = np.arange(first, min(first + _AT_A_TIME, len(data)))
+        np.add.at(sums, group[rows], _tensors_of(model, data, rows))
+    return sums, counts
+
+
+def _tensors_of(model: Any, data: Any, rows: NDArray[np.intp]) -> _Floats:
+    """Tensors of some windows, with what calibration took off: (n, I, J, …)."""
+    raw = data.read(rows) if hasattr(data, "read") else np.asarray(data[rows])
+    T = tensors(model.tensorize_, torch.as_tensor(np.asarray(raw), dtype=torch.float32))
+    if model.tensorize_ is not None:
+        T = model.tensorize_.uncentred(T)
+    return np.asarray(T, np.float64)
+
+
+def _channel_units(windows: Windows | None, axes: tuple[Axis, ...]) -> tuple[str, ...]:
+    count = len(axes[0].positions)
+    return tuple(windows.units) if windows is not None and len(windows.units) == count else ("",) * count
+
+
+def _scales(model: Any, axes: tuple[Axis, ...], units: tuple[str, ...]) -> tuple[tuple[Scale | None, ...], ...]:
+    if model.tensorize_ is None:
+        signals = axes[0].kind == "channel"
+        return (tuple(Scale(1.0, 0.0, unit) if signals else None for unit in units),)
+    return tuple(tuple(model.tensorize_.scale(part, unit) for unit in units) for part in range(len(axes[0].parts)))
+
+
+def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:
+    """When each window expresses a component most, in samples from its start: (n,); its middle if time is no mode."""
+    windows = match_signals(windows, model.fs_, model.channel_names_, "windows")
+    axes, length = model.axes(windows), windows.shape[2]
+    middle = np.full(len(windows), length / 2)
+    if [axis.kind for axis in axes] != ["channel", "frequency", "time"]:
+        return middle
+    first, second, third = (np.asarray(factor[:, r], np.float64) for factor in model.factors_)
+    pattern = first[:, None] * second
+    found = _tensors_of(model, windows, np.arange(len(windows)))
+    centred = found - found.mean(axis=(0, 3), keepdims=True)
+    over_time = np.einsum("nijk,ij->nk", centred, pattern) * np.sign(third[np.abs(third).argmax()] or 1.0)
+    places: _Floats = axes[2].positions[over_time.argmax(axis=1)] * (windows.fs or 1.0)
+    return places
+
+
+def is_flat(weights: NDArray[Any]) -> bool:
+    """Whether a profile is above half of its largest weight nearly everywhere, so that its peak says nothing.
+
+    Examples
+    --------
+    >>> is_flat(np.array([1.0, 0.98, 1.0])), is_flat(np.array([0.1, 1.0, 0.1]))
+    (True, False)
+    """
+    peak = weights[np.abs(weights).argmax()]
+    return bool(peak == 0) or float((weights / peak >= 0.5).mean()) >= _FLAT
+
+
+def band(axis: Axis, weights: NDArray[Any]) -> tuple[float, float, float] | None:
+    """The peak of a profile and the ends of the stretch around it with at least half its weight; None if it is flat.
+
+    Examples
+    --------
+    >>> band(Axis("frequency", "frequency", np.arange(5.0), "Hz"), np.array([0.0, 0.6, 1.0, 0.6, 0.0]))
+    (2.0, 1.0, 3.0)
+    """
+    if is_flat(weights):
+        return None
+    peak = axis.peak(weights)
+    high = np.sign(weights[peak]) * weights >= 0.5 * abs(weights[peak])
+    first = last = peak
+    while first > 0 and high[first - 1]:
+        first -= 1
+    while last < len(high) - 1 and high[last + 1]:
+        last += 1
+    return float(axis.positions[peak]), float(axis.positions[first]), float(axis.positions[last])
+
+
+def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
+    """Cohen's d of each class against all other labelled windows: the difference of means over the pooled SD.
+
+    Parameters
+    ----------
+    values : (N,), coefficients of one component
+    label : (N,), classes from 0 on; -1 where none is known
+
+    Returns
+    -------
+    (classes,), in the order of the classes; 0 where values do not vary
+
+    Examples
+    --------
+    >>> effect_sizes(np.array([0.0, 2.0, 4.0, 6.0]), np.array([0, 0, 1, 1])).round(1)
+    array([-2.8,  2.8])
+    """
+    known = label >= 0
+    codes = np.unique(label[known])
+    found = np.zeros(len(codes))
+    for number, code in enumerate(codes):
+        own, rest = values[label == code], values[known & (label != code)]
+        if not len(rest):
+            continue
+        squares = float(((own - own.mean()) ** 2).sum() + ((rest - rest.mean()) ** 2).sum())
+        pooled = np.sqrt(squares / max(len(own) + len(rest) - 2, 1))
+        found[number] = (own.mean() - rest.mean()) / pooled if pooled > 0 else 0.0
+    return found
+
+
+def greedy_shares(gram: _Floats, covariance: _Floats) -> _Floats:
+    """What each component adds to the variation that a model explains, in percent; shares add up to 100.
+
+    Components overlap, so their energies do not add up. Here they are taken one by one, each time the one that explains
+    most of what is left, and a share is what a component explains on top of those before it.
+
+    Parameters
+    ----------
+    gram : (R, R), inner products of the components
+    covariance : (R, R), of their coefficients
+
+    Examples
+    --------
+    >>> greedy_shares(np.eye(2), np.diag([1.0, 3.0]))
+    array([25., 75.])
+    """
+    # Explained by the components of a set S: tr(G_SS⁻¹ C_SS), with C the covariance of inner products with windows.
+    C, rank = gram @ covariance @ gram, len(gram)
+    shares, G, left = np.zeros(rank), gram.copy(), list(range(rank))
+    total = float(np.trace(gram @ covariance))
+    tiny = 1e-10 * np.maximum(gram.diagonal(), np.finfo(float).tiny)
+    while left and total > 0:
+        gains = np.array([C[r, r] / G[r, r] if G[r, r] > tiny[r] else 0.0 for r in left])
+        best = left.pop(int(gains.argmax()))
+        shares[best] = gains.max()
+        if G[best, best] > tiny[best]:
+            # Take what the component spans out of the others.
+            slope = G[:, best] / G[best, best]
+            C = C - np.outer(slope, C[best]) - np.outer(C[:, best], slope) + np.outer(slope, slope) * C[best, best]
+            G = G - np.outer(slope, G[best])
+    return 100 * shares / (shares.sum() or 1.0)

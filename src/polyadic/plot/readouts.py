@@ -1,0 +1,160 @@
+"""Plots of what classifiers see: the spread of features, the levels of channels, and which components come back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from polyadic.errors import PolyadicError
+from polyadic.plot.canvas import LESS, NEUTRAL, PALETTE, blank, compact, graph_objects, short
+from polyadic.replication import Replicability
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["levels", "readout", "replicability"]
+
+_LEVEL = PALETTE[2]
+
+
+def replicability(found: Any) -> Figure:
+    """How well each component comes back: its median match over refits, with the share of refits that have it.
+
+    Parameters
+    ----------
+    found : a `polyadic.explain.replicability.Replicability`, or a model that has one
+
+    Examples
+    --------
+    >>> figure = replicability(Replicability(np.array([0.98, 0.6]), np.array([1.0, 0.25]), refits=4))
+    >>> [(trace.name, trace.x.tolist()) for trace in figure.data]
+    [('returns', [1]), ('does not return', [2])]
+    """
+    known = getattr(found, "replicability_", found)
+    if not isinstance(known, Replicability):
+        raise PolyadicError("the model has not been checked for replicability: polyadic fit --check does it")
+    go = graph_objects()
+    number = np.arange(1, len(known.match) + 1)
+    figure = blank(height=280)
+    for name, mine, colour in (("returns", known.replicates, LESS), ("does not return", ~known.replicates, NEUTRAL)):
+        if not mine.any():
+            continue
+        figure.add_trace(
+            go.Scatter(
+                x=number[mine],
+                y=known.match[mine],
+                mode="markers",
+                name=name,
+                marker={"size": 9, "color": colour, "symbol": "circle" if name == "returns" else "circle-open"},
+                customdata=100 * known.returned[mine],
+                hovertemplate="component %{x}: match %{y:.2f}, in %{customdata:.0f} % of refits<extra></extra>",
+            )
+        )
+    figure.add_hline(y=known.threshold, line={"width": 1, "dash": "dash", "color": NEUTRAL})
+    figure.update_layout(
+        xaxis={
+            "title": {"text": "component"},
+            "range": [0.4, len(number) + 0.6],
+            "dtick": max(1, -(-len(number) // 16)),
+            "tick0": 1,
+        },
+        yaxis={"title": {"text": f"median match in {known.refits} refits"}, "range": [0, 1.05]},
+        showlegend=True,
+    )
+    return figure
+
+
+def readout(model: Any, Z: ArrayLike) -> Figure:
+    """The standard deviation of each feature: how much it weighs in distances between windows.
+
+    Parameters
+    ----------
+    model : fitted
+    Z : (N, features), of `model.transform`
+
+    Examples
+    --------
+    >>> from polyadic import ATD
+    >>> from polyadic.data import synthetic
+    >>> signals = synthetic(60, n_channels=2)
+    >>> model = ATD(rank=3, max_sweeps=2).fit(signals)
+    >>> [(trace.name, len(trace.y)) for trace in readout(model, model.transform(signals)).data]
+    [('spectral', 3), ('level', 2)]
+    """
+    check_is_fitted(model)
+    go = graph_objects()
+    names = [str(name) for name in model.get_feature_names_out()]
+    spread = np.asarray(Z, np.float64).std(axis=0)
+    if len(spread) != len(names):
+        raise PolyadicError(f"Z must have {len(names)} columns as transform gives them, but has {len(spread)}")
+    kinds = np.array(["level" if name.startswith("level ") else "spectral" for name in names])
+    figure = blank(height=260, showlegend=len(set(kinds.tolist())) > 1)
+    for kind, colour in (("spectral", PALETTE[0]), ("level", _LEVEL)):
+        mine = np.flatnonzero(kinds == kind)
+        if len(mine):
+            figure.add_trace(
+                go.Bar(
+                    x=mine,
+                    y=compact(spread[mine]),
+                    name=kind,
+                    marker_color=colour,
+                    customdata=[short(names[number]) for number in mine],
+                    hovertemplate="%{customdata}: %{y:.3g}<extra></extra>",
+                )
+            )
+    shown = list(range(0, len(names), -(-len(names) // 16)))
+    ticks = {"tickvals": shown, "ticktext": [short(names[number], 14) for number in shown], "tickangle": -90}
+    figure.update_layout(xaxis=ticks | {"tickfont": {"size": 10}}, yaxis_title_text="standard deviation")
+    return figure
+
+
+def levels(model: Any, Z: ArrayLike, label: ArrayLike, classes: Any = ()) -> Figure:
+    """The mean level of each channel in each class, in standard deviations of all windows.
+
+    Parameters
+    ----------
+    model : fitted, with levels in its readout
+    Z : (N, features), of `model.transform`
+    label : (N,), classes from 0 on; -1 where none is known
+    classes : their names
+
+    Examples
+    --------
+    >>> from polyadic import ATD
+    >>> from polyadic.data import synthetic
+    >>> signals = synthetic(60, n_channels=2)
+    >>> model = ATD(rank=3, max_sweeps=2).fit(signals)
+    >>> len(levels(model, model.transform(signals), signals.label).data)
+    4
+    """
+    check_is_fitted(model)
+    go = graph_objects()
+    names = [str(name) for name in model.get_feature_names_out()]
+    columns = [number for number, name in enumerate(names) if name.startswith("level ")]
+    if not columns:
+        raise PolyadicError("the model's features have no levels: its readout has levels=0, or it has no readout")
+    values, codes = np.asarray(Z, np.float64)[:, columns], np.asarray(label)
+    spread = values.std(axis=0)
+    scaled = (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    figure = blank(height=80 + 24 * max(4, len(columns)))
+    for code in np.unique(codes[codes >= 0]).tolist():
+        figure.add_trace(
+            go.Scatter(
+                x=compact(scaled[codes == code].mean(axis=0)),
+                y=list(range(len(columns))),
+                mode="markers",
+                name=short(classes[code]) if len(classes) else str(code),
+                marker={"size": 9, "color": PALETTE[code % len(PALETTE)]},
+                hovertemplate="%{y}: %{x:+.2f} SD<extra>%{fullData.name}</extra>",
+            )
+        )
+    channels = [short(names[number].removeprefix("level ")) for number in columns]
+    rows = {"tickvals": list(range(len(columns))), "ticktext": channels, "range": [len(columns) - 0.5, -0.5]}
+    figure.add_vline(x=0, line={"width": 1, "dash": "dot", "color": NEUTRAL})
+    figure.update_layout(
+        xaxis_title_text="mean level (SD from the mean of all windows)", yaxis=rows | {"zeroline": False}
+    )
+    return figure

@@ -1,0 +1,208 @@
+"""A recording over time: predicted and true classes, probabilities and the strengths of components, on one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polyadic.errors import PolyadicError
+from polyadic.plot.canvas import PALETTE, blank, compact, graph_objects, short
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["timeline"]
+
+_ROW, _BAND, _GAP = 17, 110, 34
+_STRONG = 3.0
+"""Strengths beyond so many standard deviations have the last colour."""
+_UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
+
+
+def timeline(
+    windows: Any,
+    predicted: ArrayLike | None = None,
+    probability: ArrayLike | None = None,
+    strengths: ArrayLike | None = None,
+    names: Sequence[str] = (),
+) -> Figure:
+    """One recording over time: the hypnogram of sleep research, the activity strip of wearables.
+
+    From top to bottom, as far as they are given: the predicted class of each window, the true one, the probabilities
+    of all classes as a band, and the strengths of components.
+
+    Parameters
+    ----------
+    windows : `Windows` of one recording, in any order
+    predicted : (N,), classes from 0 on; -1 where there is no prediction
+    probability : (N, classes), of each class of `windows.classes`; NaN where there is no prediction
+    strengths : (N, n), of components, in standard deviations
+    names : of these components
+
+    Examples
+    --------
+    >>> from polyadic.data import Windows
+    >>> windows = Windows(np.zeros((4, 1, 8)), fs=8, start=np.arange(4) * 8, label=[0, 0, 1, 1], classes=["W", "N2"])
+    >>> figure = timeline(windows, predicted=[0, 1, 1, 1])
+    >>> [axis.title.text for axis in figure.select_yaxes()]
+    ['predicted', 'true']
+    """
+    count = len(windows)
+    if count == 0:
+        raise PolyadicError("windows must be those of one recording, but there is none")
+    grid = _time_grid(windows)
+    classes = [short(name) for name in windows.classes]
+    panels: list[tuple[str, int, Any]] = []
+    if predicted is not None:
+        panels.append(("predicted", _ROW * len(classes), _codes(predicted, count, len(classes))))
+    if (windows.label >= 0).any():
+        panels.append(("true", _ROW * len(classes), np.asarray(windows.label)))
+    if probability is not None:
+        panels.append(("probability", _BAND, _matrix("probability", probability, count, len(classes))))
+    if strengths is not None:
+        panels.append(("components", _ROW * len(names), _matrix("strengths", strengths, count, len(names))))
+    if not panels:
+        raise PolyadicError("a timeline needs predictions, labels or strengths, but there are none")
+    return _stacked(panels, grid, classes, [short(name) for name in names])
+
+
+def _codes(values: ArrayLike, count: int, classes: int) -> NDArray[Any]:
+    codes = np.asarray(values)
+    if codes.shape != (count,) or codes.max(initial=-1) >= classes:
+        raise PolyadicError(f"predicted must be {count} classes below {classes}, but has shape {codes.shape}")
+    return codes
+
+
+def _matrix(name: str, values: ArrayLike, count: int, columns: int) -> NDArray[np.float64]:
+    matrix = np.asarray(values, np.float64)
+    if matrix.shape != (count, columns):
+        raise PolyadicError(f"{name} must have shape ({count}, {columns}), but has shape {matrix.shape}")
+    return matrix
+
+
+class _TimeGrid(NamedTuple):
+    """Windows on an even grid of times: the slot of each (N,), the width of a slot, where the first begins, a title."""
+
+    slots: NDArray[np.intp]
+    step: float
+    first: float
+    title: str
+
+    @property
+    def cells(self) -> dict[str, float]:
+        """Where the middles of the slots are, as plotly has it."""
+        return {"x0": self.first + self.step / 2, "dx": self.step}
+
+
+def _time_grid(windows: Any) -> _TimeGrid:
+    start = np.asarray(windows.start)
+    if (start < 0).any() or len(np.unique(start)) < len(start):
+        return _TimeGrid(np.arange(len(start)), 1.0, 0.5, "window")
+    between = np.diff(np.sort(start))
+    step = int(np.median(between)) if len(between) else windows.shape[2]
+    slots = np.rint((start - start.min()) / step).astype(np.intp)
+    if len(np.unique(slots)) < len(slots) or slots.max(initial=0) > 50 * len(slots):
+        return _TimeGrid(np.argsort(np.argsort(start)), 1.0, 0.5, "window")
+    if not windows.fs:
+        return _TimeGrid(slots, float(step), float(start.min()), "time (samples)")
+    seconds = step / windows.fs
+    whole = seconds * (int(slots.max(initial=0)) + 1)
+    unit, size = next((unit, size) for unit, size in _UNITS if whole >= 3 * size or size == 1.0)
+    return _TimeGrid(slots, seconds / size, float(start.min()) / windows.fs / size, f"time ({unit})")
+
+
+def _stacked(panels: list[tuple[str, int, Any]], grid: _TimeGrid, classes: list[str], names: list[str]) -> Figure:
+    height = sum(size for _, size, _ in panels) + _GAP * (len(panels) - 1)
+    figure = blank(height=height + 110, showlegend=any(kind == "probability" for kind, _, _ in panels))
+    figure.update_layout(legend_traceorder="normal")
+    top = 1.0
+    for number, (kind, size, values) in enumerate(panels, start=1):
+        axis = "" if number == 1 else str(number)
+        where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}"}
+        bottom = max(0.0, top - size / height)
+        down: dict[str, Any] = {"domain": [bottom, top], "anchor": f"x{axis}", "title": {"text": kind}}
+        if kind == "probability":
+            _add_probabilities(figure, _gridded(values, grid), grid, classes, where)
+            down |= {"range": [0, 1]}
+        elif kind == "components":
+            _add_strengths(figure, _gridded(values, grid), grid, where, (bottom + top) / 2)
+            down |= _rows(names)
+        else:
+            _add_classes(figure, values, grid, classes, where)
+            down |= _rows(classes)
+        last = number == len(panels)
+        across = {"anchor": f"y{axis}", "showticklabels": last, "title": {"text": grid.title if last else ""}}
+        across |= {"zeroline": False, "showgrid": False} | ({} if last else {"matches": f"x{len(panels)}"})
+        figure.update_layout({f"xaxis{axis}": across, f"yaxis{axis}": down})
+        top = bottom - _GAP / height
+    return figure
+
+
+def _rows(names: list[str]) -> dict[str, Any]:
+    ticks = {"tickvals": list(range(len(names))), "ticktext": names, "tickfont": {"size": 11}}
+    return ticks | {"range": [len(names) - 0.5, -0.5], "showgrid": False, "zeroline": False}
+
+
+def _gridded(values: NDArray[np.float64], grid: _TimeGrid) -> NDArray[np.float64]:
+    """Values (N, n) on the grid of times, NaN where there is no window: (slots, n)."""
+    found = np.full((int(grid.slots.max()) + 1, values.shape[1]), np.nan)
+    found[grid.slots] = values
+    return found
+
+
+def _add_classes(
+    figure: Figure, codes: NDArray[Any], grid: _TimeGrid, classes: list[str], where: dict[str, str]
+) -> None:
+    """A cell in the row of its class for each window, in the colour of the class."""
+    go = graph_objects()
+    cells = np.full((len(classes), int(grid.slots.max()) + 1), np.nan, np.float32)
+    known = codes >= 0
+    cells[codes[known], grid.slots[known]] = codes[known]
+    count, scale = max(len(classes), 1), []
+    for code in range(count):
+        colour = PALETTE[code % len(PALETTE)]
+        scale += [[code / count, colour], [(code + 1) / count, colour]]
+    colours = {"zmin": -0.5, "zmax": count - 0.5, "colorscale": scale, "showscale": False}
+    figure.add_trace(
+        go.Heatmap(z=cells, **grid.cells, y0=0, dy=1, **colours, hoverinfo="skip", hoverongaps=False, **where)
+    )
+
+
+def _add_probabilities(
+    figure: Figure, values: NDArray[np.float64], grid: _TimeGrid, classes: list[str], where: dict[str, str]
+) -> None:
+    """Classes above each other, each as high as it is probable; nothing where there is no prediction."""
+    go = graph_objects()
+    # Steps from the beginning of each window to that of the next, and the last to its end.
+    steps = np.nan_to_num(np.concatenate([values, values[-1:]]))
+    for code, name in enumerate(classes):
+        colour = PALETTE[code % len(PALETTE)]
+        figure.add_trace(
+            go.Scatter(
+                x0=grid.first,
+                dx=grid.step,
+                y=compact(steps[:, code]),
+                mode="lines",
+                line={"width": 0, "color": colour, "shape": "hv"},
+                stackgroup="probability",
+                fillcolor=colour,
+                name=name,
+                hovertemplate="%{y:.2f}<extra>%{fullData.name}</extra>",
+                **where,
+            )
+        )
+
+
+def _add_strengths(
+    figure: Figure, values: NDArray[np.float64], grid: _TimeGrid, where: dict[str, str], middle: float
+) -> None:
+    """A row for each component, coloured by its strength."""
+    go = graph_objects()
+    bar = {"thickness": 8, "y": middle, "lenmode": "pixels", "len": 100, "outlinewidth": 0}
+    bar |= {"tickvals": [-_STRONG, 0, _STRONG], "ticktext": [f"−{_STRONG:g} SD", "0", f"+{_STRONG:g} SD"]}
+    figure.update_layout(coloraxis={"cmin": -_STRONG, "cmax": _STRONG, "autocolorscale": True, "colorbar": bar})
+    hover = {"hovertemplate": "%{y}: %{z:+.1f} SD<extra></extra>", "hoverongaps": False}
+    figure.add_trace(go.Heatmap(z=compact(values.T), **grid.cells, y0=0, dy=1, coloraxis="coloraxis", **hover, **where))

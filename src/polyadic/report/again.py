@@ -1,0 +1,57 @@
+"""A script that fits the model of a report again, to be copied from the page and run."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from polyadic.data.splits import PROTOCOLS
+from polyadic.data.windows import Windows
+from polyadic.evaluate.scoring import own_split
+
+__all__ = ["fit_script"]
+
+_MODULES = {
+    "polyadic": ("ATD", "SALS", "GRSALS"),
+    "polyadic.augment": ("Bandpass", "Compose", "Jitter", "Neighbour", "OneOf", "Rotate3D"),
+    "polyadic.readout": ("Readout",),
+    "polyadic.spectral": ("STFT",),
+}
+
+
+def fit_script(model: Any, windows: Windows | None, source: str = "", versions: dict[str, str] | None = None) -> str:
+    """Python code that reads the data and fits the same model, as far as its settings can be written as code.
+
+    Parameters
+    ----------
+    model : fitted
+    windows : the data of the report, or None
+    source : an expression for the windows, as `open_windows("sleep.store")`; a placeholder file if it is not known
+    versions : of Python and packages, for a comment
+    """
+    made = model.__repr__(N_CHAR_MAX=10**6)
+    read = source or 'open_windows("windows.npz")  # a store or file with the windows of this report'
+    protocol = None if windows is None else _own_protocol(model, windows)
+    names = {module: [name for name in known if re.search(rf"\b{name}\(", made)] for module, known in _MODULES.items()}
+    if protocol is not None:
+        names["polyadic.data"] = ["split"]
+    reader = "datasets" if read.startswith("datasets.") else "open_windows"
+    names.setdefault("polyadic.data", [])
+    if reader == "datasets":
+        names["polyadic.data"] = sorted([*names["polyadic.data"], "datasets"])
+    else:
+        names["polyadic.data.loading"] = [reader]
+    lines = [f"# {', '.join(f'{name} {version}' for name, version in (versions or {}).items() if version)}"]
+    lines += [f"from {module} import {', '.join(found)}" for module, found in sorted(names.items()) if found]
+    lines += ["", f"windows = {read}"]
+    if protocol is not None:
+        lines.append(f'windows, _, _ = split(windows, "{protocol}", seed={model.seed_})  # {model.split_}')
+    elif model.split_:
+        lines.append(f"# The model was fitted to a part of other windows: {model.split_}")
+    return "\n".join([*lines, f"model = {made}", "model.fit(windows)", 'model.save("model.safetensors")'])
+
+
+def _own_protocol(model: Any, windows: Windows) -> str | None:
+    """The protocol of the split to whose unlabelled part the model was fitted."""
+    found = (name for name in PROTOCOLS if own_split(model, windows, [name]) is not None)
+    return next(found, None)

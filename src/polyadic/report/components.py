@@ -1,0 +1,191 @@
+"""What a report says of each component: what it explains, where, when, in which class, and whether it comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from polyadic.algebra import gram
+from polyadic.electrodes import positions
+from polyadic.explain.spectra import band, effect_sizes, greedy_shares, is_flat
+from polyadic.tensorize import Axis
+
+__all__ = ["Component", "Place", "describe_components", "rhythm", "strongest_class"]
+
+_EXPRESSING = 3
+_NOTABLE = 0.2
+"""Cohen's d of a small effect; below it no class is named."""
+_RHYTHMS = ((0.0, "delta"), (4.0, "theta"), (8.0, "alpha"), (12.0, "sigma"), (16.0, "beta"), (30.0, "gamma"))
+"""Where the rhythms of the EEG begin, in Hz; sigma is that of sleep spindles."""
+_EVERYWHERE = {"channel": "all channels", "frequency": "all frequencies", "time": "throughout"}
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where along one mode a component is: in words, and as a number to sort by; NaN if its profile is flat."""
+
+    text: str
+    value: float | str
+
+
+@dataclass(frozen=True)
+class Component:
+    """What is told of one component, and which windows express it most.
+
+    number : from 1
+    share : what it adds to the variation explained, in percent, or None without data; those of all add up to 100
+    places : for each mode where it is strong
+    band : peak, lowest and highest frequency in Hz, or None if there is none
+    means : by class the mean coefficient
+    levels : the same in standard deviations from the mean over all windows
+    effects : by class Cohen's d against all other windows
+    windows : (3,), rows of the sample with its largest coefficients
+    match, returned : median match and share of refits that have it; None if replicability has not been checked
+    replicates : whether it comes back; True if that has not been checked
+    """
+
+    number: int
+    share: float | None
+    places: list[Place]
+    band: tuple[float, float, float] | None
+    means: list[float]
+    levels: list[float]
+    effects: list[float]
+    windows: NDArray[np.intp]
+    match: float | None
+    returned: float | None
+    replicates: bool
+
+    @property
+    def index(self) -> int:
+        """Its column in the coefficients."""
+        return self.number - 1
+
+
+def describe_components(
+    model: Any, axes: list[Axis], x: NDArray[Any] | None, label: NDArray[Any] | None
+) -> list[Component]:
+    """All components: those that come back before the others, and the larger share first.
+
+    Parameters
+    ----------
+    model : fitted
+    axes : of its bases
+    x : (n, rank), coefficients of windows, or None
+    label : (n,), their classes, or None
+    """
+    checked = getattr(model, "replicability_", None)
+    found = []
+    shares = None if x is None else _shares(model, x)
+    for r in range(model.rank):
+        columns = [np.asarray(factor[:, r]) for factor in model.factors_]
+        found.append(
+            Component(
+                number=r + 1,
+                share=None if shares is None else float(shares[r]),
+                places=[_place(axis, column, axes) for axis, column in zip(axes, columns, strict=True)],
+                band=_frequency_band(axes, columns),
+                **_by_class(x, label, r),
+                match=None if checked is None else float(checked.match[r]),
+                returned=None if checked is None else float(checked.returned[r]),
+                replicates=checked is None or bool(checked.replicates[r]),
+            )
+        )
+    return sorted(found, key=lambda one: (not one.replicates, -(one.share or 0.0), one.number))
+
+
+def _shares(model: Any, x: NDArray[Any]) -> NDArray[np.float64]:
+    G = gram([torch.as_tensor(factor, dtype=torch.float64) for factor in model.factors_]).numpy()
+    return greedy_shares(G, np.cov(x.T, bias=True).reshape(len(G), len(G)))
+
+
+def _by_class(x: NDArray[Any] | None, label: NDArray[Any] | None, r: int) -> dict[str, Any]:
+    """What is told by class, and the windows that have most of it."""
+    if x is None:
+        return {"means": [], "levels": [], "effects": [], "windows": np.empty(0, np.intp)}
+    own = x[:, r]
+    scaled = (own - own.mean()) / (own.std() or 1.0)
+    codes = np.empty(0, int) if label is None else np.unique(label[label >= 0])
+    return {
+        "means": [float(own[label == code].mean()) for code in codes],
+        "levels": [float(scaled[label == code].mean()) for code in codes],
+        "effects": [] if label is None else effect_sizes(own, label).tolist(),
+        "windows": np.argsort(-_upright(own), kind="stable")[:_EXPRESSING],
+    }
+
+
+def _upright(values: NDArray[Any]) -> NDArray[Any]:
+    """Coefficients, turned round where all of them are negative, as without centring they may be."""
+    return -values if values.mean() < -values.std() else values
+
+
+def _frequency_band(axes: list[Axis], columns: list[NDArray[Any]]) -> tuple[float, float, float] | None:
+    for axis, column in zip(axes, columns, strict=True):
+        if axis.kind == "frequency":
+            return band(axis, column)
+    return None
+
+
+def _place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> Place:
+    if axis.kind == "channel":
+        return _channel_place(axis, weights)
+    found = band(axis, weights)
+    if found is None:
+        return Place(_EVERYWHERE.get(axis.kind, "flat"), float("nan"))
+    peak, low, high = (_rounded(axis, value) for value in found)
+    ends = f" ({low}–{high})" if low != high else ""
+    text = f"{peak} {axis.unit}".strip() + ends
+    if axis.kind == "frequency" and axis.unit == "Hz" and positions(axes[0].labels):
+        text = f"{rhythm(found[0])}, {text}"
+    return Place(text, found[0])
+
+
+def _channel_place(axis: Axis, weights: NDArray[Any]) -> Place:
+    """The strongest channels by name, as far as they come near the first."""
+    sizes = np.abs(axis.by_part(weights)).max(axis=0)
+    if len(sizes) > 1 and is_flat(sizes):
+        return Place(_EVERYWHERE["channel"], "")
+    order = np.argsort(-sizes, kind="stable")
+    near = [number for number in order.tolist() if sizes[number] >= 0.7 * sizes[order[0]]]
+    more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
+    names = [axis.labels[number] for number in near[:_MOST_NAMED]]
+    return Place(", ".join(names) + more, axis.labels[order[0]])
+
+
+def _rounded(axis: Axis, value: float) -> str:
+    """A position with as many digits as the axis resolves.
+
+    Examples
+    --------
+    >>> _rounded(Axis("frequency", "frequency", np.arange(9) * 0.78125, "Hz"), 10.15625)
+    '10'
+    """
+    steps = np.diff(axis.positions)
+    step = float(np.abs(steps).min()) if len(steps) else 1.0
+    digits = 0 if step >= 0.5 else int(np.ceil(-np.log10(step))) if step > 0 else 3
+    return f"{value:.{digits}f}"
+
+
+def rhythm(frequency: float) -> str:
+    """The name that the EEG has for a frequency in Hz.
+
+    Examples
+    --------
+    >>> rhythm(10.0), rhythm(13.0)
+    ('alpha', 'sigma')
+    """
+    return [name for least, name in _RHYTHMS if frequency >= least][-1]
+
+
+def strongest_class(component: Component, classes: list[str]) -> tuple[str, str]:
+    """The class that has most of a component, and the same with its effect size; "" where no class stands out."""
+    if not component.effects or max(map(abs, component.effects)) < _NOTABLE:
+        return "", "no class" if component.effects else ""
+    best = int(np.argmax(component.effects))
+    effect = component.effects[best]
+    return classes[best], f"{classes[best]}, d {effect:+.1f}"

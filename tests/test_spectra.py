@@ -1,0 +1,181 @@
+"""Components in real units: levels in dB, what a component adds, shares that add up, profiles without a peak."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from problems import paper
+from sklearn.base import clone
+
+from polyadic import ATD, SALS, plot
+from polyadic.data import Windows, synthetic
+from polyadic.errors import PolyadicError
+from polyadic.explain import typical
+from polyadic.explain.spectra import band, effect_sizes, greedy_shares, is_flat, where_strongest
+from polyadic.spectral import STFT
+from polyadic.tensorize import Axis
+
+FS = 64.0
+
+
+@pytest.fixture(scope="module")
+def rhythm() -> Windows:
+    """A sine of 8 Hz in the second of two channels, 10 µV in the first class and 20 µV in the second."""
+    rng = np.random.default_rng(0)
+    label = np.arange(60) % 2
+    time = np.arange(256) / FS
+    phase = rng.uniform(0, 2 * np.pi, (60, 1))
+    X = 0.05 * rng.normal(size=(60, 2, 256))
+    X[:, 1] += np.array([10.0, 20.0])[label][:, None] * np.sin(2 * np.pi * 8 * time + phase)
+    return Windows(X, FS, channels=["Cz", "O1"], units=["µV", "µV"], label=label, classes=["open", "closed"])
+
+
+@pytest.fixture(scope="module")
+def model(rhythm):
+    stft = STFT(64, 32, parts="log_amplitude", floor=1.0, mean="auto")
+    return paper(SALS, rank=1, tensorize=stft, max_sweeps=30, batch_size=None, nonnegative=True).fit(rhythm)
+
+
+def test_a_sine_has_its_amplitude_in_decibels(model, rhythm):
+    found = typical(model, rhythm)
+    assert found.scale(1).unit == "dB re 1 µV"
+    spectra = found.spectra_by_class(1)
+    assert spectra[:, 8] == pytest.approx([20.0, 20 * np.log10(20)], abs=0.1)
+    assert found.spectrum(1)[8] == pytest.approx(spectra[:, 8].mean(), abs=0.05)
+
+
+@pytest.mark.parametrize("parts", ["amplitude", "re_im", "amplitude_phase"])
+def test_parts_that_are_no_logarithms_have_the_unit_of_the_channel(rhythm, parts):
+    stft = STFT(64, 32, parts=parts)
+    found = typical(paper(SALS, rank=1, tensorize=stft, max_sweeps=1).fit(rhythm), rhythm)
+    assert found.scale(1).unit == "µV"
+    if parts == "amplitude":
+        assert found.spectra_by_class(1)[:, 8] == pytest.approx([10.0, 20.0], abs=0.05)
+    if parts == "amplitude_phase":
+        assert found.scale(3).unit == "rad"
+
+
+def test_a_component_adds_as_many_decibels_as_windows_differ_by(model, rhythm):
+    # Levels of 20 and 26 dB in equal numbers: a standard deviation of 3 dB.
+    found = typical(model, rhythm)
+    half = 10 * np.log10(4) / 2
+    assert found.effect(model, 0, 1)[8] == pytest.approx(half, rel=0.05)
+    assert found.effect(model, 0, 0)[1] == pytest.approx(half, rel=0.05)
+    assert found.added(model, 0, 1)[8] == pytest.approx(half, rel=0.05)
+    figure = plot.profile(model, 0, 1, rhythm, found)
+    less, more, middle, added = (np.asarray(trace.y) for trace in figure.data)
+    assert more[8] - less[8] == pytest.approx(2 * half, rel=0.05)
+    assert middle[8] == pytest.approx((more[8] + less[8]) / 2)
+    assert added == pytest.approx(found.effect(model, 0, 1), rel=1e-4)
+    assert figure.layout.yaxis.title.text == "added (dB)"
+    assert figure.layout.yaxis2.title.text == "O1 (dB re 1 µV)"
+
+
+def test_classes_have_their_own_spectra(model, rhythm):
+    figure = plot.spectrum_by_class(typical(model, rhythm), "O1", band=(7.0, 9.0))
+    assert [trace.name for trace in figure.data] == ["open", "closed"]
+    assert [float(trace.y[8]) for trace in figure.data] == pytest.approx([20.0, 26.02], abs=0.1)
+    assert (figure.layout.shapes[0].x0, figure.layout.shapes[0].x1) == (7.0, 9.0)
+    with pytest.raises(PolyadicError, match="channel must be one of Cz, O1, but is 'Oz'"):
+        plot.spectrum_by_class(typical(model, rhythm), "Oz")
+    with pytest.raises(PolyadicError, match="windows with labels"):
+        plot.spectrum_by_class(typical(model, rhythm.X))
+
+
+def test_windows_are_counted_in_their_own_class_and_unlabelled_ones_in_none(model, rhythm):
+    label = np.where(np.arange(60) < 10, -1, rhythm.label)
+    some = Windows(rhythm.X, FS, label=label, classes=rhythm.classes)
+    found = typical(model, some)
+    assert found.by_class[1] == pytest.approx(typical(model, some[label == 1]).mean)
+    assert found.mean == pytest.approx(typical(model, rhythm).mean)
+
+
+def test_channels_on_and_off_the_head_have_one_scale_and_one_colour_axis(model, rhythm):
+    X = np.concatenate([rhythm.X] * 3, axis=1)
+    mixed = Windows(X, FS, channels=["Cz", "O1", "Fz", "O2", "Pz", "EMG"], units=["µV"] * 6)
+    model = clone(model).fit(mixed)
+    found = typical(model, mixed)
+    figure = plot.channels(model, 0, mixed, found)
+    bar = next(trace for trace in figure.data if trace.type == "bar")
+    assert bar.marker.coloraxis == "coloraxis"
+    assert tuple(figure.layout.xaxis2.range) == (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax)
+    assert float(bar.x[0]) == pytest.approx(found.effect(model, 0, 0)[5], rel=1e-5)
+    assert figure.layout.coloraxis.colorbar.title.text == "added (dB)"
+
+
+def test_channels_in_another_order_are_put_into_that_of_the_model(model, rhythm):
+    turned = Windows(rhythm.X[:, ::-1], FS, channels=["O1", "Cz"], units=["mV", "µV"], label=rhythm.label)
+    found = typical(model, turned)
+    assert found.mean == pytest.approx(typical(model, rhythm).mean)
+    assert (found.scale(1).unit, found.axes[0].labels) == ("dB re 1 mV", ("Cz", "O1"))
+
+
+# --------------------------------------------------------------------- profiles
+
+
+def test_a_profile_that_hardly_varies_has_no_peak():
+    time = Axis("time", "time", np.arange(10.0), "s")
+    assert is_flat(1 + 0.02 * np.sin(np.arange(10)))
+    assert band(time, 1 + 0.02 * np.sin(np.arange(10))) is None
+    assert is_flat(np.zeros(4))
+    burst = np.exp(-0.5 * (np.arange(10.0) - 4) ** 2)
+    assert band(time, burst) == (4.0, 3.0, 5.0)
+    assert band(time, -burst) == (4.0, 3.0, 5.0)
+
+
+def test_components_are_found_in_the_stretch_where_they_are(rhythm):
+    X = 0.05 * np.random.default_rng(0).normal(size=(40, 2, 256))
+    first = np.random.default_rng(1).integers(0, 192, 40)
+    for window, begin in zip(X, first, strict=True):
+        window[0, begin : begin + 64] += 10 * np.sin(2 * np.pi * 8 * np.arange(64) / FS)
+    windows = Windows(X, FS)
+    model = ATD(rank=1, tensorize=STFT(32, 16, parts="log_amplitude", mean="auto")).fit(windows)
+    assert np.abs(where_strongest(model, windows, 0) - (first + 32)).max() < 33
+
+
+# ----------------------------------------------------------------------- shares
+
+
+def test_shares_are_what_each_component_explains_on_top_of_those_before_it():
+    rng = np.random.default_rng(0)
+    K, x = np.abs(rng.normal(size=(50, 6))), rng.normal(size=(500, 6)) @ rng.normal(size=(6, 6))
+    T = x @ K.T
+    T -= T.mean(axis=0)
+    left, chosen, before, expected = list(range(6)), [], 0.0, np.zeros(6)
+    while left:
+        explained = []
+        for r in left:
+            part = K[:, [*chosen, r]]
+            explained.append(float(np.sum((T @ part @ np.linalg.pinv(part)) ** 2)))
+        best = left[int(np.argmax(explained))]
+        expected[best], before = max(explained) - before, max(explained)
+        chosen.append(best)
+        left.remove(best)
+    shares = greedy_shares(K.T @ K, np.cov(x.T, bias=True))
+    assert shares == pytest.approx(100 * expected / expected.sum(), rel=1e-6)
+    assert shares.sum() == pytest.approx(100)
+
+
+def test_a_component_that_is_there_twice_adds_nothing_the_second_time():
+    K = np.array([[1.0, 1.0], [0.5, 0.5], [0.0, 0.0]])
+    assert sorted(greedy_shares(K.T @ K, np.diag([1.0, 2.0]))) == pytest.approx([0, 100])
+
+
+def test_effect_sizes_are_cohens():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(0, 1, 30), rng.normal(1, 2, 50)
+    pooled = np.sqrt((29 * a.var(ddof=1) + 49 * b.var(ddof=1)) / 78)
+    found = effect_sizes(np.concatenate([a, b, [99.0]]), np.repeat([0, 1, -1], [30, 50, 1]))
+    assert found == pytest.approx([(a.mean() - b.mean()) / pooled, (b.mean() - a.mean()) / pooled])
+
+
+def test_tensors_without_a_unit_stay_as_they_are():
+    X = np.random.default_rng(0).normal(size=(20, 3, 4, 5))
+    model = paper(SALS, rank=2, max_sweeps=2).fit(X)
+    found = typical(model, X)
+    assert found.mean == pytest.approx(X.mean(axis=0), abs=1e-6)
+    assert found.scale(0).unit == ""
+    assert plot.profile(model, 0, 1, typical=found).layout.yaxis.title.text == "added"
+    signals = synthetic(20)
+    named = typical(paper(SALS, rank=2, max_sweeps=1).fit(signals), signals)
+    assert named.scale(0) == (1.0, 0.0, "")
