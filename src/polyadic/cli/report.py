@@ -17,11 +17,11 @@ from polyadic.cli.options import (
     ProbeKind,
     Protocol,
     QuietOption,
-    ResampleOption,
     SettingsOption,
     shows_progress,
 )
 from polyadic.cli.outputs import check_out_file
+from polyadic.cli.reading import reads_recordings
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
 from polyadic.files import check_regular_file
@@ -46,6 +46,7 @@ With the comparison that a run has made:
 """
 
 
+@reads_recordings
 def report(
     model: ModelArgument,
     data: Annotated[
@@ -86,10 +87,11 @@ def report(
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the folds or of the split.")] = 0,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Of the page; the name of the data if not given.")] = "",
     device: DeviceOption = "auto",
-    resample: ResampleOption = None,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    given: dict[str, Any],
 ) -> None:
     """Write one HTML file with the components, the samples, the probe and the training of a model.
 
@@ -109,12 +111,10 @@ def report(
         loaded.set_params(verbose=0)  # of fits in folds
     result = None if results is None else _read(results)
     hidden = not shows_progress(quiet, json)
-    classes = [str(name) for name in loaded.probe_.classes_] if hasattr(loaded, "probe_") else ()
     with ExitStack() as stack:
         windows = None
         if data is not None:
-            how = None if resample is None else resample.value
-            windows = stack.enter_context(opened_for(loaded, data, resample=how, classes=classes, hidden=hidden))
+            windows = stack.enter_context(opened_for(loaded, data, given, labels=True, hidden=hidden))
         hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
         on_stage = stack.enter_context(stage_bar("report", hidden, "parts"))
         reports.write(

@@ -18,6 +18,7 @@ from polyadic import persist
 from polyadic.augment import Augmentation, as_augmentation
 from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.data.labels import known_labels
+from polyadic.data.reading import Reading
 from polyadic.engine.batches import WindowSource, prefetch
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.immutable import Immutable
@@ -82,6 +83,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     history_: dict[str, list[float]]
     fs_: float | None
     channel_names_: tuple[str, ...]
+    reading_: dict[str, Any]
     _kinds: ClassVar[dict[str, type[WindowEstimator]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -142,6 +144,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
                 self.tensorize_ = self._calibrated(samples, tuple(getattr(X, "units", ())))
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))
+            self.reading_ = dict(getattr(X, "reading", {}))
         augment: Augmentation | None = as_augmentation(self._augmentation())
         return WindowSource(samples, self.tensorize_, augment, self.seed_, device, samples.dtype)
 
@@ -249,6 +252,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             "split": self.split_,
             "fs": self.fs_,
             "channels": list(self.channel_names_),
+            "reading": getattr(self, "reading_", {}),
             "history": self.history_,
             **self._extra(),
         }
@@ -282,7 +286,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         return model
 
     def _restore_signals(self, header: dict[str, Any]) -> None:
-        """The sampling rate and the channels, which older files do not have."""
+        """The sampling rate, the channels and how recordings are read, which older files do not have."""
         fs, names = header.get("fs"), header.get("channels", [])
         if fs is not None and not 0 < fs < np.inf:
             raise ModelFileError(f"the file's sampling rate must be a positive number of Hz, but is {fs!r}")
@@ -290,6 +294,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             raise ModelFileError(f"the file names {names!r} as channels, but the model has {self._sample_shape[0]}")
         self.fs_ = None if fs is None else float(fs)
         self.channel_names_ = tuple(str(name) for name in names)
+        reading = header.get("reading", {})
+        self.reading_ = reading and Reading.from_json(reading).to_json()
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """All that was learned, by name."""
