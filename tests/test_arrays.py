@@ -307,7 +307,7 @@ def test_times_that_are_rounded_coarsely_do_with_a_given_rate(tmp_path):
 
 @pytest.mark.parametrize("blocks", [1, 7, 40, 10_000])
 def test_the_size_of_blocks_changes_nothing(blocks, tmp_path, monkeypatch):
-    monkeypatch.setattr("polyadic.data.readers.tables._BLOCK", blocks)
+    monkeypatch.setattr("polyadic.data.readers.cells._BLOCK", blocks)
     numbers = values((40, 2))
     path = table(tmp_path / "a.csv", numbers.tolist())
     with path.open("a") as file:
@@ -348,8 +348,8 @@ BAD_CSV = {
     "underscore": (b"x,y\n1,2\n3,1_0\n", "line 3: cells must be numbers, but there is '1_0'"),
     "infinite": (b"x,y\n1,2\n3,inf\n", "sample 1 must be a number that fits float32"),
     "too large": (b"x,y\n1,1e39\n", "sample 0 must be a number that fits float32"),
-    "decimal commas": (b"x;y\n1,5;2,5\n", "line 2: .* there is '1,5'; numbers must have decimal points"),
-    "decimal commas, tabs": (b"x\ty\n1\t-2,5\n", "'-2,5'; numbers must have decimal points"),
+    "decimal commas and points": (b"x;y\n1,5;2.5\n", "line 2: .* there is '1,5'; numbers must have decimal points"),
+    "decimal commas and points, tabs": (b"x\ty\n1.5\t-2,5\n", "'-2,5'; numbers must have decimal points"),
     "decimal commas, commas": (b"x,y\n1,5,2,5\n", "but are 4; numbers must have decimal points"),
     "decimal commas, alone": (b"x\n1,5\n", "but are 2; numbers must have decimal points"),
     "not utf-8": (b"x,y\n1,\xff\n", "cannot be read as a table"),

@@ -253,13 +253,19 @@ def test_a_folder_of_ones_own_files_becomes_windows_with_subjects_and_labels(sle
     assert set(store.windows.label) == {-1}
 
 
-def test_mixed_rates_are_an_error_until_it_is_said_what_to_do(sleep, tmp_path):
+def test_slow_channels_are_left_out_with_a_note_until_it_is_said_how_to_keep_them(sleep, tmp_path):
     root, _digits = sleep
     only = tmp_path / "only"
     only.mkdir()
     shutil.copy(root / "sleep-cassette" / "SC4001E0-PSG.edf", only)
-    with pytest.raises(DataError, match="Resp oro-nasal"):
-        datasets.folder(only, tmp_path / "s", seconds=30)
+    without = datasets.folder(only, tmp_path / "s", seconds=30)
+    assert without.channels == ("EEG Fpz-Cz", "EEG Pz-Oz", "EOG horizontal")
+    assert "left out slow channels: Resp oro-nasal (1 Hz)" in without.notes[0]
+    assert "--keep-slow hold" in without.notes[0]
+    kept = datasets.folder(only, tmp_path / "v", seconds=30, keep_slow="hold")
+    assert len(kept.channels) == 7
+    with pytest.raises(DataError, match="--resample hold repeats the samples of slow channels"):
+        datasets.folder(only, tmp_path / "w", seconds=30, channels=["EEG Fpz-Cz", "Temp rectal"])
     held = datasets.folder(only, tmp_path / "t", seconds=30, resample="hold")
     assert held.header.dtype == "int16"
     filtered = datasets.folder(only, tmp_path / "u", seconds=30, fs=50, resample="polyphase")
@@ -339,7 +345,6 @@ def test_one_file_is_a_folder_of_one_and_channels_of_a_table_are_chosen_by_name(
     np.testing.assert_allclose(store.windows.X.swapaxes(1, 2).reshape(100, 2), table[:, [2, 0]], rtol=1e-6)
     with pytest.raises(DataError, match=r"walk.csv: must have the channels \['up'\]"):
         datasets.recording(path, fs=50, channels=["up"])
-    with pytest.raises(PolyadicError, match="cannot be resampled"):
-        datasets.recording(path, fs=50, resample="hold")
+    assert datasets.recording(path, fs=50, resample="hold").fs == 50
     with pytest.raises(PolyadicError, match=r"ends in \.edf"):
         datasets.recording(tmp_path / "walk.txt")

@@ -89,7 +89,7 @@ def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(slee
         (("prepare", "ptb-xl", "sleep-edfx", "s"), "ptbxl_database.csv"),
         (("prepare", "mgh", "absent", "s", "--download"), "Ask the authors of Biswal et al."),
         (("verify", "sleep-edfx"), "is not a window store"),
-        (("fit", "sleep-edfx"), "--resample hold"),
+        (("fit", "sleep-edfx"), "--scoring '*-Hypnogram.edf'"),
         (("fit", "w.npz", "--seconds", "3"), "--seconds is for recordings"),
         (("fit", "w.npz", "--probe"), "--probe needs windows of two classes or more"),
         (("fit", "w.npz", "-o", "nowhere/m.safetensors"), "--out must lie in an existing folder"),

@@ -41,7 +41,7 @@ _EPILOG = """
 [bold]Examples[/bold]
 
 From a folder of EDF files to labels for new ones:
-  polyadic prepare folder recordings my.store --seconds 30 --class W --class R
+  polyadic prepare folder recordings my.store --seconds 30
   polyadic fit my.store --probe -o model.safetensors
   polyadic predict model.safetensors new-recordings -o labels.csv
 

@@ -16,11 +16,11 @@ from polyadic.cli.options import (
     ProbeKind,
     Protocol,
     QuietOption,
-    ResampleOption,
     SettingsOption,
     shows_progress,
     window_bar,
 )
+from polyadic.cli.reading import reads_recordings
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
 from polyadic.terminal import console, print_json, printable
@@ -55,6 +55,7 @@ Two processes that work together:
 """
 
 
+@reads_recordings
 def evaluate(
     model: ModelArgument,
     data: DataArgument,
@@ -101,10 +102,11 @@ def evaluate(
         ),
     ] = False,
     device: DeviceOption = "auto",
-    resample: ResampleOption = None,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    given: dict[str, Any],
 ) -> None:
     """Show how well labels follow from a model's features.
 
@@ -124,9 +126,7 @@ def evaluate(
         raise PolyadicError("--own-probe needs no split: leave out --protocol, --probe, --folds and --seeds")
     count = _number(folds)
     hidden = not shows_progress(quiet, json) or team.index > 0
-    how = None if resample is None else resample.value
-    classes = [str(name) for name in loaded.probe_.classes_] if hasattr(loaded, "probe_") else ()
-    with opened_for(loaded, data, resample=how, classes=classes, hidden=hidden) as windows:
+    with opened_for(loaded, data, given, labels=True, hidden=hidden) as windows:
         if not (windows.label >= 0).any():
             raise PolyadicError(f"{data.name} has no labels to judge by")
         by_subject = not own_probe and _chosen(protocol, windows) == Protocol.SUBJECT

@@ -109,7 +109,9 @@ def export(
     loaded, hidden = load(model), not shows_progress(quiet, json)
     options: dict[str, Any] = {"fs": fs, "channels": _listed(channels), "int8": int8}
     with ExitStack() as stack:
-        windows = None if data is None else stack.enter_context(opened_for(loaded, data, hidden=hidden))
+        windows = (
+            None if data is None else stack.enter_context(opened_for(loaded, data, {}, labels=True, hidden=hidden))
+        )
         if in_c:
             given = _listed(units) or [str(unit) for unit in getattr(windows, "units", ())]
             written = _as_c(loaded, model, out, header_only, {**options, "units": given, "stride": stride})

@@ -13,26 +13,22 @@ from polyadic.cli.interrupts import resumable_fit
 from polyadic.cli.options import (
     MOST_REPEATS,
     PROBE_KINDS,
-    RECORDINGS,
-    SECONDS,
-    ChannelOption,
     DataArgument,
     DeviceOption,
-    FsOption,
     JsonOption,
     OnError,
     OnErrorOption,
     ProbeKind,
     Protocol,
     QuietOption,
-    ResampleOption,
-    SecondsOption,
     SettingsOption,
     window_bar,
 )
 from polyadic.cli.outputs import check_out_file, check_out_folder
+from polyadic.cli.reading import reads_recordings
 from polyadic.cli.replication import checked, tell_replicability
-from polyadic.cli.windows import Cut, are_recordings, check_cutting, opened
+from polyadic.cli.tables import describe
+from polyadic.cli.windows import are_recordings, opened
 from polyadic.errors import PolyadicError
 from polyadic.terminal import echo, print_json
 
@@ -47,8 +43,11 @@ FIT_EXAMPLES = """
 EDF files of your own in windows of 30 s, in one command:
   polyadic fit recordings --seconds 30 -o model.safetensors
 
-With a probe, trained on the windows whose annotations are classes:
-  polyadic fit recordings --seconds 30 --class W --class R --probe
+With a probe, trained on the windows that annotations label:
+  polyadic fit recordings --seconds 30 --probe
+
+Tables with a column of labels and one of subjects:
+  polyadic fit tables --seconds 2 --label activity --subject person --probe
 
 A store, with the paper's settings for Sleep-EDF:
   polyadic fit sleep.store --preset sleep_edf -o model.safetensors
@@ -68,6 +67,12 @@ A fit that was stopped goes on where it was:
 Four processes that share every batch:
   torchrun --nproc-per-node 4 -m polyadic fit sleep.store
 """
+
+
+_LABEL_HINT = (
+    ". Labels are annotations of the recordings (--class chooses them), a column of tables (--label), files of their "
+    "own (--scoring) or a part of the paths (--label-from)"
+)
 
 
 class Method(StrEnum):
@@ -95,6 +100,7 @@ class Shuffle(StrEnum):
     BLOCK = "block"
 
 
+@reads_recordings
 def fit(
     data: DataArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", metavar="FILE")] = Path(
@@ -180,28 +186,12 @@ def fit(
     checkpoint_every: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="From one checkpoint to the next.")
     ] = 60.0,
-    seconds: SecondsOption = None,
-    channel: ChannelOption = None,
-    class_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--class", help="An annotation that is a class; once for each.", metavar="TEXT", rich_help_panel=RECORDINGS
-        ),
-    ] = None,
-    subject: Annotated[
-        str | None,
-        typer.Option(
-            help="Regular expression whose group finds the subject in a path; the file's folder if not given.",
-            metavar="REGEX",
-            rich_help_panel=RECORDINGS,
-        ),
-    ] = None,
-    fs: FsOption = None,
-    resample: ResampleOption = None,
     on_error: OnErrorOption = OnError.RAISE,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    given: dict[str, Any],
 ) -> None:
     """Learn bases from recordings or windows and write a model file.
 
@@ -222,30 +212,15 @@ def fit(
     check_out_file(out, data, settings)
     if checkpoint is not None:
         check_out_folder(checkpoint, data, option="--checkpoint")
-    given = {
-        "--seconds": seconds,
-        "--channel": channel,
-        "--class": class_,
-        "--subject": subject,
-        "--resample": resample,
-    }
-    check_cutting(data, {**given, "--fs": fs if data.is_dir() else None})
-    cut = Cut(
-        seconds=SECONDS if seconds is None else seconds,
-        channels=channel or None,
-        fs=fs,
-        resample=None if resample is None else resample.value,
-        classes=tuple(class_ or ()),
-        subject=subject,
-        on_error=on_error.value,
-    )
     hidden = quiet or json
-    with opened(data, cut, shuffle=shuffle.value, hidden=hidden) as windows:
+    with opened(data, given, on_error=on_error.value, shuffle=shuffle.value, hidden=hidden) as windows:
+        if team.index == 0:
+            describe(windows, hidden)
         unlabelled, labelled = _parts(windows, protocol, seed)
         if probe is not None:
             _check_labels(labelled, data, recenter)
         chosen = settings_for(unlabelled, preset=preset, defaults=defaults, n_fft=n_fft, hop=hop)
-        given = {
+        parameters = {
             "rank": rank,
             "max_sweeps": sweeps,
             "restarts": restarts,
@@ -257,7 +232,7 @@ def fit(
             "random_state": seed,
             "verbose": int(not hidden),
         }
-        estimator = paper_methods(chosen, **given)[method.value]
+        estimator = paper_methods(chosen, **parameters)[method.value]
         folder = checkpoint or out.with_name(f"{out.name}.checkpoint")
         with resumable_fit(folder, keep=checkpoint is not None, team=team):
             model = estimator.fit(
@@ -314,7 +289,7 @@ def _check_labels(windows: Windows, data: Path, recenter: bool) -> None:
     """Say before the fit, not after it, that there is nothing to train a probe on."""
     found = len(set(windows.label[windows.label >= 0].tolist()))
     if found < 2:
-        hint = ": say which annotations are classes by --class" if are_recordings(data) else ""
+        hint = _LABEL_HINT if are_recordings(data) else ""
         raise PolyadicError(f"--probe needs windows of two classes or more, but {data.name} has {found}{hint}")
     if recenter:
         from polyadic.evaluate.classifier import rows_to_transform

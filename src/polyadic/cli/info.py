@@ -76,8 +76,9 @@ def describe(path: Path) -> Facts:
         return {"path": path.name, **_folder(path)}
     check_regular_file(path)
     from polyadic.data import datasets
+    from polyadic.data.sources import ending_of
 
-    suffix = path.suffix.lower()
+    suffix = ending_of(path)
     readers = {".safetensors": _model, ".json": _results, ".npz": _arrays, ".npy": _arrays, ".csv": _table}
     read = _recording if suffix in datasets.ENDINGS and suffix != ".csv" else readers.get(suffix)
     if read is None:
@@ -142,6 +143,7 @@ def _model(path: Path) -> Facts:
         "loss": losses[-1] if losses else None,
         "seed": header.get("seed"),
         "split": header.get("split"),
+        "reading": header.get("reading"),
         "settings": {key: _worded(value) for key, value in parameters.items()}
         if isinstance(parameters, dict)
         else None,
@@ -279,24 +281,36 @@ def _table(path: Path) -> Facts:
 
 
 def _recording(path: Path) -> Facts:
-    from polyadic.data import datasets
+    from polyadic.data.readers import edf, wfdb
+    from polyadic.data.sources import ending_of, read_recording
 
-    try:
-        found = datasets.recording(path)
-    except DataError as error:
-        if "without resample" not in str(error):
-            raise
-        found = datasets.recording(path, resample="hold")
-    texts: dict[str, int] = {}
-    for annotation in found.annotations:
-        texts[annotation.text] = texts.get(annotation.text, 0) + 1
+    rates: dict[str, float] = {}
+    if ending_of(path) in (".edf", ".bdf"):
+        known = edf.read_channels(path)
+        rates = {name: rate for name, (rate, _) in known.items()}
+        if not known:
+            return {"kind": "annotations", "annotations": _texts(edf.read_annotations(path))}
+    elif ending_of(path) == ".hea":
+        rates = wfdb.read_rates(path)
+    mixed = len(set(rates.values())) > 1
+    whole = all(max(rates.values()) % rate == 0 for rate in rates.values())
+    found = read_recording(path, resample=("hold" if whole else "polyphase") if mixed else None)
+    units = dict(zip(found.channels, found.units, strict=True))
     return {
         "kind": "recording",
         "channels": list(found.channels),
         "units": list(found.units),
         "fs": found.fs,
+        "rates": {name: f"{rates.get(name, found.fs):g} Hz, {unit or 'no unit'}" for name, unit in units.items()},
         "seconds": found.signal.shape[1] / found.fs,
         "samples": found.signal.shape[1],
         "type": str(found.signal.dtype),
-        "annotations": texts,
+        "annotations": _texts(found.annotations),
     }
+
+
+def _texts(annotations: Any) -> dict[str, int]:
+    texts: dict[str, int] = {}
+    for annotation in annotations:
+        texts[annotation.text] = texts.get(annotation.text, 0) + 1
+    return texts

@@ -21,10 +21,8 @@ __all__ = [
     "PROBE_KINDS",
     "RECORDINGS",
     "SECONDS",
-    "ChannelOption",
     "DataArgument",
     "DeviceOption",
-    "FsOption",
     "JsonOption",
     "ModelArgument",
     "OnError",
@@ -33,8 +31,6 @@ __all__ = [
     "Protocol",
     "QuietOption",
     "Resample",
-    "ResampleOption",
-    "SecondsOption",
     "SettingsOption",
     "shows_progress",
     "window_bar",
@@ -109,40 +105,8 @@ DataArgument = Annotated[
     typer.Argument(
         metavar="DATA",
         help="A store made by [bold]polyadic prepare[/bold], a .npz or .npy file of windows, or recordings: an EDF, "
-        "BDF, WFDB (.hea) or CSV file, or a folder with such files.",
+        "BDF, WFDB (.hea), BrainVision (.vhdr), EEGLAB (.set) or CSV file, or a folder with such files.",
         exists=True,
-    ),
-]
-ResampleOption = Annotated[
-    Resample | None,
-    typer.Option(
-        help="Bring channels to one rate: repeat the samples of slow ones, or filter.", rich_help_panel=RECORDINGS
-    ),
-]
-SecondsOption = Annotated[
-    float | None,
-    typer.Option(
-        min=0.0,
-        metavar="SECONDS",
-        help=f"Length of a window; {SECONDS:g} if not given.",
-        rich_help_panel=RECORDINGS,
-    ),
-]
-ChannelOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A channel to take; once for each, in order. All if not given.",
-        metavar="NAME",
-        rich_help_panel=RECORDINGS,
-    ),
-]
-FsOption = Annotated[
-    float | None,
-    typer.Option(
-        min=0.0,
-        metavar="HZ",
-        help="Sampling rate in Hz to resample to; of arrays and tables that do not say theirs.",
-        rich_help_panel=RECORDINGS,
     ),
 ]
 OnErrorOption = Annotated[

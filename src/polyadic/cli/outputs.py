@@ -72,6 +72,6 @@ def _has_link_to(file: Path, folder: Path) -> bool:
 
 
 def _is_recording(path: Path) -> bool:
-    from polyadic.data import datasets
+    from polyadic.data.sources import ENDINGS, ending_of
 
-    return path.suffix.lower() in (*datasets.ENDINGS, *_BESIDE_HEADER)
+    return ending_of(path) in (*ENDINGS, *_BESIDE_HEADER)

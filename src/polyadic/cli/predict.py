@@ -14,12 +14,12 @@ from polyadic.cli.options import (
     JsonOption,
     ModelArgument,
     QuietOption,
-    ResampleOption,
     SettingsOption,
     shows_progress,
     window_bar,
 )
 from polyadic.cli.outputs import check_out_file
+from polyadic.cli.reading import reads_recordings
 from polyadic.cli.tables import write_table
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
@@ -42,6 +42,7 @@ One recording:
 """
 
 
+@reads_recordings
 def predict(
     model: ModelArgument,
     data: DataArgument,
@@ -49,10 +50,11 @@ def predict(
         "labels.csv"
     ),
     device: DeviceOption = "auto",
-    resample: ResampleOption = None,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    given: dict[str, Any],
 ) -> None:
     """Write labels and probabilities for windows, as CSV.
 
@@ -78,9 +80,8 @@ def predict(
         counts.update(labels)
         return [[label, *(f"{value:.6g}" for value in row)] for label, row in zip(labels, probabilities, strict=True)]
 
-    how = None if resample is None else resample.value
     with (
-        opened_for(classifier.features, data, resample=how, hidden=hidden) as windows,
+        opened_for(classifier.features, data, given, hidden=hidden) as windows,
         window_bar("predicting", windows.shape, hidden) as on_rows,
     ):
         if classifier.recenter:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from polyadic.cli.manual import Manual
-from polyadic.cli.options import JsonOption, OnError, QuietOption, Resample, SettingsOption
+from polyadic.cli.options import JsonOption, OnError, QuietOption, SettingsOption
+from polyadic.cli.reading import reads_recordings
 from polyadic.errors import PolyadicError
 from polyadic.terminal import echo, print_json
 
@@ -149,62 +151,39 @@ All EDF files below a folder in windows of 30 s, with the stages noted in them:
   polyadic prepare folder recordings my.store --seconds 30 \\
     --class "Sleep stage W" --class "Sleep stage R"
 
+Hypnograms in files of their own, stages 3 and 4 as one class:
+  polyadic prepare folder sleep-edfx my.store --seconds 30 \\
+    --scoring '*-Hypnogram.edf' --class "N3=Sleep stage 3|Sleep stage 4"
+
 Two channels, and subjects by the first four letters of the file names:
   polyadic prepare folder recordings my.store --seconds 2 \\
     --channel C3 --channel C4 --subject '(....)[^/]*$'
 """,
 )
+@reads_recordings
 def folder(
     root: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Folder with EDF, BDF, WFDB or CSV files, also below it.")
     ],
     store: _Store,
-    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Length of a window in seconds.")],
-    channel: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A channel to take; once for each, in order. All if not given."),
-    ] = None,
-    fs: Annotated[
-        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate in Hz to resample all channels to.")
-    ] = None,
-    resample: Annotated[
-        Resample | None,
-        typer.Option(
-            help="How to resample: repeat the samples of slow channels, or filter. If not given, mixed rates fail."
-        ),
-    ] = None,
-    class_: Annotated[
-        list[str] | None, typer.Option("--class", metavar="TEXT", help="An annotation that is a class; once for each.")
-    ] = None,
-    subject: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="Regular expression whose group finds the subject in a path; if not given, a BIDS entity such as "
-            "sub-01, else the folder of the file.",
-        ),
-    ] = None,
     on_error: _OnError = OnError.RAISE,
     append: _Append = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    given: dict[str, Any],
 ) -> None:
-    """Recordings of your own: EDF, BDF, WFDB and CSV files in a folder and below it."""
-    from polyadic.data import datasets
+    """Recordings of your own: EDF, BDF, WFDB, BrainVision, EEGLAB and CSV files in a folder and below it."""
+    from polyadic.data.collection import write_store
+    from polyadic.data.reading import Reading
 
     _write(
-        datasets.folder,
+        partial(write_store, reading=Reading(**given)),
         root,
         store,
         quiet,
         json,
-        seconds=seconds,
-        channels=channel or None,
-        fs=fs,
-        resample=None if resample is None else resample.value,
-        classes=tuple(class_ or ()),
-        subject=subject,
         on_error=on_error.value,
         append=append,
     )
@@ -298,7 +277,7 @@ def _write(make: Callable[..., WindowStore], source: Any, store: Path, quiet: bo
     if json:
         print_json(summary(written))
         return
-    for line in _lines(written):
+    for line in (*_lines(written), *written.notes):
         echo(line)
 
 
@@ -322,6 +301,7 @@ def summary(store: WindowStore) -> dict[str, Any]:
         "skipped": store.skipped,
         "quality": store.quality(),
         "checksum": store.checksum,
+        "notes": list(store.notes),
         **({} if store.added is None else {"added": store.added._asdict()}),
     }
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from polyadic.cli.options import (
     MOST_REPEATS,
-    SECONDS,
-    ChannelOption,
     DataArgument,
-    FsOption,
     JsonOption,
     OnError,
     OnErrorOption,
     QuietOption,
-    ResampleOption,
-    SecondsOption,
     SettingsOption,
 )
 from polyadic.cli.outputs import check_out_file
-from polyadic.cli.windows import Cut, check_cutting, opened
+from polyadic.cli.reading import reads_recordings
+from polyadic.cli.windows import opened
 from polyadic.errors import PolyadicError
 from polyadic.terminal import echo, print_json
 
@@ -43,6 +39,7 @@ Few ranks, and components from the consensus of many starts:
 """
 
 
+@reads_recordings
 def rank(
     data: DataArgument,
     out: Annotated[
@@ -71,14 +68,12 @@ def rank(
     n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
     hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
-    seconds: SecondsOption = None,
-    channel: ChannelOption = None,
-    fs: FsOption = None,
-    resample: ResampleOption = None,
     on_error: OnErrorOption = OnError.RAISE,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    given: dict[str, Any],
 ) -> None:
     """Recommend the largest rank at which most components replicate.
 
@@ -98,17 +93,8 @@ def rank(
     if consensus and restarts < 2:
         raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
     wanted = _ranks(ranks)
-    given = {"--seconds": seconds, "--channel": channel, "--resample": resample}
-    check_cutting(data, {**given, "--fs": fs if data.is_dir() else None})
-    cut = Cut(
-        seconds=SECONDS if seconds is None else seconds,
-        channels=channel or None,
-        fs=fs,
-        resample=None if resample is None else resample.value,
-        on_error=on_error.value,
-    )
     with (
-        opened(data, cut, hidden=quiet or json) as taken,
+        opened(data, given, on_error=on_error.value, hidden=quiet or json) as taken,
         stage_bar("fitting", quiet or json, "components") as show,
     ):
         found = suggest_rank(

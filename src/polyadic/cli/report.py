@@ -17,11 +17,11 @@ from polyadic.cli.options import (
     ProbeKind,
     Protocol,
     QuietOption,
-    ResampleOption,
     SettingsOption,
     shows_progress,
 )
 from polyadic.cli.outputs import check_out_file
+from polyadic.cli.reading import reads_recordings
 from polyadic.cli.replication import LONGEST, checked
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
@@ -50,6 +50,7 @@ With the comparison that a run has made:
 """
 
 
+@reads_recordings
 def report(
     model: ModelArgument,
     data: Annotated[
@@ -98,10 +99,11 @@ def report(
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the folds or of the split.")] = 0,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Of the page; the name of the data if not given.")] = "",
     device: DeviceOption = "auto",
-    resample: ResampleOption = None,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    given: dict[str, Any],
 ) -> None:
     """Write one HTML file with the components, the samples, the probe and the training of a model.
 
@@ -121,12 +123,10 @@ def report(
         loaded.set_params(verbose=0)  # of fits in folds
     result = None if results is None else _read(results)
     hidden = not shows_progress(quiet, json)
-    classes = [str(name) for name in loaded.probe_.classes_] if hasattr(loaded, "probe_") else ()
     with ExitStack() as stack:
         windows = None
         if data is not None:
-            how = None if resample is None else resample.value
-            windows = stack.enter_context(opened_for(loaded, data, resample=how, classes=classes, hidden=hidden))
+            windows = stack.enter_context(opened_for(loaded, data, given, labels=True, hidden=hidden))
         if _should_check(loaded, windows, check):
             loaded.replicability_ = checked(loaded, windows, seed, hidden)
             if not _kept(model, loaded.replicability_) and not quiet:

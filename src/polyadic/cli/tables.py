@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
-__all__ = ["harmless", "write_table"]
+__all__ = ["describe", "harmless", "write_table"]
 
 _STEP = 4096
 
@@ -25,6 +25,51 @@ def harmless(text: str) -> str:
     ("'=1+1", 'N2')
     """
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else text
+
+
+def describe(windows: Windows, hidden: bool) -> None:
+    """Show the classes of windows in a table, and say that there is too little of something.
+
+    Parameters
+    ----------
+    hidden : leave out the table
+    """
+    import numpy as np
+
+    from polyadic.terminal import console, echo, printable
+
+    counts = np.bincount(windows.label[windows.label >= 0], minlength=len(windows.classes))
+    known = int(counts.sum())
+    if known and not hidden:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
+        for head in ("class", "windows", "%"):
+            table.add_column(head, justify="left" if head == "class" else "right", no_wrap=True)
+        for name, count in zip(windows.classes, counts.tolist(), strict=True):
+            table.add_row(Text(printable(name)), f"{count:,}", f"{100 * count / len(windows):.1f}")
+        if known < len(windows):
+            rest = len(windows) - known
+            table.add_row(Text("(no label)"), f"{rest:,}", f"{100 * rest / len(windows):.1f}")
+        console(err=True).print(table)
+    for sentence in _scarcities(windows, int((counts > 0).sum())):
+        echo(sentence, err=True, colour="yellow")
+
+
+def _scarcities(windows: Windows, classes: int) -> list[str]:
+    """What there is only one of, and what cannot be done with it."""
+    found = []
+    recordings = set(windows.recording.tolist()) - {""}
+    if len(recordings) == 1:
+        found.append("There is one recording: what a model learns from it may hold for this one only.")
+    if windows.index.n_subjects == 1:
+        found.append("There is one subject: evaluate needs two or more to test on subjects that are new to the model.")
+    if classes == 1:
+        name = windows.classes[int(windows.label[windows.label >= 0][0])]
+        found.append(f"There is one class, {name!r}: a probe needs two or more.")
+    return found
 
 
 def write_table(

@@ -14,12 +14,12 @@ from polyadic.cli.options import (
     JsonOption,
     ModelArgument,
     QuietOption,
-    ResampleOption,
     SettingsOption,
     shows_progress,
     window_bar,
 )
 from polyadic.cli.outputs import check_out_file
+from polyadic.cli.reading import reads_recordings
 from polyadic.cli.tables import write_table
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
@@ -38,6 +38,7 @@ TRANSFORM_EXAMPLES = """
 """
 
 
+@reads_recordings
 def transform(
     model: ModelArgument,
     data: DataArgument,
@@ -51,10 +52,11 @@ def transform(
         ),
     ] = Path("features.npy"),
     device: DeviceOption = "auto",
-    resample: ResampleOption = None,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    given: dict[str, Any],
 ) -> None:
     """Write the features of all windows, batch by batch."""
     from polyadic.engine import processes
@@ -68,8 +70,7 @@ def transform(
         raise PolyadicError(f"several processes write a .npy file, but --out is {out.name}")
     loaded = load_for_inference(model, device=device)
     hidden = not shows_progress(quiet, json) or team.index > 0
-    how = None if resample is None else resample.value
-    with opened_for(loaded, data, resample=how, hidden=hidden) as windows:
+    with opened_for(loaded, data, given, hidden=hidden) as windows:
         count = len(windows)
         with window_bar("transforming", windows.shape, hidden) as on_rows:
             if out.suffix == ".npy":

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,109 +13,175 @@ from polyadic.terminal import echo
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
+    from polyadic.data.reading import Reading
 
-__all__ = ["Cut", "are_recordings", "check_cutting", "opened", "opened_for"]
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How recordings become windows; see `polyadic.data.datasets.folder`."""
-
-    seconds: float
-    channels: Sequence[str] | None = None
-    fs: float | None = None
-    resample: str | None = None
-    classes: Sequence[str] = ()
-    subject: str | None = None
-    on_error: str = "raise"
+__all__ = ["are_recordings", "opened", "opened_for"]
 
 
 def are_recordings(data: Path) -> bool:
     """Whether a path leads to recordings, which have to be cut into windows, and not to a store or a file of arrays."""
-    from polyadic.data import datasets
+    from polyadic.data.sources import ENDINGS, ending_of
     from polyadic.data.store_files import MANIFEST, WRITING
 
     if not data.is_dir():
-        return data.suffix.lower() in datasets.ENDINGS
+        return ending_of(data) in ENDINGS
     return not ((data / MANIFEST).exists() or (data / WRITING).exists())
 
 
-def check_cutting(data: Path, given: dict[str, Any]) -> None:
-    """Refuse options that would do nothing."""
-    for name, value in given.items():
-        if value and not are_recordings(data):
-            raise PolyadicError(f"{name} is for recordings, but the windows of {data.name} are cut already")
-
-
 @contextmanager
-def opened(data: Path, cut: Cut, *, shuffle: str = "full", hidden: bool = False) -> Iterator[Windows]:
+def opened(
+    data: Path,
+    given: Mapping[str, Any],
+    *,
+    on_error: str = "raise",
+    shuffle: str = "full",
+    hidden: bool = False,
+) -> Iterator[Windows]:
     """The windows of a path; those of recordings are kept in a temporary store.
 
     Parameters
     ----------
     data : a store, a file of arrays, a recording or a folder of recordings
-    cut : for recordings
+    given : options of how recordings are read, by the names of fields of a `Reading`
+    on_error : what to do about recordings that cannot be read
     shuffle : as for `polyadic.data.WindowStore`
     hidden : do not show a progress bar
     """
-    from polyadic.data import WindowStore, datasets
-    from polyadic.data.loading import open_windows
-    from polyadic.progress import file_bar
+    from polyadic.data.reading import Reading
 
+    _check_cutting(data, given)
     if are_recordings(data):
-        with tempfile.TemporaryDirectory(prefix="polyadic-") as folder:
-            try:
-                with file_bar("reading", hidden) as update:
-                    store = datasets.folder(data, Path(folder) / "store", progress=update, **vars(cut))
-            except DataError as error:
-                hint = "\n(--resample hold repeats the samples of slow channels)" if "resample" in str(error) else ""
-                raise DataError(f"{data.name} is read as recordings: {error}{hint}") from error
-            for entry in store.skipped:
-                echo(f"left out {entry['name']}: {entry['reason']}", err=True, colour="yellow")
-            yield WindowStore(store.path, shuffle=shuffle).windows  # type: ignore[arg-type]
-    elif data.is_dir():
-        yield WindowStore(data, shuffle=shuffle).windows  # type: ignore[arg-type]
+        with _cut(data, Reading(**given), on_error=on_error, shuffle=shuffle, hidden=hidden) as windows:
+            yield windows
     else:
-        yield open_windows(data, fs=cut.fs)
+        yield _cut_already(data, given.get("fs"), shuffle)
 
 
 @contextmanager
 def opened_for(
-    model: Any, data: Path, *, resample: str | None = None, classes: Sequence[str] = (), hidden: bool = False
+    model: Any,
+    data: Path,
+    given: Mapping[str, Any],
+    *,
+    labels: bool = False,
+    hidden: bool = False,
 ) -> Iterator[Windows]:
-    """The windows of a path as a model needs them: of its length, its channels in its order, and its sampling rate.
+    """The windows of a path as a model needs them, cut as those were that it was fitted to.
 
     Parameters
     ----------
     model : loaded
-    resample : how to resample channels to the rate of the model
-    classes : annotations of recordings that are classes
+    given : options of how recordings are read; what contradicts the model is refused
+    labels : whether labels and subjects are needed, and must not be shared between recordings of different subjects
     """
     from polyadic.data.channels import match_signals
 
-    with opened(data, _cut_for(model, data, resample, classes), hidden=hidden) as windows:
+    _check_cutting(data, given)
+    if not are_recordings(data):
+        windows = _cut_already(data, given.get("fs"), "full")
+        if labels:
+            _refuse_shared(windows)
+        yield match_signals(windows, model.fs_, model.channel_names_, data.name)
+        return
+    reading = _reading_for(model, data, given)
+    with _cut(data, reading, labels=labels, check_classes="classes" in given, hidden=hidden) as windows:
+        if labels:
+            _refuse_shared(windows)
         yield match_signals(windows, model.fs_, model.channel_names_, data.name)
 
 
-def _cut_for(model: Any, data: Path, resample: str | None, classes: Sequence[str]) -> Cut:
-    """How to cut recordings into windows of the kind that a model was fitted to."""
-    if not are_recordings(data):
-        return Cut(seconds=0.0)
-    from polyadic.data import datasets
+def _check_cutting(data: Path, given: Mapping[str, Any]) -> None:
+    """Refuse options that would do nothing."""
+    from polyadic.data.reading import option_name
+
+    if are_recordings(data):
+        return
+    for name in given:
+        if name != "fs" or data.is_dir():
+            raise PolyadicError(
+                f"{option_name(name)} is for recordings, but the windows of {data.name} are cut already"
+            )
+
+
+def _cut_already(data: Path, fs: float | None, shuffle: Any) -> Windows:
+    from polyadic.data import WindowStore
+    from polyadic.data.loading import open_windows
+
+    return WindowStore(data, shuffle=shuffle).windows if data.is_dir() else open_windows(data, fs=fs)
+
+
+@contextmanager
+def _cut(
+    data: Path,
+    reading: Reading,
+    *,
+    labels: bool = True,
+    check_classes: bool = True,
+    on_error: Any = "raise",
+    shuffle: Any = "full",
+    hidden: bool = False,
+) -> Iterator[Windows]:
+    """The windows of recordings in a temporary store; what should be known about them is said."""
+    from polyadic.data import WindowStore
+    from polyadic.data.collection import write_store
+    from polyadic.progress import file_bar
+
+    with tempfile.TemporaryDirectory(prefix="polyadic-") as folder:
+        try:
+            with file_bar("reading", hidden) as update:
+                store = write_store(
+                    data,
+                    Path(folder) / "store",
+                    reading,
+                    labels=labels,
+                    check_classes=check_classes,
+                    on_error=on_error,
+                    progress=update,
+                )
+        except DataError as error:
+            raise DataError(f"{data.name} is read as recordings: {error}") from error
+        for entry in store.skipped:
+            echo(f"left out {entry['name']}: {entry['reason']}", err=True, colour="yellow")
+        for note in store.notes:
+            echo(note, err=True, colour="yellow")
+        yield WindowStore(store.path, shuffle=shuffle).windows
+
+
+def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
+    """How to read recordings for a model: as those were that it was fitted to."""
+    from dataclasses import replace
+
     from polyadic.data.channels import numbered_channels
+    from polyadic.data.reading import Reading
 
     if model.fs_ is None:
         raise PolyadicError(
             f"{data.name} is read as recordings, but the length of a window is unknown: the model was fitted to arrays "
             "without a sampling rate. Cut the recordings by polyadic prepare"
         )
+    stored = getattr(model, "reading_", {})
+    known = Reading.from_json(stored) if stored else Reading()
+    if not known.classes and hasattr(model, "probe_"):
+        known = replace(known, classes=tuple((str(name), (str(name),)) for name in model.probe_.classes_))
     unnamed = model.channel_names_ in ((), numbered_channels(len(model.channel_names_)))
-    # A table may have no times; all other recordings give their rate themselves.
-    tables = any(path.suffix.lower() == ".csv" for path in datasets.find_recordings(data).files)
-    return Cut(
+    known = replace(
+        known,
         seconds=model._sample_shape[-1] / model.fs_,
         channels=None if unnamed else model.channel_names_,
-        fs=model.fs_ if tables or resample is not None else None,
-        resample=resample,
-        classes=classes,
+        fs=model.fs_,
     )
+    return known.with_given(given, "the model")
+
+
+def _refuse_shared(windows: Windows) -> None:
+    """Refuse recordings that stand under two names and belong to two subjects: one would test what the other taught."""
+    store = windows.store
+    if store is None:
+        return
+    whose = {str(entry["name"]): str(entry["subject"]) for entry in store.recordings}
+    for names in store.identical():
+        if len({whose[name] for name in names}) > 1:
+            raise PolyadicError(
+                f"{' and '.join(names[:2])} are the same recording under two names and of two subjects, so that scores "
+                "would be too good: remove one of them, or name the subjects by --subject"
+            )

@@ -6,7 +6,7 @@ Times are seconds from the start of the recording, positions are samples of its 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,14 +20,21 @@ __all__ = [
     "Recording",
     "Segment",
     "SignalFaults",
+    "as_values",
     "complete_windows",
     "cut_windows",
     "label_windows",
+    "labelled_share",
     "quality",
     "repeat_samples",
     "resample_polyphase",
+    "resample_recording",
+    "scored_phase",
     "window_starts",
 ]
+
+_REGULAR = 0.9
+"""The share of annotations that must last a whole number of epochs."""
 
 
 class Annotation(NamedTuple):
@@ -224,18 +231,63 @@ class SignalFaults:
         return {kind: counts for kind, counts in found.items() if counts}
 
 
-def window_starts(recording: Recording, length: int, step: int | None = None) -> NDArray[np.int64]:
-    """First samples of all complete windows, each within one segment: (n,)."""
+def window_starts(
+    recording: Recording, length: int, step: int | None = None, offset: float | None = None, phase: float | None = None
+) -> NDArray[np.int64]:
+    """First samples of all complete windows, each within one segment: (n,).
+
+    Parameters
+    ----------
+    length, step : samples in a window, and from one window to the next; `length` if None
+    offset : seconds from the start of the recording to the first window
+    phase : a time in seconds at which a window begins, with others a number of steps before and after it; windows begin
+        with each segment if neither is given
+    """
     if length < 1 or (step is not None and step < 1):
         raise PolyadicError(f"length and step of windows must be at least one sample, but are {length} and {step}")
+    step = step or length
     firsts = [segment.first for segment in recording.segments]
     ends = [*firsts[1:], recording.signal.shape[1]]
-    pieces = [np.arange(a, b - length + 1, step or length) for a, b in zip(firsts, ends, strict=True)]
+    pieces = []
+    for segment, end in zip(recording.segments, ends, strict=True):
+        first = segment.first
+        clock = offset if offset is not None else phase
+        if clock is not None:
+            away = _nearest_sample((clock - segment.onset) * recording.fs)
+            first += away if offset is not None and away > 0 else away % step
+        pieces.append(np.arange(first, end - length + 1, step))
     return np.concatenate(pieces).astype(np.int64)
 
 
+def scored_phase(recording: Recording, length: int, step: int | None = None) -> float | None:
+    """The time in seconds of a scored epoch at which windows can begin; None if annotations have no regular length.
+
+    They have if nine of ten last a whole number of epochs, and windows fit into epochs or epochs into windows.
+
+    Parameters
+    ----------
+    length, step : samples in a window, and from one window to the next
+    """
+    lasting = [one for one in recording.annotations if one.duration * recording.fs > 1]
+    if not lasting:
+        return None
+    step = step or length
+    durations = np.array([_nearest_sample(one.duration * recording.fs) for one in lasting], np.int64)
+    epochs = sorted({*(size for size in durations.tolist() if 10 * size >= length), length})
+    regular = (size for size in epochs if size % length == 0 or length % size == 0)
+    if not any((durations % size == 0).mean() >= _REGULAR for size in regular):
+        return None
+    places = np.array([_nearest_sample(one.onset * recording.fs) % step for one in lasting], np.int64)
+    found, counts = np.unique(places, return_counts=True)
+    return float(found[counts.argmax()] / recording.fs)
+
+
 def label_windows(
-    recording: Recording, starts: NDArray[np.int64], length: int, classes: Mapping[str, int]
+    recording: Recording,
+    starts: NDArray[np.int64],
+    length: int,
+    classes: Mapping[str, int],
+    min_share: float | None = None,
 ) -> NDArray[np.int32]:
     """The class of each window: that of the annotations which cover all of it, if they agree; else `UNLABELLED`.
 
@@ -244,12 +296,42 @@ def label_windows(
     starts : (n,), first samples
     length : samples in a window
     classes : from an annotation's text to its class; texts it does not name are ignored
+    min_share : the share of a window that must be of a class, more than of any other; all of it if None
 
     Returns
     -------
     (n,) int32
     """
-    # Each sample gets the class of its annotations; without one, or with two that differ, it stays unlabelled.
+    sample_labels = _sample_labels(recording, classes)
+    ends = starts + length - 1
+    if min_share is None or min_share == 1 or not len(starts):
+        changes = np.concatenate([[0], np.cumsum(sample_labels[1:] != sample_labels[:-1])])
+        return np.where(changes[starts] == changes[ends], sample_labels[starts], UNLABELLED).astype(np.int32)
+    numbers = sorted(set(classes.values()))
+    covered = np.empty((len(numbers), len(starts)), np.int64)
+    for row, number in enumerate(numbers):
+        total = np.concatenate([[0], np.cumsum(sample_labels == number)])
+        covered[row] = total[starts + length] - total[starts]
+    best = covered.argmax(axis=0)
+    most = covered.max(axis=0)
+    clear = (covered == most).sum(axis=0) == 1
+    enough = clear & (most >= min_share * length - 1e-9)
+    return np.where(enough, np.array(numbers, np.int32)[best], UNLABELLED).astype(np.int32)
+
+
+def labelled_share(
+    recording: Recording, starts: NDArray[np.int64], labels: NDArray[np.int32], length: int, classes: Mapping[str, int]
+) -> tuple[int, int]:
+    """How many samples have a class, and how many of these lie in windows that have one."""
+    inside = np.zeros(recording.signal.shape[1], bool)
+    for start in starts[labels != UNLABELLED].tolist():
+        inside[start : start + length] = True
+    labelled = _sample_labels(recording, classes) != UNLABELLED
+    return int(labelled.sum()), int((labelled & inside).sum())
+
+
+def _sample_labels(recording: Recording, classes: Mapping[str, int]) -> NDArray[np.int32]:
+    """The class of each sample by its annotations; without one, or with two that differ, it stays unlabelled."""
     size = recording.signal.shape[1]
     sample_labels = np.full(size, UNLABELLED, np.int32)
     conflicting = np.zeros(size, bool)
@@ -262,9 +344,80 @@ def label_windows(
             conflicting[first:last] |= (part != UNLABELLED) & (part != label)
             part[:] = label
     sample_labels[conflicting] = UNLABELLED
-    changes = np.concatenate([[0], np.cumsum(sample_labels[1:] != sample_labels[:-1])])
-    ends = starts + length - 1
-    return np.where(changes[starts] == changes[ends], sample_labels[starts], UNLABELLED).astype(np.int32)
+    return sample_labels
+
+
+def as_values(recording: Recording) -> Recording:
+    """A recording with values in their units instead of digits, NaN where they are missing."""
+    if recording.signal.dtype == np.float32 and recording.missing is None:
+        return recording
+    count = len(recording.channels)
+    limits = recording.limits
+    if limits is not None:
+        limits = np.sort(limits * recording.scale[:, None] + recording.offset[:, None], axis=1).astype(np.float32)
+    return replace(
+        recording,
+        signal=recording.values.astype(np.float32),
+        scale=np.ones(count),
+        offset=np.zeros(count),
+        missing=None,
+        limits=limits,
+    )
+
+
+def resample_recording(recording: Recording, fs: float, how: str) -> Recording:
+    """A recording at another rate: "hold" repeats digits by a whole factor, "polyphase" filters each segment.
+
+    Raises
+    ------
+    DataError : if the rates do not allow it
+    """
+    if abs(recording.fs - fs) <= 1e-9 * fs:
+        return recording
+    factor = fs / recording.fs
+    if how == "hold" and (factor < 1 or abs(factor - round(factor)) > 1e-9 * factor):
+        raise DataError(
+            f"{recording.name}: --resample hold repeats samples, from {recording.fs:g} Hz to a whole multiple of it, "
+            f"but {fs:g} Hz is asked for: --resample polyphase goes to any rate"
+        )
+    firsts = [segment.first for segment in recording.segments]
+    ends = [*firsts[1:], recording.signal.shape[1]]
+    values = recording.signal if how == "hold" else recording.values
+    outline = recording.signal.strides[-1] == 0 and recording.signal.shape[-1] > 1
+    pieces, missing, segments, count = [], [], [], 0
+    for segment, end in zip(recording.segments, ends, strict=True):
+        part = values[:, segment.first : end]
+        size = round(part.shape[1] * factor)
+        if outline:
+            pieces.append(np.broadcast_to(np.zeros((), part.dtype), (len(part), size)))
+        elif how == "hold":
+            pieces.append(np.repeat(part, round(factor), axis=1))
+        else:
+            pieces.append(resample_polyphase(part, recording.fs, fs)[:, :size])
+        if recording.missing is not None and how == "hold":
+            missing.append(np.repeat(recording.missing[:, segment.first : end], round(factor), axis=1))
+        segments.append(Segment(count, segment.onset))
+        count += pieces[-1].shape[1]
+    signal = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1)
+    if how == "hold":
+        return replace(
+            recording,
+            fs=fs,
+            signal=signal,
+            segments=tuple(segments),
+            missing=np.concatenate(missing, axis=1) if missing else None,
+        )
+    channels = len(signal)
+    return replace(
+        recording,
+        fs=fs,
+        signal=signal.astype(np.float32, copy=False),
+        scale=np.ones(channels),
+        offset=np.zeros(channels),
+        segments=tuple(segments),
+        missing=None,
+        limits=None,
+    )
 
 
 def _covered_samples(recording: Recording, annotation: Annotation) -> list[tuple[int, int]]:

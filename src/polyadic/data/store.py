@@ -61,7 +61,9 @@ class WindowStore:
     fs, channels, units, classes, dataset, settings : as written
     recordings : for each its name, subject, part, windows, scale, offset, quality
     skipped : files and recordings that were left out, each with its reason
+    reading : how the recordings were read, as of `polyadic.data.reading.Reading.to_json`; empty if it is not known
     added : how much the call that wrote or appended to the store added; None for a store that was only opened
+    notes : what the call that wrote it has to say about the recordings
     """
 
     on_disk = True
@@ -72,6 +74,7 @@ class WindowStore:
             raise PolyadicError(f"shuffle must be 'full' or 'block', but is {shuffle!r}")
         self.path, self.shuffle = Path(path).absolute(), shuffle  # the process may change its folder meanwhile
         self.added: Added | None = None
+        self.notes: tuple[str, ...] = ()
         manifest = read_manifest(self.path)
         try:
             self.header = Header.from_json(manifest)
@@ -138,6 +141,19 @@ class WindowStore:
     @property
     def settings(self) -> dict[str, Any]:
         return self.header.settings
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        found = self.header.settings.get("reading", {})
+        return found if isinstance(found, dict) else {}
+
+    def identical(self) -> list[list[str]]:
+        """The names of recordings that have the same samples under several names, if there are any."""
+        names: dict[str, list[str]] = {}
+        for recording in self.recordings:
+            if recording.get("content"):
+                names.setdefault(str(recording["content"]), []).append(str(recording["name"]))
+        return [same for same in names.values() if len(same) > 1]
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -9,13 +9,26 @@ from typing import NamedTuple
 
 from polyadic.errors import DataError, PolyadicError
 
-__all__ = ["COLUMN", "ENTITY", "FILE", "FOLDER", "PATTERN", "Subject", "find_subject", "join_sources", "subject_count"]
+__all__ = [
+    "COLUMN",
+    "ENTITY",
+    "FILE",
+    "FOLDER",
+    "PARTICIPANTS",
+    "PATTERN",
+    "Subject",
+    "find_in_path",
+    "find_subject",
+    "join_sources",
+    "subject_count",
+]
 
 FOLDER = "folder names"
 FILE = "file names"
 ENTITY = "sub- entities of paths"
 PATTERN = "the pattern"
 COLUMN = "a column"
+PARTICIPANTS = "participants.tsv"
 _UNSAID = "the recordings"
 _NOTHING = "nothing"
 
@@ -50,7 +63,7 @@ def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subje
     ('sub-01', 'S07')
     """
     if pattern is not None:
-        return Subject(_match(pattern, path), PATTERN)
+        return Subject(find_in_path(pattern, path), PATTERN)
     entities = list(dict.fromkeys(_BIDS.findall(path)))
     if not entities and any(sign.isdigit() for sign in root):
         entities = [root] if _BIDS.fullmatch(root) else []
@@ -65,16 +78,28 @@ def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subje
     return Subject(folders[-1], FOLDER) if folders else Subject(name.rpartition(".")[0], FILE)
 
 
-def _match(pattern: str, path: str) -> str:
+def find_in_path(pattern: str, path: str, what: str = "subject") -> str:
+    r"""What the group of a regular expression finds in a path.
+
+    Parameters
+    ----------
+    what : the name of the option, for messages
+
+    Examples
+    --------
+    >>> find_in_path(r"E(\d)", "S01/E3.csv")
+    '3'
+    """
     try:
         found = re.search(pattern, path)
         name = None if found is None else found[1]
     except (re.error, IndexError) as error:
         raise PolyadicError(
-            f"subject must be a regular expression with one group, but is {pattern!r}: {error}"
+            f"{what} must be a regular expression with one group, but is {pattern!r}: {error}"
         ) from error
     if name is None:
-        raise PolyadicError(f"subject must find the subject in every path, but {pattern!r} does not fit {path}")
+        sought = what.lstrip("-").partition("-")[0]
+        raise PolyadicError(f"{what} must find the {sought} in every path, but {pattern!r} does not fit {path}")
     return name
 
 

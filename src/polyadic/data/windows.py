@@ -35,6 +35,9 @@ class Windows:
     channels, units : names, one per channel
     dataset : name of a published dataset, by which protocol "paper" knows its split
 
+    The attribute `reading` says how the windows were cut from recordings, where a store knows it; see
+    `polyadic.data.reading.Reading.to_json`.
+
     In `subject`, `recording` and `label`, the marks "", None, NaN and -1 stand for "not known".
 
     Examples
@@ -80,6 +83,7 @@ class Windows:
         self.units = tuple(units)
         self.dataset = dataset
         self.split = ""
+        self.reading: dict[str, Any] = {}
         if self.fs is not None and not 0 < self.fs < np.inf:
             raise PolyadicError(f"fs must be a positive sampling rate in Hz, but is {fs!r}")
 
@@ -90,6 +94,7 @@ class Windows:
         self._samples, self._rows, self.index = samples, None, index
         self.fs, self.classes, self.channels, self.units = like.fs, like.classes, like.channels, like.units
         self.dataset, self.split = like.dataset, getattr(like, "split", "")
+        self.reading = getattr(like, "reading", {})
         return self
 
     # ----------------------------------------------------------------- samples
@@ -115,6 +120,12 @@ class Windows:
         if self._rows is None:
             return known
         return known | {"rows": hashlib.sha256(np.ascontiguousarray(self._rows, "<i8").tobytes()).hexdigest()}
+
+    @property
+    def store(self) -> Any:
+        """The `WindowStore` that the windows are of; None if they are not of one."""
+        samples = self._samples.samples if isinstance(self._samples, ChosenChannels) else self._samples
+        return samples if hasattr(samples, "recordings") else None
 
     def __len__(self) -> int:
         return len(self.index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -40,6 +41,8 @@ __all__ = ["StoreWriter"]
 _SHARD_BYTES = 128 * 2**20
 _BLOCK_WINDOWS = 256
 _BLOCK_BYTES = 8 * 2**20
+_COMPARED_BYTES = 2**16
+"""Of each block of windows, the bytes by which recordings are found to be the same."""
 _PARTIAL = ".partial"
 _TEMPORARY = ".*.tmp"
 
@@ -266,11 +269,14 @@ class StoreWriter:
     def _write(self, entry: dict[str, Any], blocks: Iterable[_Block]) -> int:
         """Write a recording; nothing of it counts if a block cannot be read or written."""
         index = []
+        content = hashlib.sha256(np.array([entry["scale"], entry["offset"]], "<f8").tobytes())
         self._failed = True  # until all is written: a part of a recording must not count
         for block in blocks:
             if not len(block.windows):
                 continue
-            self._open_shard().write(block.windows.astype(self.header.stored, copy=False).data.cast("B"))
+            samples = block.windows.astype(self.header.stored, copy=False).data.cast("B")
+            self._open_shard().write(samples)
+            content.update(samples[:_COMPARED_BYTES])
             rows = np.zeros(len(block.windows), INDEX)
             rows["recording"], rows["start"], rows["label"] = len(self._recordings), block.starts, block.labels
             index.append(rows)
@@ -279,7 +285,8 @@ class StoreWriter:
             self._failed = False
             self.skip(entry["name"], "it has no complete window")
             return 0
-        self._recordings.append({**entry, "windows": count})
+        content.update(count.to_bytes(8, "little"))
+        self._recordings.append({**entry, "windows": count, "content": content.hexdigest()})
         self._index += index
         self.done.add(entry["name"])
         self.skipped = [left_out for left_out in self.skipped if left_out["name"] != entry["name"]]

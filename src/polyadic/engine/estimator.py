@@ -125,6 +125,7 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
                 self.tensorize_ = self._calibrated(samples, tuple(getattr(X, "units", ())))
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))
+            self.reading_ = dict(getattr(X, "reading", {}))
         augment: Augmentation | None = as_augmentation(self._augmentation())
         return WindowSource(samples, self.tensorize_, augment, self.seed_, device, samples.dtype)
 
@@ -188,6 +189,7 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
             "split": self.split_,
             "fs": self.fs_,
             "channels": list(self.channel_names_),
+            "reading": getattr(self, "reading_", {}),
             "history": self.history_,
             **self._extra(),
         }

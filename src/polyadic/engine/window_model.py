@@ -16,6 +16,7 @@ from torch import Tensor
 from polyadic import persist
 from polyadic.augment import as_augmentation
 from polyadic.data.channels import match_signals, recorded_signals
+from polyadic.data.reading import Reading
 from polyadic.engine.batches import prefetch
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.inputs import Samples, choose_device
@@ -35,6 +36,7 @@ class WindowModel:
     tensorize_: Tensorizer | None
     fs_: float | None
     channel_names_: tuple[str, ...]
+    reading_: dict[str, Any]
     n_features_in_: int
     feature_names_in_: np.ndarray
     _sample_shape: tuple[int, ...]
@@ -121,7 +123,7 @@ class WindowModel:
         self._restore_signals(header)
 
     def _restore_signals(self, header: dict[str, Any]) -> None:
-        """The sampling rate and the channels, which older files do not have."""
+        """The sampling rate, the channels and how recordings are read, which older files do not have."""
         fs, names = header.get("fs"), header.get("channels", [])
         if fs is not None and not 0 < fs < np.inf:
             raise ModelFileError(f"the file's sampling rate must be a positive number of Hz, but is {fs!r}")
@@ -129,3 +131,5 @@ class WindowModel:
             raise ModelFileError(f"the file names {names!r} as channels, but the model has {self._sample_shape[0]}")
         self.fs_ = None if fs is None else float(fs)
         self.channel_names_ = tuple(str(name) for name in names)
+        reading = header.get("reading", {})
+        self.reading_ = reading and Reading.from_json(reading).to_json()

@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.data.readers.texts import as_unit, decode_text
+from polyadic.data.reading import close_match
 from polyadic.data.recordings import Annotation, Recording, Segment, repeat_samples, resample_polyphase
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 from polyadic.files import check_regular_file
 
-__all__ = ["read_annotations", "read_edf", "read_start"]
+__all__ = ["read_annotations", "read_channels", "read_edf", "read_start"]
 
 _PHYSICAL = ("physical minimum", "physical maximum")
 _DIGITAL = ("digital minimum", "digital maximum")
@@ -84,6 +85,7 @@ def read_edf(
     resample: Literal["hold", "polyphase"] | None = None,
     name: str | None = None,
     subject: str | None = None,
+    signals: bool = True,
 ) -> Recording:
     """Read an EDF, EDF+ or BDF file; a file that declares itself continuous (EDF+C) is read without gaps.
 
@@ -95,6 +97,7 @@ def read_edf(
     resample : what to do with channels of other rates than `fs`. "hold" repeats digits by whole factors, "polyphase"
         filters each segment and gives float32 values; None makes other rates an error
     name, subject : of the recording; by default the name of the file without its ending, and the recording's name
+    signals : without them only lengths, times and annotations are read, and all samples are 0
 
     Returns
     -------
@@ -115,8 +118,10 @@ def read_edf(
     segments = _find_segments(header, onsets, max(header.rate(one) for one in chosen))
     bounds = _segment_bounds(header, segments, target)
     as_values = resample == "polyphase" or header.sample_bytes == 3
-    signal = np.empty((len(chosen), bounds[-1]), np.float32 if as_values else np.int16)
-    for row, digits in enumerate(_digits(path, header, chosen)):
+    kind = np.float32 if as_values else np.int16
+    shape = (len(chosen), bounds[-1])
+    signal = np.empty(shape, kind) if signals else np.broadcast_to(np.zeros((), kind), shape)
+    for row, digits in enumerate(_digits(path, header, chosen) if signals else ()):
         content = digits * scale[row] + offset[row] if as_values else digits
         edges = [record * chosen[row].samples for record, _ in segments[1:]]
         for piece, start, stop in zip(np.split(content, edges), bounds[:-1], bounds[1:], strict=True):
@@ -155,6 +160,17 @@ def read_annotations(path: str | os.PathLike[str]) -> tuple[Annotation, ...]:
     if not header.annotations:
         raise DataError(f"{header.file}: must have a signal of annotations, but has none")
     return _read_times(path, header)[1]
+
+
+def read_channels(path: str | os.PathLike[str]) -> dict[str, tuple[float, str]]:
+    """The rate in Hz and the unit of every channel by name; none if the file has only annotations.
+
+    Raises
+    ------
+    DataError : if the file is damaged
+    """
+    header = _read_header(Path(path))
+    return {one.label: (header.rate(one), _unit(header, one)) for one in header.ordinary}
 
 
 def read_start(path: str | os.PathLike[str]) -> str:
@@ -311,15 +327,27 @@ def _unit(header: _EdfHeader, signal: _EdfSignal) -> str:
 def _choose(header: _EdfHeader, channels: Sequence[str] | None) -> list[_EdfSignal]:
     """The signals with the names asked for, in that order."""
     if not header.ordinary:
-        raise DataError(f"{header.file}: must have signals, but has only annotations")
+        raise DataError(
+            f"{header.file}: must have signals, but has only annotations: if it scores the recording beside it, say "
+            f"--scoring '*{_common_ending(header.file)}'"
+        )
     counts = Counter(signal.label for signal in header.ordinary)
     wanted = list(counts) if channels is None else channels
     if missing := [name for name in wanted if name not in counts]:
-        raise DataError(f"{header.file}: must have the channels {missing}, but has {', '.join(map(repr, counts))}")
+        raise DataError(
+            f"{header.file}: must have the channels {missing}, but has {', '.join(map(repr, counts))}"
+            f"{close_match(missing[0], counts)}"
+        )
     if twice := [name for name in wanted if counts[name] > 1]:
         raise DataError(f"{header.file}: channels must have names of their own, but several are called {twice}")
     named = {signal.label: signal for signal in header.ordinary}
     return [named[name] for name in wanted]
+
+
+def _common_ending(file: str) -> str:
+    """The part of a file's name that files of its kind most likely share: "-Hypnogram.edf"."""
+    found = re.search(r"[-_.][A-Za-z]+\.\w+$", file)
+    return found[0] if found else file
 
 
 def _target_rate(header: _EdfHeader, chosen: list[_EdfSignal], fs: float | None, resample: str | None) -> float:
@@ -330,14 +358,26 @@ def _target_rate(header: _EdfHeader, chosen: list[_EdfSignal], fs: float | None,
     factors = [target / rate for rate in rates]
     listed = ", ".join(f"{signal.label} {rate:g} Hz" for signal, rate in zip(chosen, rates, strict=True))
     if resample is None and not all(math.isclose(factor, 1, rel_tol=1e-9) for factor in factors):
-        raise DataError(f"{header.file}: without resample all channels must have {target:g} Hz, but have {listed}")
+        raise DataError(
+            f"{header.file}: without resample all channels must have {target:g} Hz, but have {listed}: {_hint(factors)}"
+        )
     if max(factors) > _FACTOR:
         raise DataError(f"{header.file}: all rates must be {target / _FACTOR:g} Hz or more, but are {listed}")
     if resample == "hold" and not all(
         round(factor) >= 1 and math.isclose(factor, round(factor), rel_tol=1e-9) for factor in factors
     ):
-        raise DataError(f"{header.file}: resample='hold' needs whole factors to {target:g} Hz, but rates are {listed}")
+        raise DataError(
+            f"{header.file}: resample='hold' needs whole factors to {target:g} Hz, but rates are {listed}: "
+            "--resample polyphase goes to any rate"
+        )
     return target
+
+
+def _hint(factors: list[float]) -> str:
+    """Which option brings channels to one rate: samples can be repeated only by whole factors."""
+    whole = all(round(factor) >= 1 and math.isclose(factor, round(factor), rel_tol=1e-9) for factor in factors)
+    repeated = "--resample hold repeats the samples of slow channels, " if whole else ""
+    return f"{repeated}--resample polyphase filters"
 
 
 def _calibrate(header: _EdfHeader, chosen: list[_EdfSignal]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

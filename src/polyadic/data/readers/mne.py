@@ -5,6 +5,7 @@ MNE's values are in SI units: volts, tesla, tesla per metre.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 
 from polyadic.data.recordings import Annotation, Recording
 from polyadic.data.windows import Windows
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.files import check_regular_file
 
-__all__ = ["from_epochs", "from_raw"]
+__all__ = ["from_epochs", "from_raw", "read_mne"]
 
 _UNITS = {
     **dict.fromkeys(("eeg", "eog", "ecg", "emg", "ecog", "seeg", "dbs", "bio"), "V"),
@@ -66,6 +68,31 @@ def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> R
         annotations,
         missing=missing,
     )
+
+
+def read_mne(path: Path, name: str, subject: str) -> Recording:
+    """A recording from a file that MNE-Python reads, such as BrainVision (`.vhdr`) or EEGLAB (`.set`).
+
+    Raises
+    ------
+    DataError : if MNE cannot read it
+    MissingExtraError : if MNE is not installed
+    """
+    try:
+        import mne
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{path.name} needs the package mne, which is not installed: pip install 'polyadic[mne]'"
+        ) from error
+    check_regular_file(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return from_raw(mne.io.read_raw(path, verbose="ERROR"), name, subject)
+    except PolyadicError:
+        raise
+    except Exception as error:  # of any of MNE's readers
+        raise DataError(f"{path.name}: mne cannot read it: {error}") from error
 
 
 def from_epochs(epochs: Any) -> Windows:

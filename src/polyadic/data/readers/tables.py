@@ -1,42 +1,93 @@
-"""One continuous recording from a `.csv` file: a row of channel names, then one row per sample."""
+"""Continuous recordings from text tables: a row of channel names, then one row per sample.
+
+A table may have columns of times, of labels and of subjects besides its signals.
+"""
 
 from __future__ import annotations
 
-import csv
-import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.recordings import Recording
+from polyadic.data.labels import is_unknown
+from polyadic.data.readers.cells import Table, is_number, read_heads, read_table
+from polyadic.data.reading import close_match, listed, shell_word
+from polyadic.data.recordings import Annotation, Recording, Segment
 from polyadic.errors import DataError, PolyadicError
 from polyadic.files import check_regular_file
 
-__all__ = ["read_csv"]
+__all__ = ["TableColumns", "read_csv", "read_csv_by_subject", "table_ending"]
 
-_BLOCK = 1 << 16
-"""Rows that are parsed at once, which bounds the memory that their texts take."""
+_TIMES = ("time", "timestamp", "datetime")
+"""Names of a column of times, wherever it stands; `t` must be the first one."""
+
+_LABELS = ("label", "labels", "class", "activity", "stage", "y", "target")
+_FEW, _RUN = 20, 3
+"""A column of whole numbers looks like a label with at most so many values, that last so many samples on average."""
+
+_GAP = 5
+"""Times are interpolated over at most so many samples; longer gaps part a recording."""
+
+_SCALES = {"ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_EPOCHS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
+"""Seconds since 1970 have ten digits: larger times are counted in smaller units."""
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """What the columns of a table are.
+
+    Parameters
+    ----------
+    channels : the signals, in this order; all columns without another meaning if None
+    label, subject : the columns of labels and of subjects; None if there are none
+    time : the column of times; by default one that is named so
+    refuse_labels : refuse a signal that looks like a label
+    resample : "hold" or "polyphase": bring uneven times to an even rate; None refuses them
+    """
+
+    channels: Sequence[str] | None = None
+    label: str | None = None
+    subject: str | None = None
+    time: str | None = None
+    refuse_labels: bool = False
+    resample: str | None = None
+
+
+def table_ending(path: Path) -> str:
+    """The ending of a table with that of its packing, as ".csv.gz"; "" if the file is no table."""
+    found = re.search(r"\.(?:csv|tsv)(?:\.gz)?$", path.name.lower())
+    return found[0] if found else ""
 
 
 def read_csv(
-    path: str | os.PathLike[str], fs: float | None = None, name: str | None = None, subject: str | None = None
+    path: str | os.PathLike[str],
+    fs: float | None = None,
+    name: str | None = None,
+    subject: str | None = None,
+    columns: TableColumns | None = None,
 ) -> Recording:
     """One continuous recording from a text table: a row of channel names, then one row per sample.
 
-    Columns are separated by commas, semicolons or tabs. A first column named `time` or `t` has seconds; without `fs` it
-    gives the sampling rate and must be evenly spaced within 1 %, with `fs` it must agree with it and have no gaps.
-    Empty cells and NaN are missing values. Units are not known and stay empty.
+    Columns are separated by commas, semicolons or tabs; decimal commas, a byte order mark and gzip are understood. A
+    column named `time` or `timestamp`, or a first one named `t`, has times: seconds, dates, or counts of ms, us or ns
+    where its name or their size says so. Without `fs` it gives the sampling rate and must be evenly spaced within 1 %,
+    with `fs` it must agree with it and have no gaps. Empty cells and NaN are missing values. Units are not known and
+    stay empty. Labels become annotations.
 
     Parameters
     ----------
     fs : sampling rate in Hz; None takes it from the times
     name : of the recording; by default that of the file
     subject : by default the name of the recording
+    columns : what the columns are
 
     Raises
     ------
@@ -44,109 +95,234 @@ def read_csv(
     PolyadicError : if `fs` is not positive, or neither `fs` nor times are given
     """
     path = Path(path)
+    name = path.name.removesuffix(table_ending(path) or path.suffix) if name is None else name
+    table, columns = _read(path, fs, columns or TableColumns())
+    everything = np.arange(len(next(iter(table.numbers.values()), table.texts.get(columns.time or "", ()))))
+    return _recording(table, everything, columns, fs, path.name, name, name if subject is None else subject)
+
+
+def read_csv_by_subject(
+    path: str | os.PathLike[str], fs: float | None, name: str, columns: TableColumns
+) -> list[Recording]:
+    """The recordings of a table with a column of subjects, one for each; parameters as for `read_csv`.
+
+    A subject's rows may stand in several places; windows do not cross from one to the next.
+    """
+    path = Path(path)
+    table, columns = _read(path, fs, columns)
+    who = table.texts[str(columns.subject)]
+    unknown = [row for row, text in enumerate(who) if is_unknown(text)]
+    if unknown:
+        raise DataError(f"{path.name}, line {unknown[0] + 2}: the column {columns.subject!r} must name a subject")
+    subjects = np.array(who)
+    found = list(dict.fromkeys(who))
+    return [
+        _recording(
+            table,
+            np.flatnonzero(subjects == one),
+            columns,
+            fs,
+            path.name,
+            name if len(found) == 1 else f"{name}/{one}",
+            one,
+        )
+        for one in found
+    ]
+
+
+def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[Table, TableColumns]:
+    """The table and its columns, all of which it has."""
     if fs is not None and not 0 < fs < np.inf:
         raise PolyadicError(f"fs must be a positive sampling rate in Hz, but is {fs!r}")
     check_regular_file(path)
     if not path.is_file():
         raise DataError(f"{path} does not exist")
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            channels, values = _parse_table(file)
-    except DataError as error:
-        raise DataError(f"{path.name}{error}") from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path.name} cannot be read as a table: {error}") from error
-    timed = channels[0].lower() in ("time", "t")
-    if timed:
-        fs = _sampling_rate(values[:, 0], fs, path.name)
-        channels, values = channels[1:], values[:, 1:]
-    if fs is None:
-        raise PolyadicError(
-            f"{path.name} does not give its sampling rate: add a first column named time, in seconds, or give the rate "
-            "in Hz (--fs, or fs=)"
+    heads = read_heads(path)
+    for option, column in (("--label", columns.label), ("--subject", columns.subject), ("--time", columns.time)):
+        if column is not None and heads and column not in heads:
+            raise DataError(
+                f"{path.name}: there is no column {column!r} ({option}); there are {listed(heads)}"
+                f"{close_match(column, heads)}"
+            )
+    missing = [channel for channel in columns.channels or () if channel not in heads]
+    if missing and heads:
+        raise DataError(
+            f"{path.name}: must have the channels {missing}, but has {listed(heads)}{close_match(missing[0], heads)}"
         )
-    with np.errstate(over="ignore"):
-        signal = np.ascontiguousarray(values.T.astype(np.float32))
-    if np.isinf(signal).any():
-        row = int(np.flatnonzero(np.isinf(signal).any(axis=0))[0])
-        raise DataError(f"{path.name}: sample {row} must be a number that fits float32, but is infinite")
-    count = len(channels)
-    name = path.stem if name is None else name
-    return Recording(
-        name,
-        name if subject is None else subject,
-        float(fs),
-        channels,
-        ("",) * count,
-        signal,
-        np.ones(count),
-        np.zeros(count),
+    time = columns.time or _time_column(heads)
+    if columns.channels is not None and time in columns.channels:
+        time = None
+    columns = TableColumns(
+        columns.channels, columns.label, columns.subject, time, columns.refuse_labels, columns.resample
+    )
+    texts = {column for column in (columns.label, columns.subject, time) if column is not None}
+    if columns.refuse_labels and columns.channels is None:
+        _refuse_names(heads, texts, path.name)
+    table = read_table(path, texts, columns.channels)
+    if columns.refuse_labels and columns.channels is None:
+        _refuse_labels(table, path.name)
+    return table, columns
+
+
+def _time_column(heads: Sequence[str]) -> str | None:
+    if heads and heads[0].lower() == "t":
+        return heads[0]
+    bare = {re.sub(r"[\s_]*[(\[]?\b(?:s|sec|seconds|ms|us|µs|ns)\b[)\]]?$", "", head.lower()): head for head in heads}
+    return next((bare[name] for name in _TIMES if name in bare), None)
+
+
+def _refuse_names(heads: Sequence[str], known: set[str], file: str) -> None:
+    """Refuse columns that are named like labels; `y` beside an `x` is an axis."""
+    names = {head.lower() for head in heads}
+    for head in heads:
+        name = head.lower()
+        if head not in known and name in _LABELS and not (name == "y" and "x" in names):
+            raise _looks_like_label(file, head, "by its name")
+
+
+def _refuse_labels(table: Table, file: str) -> None:
+    for name, values in table.numbers.items():
+        if not np.isfinite(values).all() or (values != np.rint(values)).any():
+            continue
+        found, runs = len(np.unique(values)), 1 + int((np.diff(values) != 0).sum())
+        if 2 <= found <= _FEW and len(values) >= _RUN * max(runs, found):
+            raise _looks_like_label(file, name, f"it has {found} whole numbers")
+
+
+def _looks_like_label(file: str, column: str, reason: str) -> DataError:
+    return DataError(
+        f"{file}: the column {column!r} looks like a label ({reason}), and would be read as a signal: say --label "
+        f"{shell_word(column)} if it is one, or choose the signals by --channel"
     )
 
 
-def _parse_table(file: IO[str]) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """Channel names and values (samples, channels) of a text table; errors begin with the line they are about."""
-    first = file.readline()
-    delimiter = max(",;\t", key=re.sub('"[^"]*"', "", first).count)
-    header = tuple(cell.strip() for cell in next(csv.reader([first], delimiter=delimiter), []))
-    if "" in header or not header:
-        raise DataError(", line 1: the first row must name every channel, but has an empty name or none")
-    if all(_is_number(cell) for cell in header):
-        raise DataError(", line 1: the first row must name the channels, but holds numbers")
-    reader = csv.reader(file, delimiter=delimiter, strict=True)
-    blocks = list(_parse_blocks(reader, len(header)))
-    if not blocks:
-        raise DataError(": there must be at least one sample below the names, but there is none")
-    return header, np.concatenate(blocks)
+def _recording(
+    table: Table, rows: NDArray[np.intp], columns: TableColumns, fs: float | None, file: str, name: str, subject: str
+) -> Recording:
+    """The recording of some rows."""
+    channels = tuple(columns.channels) if columns.channels is not None else tuple(table.numbers)
+    values = np.array([table.numbers[channel][rows] for channel in channels]).reshape(len(channels), len(rows))
+    labels = None if columns.label is None else [table.texts[columns.label][row] for row in rows.tolist()]
+    segments = _row_segments(rows)
+    if columns.time is not None:
+        times = _seconds([table.texts[columns.time][row] for row in rows.tolist()], columns.time, file)
+        try:
+            fs, segments = _timed(times, rows, fs if columns.resample is None else None, file)
+        except DataError:
+            if columns.resample is None:
+                raise
+            fs, values, labels, segments = _evened(times, values, labels, columns.resample, file)
+    if fs is None:
+        raise PolyadicError(
+            f"{file} does not give its sampling rate: add a first column named time, in seconds, name the column of "
+            "times (--time), or give the rate in Hz (--fs, or fs=)"
+        )
+    if columns.time is None:
+        segments = tuple(Segment(first, first / fs) for first, _ in segments)
+    with np.errstate(over="ignore"):
+        signal = np.ascontiguousarray(values.astype(np.float32))
+    if np.isinf(signal).any():
+        row = int(np.flatnonzero(np.isinf(signal).any(axis=0))[0])
+        raise DataError(f"{file}: sample {row} must be a number that fits float32, but is infinite")
+    count = len(channels)
+    recording = Recording(
+        name, subject, float(fs), channels, ("",) * count, signal, np.ones(count), np.zeros(count), segments=segments
+    )
+    return recording if labels is None else _labelled(recording, labels)
 
 
-def _parse_blocks(reader: Iterator[list[str]], width: int) -> Iterator[NDArray[np.float64]]:
-    """Numbers from rows of texts, (rows, width) at a time; rows may be blank only at the very end."""
-    line, ended = 1, 0
-    while rows := list(itertools.islice(reader, _BLOCK)):
-        full = len(rows)
-        while full and not rows[full - 1]:
-            full -= 1
-        if ended and full:
-            raise DataError(f", line {ended}: there must be {width} cells in the row, but it is blank")
-        for number, row in enumerate(rows[:full], start=line + 1):
-            if len(row) != width:
-                hint = "; numbers must have decimal points, not commas" if len(row) == 2 * width else ""
-                raise DataError(f", line {number}: there must be {width} cells in the row, but are {len(row)}{hint}")
-        if full < len(rows):
-            ended = ended or line + 1 + full
-        if full:
-            yield _parse_numbers(rows[:full], line + 1)
-        line += len(rows)
+def _row_segments(rows: NDArray[np.intp]) -> tuple[Segment, ...]:
+    """Rows that follow each other, with onsets to be filled in."""
+    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+    return (Segment(0, 0.0), *(Segment(int(first), 0.0) for first in breaks))
 
 
-def _parse_numbers(rows: list[list[str]], line: int) -> NDArray[np.float64]:
-    cells = [cell or "nan" for row in rows for cell in row]
+def _labelled(recording: Recording, labels: list[str]) -> Recording:
+    """A recording with an annotation for each stretch of samples with the same label."""
+    firsts = [segment.first for segment in recording.segments]
+    texts = np.array([_label_text(label) for label in labels])
+    edges = sorted({0, *(np.flatnonzero(texts[1:] != texts[:-1]) + 1).tolist(), *firsts})
+    onsets = recording.elapsed_samples(np.array(edges, np.int64)) / recording.fs
+    lengths = np.diff([*edges, len(texts)]) / recording.fs
+    found = tuple(
+        Annotation(float(onset), float(length), str(texts[edge]))
+        for edge, onset, length in zip(edges, onsets, lengths, strict=True)
+        if texts[edge]
+    )
+    return replace(recording, annotations=found)
+
+
+def _label_text(cell: str) -> str:
+    """A label as a text, "" if it is unknown; 3 and 3.0 are the same."""
+    if is_number(cell) and np.isfinite(float(cell)):
+        number = float(cell)
+        cell = str(int(number)) if number.is_integer() else cell
+    return "" if is_unknown(cell) or cell.lower() in ("nan", "na", "n/a", "none", "null") else cell
+
+
+# --------------------------------------------------------------------------------------------------------------- times
+
+
+def _seconds(cells: list[str], column: str, file: str) -> NDArray[np.float64]:
+    """Times in seconds, counted from the first if they are dates or large numbers."""
+    wanted = f"{file}: the time column must have two or more times in seconds and none missing"
+    if "" in cells or len(cells) < 2:
+        raise DataError(wanted)
     try:
-        if any("_" in cell for cell in cells):  # Python would read 1_000 as a number
+        if any("_" in cell for cell in cells):
             raise ValueError
-        values = np.array(cells, dtype=np.float64)
+        times = np.array([cell.replace(",", ".") for cell in cells], np.float64)
     except ValueError:
-        at, cell = next((at, cell) for at, cell in enumerate(cells) if not _is_number(cell))
-        hint = "; numbers must have decimal points, not commas" if _is_number(cell.replace(",", ".", 1)) else ""
-        raise DataError(
-            f", line {line + at // len(rows[0])}: cells must be numbers, but there is {cell!r}{hint}"
-        ) from None
-    return values.reshape(len(rows), -1)
+        return _dates(cells, file)
+    if not np.isfinite(times).all():
+        raise DataError(wanted)
+    unit = re.search(r"(?:^|[\s_(\[])(ms|us|µs|ns)[)\]]?$", column.lower())
+    if unit:
+        return np.asarray((times - times[0]) * _SCALES[unit[1]])
+    for size, scale in _EPOCHS:
+        if size <= abs(times[0]) < size * 1e3 and size <= abs(times[-1]) < size * 1e3:
+            return np.asarray((times - times[0]) * scale)
+    return times
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return "_" not in cell
+def _dates(cells: list[str], file: str) -> NDArray[np.float64]:
+    found: list[float] = []
+    first: Any = None
+    for row, cell in enumerate(cells):
+        try:
+            moment = datetime.fromisoformat(cell)
+            first = moment if first is None else first
+            found.append((moment - first).total_seconds())
+        except (ValueError, TypeError) as error:
+            raise DataError(
+                f"{file}, line {row + 2}: times must be numbers or dates such as 2024-05-01 10:00:00.02, but there is "
+                f"{cell!r}"
+            ) from error
+    return np.array(found)
 
 
-def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str) -> float:
+def _timed(
+    times: NDArray[np.float64], rows: NDArray[np.intp], fs: float | None, file: str
+) -> tuple[float, tuple[Segment, ...]]:
+    """The sampling rate of evenly spaced times, and the segments of rows that follow each other."""
+    edges = [segment.first for segment in _row_segments(rows)]
+    parts = [part for part in np.split(np.arange(len(times)), edges[1:]) if len(part) > 1] or [np.arange(len(times))]
+    longest = max(parts, key=len)
+    rate = _sampling_rate(times[longest], fs, file, int(rows[longest[0]]))
+    for part in parts:
+        _sampling_rate(times[part], rate, file, int(rows[part[0]]))
+    onsets = times[edges] - times[0]
+    before = -np.inf
+    segments = []
+    for first, onset in zip(edges, onsets.tolist(), strict=True):  # times may begin anew: then samples are counted
+        onset = onset if onset >= before else first / rate
+        segments.append(Segment(first, float(onset)))
+        before = onset
+    return rate, tuple(segments)
+
+
+def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str, row: int = 0) -> float:
     """The sampling rate of evenly spaced times, or `fs` if they agree with it."""
-    if len(times) < 2 or not np.isfinite(times).all():
-        raise DataError(f"{name}: the time column must have two or more times in seconds and none missing")
     with np.errstate(all="ignore"):  # times that overflow here are not evenly spaced either
         steps = np.diff(times)
         mean = float(times[-1] - times[0]) / len(steps)
@@ -160,10 +336,43 @@ def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str) -> f
     off = np.flatnonzero(~(np.abs(steps - expected) <= slack * expected))
     if off.size:
         raise DataError(
-            f"{name}, line {off[0] + 3}: times must be evenly spaced by {expected:.6g} s, but this one comes "
-            f"{steps[off[0]]:.6g} s after the line before; split the file at gaps"
+            f"{name}, line {row + off[0] + 3}: times must be evenly spaced by {expected:.6g} s, but this one comes "
+            f"{steps[off[0]]:.6g} s after the line before: --resample polyphase interpolates them; or split the file "
+            "at gaps"
         )
     if fs is not None and abs(mean - expected) > 0.01 * expected:
-        raise DataError(f"{name}: the times give a rate of {1 / mean:.6g} Hz, but fs is {fs:g} Hz")
+        raise DataError(
+            f"{name}: the times give a rate of {1 / mean:.6g} Hz, but fs is {fs:g} Hz: --resample polyphase brings the "
+            "one to the other"
+        )
     # Nine digits: the rounding of decimal fractions to binary ones is no part of the rate.
     return float(f"{1 / mean:.9g}") if fs is None else fs
+
+
+def _evened(
+    times: NDArray[np.float64],
+    values: NDArray[np.float64],
+    labels: list[str] | None,
+    how: str,
+    file: str,
+) -> tuple[float, NDArray[np.float64], list[str] | None, tuple[Segment, ...]]:
+    """Signals (channels, samples) at an even rate, the most frequent one of the times; labels go along."""
+    steps = np.diff(times)
+    step = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
+    if not 0 < step < np.inf or (steps < 0).any():
+        row = int(np.flatnonzero(steps <= 0)[0])
+        raise DataError(f"{file}, line {row + 3}: the time column must rise, but goes back or stands still here")
+    rate = float(f"{1 / step:.6g}")
+    edges = np.flatnonzero(steps > _GAP * step) + 1
+    signals, texts, segments, count = [], [], [], 0
+    for part in np.split(np.arange(len(times)), edges):
+        grid = times[part[0]] + np.arange(int((times[part[-1]] - times[part[0]]) * rate + 1e-6) + 1) / rate
+        before = part[0] + np.searchsorted(times[part], grid + 1e-9 / rate, side="right") - 1
+        if how == "hold":
+            signals.append(values[:, before])
+        else:
+            signals.append(np.array([np.interp(grid, times[part], row[part]) for row in values]))
+        texts += [] if labels is None else [labels[place] for place in before.tolist()]
+        segments.append(Segment(count, float(times[part[0]] - times[0])))
+        count += len(grid)
+    return rate, np.concatenate(signals, axis=1), None if labels is None else texts, tuple(segments)

@@ -6,22 +6,36 @@ samples. Nothing is read from the network, and nothing is allocated before the s
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.readers.compression import check_inflation
 from polyadic.data.readers.texts import as_unit, decode_text
-from polyadic.data.recordings import Annotation, Recording
+from polyadic.data.reading import close_match
+from polyadic.data.recordings import Annotation, Recording, Segment, as_values, resample_recording
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 from polyadic.files import check_regular_file
 
-__all__ = ["WfdbHeader", "WfdbSignal", "build_recording", "check_digits", "choose_signals", "read_header", "read_wfdb"]
+__all__ = [
+    "WfdbHeader",
+    "WfdbSignal",
+    "build_recording",
+    "check_digits",
+    "choose_signals",
+    "find_segments",
+    "read_annotations",
+    "read_header",
+    "read_rates",
+    "read_wfdb",
+]
 
 # Of each format: bytes and the samples they hold, and the digit that stands for a missing value.
 _FORMATS: dict[str, tuple[int, int, int | None]] = {
@@ -35,9 +49,15 @@ _FORMATS: dict[str, tuple[int, int, int | None]] = {
     "160": (2, 1, -(1 << 15)),
     "24": (3, 1, -(1 << 23)),
     "32": (4, 1, -(1 << 31)),
+    "508": (1, 1, -(1 << 7)),
+    "516": (2, 1, -(1 << 15)),
+    "524": (3, 1, -(1 << 23)),
 }
-# Digits of these formats may not fit 16 bits.
-_WIDE = ("8", "24", "32")
+# Digits of these formats may not fit 16 bits; those are packed by FLAC, so that the size of a file says little.
+_WIDE = ("8", "24", "32", "524")
+_PACKED = ("508", "516", "524")
+_ABSENT = "~"
+"""The name of a file, or of a segment, that is not there."""
 _PADDING = 4
 _LARGEST_HEADER = 1 << 20
 
@@ -47,7 +67,7 @@ _RECORD_LINE = re.compile(
     re.ASCII,
 )
 _SIGNAL_LINE = re.compile(
-    r"(?P<file>\w[-\w]*(?:\.\w+)?)\s+(?P<format>\d{1,3})(?:x(?P<frame>\d{1,9}))?(?::(?P<skew>\d{1,15}))?"
+    r"(?P<file>\w[-\w]*(?:\.\w+)?|~)\s+(?P<format>\d{1,3})(?:x(?P<frame>\d{1,9}))?(?::(?P<skew>\d{1,15}))?"
     r"(?:\+(?P<start>\d{1,15}))?"
     r"(?:\s+(?P<gain>-?\d{1,30}(?:\.\d{0,30})?(?:e[+-]?\d{1,3})?)(?:\((?P<baseline>-?\d{1,12})\))?"
     r"(?:/(?P<units>(?:[\w^?%/-]|[^\x00-\x7f])+))?"
@@ -55,11 +75,12 @@ _SIGNAL_LINE = re.compile(
     r"(?:\s+\d{1,9}(?:\s+(?P<name>\S.*))?)?)?)?)?)?)?",
     re.ASCII,
 )
+_SEGMENT_LINE = re.compile(r"(?P<name>[-\w]+|~)\s+(?P<samples>\d{1,15})", re.ASCII)
 _RESOLUTION = re.compile(r"## time resolution: (\d{1,12}(?:\.\d{0,30})?)")
 _DEFINITION = re.compile(r"(\d{1,2}) (\S+) .*")
 
-_NOTE, _LAST_CODE, _SKIP, _AUX = 22, 49, 59, 63
-"""Codes of annotations: a comment, the last that may mean something, a long interval, and a text that follows."""
+_NOTE, _RHYTHM, _LAST_CODE, _SKIP, _AUX = 22, 28, 49, 59, 63
+"""Codes of annotations: a comment, a change of rhythm, the last that may mean something, a long interval, a text."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +118,16 @@ class WfdbSignal:
 
 @dataclass(frozen=True)
 class WfdbHeader:
-    """The content of a header; `samples` is None where it does not give the length."""
+    """The content of a header; `samples` is None where it does not give the length.
+
+    `segments` are the names and lengths of a record of several segments, whose header has no signals.
+    """
 
     record: str
     fs: float
     samples: int | None
     signals: tuple[WfdbSignal, ...]
+    segments: tuple[tuple[str, int], ...] = ()
 
 
 def read_wfdb(
@@ -112,32 +137,59 @@ def read_wfdb(
     annotations: str | Sequence[str] | None = None,
     name: str | None = None,
     subject: str | None = None,
+    resample: str | None = None,
 ) -> Recording:
-    """Read a record of one segment and one sampling rate; formats of up to 16 bits keep their digits exactly.
+    """Read a record of one or several segments; formats of up to 16 bits keep their digits exactly.
+
+    Times between segments are gaps; what a segment lacks of the channels is missing.
 
     Parameters
     ----------
     path : of the record, with or without `.hea`
     channels : names, in the order wanted; None for all
     annotations : extensions of annotation files, such as "atr"; texts are their notes, or else their symbols ("[42]"
-        for a code without one)
+        for a code without one). A change of rhythm lasts until the next, all others are moments
     name, subject : of the recording; by default the name of the record, and `name`
+    resample : "hold" or "polyphase": how to bring channels of several rates to the highest one; None refuses them
 
     Raises
     ------
-    DataError : if a file is absent or damaged, or the record has several segments or rates
+    DataError : if a file is absent or damaged, or the channels have several rates
     PolyadicError : if wfdb is not installed, or an argument cannot be used
     """
-    package = _import_wfdb()
     path = Path(path)
     path = path.parent / path.name.removesuffix(".hea")
+    header = read_header(path.with_name(path.name + ".hea"), segments=True)
+    if header.segments:
+        recording = _read_segments(path, header, channels, resample)
+    else:
+        recording = _read_single(path, header, channels, resample)
+    last = recording.segments[-1]
+    duration = last.onset + (recording.signal.shape[1] - last.first) / recording.fs
+    name = name or path.name
+    return replace(
+        recording,
+        name=name,
+        subject=subject or name,
+        annotations=tuple(_read_annotations(path, annotations, header.fs, duration)),
+    )
+
+
+def _read_single(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: str | None) -> Recording:
+    """A record of one segment, without annotations."""
+    package = _import_wfdb()
     if "::" in str(path.absolute()):
         # The library would take it for a chain of URLs.
         raise PolyadicError(f"path must not have '::' in it, but is {path.name!r}")
-    header = read_header(path.with_name(path.name + ".hea"))
-    picked = choose_signals(header, channels)
-    samples = _sample_count(header, picked, path.parent)
     file = f"{path.name}.hea"
+    if header.samples == 0 or any(signal.file == _ABSENT for signal in header.signals):
+        raise DataError(f"{file}: the header is the layout of a record of several segments, and has no samples")
+    picked = choose_signals(header, channels)
+    frames = _sample_count(header, picked, path.parent)
+    signals = [header.signals[number] for number in picked]
+    if any(signal.format in _PACKED for signal in signals) and importlib.util.find_spec("soundfile") is None:
+        raise MissingExtraError(f"{file}: signals packed by FLAC need the package soundfile: pip install soundfile")
+    even = all(signal.frame == 1 for signal in signals)
     try:
         record = package.rdrecord(
             str(path.absolute()),
@@ -145,18 +197,197 @@ def read_wfdb(
             channels=picked,
             physical=False,
             ignore_skew=True,
-            return_res=32 if any(header.signals[number].format in _WIDE for number in picked) else 16,
+            smooth_frames=even,
+            return_res=32 if any(signal.format in _WIDE for signal in signals) else 16,
         )
+        rows = list(record.d_signal.T) if even else list(record.e_d_signal)
     except Exception as error:
         raise DataError(f"{file}: wfdb cannot read the record ({type(error).__name__})") from error
-    digits = np.ascontiguousarray(record.d_signal.T)
-    if digits.shape != (len(picked), samples):
-        raise DataError(f"{file}: there must be {samples} samples, but wfdb reads {digits.shape[1]}")
-    signals = [header.signals[number] for number in picked]
-    for signal, row in zip(signals, digits, strict=True):
+    for signal, row in zip(signals, rows, strict=True):
+        if len(row) != frames * signal.frame:
+            raise DataError(f"{file}: there must be {frames * signal.frame} samples, but wfdb reads {len(row)}")
         check_digits(signal, row, file)
-    found = _read_annotations(path, annotations, header.fs, samples)
-    return build_recording(header, signals, digits, found, name or path.name, subject)
+    if len({signal.frame for signal in signals}) == 1:
+        return build_recording(header, signals, np.ascontiguousarray(np.array(rows)), (), path.name, None)
+    return _at_one_rate(header, signals, rows, resample)
+
+
+def _at_one_rate(
+    header: WfdbHeader, signals: Sequence[WfdbSignal], rows: Sequence[NDArray[Any]], resample: str | None
+) -> Recording:
+    """A recording of channels of several rates, (samples,) each, brought to the highest of them."""
+    listed = ", ".join(f"{signal.name} {header.fs * signal.frame:g} Hz" for signal in signals)
+    if resample is None:
+        raise DataError(
+            f"{header.record}.hea: without resample all channels must have one rate, but have {listed}: --resample "
+            "hold repeats the samples of slow channels, --resample polyphase filters"
+        )
+    target = header.fs * max(signal.frame for signal in signals)
+    each = [
+        build_recording(header, [signal], np.ascontiguousarray(row)[None], (), header.record, None)
+        for signal, row in zip(signals, rows, strict=True)
+    ]
+    if resample == "polyphase" or len({one.signal.dtype for one in each}) > 1:
+        each = [as_values(one) for one in each]
+    each = [resample_recording(one, target, resample) for one in each]
+    missing = [np.zeros(one.signal.shape, bool) if one.missing is None else one.missing for one in each]
+    return replace(
+        each[0],
+        channels=tuple(signal.name for signal in signals),
+        units=tuple(signal.units for signal in signals),
+        signal=np.concatenate([one.signal for one in each]),
+        scale=np.concatenate([one.scale for one in each]),
+        offset=np.concatenate([one.offset for one in each]),
+        missing=np.concatenate(missing) if any(part.any() for part in missing) else None,
+        limits=None,
+    )
+
+
+def _read_segments(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: str | None) -> Recording:
+    """A record of several segments; times without a segment are gaps."""
+    layout, others = _layout(path, header)
+    wanted = [layout[number].name for number in choose_signals(replace(header, signals=layout), channels)]
+    pieces, segments, frames, count = [], [], 0, 0
+    for segment, samples in others:
+        if segment != _ABSENT and samples:
+            own = read_header(path.with_name(f"{segment}.hea"))
+            if own.fs != header.fs or (own.samples is not None and own.samples != samples):
+                raise DataError(
+                    f"{segment}.hea: the segment must have {samples} samples at {header.fs:g} Hz, but has "
+                    f"{own.samples} at {own.fs:g} Hz"
+                )
+            there = [name for name in wanted if name in [signal.name for signal in own.signals]]
+            if there:
+                piece = _read_single(path.with_name(segment), own, there, resample)
+                pieces.append(_with_channels(piece, wanted))
+                segments.append((count, frames / header.fs))
+                count += pieces[-1].signal.shape[1]
+        frames += samples
+    if not pieces:
+        raise DataError(f"{path.name}.hea: none of its segments has the channels {', '.join(wanted)}")
+    return _joined(pieces, segments, path.name)
+
+
+def _layout(path: Path, header: WfdbHeader) -> tuple[tuple[WfdbSignal, ...], list[tuple[str, int]]]:
+    """The signals of a record of several segments, and its segments with their numbers of samples."""
+    first = next((segment for segment, _ in header.segments if segment != _ABSENT), None)
+    if first is None:
+        raise DataError(f"{path.name}.hea: all of its segments are gaps")
+    signals = read_header(path.with_name(f"{first}.hea"), layout=True).signals
+    return signals, [entry for entry in header.segments if entry[1]]
+
+
+def _with_channels(recording: Recording, wanted: list[str]) -> Recording:
+    """A segment with all channels of its record; those that it lacks are missing."""
+    rows = [recording.channels.index(name) if name in recording.channels else -1 for name in wanted]
+    if -1 not in rows:
+        return recording
+    shape = (len(wanted), recording.signal.shape[1])
+    signal, missing = np.zeros(shape, recording.signal.dtype), np.ones(shape, bool)
+    scale, offset = np.full(len(wanted), np.nan), np.full(len(wanted), np.nan)
+    units = [""] * len(wanted)
+    for place, row in enumerate(rows):
+        if row >= 0:
+            signal[place] = recording.signal[row]
+            missing[place] = False if recording.missing is None else recording.missing[row]
+            scale[place], offset[place], units[place] = (
+                recording.scale[row],
+                recording.offset[row],
+                recording.units[row],
+            )
+    missing |= ~np.isfinite(signal)
+    return replace(
+        recording,
+        channels=tuple(wanted),
+        units=tuple(units),
+        signal=signal,
+        scale=np.nan_to_num(scale, nan=1.0),
+        offset=np.nan_to_num(offset),
+        missing=missing,
+        limits=None,
+    )
+
+
+def _joined(pieces: list[Recording], segments: list[tuple[int, float]], name: str) -> Recording:
+    """Segments one after the other; digits are kept where all have the same scales."""
+    there = [_present(piece) for piece in pieces]
+    first = pieces[0]
+    scale, offset, units = first.scale.copy(), first.offset.copy(), list(first.units)
+    alike = len({piece.signal.dtype for piece in pieces}) == 1
+    seen = there[0].copy()
+    for piece, present in zip(pieces[1:], there[1:], strict=True):
+        both = seen & present
+        alike &= bool((scale[both] == piece.scale[both]).all() and (offset[both] == piece.offset[both]).all())
+        new = present & ~seen
+        scale[new], offset[new] = piece.scale[new], piece.offset[new]
+        for place in np.flatnonzero(present).tolist():
+            if seen[place] and units[place] != piece.units[place]:
+                raise DataError(
+                    f"{name}.hea: {piece.channels[place]} is in {units[place]} in one segment, and in "
+                    f"{piece.units[place]} in another"
+                )
+            units[place] = piece.units[place]
+        seen |= present
+    if not alike:
+        pieces = [as_values(piece) for piece in pieces]
+        scale, offset = np.ones(len(scale)), np.zeros(len(scale))
+    masks = [np.zeros(piece.signal.shape, bool) if piece.missing is None else piece.missing for piece in pieces]
+    return replace(
+        first,
+        units=tuple(units),
+        signal=np.concatenate([piece.signal for piece in pieces], axis=1),
+        scale=scale,
+        offset=offset,
+        missing=np.concatenate(masks, axis=1) if any(mask.any() for mask in masks) else None,
+        segments=_without_seams(segments, first.fs),
+        limits=None,
+    )
+
+
+def _present(recording: Recording) -> NDArray[np.bool_]:
+    """Which channels have samples: (channels,)."""
+    if recording.missing is None:
+        return np.ones(len(recording.channels), bool)
+    return np.asarray(~recording.missing.all(axis=1))
+
+
+def _without_seams(segments: list[tuple[int, float]], fs: float) -> tuple[Segment, ...]:
+    """Segments that follow a gap: where one continues the other without a gap, windows may cross."""
+    found = [Segment(*segments[0])]
+    for first, onset in segments[1:]:
+        expected = found[-1].onset + (first - found[-1].first) / fs
+        if abs(onset - expected) > 0.5 / fs:
+            found.append(Segment(first, onset))
+    return tuple(found)
+
+
+def find_segments(headers: Iterable[Path]) -> dict[Path, str]:
+    """The headers among some that are segments of another of them, with the name of the latter; damaged ones pass."""
+    every = list(headers)
+    found: dict[Path, str] = {}
+    for path in every:
+        try:
+            header = read_header(path, segments=True)
+        except (DataError, OSError):
+            continue
+        for segment, _ in header.segments:
+            found[path.with_name(f"{segment}.hea")] = path.name
+    return {path: found[path] for path in every if path in found}
+
+
+def read_rates(path: Path) -> dict[str, float]:
+    """The rate in Hz of every channel of a record by name."""
+    header = read_header(path, segments=True)
+    signals = _layout(path.with_suffix(""), header)[0] if header.segments else header.signals
+    return {signal.name: header.fs * signal.frame for signal in signals}
+
+
+def read_annotations(path: Path, recording: Recording) -> tuple[Annotation, ...]:
+    """The annotations of a file in the MIT format beside the header of its record."""
+    header = read_header(path.with_suffix(".hea"), segments=True)
+    last = recording.segments[-1]
+    duration = last.onset + (recording.signal.shape[1] - last.first) / recording.fs
+    return tuple(_read_annotations(path.with_suffix(""), path.suffix[1:], header.fs, duration))
 
 
 def _import_wfdb() -> Any:
@@ -173,8 +404,13 @@ def _import_wfdb() -> Any:
 # ---------------------------------------------------------------- headers
 
 
-def read_header(path: Path) -> WfdbHeader:
+def read_header(path: Path, *, segments: bool = False, layout: bool = False) -> WfdbHeader:
     """Parse a header, which must be ASCII except for units, channel names and comments, and be named after its record.
+
+    Parameters
+    ----------
+    segments : whether it may be of a record of several segments
+    layout : whether it may have no samples, as the layout of such a record
 
     Raises
     ------
@@ -184,17 +420,42 @@ def read_header(path: Path) -> WfdbHeader:
     match = _RECORD_LINE.fullmatch(lines[0])
     if match is None:
         raise DataError(f"{path.name}: the first line must be 'record signals rate samples', but is {lines[0][:80]!r}")
-    if match["segments"]:
-        raise DataError(f"{path.name}: records of several segments are not supported")
     if match["name"] != path.stem:
         raise DataError(f"{path.name}: the header must be of the record {path.stem!r}, but is of {match['name']!r}")
+    if match["segments"]:
+        if not segments:
+            raise DataError(f"{path.name}: a segment must not have segments of its own")
+        return _parse_segments(path, match, lines[1:])
     if int(match["signals"]) != len(lines) - 1 or len(lines) < 2:
         raise DataError(f"{path.name}: {match['signals']} signals are announced, but {len(lines) - 1} are described")
     signals = tuple(_parse_signal(line, number, path.name) for number, line in enumerate(lines[1:]))
     samples = int(match["samples"]) if match["samples"] else None
-    if samples == 0 or float(match["fs"]) == 0:
+    absent = any(signal.file == _ABSENT for signal in signals)
+    if absent and not layout:
+        raise DataError(f"{path.name}: the header is the layout of a record of several segments, and has no samples")
+    if (samples == 0 and not layout) or float(match["fs"]) == 0:
         raise DataError(f"{path.name}: rate and number of samples must not be 0")
     return WfdbHeader(match["name"], float(match["fs"]), samples, signals)
+
+
+def _parse_segments(path: Path, match: re.Match[str], lines: list[str]) -> WfdbHeader:
+    """The header of a record of several segments from its first line and those after it."""
+    if int(match["segments"][1:]) != len(lines) or not lines:
+        raise DataError(f"{path.name}: {match['segments'][1:]} segments are announced, but {len(lines)} are described")
+    found = []
+    for line in lines:
+        segment = _SEGMENT_LINE.fullmatch(line)
+        if segment is None or segment["name"] == path.stem:
+            raise DataError(f"{path.name}: a segment must be 'record samples', but is {line[:80]!r}")
+        found.append((segment["name"], int(segment["samples"])))
+    if float(match["fs"]) == 0:
+        raise DataError(f"{path.name}: the rate must not be 0")
+    samples = int(match["samples"]) if match["samples"] else None
+    if samples is not None and samples != sum(count for _, count in found):
+        raise DataError(
+            f"{path.name}: the segments must have {samples} samples, but have {sum(count for _, count in found)}"
+        )
+    return WfdbHeader(match["name"], float(match["fs"]), samples, (), tuple(found))
 
 
 def _header_lines(path: Path) -> list[str]:
@@ -217,7 +478,7 @@ def _parse_signal(line: str, number: int, file: str) -> WfdbSignal:
     match = _SIGNAL_LINE.fullmatch(line)
     if match is None:
         raise DataError(f"{file}: signal {number} must be 'file format gain bits zero …', but is {line[:80]!r}")
-    if match["format"] not in _FORMATS:
+    if match["format"] not in _FORMATS and match["file"] != _ABSENT:
         raise DataError(f"{file}: signal {number} has format {match['format']}; supported are {', '.join(_FORMATS)}")
     zero = int(match["zero"] or 0)
     return WfdbSignal(
@@ -225,7 +486,7 @@ def _parse_signal(line: str, number: int, file: str) -> WfdbSignal:
         file=match["file"],
         format=match["format"],
         start=int(match["start"] or 0),
-        frame=int(match["frame"] or 1),
+        frame=int(match["frame"] or 1) or 1,
         skew=int(match["skew"] or 0),
         # Both absent and 0 stand for 200, by the format's definition.
         gain=float(match["gain"] or 0) or 200.0,
@@ -248,7 +509,10 @@ def choose_signals(header: WfdbHeader, channels: Sequence[str] | None) -> list[i
         raise PolyadicError("channels must name at least one channel, but is empty")
     unknown = [name for name in wanted if name not in names]
     if unknown:
-        raise DataError(f"{header.record}.hea: there is no channel {unknown[0]!r}; there are {', '.join(names)}")
+        raise DataError(
+            f"{header.record}.hea: there is no channel {unknown[0]!r}; there are {', '.join(names)}"
+            f"{close_match(unknown[0], names)}"
+        )
     twice = sorted({name for name in wanted if names.count(name) > 1})
     if twice:
         raise DataError(f"{header.record}.hea: several channels are named {', '.join(twice)}")
@@ -265,22 +529,26 @@ def _file_size(path: Path) -> int:
 
 
 def _sample_count(header: WfdbHeader, picked: list[int], folder: Path) -> int:
-    """The number of samples of every channel, after comparing it with the sizes of the files."""
+    """The number of frames (samples of every channel), after comparing it with the sizes of the files."""
     file = f"{header.record}.hea"
     samples = header.samples
     for name in dict.fromkeys(header.signals[number].file for number in picked):
         numbers = [number for number, signal in enumerate(header.signals) if signal.file == name]
         group = [header.signals[number] for number in numbers]
-        if any(signal.frame != 1 for signal in group):
-            raise DataError(f"{file}: records of several rates (samples per frame other than 1) are not supported")
         layouts = {(signal.format, signal.start) for signal in group}
         if len(layouts) > 1 or numbers != list(range(numbers[0], numbers[-1] + 1)):
             raise DataError(f"{file}: signals of {name} must follow each other, in one format and from one byte on")
         count, per, _ = _FORMATS[group[0].format]
+        width = sum(signal.frame for signal in group)
         there = max(_file_size(folder / name) - group[0].start, 0)
+        if group[0].format in _PACKED:
+            if samples is None:
+                raise DataError(f"{file}: a header of signals that are packed by FLAC must give their length")
+            check_inflation(name, samples * width * 4, there, "save it in format 16")
+            continue
         if samples is None:
-            samples = there * per // (count * len(group))
-        needed = -(-samples * len(group) * count // per)
+            samples = there * per // (count * width)
+        needed = -(-samples * width * count // per)
         # Without checksums of all digits, a file that is too long means that the header is wrong.
         summed = all(header.signals[number].checksum for number in picked)
         if samples < 1 or there < needed or (there > needed + _PADDING and not summed):
@@ -303,8 +571,9 @@ def check_digits(signal: WfdbSignal, digits: NDArray[Any], file: str) -> None:
     ------
     DataError : if they differ
     """
-    # In format 8 the header's value comes before the first difference.
-    if signal.first and signal.format != "8" and digits[0] not in (signal.first, signal.missing):
+    # In format 8 the header's value comes before the first difference; a checksum says more than a first digit.
+    unsure = signal.format != "8" and not signal.checksum
+    if signal.first and unsure and digits[0] not in (signal.first, signal.missing):
         raise DataError(f"{file}: channel {signal.name} must begin with {signal.first}, but begins with {digits[0]}")
     total = int(digits.sum(dtype=np.int64)) % 65536
     if signal.checksum and total != signal.checksum % 65536:
@@ -328,7 +597,7 @@ def build_recording(
         if signal.missing is not None:
             invalid[:] = row == signal.missing
         if signal.skew:
-            lag = min(signal.skew, len(row))
+            lag = min(signal.skew * signal.frame, len(row))
             row[:], invalid[:] = np.roll(row, -lag), np.roll(invalid, -lag)
             row[len(row) - lag :], invalid[len(row) - lag :] = signal.missing or 0, True
     scale = np.array([1 / signal.gain for signal in signals])
@@ -346,7 +615,7 @@ def build_recording(
     return Recording(
         name=name,
         subject=subject or name,
-        fs=header.fs,
+        fs=header.fs * signals[0].frame,
         channels=tuple(signal.name for signal in signals),
         units=tuple(signal.units for signal in signals),
         signal=digits,
@@ -377,19 +646,33 @@ def _device_limits(signals: Sequence[WfdbSignal]) -> NDArray[Any] | None:
 # ---------------------------------------------------------------- annotations
 
 
-def _read_annotations(path: Path, extensions: str | Sequence[str] | None, fs: float, samples: int) -> list[Annotation]:
+def _read_annotations(
+    path: Path, extensions: str | Sequence[str] | None, fs: float, duration: float
+) -> list[Annotation]:
+    """Annotations of some files beside the header, in order; times count in seconds."""
     found: list[Annotation] = []
     for extension in [extensions] if isinstance(extensions, str) else extensions or ():
         if not re.fullmatch(r"[-\w]+", extension):
             raise PolyadicError(f"annotations must be extensions such as 'atr', but are {extensions!r}")
         file = path.with_name(f"{path.name}.{extension}")
         _file_size(file)
-        found += _parse_annotations(file, fs, samples / fs)
+        found += _with_durations(list(_parse_annotations(file, fs, duration)), duration)
     return sorted(found, key=lambda annotation: annotation.onset)
 
 
-def _parse_annotations(path: Path, fs: float, duration: float) -> Iterator[Annotation]:
-    """Annotations of one file in seconds; comments at its start may define its rate and its symbols.
+def _with_durations(parsed: list[tuple[float, int, str]], duration: float) -> list[Annotation]:
+    """Annotations from onset, code and text: a change of rhythm lasts until the next one, all others are moments."""
+    changes = [onset for onset, code, text in parsed if code == _RHYTHM and text.startswith("(")]
+    ends = iter([*changes[1:], duration])
+    return [
+        Annotation(onset, next(ends) - onset if code == _RHYTHM and text.startswith("(") else 0.0, text)
+        for onset, code, text in parsed
+    ]
+
+
+def _parse_annotations(path: Path, fs: float, duration: float) -> Iterator[tuple[float, int, str]]:
+    """Onset in seconds, code and text of the annotations of one file; comments at its start may define its rate and
+    its symbols.
 
     Such comments begin with ##, or stand between two that do. Older files define symbols without them.
     """
@@ -415,7 +698,7 @@ def _parse_annotations(path: Path, fs: float, duration: float) -> Iterator[Annot
             )
         last = sample
         # Codes up to 49 may have any meaning; without a symbol, the WFDB library writes them in brackets.
-        yield Annotation(sample / fs, 0.0, note or symbols.get(code, f"[{code}]"))
+        yield sample / fs, code, note or symbols.get(code, f"[{code}]")
 
 
 def _decode_annotations(data: bytes, file: str) -> Iterator[tuple[int, int, str]]:

@@ -1,0 +1,60 @@
+"""Data sets in the BIDS layout: which files are recordings of EEG and iEEG, their events, and their participants."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from polyadic.data.labels import is_unknown
+from polyadic.data.readers.cells import read_heads, read_table
+from polyadic.errors import DataError
+
+__all__ = ["events_of", "is_bids", "is_bids_recording", "participant_labels", "read_participants"]
+
+_RECORDING = re.compile(r"(?:^|/)sub-[^/]+/(?:.*/)?(?:eeg|ieeg)/[^/]+_(?:eeg|ieeg)\.\w+$")
+_BESIDE = ("derivatives", "sourcedata", "code", "stimuli")
+
+
+def is_bids(root: Path) -> bool:
+    """Whether a folder is the root of a data set in the BIDS layout."""
+    return (root / "dataset_description.json").is_file()
+
+
+def is_bids_recording(path: str) -> bool:
+    """Whether a path below the root is that of raw EEG or iEEG.
+
+    Examples
+    --------
+    >>> is_bids_recording("sub-01/eeg/sub-01_task-rest_eeg.edf"), is_bids_recording("derivatives/sub-01/eeg/a_eeg.edf")
+    (True, False)
+    """
+    return path.partition("/")[0] not in _BESIDE and _RECORDING.search(path) is not None
+
+
+def events_of(path: Path) -> Path | None:
+    """The table of events of a recording; None if there is none."""
+    name = re.sub(r"_(?:eeg|ieeg)$", "_events.tsv", path.stem)
+    events = path.with_name(name)
+    return events if events.is_file() and name != path.stem else None
+
+
+def read_participants(root: Path) -> dict[str, dict[str, str]]:
+    """The columns of participants.tsv by participant; none if there is no such table."""
+    path = root / "participants.tsv"
+    heads = read_heads(path) if path.is_file() else ()
+    if "participant_id" not in heads:
+        return {}
+    texts = read_table(path, heads).texts
+    return {who: {head: texts[head][row] for head in heads} for row, who in enumerate(texts["participant_id"])}
+
+
+def participant_labels(root: Path, column: str) -> dict[str, str] | None:
+    """The label of each participant from a column of participants.tsv; None if it has no such column."""
+    people = read_participants(root)
+    if not people or column not in next(iter(people.values())):
+        return None
+    found = {who: row[column] for who, row in people.items()}
+    known = {who: text for who, text in found.items() if not is_unknown(text) and text.lower() not in ("n/a", "nan")}
+    if not known:
+        raise DataError(f"participants.tsv has no values in the column {column!r}")
+    return known

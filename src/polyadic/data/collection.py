@@ -1,0 +1,334 @@
+"""A folder of recordings of one's own: which classes it has, and a store of its windows."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic.data.prepare import (
+    CutRecording,
+    OnError,
+    OnRecording,
+    PlannedRecording,
+    StorePlan,
+    prepare,
+)
+from polyadic.data.reading import Reading, close_match, listed, parse_classes
+from polyadic.data.recordings import Recording, label_windows, labelled_share, scored_phase, window_starts
+from polyadic.data.sources import Source, Sources
+from polyadic.data.store import WindowStore
+from polyadic.data.store_files import MANIFEST
+from polyadic.errors import DataError, PolyadicError
+
+__all__ = ["folder", "samples_in", "write_store"]
+
+_MOST_CLASSES = 50
+"""More texts than these are notes rather than classes, unless the classes are named."""
+
+_MOSTLY = 0.5
+"""The share of annotated time in windows with a label below which it is said that annotations straddle windows."""
+
+_LONGEST = 2**31 - 1
+
+
+def folder(
+    root: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    *,
+    seconds: float,
+    channels: Sequence[str] | None = None,
+    fs: float | None = None,
+    resample: str | None = None,
+    keep_slow: str | None = None,
+    classes: Sequence[str] | Mapping[str, Sequence[str]] = (),
+    stride: float | None = None,
+    offset: float | None = None,
+    min_share: float | None = None,
+    label: str | None = None,
+    label_from: str | None = None,
+    subject: str | None = None,
+    time: str | None = None,
+    scoring: str | None = None,
+    pattern: str | None = None,
+    on_error: OnError = "raise",
+    append: bool = False,
+    progress: OnRecording | None = None,
+) -> WindowStore:
+    """Recordings of your own: all EDF, BDF, WFDB, CSV, BrainVision and EEGLAB files in a folder and below it, or one.
+
+    Hidden files and folders and tables about the recordings are left out and listed in `skipped`; links are followed.
+    In a BIDS data set, events are the labels.
+
+    Parameters
+    ----------
+    root : the folder, or the file
+    store : folder of the store
+    seconds : length of a window
+    channels : which ones, in this order; by default all, which must then be the same in all files
+    fs, resample : rate to resample all channels to, and how ("hold" or "polyphase"); without them a file of several
+        rates is an error. For CSV files without a time column, `fs` is their rate
+    keep_slow : how ("hold" or "polyphase") to keep channels of a quarter of the fastest rate or less; they are left out
+        by default
+    classes : annotation texts that are classes, as "TEXT", "NAME=TEXT" or "NAME=TEXT|TEXT", or texts by name; all texts
+        that cover windows by default. A window has a class if such annotations cover it and agree
+    stride : seconds from one window to the next; the length of a window by default
+    offset : seconds before the first window; by default windows begin at scored epochs, where these are regular, else
+        at the start of the recording
+    min_share : share of a window that its class must cover; all of it by default
+    label : column of tables that has the label
+    label_from : "folder", or a regular expression with one group that finds the label in a file's path below `root`
+    subject : "folder", a column of tables, or a regular expression with one group that finds the subject in a file's
+        path below `root`; by default a BIDS entity such as `sub-01` in any part of the path, else the name of the
+        folder the file lies in or, for files directly in `root`, their own
+    time : column of tables that has the time; by default one that is named so
+    scoring : pattern of the names of files with labels, such as "*-Hypnogram.edf"
+    pattern : pattern of the paths of the files to read
+    on_error, append, progress : as for `polyadic.data.prepare.prepare`
+    """
+    given: Any = {
+        "fs": fs,
+        "resample": resample,
+        "keep_slow": keep_slow,
+        "stride": stride,
+        "offset": offset,
+        "min_share": min_share,
+        "label": label,
+        "label_from": label_from,
+        "subject": subject,
+        "time": time,
+        "scoring": scoring,
+        "pattern": pattern,
+    }
+    names = None if channels is None else tuple(channels)
+    reading = Reading(seconds=seconds, channels=names, classes=parse_classes(classes), **given)
+    return write_store(root, store, reading, on_error=on_error, append=append, progress=progress)
+
+
+def write_store(
+    root: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    reading: Reading,
+    *,
+    labels: bool = True,
+    check_classes: bool = True,
+    on_error: OnError = "raise",
+    append: bool = False,
+    progress: OnRecording | None = None,
+) -> WindowStore:
+    """A store of the windows of recordings, cut as a `Reading` says.
+
+    Parameters
+    ----------
+    labels : whether labels are wanted
+    check_classes : whether a class that no recording has is an error
+    on_error, append, progress : as for `polyadic.data.prepare.prepare`
+
+    Returns
+    -------
+    the store; its `notes` say what should be known about how the recordings were read
+    """
+    if on_error not in ("raise", "skip"):
+        raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
+    target = Path(store)
+    if append and not reading.classes and (target / MANIFEST).exists():
+        earlier = WindowStore(target).reading.get("classes")
+        reading = reading if not earlier else replace(reading, classes=parse_classes(earlier))
+    sources = Sources(root, reading, labels=labels, on_error=on_error)
+    survey = _survey(sources, on_error)
+    resolved = _with_classes(reading, survey, check_classes) if labels else reading
+    cutting = sources.reading if not labels else resolved
+    sources.reading = cutting
+    plan = StorePlan(
+        survey.planned(sources, cutting),
+        samples_in(reading.seconds),
+        cutting.class_names,
+        "",
+        {"reading": resolved.to_json()},
+        sources.left_out,
+    )
+    written = prepare(plan, store, on_error=on_error, append=append, progress=progress)
+    written.notes = survey.sentences(cutting, written)
+    return written
+
+
+def samples_in(seconds: float) -> Callable[[float], int]:
+    """A function from a sampling rate to the number of samples in a window."""
+
+    def length(fs: float) -> int:
+        if seconds * fs > _LONGEST:
+            raise PolyadicError(f"a window of {seconds:g} s is too long: it must have at most {_LONGEST} samples")
+        samples = round(seconds * fs)
+        if samples < 1 or abs(samples - seconds * fs) > 1e-6 * samples:
+            raise PolyadicError(f"a window of {seconds:g} s must have a whole number of samples, but not at {fs:g} Hz")
+        return samples
+
+    return length
+
+
+def _step_in(reading: Reading, fs: float) -> int | None:
+    if reading.stride is None:
+        return None
+    samples = round(reading.stride * fs)
+    if samples < 1 or abs(samples - reading.stride * fs) > 1e-6 * samples:
+        raise PolyadicError(f"--stride {reading.stride:g} s must be a whole number of samples, but not at {fs:g} Hz")
+    return samples
+
+
+def _starts(recording: Recording, reading: Reading, length: int) -> NDArray[np.int64]:
+    step = _step_in(reading, recording.fs)
+    phase = scored_phase(recording, length, step) if reading.offset is None else None
+    return window_starts(recording, length, step, reading.offset, phase)
+
+
+# -------------------------------------------------------------------------------------------------------------- survey
+
+
+@dataclass
+class _Survey:
+    """What the recordings of a folder have in common, before their signals are read.
+
+    covering : for each annotation text how many windows it covers
+    moments : for each annotation text without duration how often it occurs
+    notes : about the reading of files, with the files they are about
+    subjects : for files with a column of subjects, the recordings in them
+    labelled, inside : samples under annotations that may be classes, and those of them in windows with a class
+    """
+
+    covering: Counter[str] = field(default_factory=Counter)
+    moments: Counter[str] = field(default_factory=Counter)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    subjects: dict[Path, list[str]] = field(default_factory=dict)
+    labelled: int = 0
+    inside: int = 0
+
+    def take(self, source: Source, reading: Reading, file: Path) -> None:
+        """Take in one recording."""
+        recording = source.recording
+        for note in source.notes:
+            self.notes.setdefault(note, []).append(file.name)
+        texts = dict.fromkeys(one.text for one in recording.annotations)
+        if not texts:
+            return
+        length = samples_in(reading.seconds)(recording.fs)
+        starts = _starts(recording, reading, length)
+        self.moments.update(one.text for one in recording.annotations if one.duration == 0)
+        wanted = reading.class_numbers or dict.fromkeys(texts, 0)
+        lasting = {one.text: 0 for one in recording.annotations if one.duration > 0 and one.text in wanted}
+        covering: dict[str, int] = {}
+        for text in texts:
+            own = label_windows(recording, starts, length, {text: 0}, reading.min_share)
+            self.covering[text] += int((own == 0).sum())
+            if text in lasting and (own == 0).any():
+                covering[text] = wanted[text] if reading.classes else len(covering)
+        found = label_windows(recording, starts, length, covering, reading.min_share)
+        labelled, inside = labelled_share(recording, starts, found, length, lasting)
+        self.labelled, self.inside = self.labelled + labelled, self.inside + inside
+
+    def planned(self, sources: Sources, reading: Reading) -> list[PlannedRecording]:
+        """The recordings to be written, in the order of their files."""
+        found = []
+        last: dict[Path, list[Source]] = {}
+        for path in sources.files:
+            files = tuple(sources.files_of(path))
+            size = path.stat().st_size if path.exists() else 0
+            for place, name in enumerate(self.subjects.get(path, [sources.name_of(path)])):
+                load = partial(self._load, sources, path, place, reading, last)
+                found.append(PlannedRecording(name, load, size, files))
+        return found
+
+    def _load(
+        self, sources: Sources, path: Path, place: int, reading: Reading, last: dict[Path, list[Source]]
+    ) -> CutRecording:
+        """One recording of a file with the starts and labels of its windows; the last file stays in memory."""
+        if path not in last:
+            last.clear()
+            last[path] = sources.load(path)
+        source = last[path][place]
+        if place + 1 == len(last[path]):
+            last.clear()
+        recording = source.recording
+        length = samples_in(reading.seconds)(recording.fs)
+        starts = _starts(recording, reading, length)
+        labels = label_windows(recording, starts, length, reading.class_numbers, reading.min_share)
+        return CutRecording(recording, starts, labels, subject_from=source.subject_from)
+
+    def sentences(self, reading: Reading, store: WindowStore) -> tuple[str, ...]:
+        """What should be known about how the recordings were read."""
+        found = [f"{_files(files)}: {note}" for note, files in self.notes.items()]
+        share = self.inside / self.labelled if self.labelled else 1.0
+        if share < _MOSTLY:
+            found.append(
+                f"most annotated time straddles windows: only {100 * share:.0f} % of it lies in "
+                "windows with one label. Shorter windows (--seconds), a stride (--stride), another start (--offset) or "
+                "--min-share 0.5 label more"
+            )
+        if reading.classes and len(store.index.label):
+            unlabelled = float((store.index.label < 0).mean())
+            if unlabelled:
+                found.append(f"{100 * unlabelled:.1f} % of the windows have no label")
+        if self.moments and not reading.classes:
+            found.append(
+                f"annotations without duration label no window: {listed(self.moments)}; give a table of onset, "
+                "duration and label by --scoring"
+            )
+        found += [f"{listed(names)} are the same recording under several names" for names in store.identical()]
+        return tuple(found)
+
+
+def _files(names: Sequence[str]) -> str:
+    others = len(names) - 1
+    return names[0] + (f" and {others} other file{'s' * (others != 1)}" if others else "")
+
+
+def _survey(sources: Sources, on_error: OnError) -> _Survey:
+    """Read what is needed to know classes and recordings; tables without labels and subjects are not read twice."""
+    found = _Survey()
+    reading = sources.reading
+    if not sources.labels and reading.subject_column is None:
+        return found
+    for path in sources.files:
+        if not sources.may_have_labels(path):
+            continue
+        try:
+            each = sources.load(path, signals=False)
+            for source in each:
+                found.take(source, reading, path)
+        except (DataError, OSError):
+            if on_error == "raise":
+                raise
+            continue
+        if len(each) > 1:
+            found.subjects[path] = [source.recording.name for source in each]
+    return found
+
+
+def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:
+    """The description with its classes: those that are named, or all texts that cover windows."""
+    if not reading.classes:
+        names = sorted(text for text, windows in survey.covering.items() if windows)
+        if len(names) > _MOST_CLASSES:
+            survey.notes.setdefault(
+                f"{len(names)} annotation texts cover windows, too many to be classes: choose some by --class", []
+            ).append("labels are left out")
+            return reading
+        return replace(reading, classes=parse_classes({name: [name] for name in names}))
+    if check:
+        for name, texts in reading.classes:
+            absent = [text for text in texts if text not in survey.covering]
+            if len(absent) == len(texts):
+                there = listed(survey.covering) if survey.covering else "no annotations at all"
+                raise PolyadicError(
+                    f"--class {name!r}: no recording has {' or '.join(map(repr, absent))}; there are {there}"
+                    f"{close_match(absent[0], survey.covering)}"
+                )
+            if absent:
+                survey.notes.setdefault(f"no recording has {listed(absent)}", []).append(f"class {name!r}")
+    return reading

@@ -1,0 +1,177 @@
+"""The cells of a text table: a row of names, then rows of numbers and texts; separators and decimal signs are found."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import re
+import zlib
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic.data.readers.compression import check_inflation
+from polyadic.data.reading import shell_word
+from polyadic.errors import DataError
+from polyadic.files import check_regular_file
+
+__all__ = ["Table", "is_number", "read_heads", "read_table"]
+
+_BLOCK = 1 << 16
+"""Rows that are parsed at once, which bounds the memory that their texts take."""
+
+_CHUNK = 1 << 20
+_COMMA = "; numbers must have decimal points, not commas"
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+
+
+class Table(NamedTuple):
+    """Columns of a table by name: (samples,) numbers, or as many texts."""
+
+    heads: tuple[str, ...]
+    numbers: dict[str, NDArray[np.float64]]
+    texts: dict[str, list[str]]
+
+
+def read_heads(path: Path) -> tuple[str, ...]:
+    """The names in the first row of a table; () if it is no table."""
+    try:
+        with _opened(path) as file:
+            return _split_heads(file.readline())[1]
+    except (DataError, csv.Error, UnicodeDecodeError, OSError):
+        return ()
+
+
+def read_table(path: Path, texts: Collection[str] = (), only: Collection[str] | None = None) -> Table:
+    """Read a table with numbers in all columns but some.
+
+    Parameters
+    ----------
+    texts : columns that may hold anything
+    only : the columns of numbers that are wanted; all if None
+
+    Raises
+    ------
+    DataError : that names the file and the line
+    """
+    try:
+        with _opened(path) as file:
+            return _parse(file, texts, only)
+    except DataError as error:
+        raise DataError(f"{path.name}{error}") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{path.name} cannot be read as a table: {error}") from error
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number as tables write it."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell
+
+
+def _opened(path: Path) -> IO[str]:
+    check_regular_file(path)
+    if not path.is_file():
+        raise DataError(" does not exist")
+    if path.suffix.lower() != ".gz":
+        return path.open(encoding="utf-8-sig", newline="")
+    return io.TextIOWrapper(io.BytesIO(_inflated(path)), encoding="utf-8-sig", newline="")
+
+
+def _inflated(path: Path) -> bytes:
+    """The content of a gzip file, which is given up when it becomes far larger than its file."""
+    size, content = path.stat().st_size, bytearray()
+    try:
+        with gzip.open(path) as file:
+            while chunk := file.read(_CHUNK):
+                content += chunk
+                check_inflation(" unpacked", len(content), size, "unpack it first")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f" cannot be unpacked: {error}") from error
+    return bytes(content)
+
+
+def _split_heads(first: str) -> tuple[str, tuple[str, ...]]:
+    """The separator of a table and the names of its columns, from its first line."""
+    delimiter = max(",;\t", key=re.sub('"[^"]*"', "", first).count)
+    return delimiter, tuple(cell.strip() for cell in next(csv.reader([first], delimiter=delimiter), []))
+
+
+def _parse(file: IO[str], texts: Collection[str], only: Collection[str] | None) -> Table:
+    """All wanted columns; errors begin with the line they are about."""
+    delimiter, heads = _split_heads(file.readline())
+    if "" in heads or not heads:
+        raise DataError(", line 1: the first row must name every channel, but has an empty name or none")
+    if all(is_number(cell) for cell in heads):
+        raise DataError(", line 1: the first row must name the channels, but holds numbers")
+    if len(set(heads)) != len(heads):
+        raise DataError(f": channel names must differ, but are {', '.join(heads)}")
+    text_places = {name: place for place, name in enumerate(heads) if name in texts}
+    places = [place for place, name in enumerate(heads) if name not in text_places and (only is None or name in only)]
+    reader = csv.reader(file, delimiter=delimiter, strict=True)
+    blocks: list[NDArray[np.float64]] = []
+    columns: dict[str, list[str]] = {name: [] for name in text_places}
+    comma = False
+    for line, rows in _row_blocks(reader, len(heads)):
+        comma = comma or _has_decimal_commas(rows, places)
+        blocks.append(_parse_numbers(rows, places, heads, line, comma))
+        for name, place in text_places.items():
+            columns[name] += [row[place].strip() for row in rows]
+    if not blocks:
+        raise DataError(": there must be at least one sample below the names, but there is none")
+    values = np.concatenate(blocks)
+    return Table(heads, {heads[place]: values[:, at] for at, place in enumerate(places)}, columns)
+
+
+def _row_blocks(reader: Iterator[list[str]], width: int) -> Iterator[tuple[int, list[list[str]]]]:
+    """Rows of texts with the number of their first line; rows may be blank only at the very end."""
+    line, ended = 1, 0
+    while rows := list(itertools.islice(reader, _BLOCK)):
+        full = len(rows)
+        while full and not rows[full - 1]:
+            full -= 1
+        if ended and full:
+            raise DataError(f", line {ended}: there must be {width} cells in the row, but it is blank")
+        for number, row in enumerate(rows[:full], start=line + 1):
+            if len(row) != width:
+                hint = _COMMA if len(row) == 2 * width else ""
+                raise DataError(f", line {number}: there must be {width} cells in the row, but are {len(row)}{hint}")
+        if full < len(rows):
+            ended = ended or line + 1 + full
+        if full:
+            yield line + 1, rows[:full]
+        line += len(rows)
+
+
+def _has_decimal_commas(rows: list[list[str]], places: list[int]) -> bool:
+    """Whether rows have numbers with decimal commas, and none with points."""
+    cells = [row[place] for row in rows for place in places]
+    return any("," in cell and _DECIMAL_COMMA.fullmatch(cell) for cell in cells) and not any("." in c for c in cells)
+
+
+def _parse_numbers(
+    rows: list[list[str]], places: list[int], heads: tuple[str, ...], line: int, comma: bool
+) -> NDArray[np.float64]:
+    """The numbers in some columns: (rows, columns)."""
+    cells = [row[place] or "nan" for row in rows for place in places]
+    if comma:
+        cells = [cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell for cell in cells]
+    try:
+        if any("_" in cell for cell in cells):  # Python would read 1_000 as a number
+            raise ValueError
+        return np.array(cells, dtype=np.float64).reshape(len(rows), len(places))
+    except ValueError:
+        at, cell = next((at, cell) for at, cell in enumerate(cells) if not is_number(cell))
+    hint = _COMMA if is_number(cell.replace(",", ".", 1)) else ""
+    column = heads[places[at % len(places)]]
+    if at < len(places) and not hint:
+        hint = f"; if the column {column!r} has labels, say --label {shell_word(column)}; --channel chooses the signals"
+    raise DataError(f", line {line + at // len(places)}: cells must be numbers, but there is {cell!r}{hint}") from None

@@ -1,0 +1,171 @@
+"""Labels in files of their own: hypnograms in EDF+, tables of onset, duration and label, and one stage per line."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from polyadic.data.labels import is_unknown
+from polyadic.data.readers import edf, wfdb
+from polyadic.data.readers.cells import is_number, read_heads, read_table
+from polyadic.data.readers.tables import table_ending
+from polyadic.data.readers.texts import decode_text
+from polyadic.data.reading import listed
+from polyadic.data.recordings import Annotation, Recording
+from polyadic.errors import DataError, PolyadicError
+from polyadic.files import check_regular_file
+
+__all__ = ["find_scoring", "matches", "read_events", "read_scoring"]
+
+_LABELS = ("trial_type", "label", "description", "stage", "annotation", "event", "value", "text", "class")
+_NOTHING = ("n/a", "nan", "na", "")
+_LARGEST = 1 << 24
+
+
+def matches(path: str, pattern: str | None) -> bool:
+    """Whether a path below the folder that is read, or its last part, fits a pattern of a file's name.
+
+    Examples
+    --------
+    >>> matches("S01/night-Hypnogram.edf", "*-Hypnogram.edf"), matches("S01/a.csv", "S02/*")
+    (True, False)
+    """
+    if pattern is None:
+        return False
+    wanted = pattern.replace("{name}", "*")
+    return fnmatchcase(path, wanted) or fnmatchcase(path.rpartition("/")[2], wanted)
+
+
+def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterable[Path]) -> Path | None:
+    """The file that scores a recording, by its name; None if there is none.
+
+    What stands for the * of the pattern must be how the recording's name begins; as in Sleep-EDF, its last letter may
+    differ. Files in the folder of the recording come first.
+
+    Parameters
+    ----------
+    path, stem : of the recording, and its name without ending
+    base : the folder that is read
+    pattern : of the scoring's name, with * for what it has in common with the recording, or {name} for its whole name
+    files : those that match the pattern
+
+    Raises
+    ------
+    DataError : if several fit equally well
+    """
+    fitting: dict[Path, int] = {}
+    for file in files:
+        key = _key(file, base, pattern)
+        shared = next(
+            (at for at, (a, b) in enumerate(zip(key, stem, strict=False)) if a != b), min(len(key), len(stem))
+        )
+        whole = shared == len(key) or (shared == len(key) - 1 > 0 and key[-1].isalpha())
+        if (key == stem) if "{name}" in pattern else (whole and shared):
+            fitting[file] = shared
+    near = {file: shared for file, shared in fitting.items() if file.parent == path.parent} or fitting
+    best = [file for file, shared in near.items() if shared == max(near.values())]
+    if len(best) > 1:
+        raise DataError(
+            f"{path.name} has several scorings, {listed(file.name for file in best)}: name them more exactly by "
+            "--scoring, with {name} for the name of the recording"
+        )
+    return best[0] if best else None
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters two names begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _key(file: Path, base: Path, pattern: str) -> str:
+    """What stands for the * of a pattern in the name of a file; the longest of several."""
+    parts = [re.escape(part) for part in re.split(r"\*|\{name\}", pattern)]
+    for name in (file.relative_to(base).as_posix() if file.is_relative_to(base) else file.name, file.name):
+        found = re.fullmatch("(.*)".join(parts).replace(r"\?", "."), name)
+        if found:
+            return max((group.rpartition("/")[2] for group in found.groups()), key=len, default="")
+    return file.name.partition(".")[0]
+
+
+def read_scoring(path: Path, recording: Recording, source: Path) -> tuple[Annotation, ...]:
+    """The labels of a recording from a file of their own.
+
+    Parameters
+    ----------
+    path : an EDF+ file of annotations, a table of onset, duration and label, annotations of WFDB, or a text file with
+        one stage per line
+    recording : that is scored
+    source : its file
+    """
+    suffix = path.suffix.lower()
+    if suffix in (".edf", ".bdf"):
+        if source.suffix.lower() in (".edf", ".bdf") and edf.read_start(path) != edf.read_start(source):
+            raise DataError(f"{path.name} is not of the same time as {source.name}: they begin at different times")
+        return edf.read_annotations(path)
+    if table_ending(path) and {"onset", "duration"} & {head.lower() for head in read_heads(path)}:
+        return read_events(path, None)
+    if source.suffix.lower() == ".hea" and suffix not in (".csv", ".tsv", ".txt"):
+        return wfdb.read_annotations(path, recording)
+    return _read_lines(path, recording)
+
+
+def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
+    """Annotations from a table with the columns onset and duration in seconds, as BIDS has it, and one of labels.
+
+    Parameters
+    ----------
+    column : of the labels; by default trial_type, label, description, stage, event or value
+    """
+    heads = read_heads(path)
+    named = {head.lower(): head for head in heads}
+    label = column or next((named[name] for name in _LABELS if name in named), None)
+    if "onset" not in named or label not in heads:
+        raise DataError(
+            f"{path.name} must have the columns onset, duration and {column or 'label'}, but has {listed(heads)}"
+        )
+    wanted = {name: named[name] for name in ("onset", "duration") if name in named}
+    try:
+        texts = read_table(path, heads).texts
+    except DataError as error:
+        if "at least one sample" in str(error):
+            return ()
+        raise
+    found = []
+    for row, text in enumerate(texts[label]):
+        onset, duration = (texts[wanted[name]][row].lower() if name in wanted else "" for name in ("onset", "duration"))
+        lasting = "0" if duration in _NOTHING else duration.replace(",", ".")
+        onset = onset.replace(",", ".")
+        if not (is_number(onset) and is_number(lasting) and math.isfinite(float(onset)) and float(lasting) >= 0):
+            raise DataError(
+                f"{path.name}, line {row + 2}: onset and duration must be numbers of seconds, but are {onset!r} and "
+                f"{duration!r}"
+            )
+        if text.lower() not in _NOTHING and not is_unknown(text):
+            found.append(Annotation(float(onset), float(lasting), text))
+    return tuple(sorted(found, key=lambda one: one.onset))
+
+
+def _read_lines(path: Path, recording: Recording) -> tuple[Annotation, ...]:
+    """One stage per line: epochs of one length that fill the recording."""
+    check_regular_file(path)
+    if not path.is_file():
+        raise DataError(f"{path.name}: there is no such file")
+    if path.stat().st_size > _LARGEST:
+        raise PolyadicError(f"{path.name} is too large to have one stage per line")
+    lines = [line.strip() for line in decode_text(path.read_bytes()).removeprefix("\ufeff").splitlines()]
+    while lines and not lines[-1]:
+        lines.pop()
+    seconds = recording.signal.shape[1] / recording.fs
+    epoch = round(seconds / len(lines)) if lines else 0
+    if epoch < 1 or abs(len(lines) * epoch - seconds) > epoch:
+        raise DataError(
+            f"{path.name} has {len(lines)} lines, which are no epochs of a whole number of seconds in the "
+            f"{seconds:g} s of {recording.name}: give a table of onset, duration and label instead"
+        )
+    return tuple(
+        Annotation(float(row * epoch), float(epoch), text) for row, text in enumerate(lines) if not is_unknown(text)
+    )

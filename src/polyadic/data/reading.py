@@ -1,0 +1,269 @@
+"""How recordings are read: channels, rate, windows, labels and subjects, in one description that files can hold.
+
+A command makes a `Reading` of its options. The header of a store and a model file keep it, and recordings that are read
+for the model later are read by it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from polyadic.errors import PolyadicError
+
+__all__ = ["SECONDS", "Classes", "Reading", "close_match", "listed", "option_name", "parse_classes", "shell_word"]
+
+SECONDS = 10.0
+"""Length of a window where none is given."""
+
+Classes = tuple[tuple[str, tuple[str, ...]], ...]
+"""Names of classes, each with the texts of annotations that stand for it."""
+
+_RESAMPLING = ("hold", "polyphase")
+_FOLDER = "folder"
+_OPTIONS = {"channels": "--channel", "classes": "--class"}
+_WORDS = {"seconds": "length of a window", "stride": "number of seconds", "fs": "rate in Hz"}
+_UNITS = {"seconds": " s", "stride": " s", "offset": " s", "fs": " Hz"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How recordings become windows with labels and subjects. None stands for what is not said.
+
+    Parameters
+    ----------
+    seconds : length of a window
+    stride : seconds from one window to the next; the length of a window if None
+    offset : seconds before the first window; if None, windows begin at scored epochs where these are regular, else at
+        the start of the recording
+    min_share : share of a window that its label must cover; all of it if None
+    channels : names in the order wanted; all if None
+    fs : sampling rate in Hz; that of the recordings if None
+    resample : "hold" or "polyphase": how recordings, or channels, of another rate are brought to one
+    keep_slow : the same for channels far slower than the fastest, which are left out if None
+    classes : names of the classes with their annotation texts; () for all texts that cover windows
+    label : the column of tables (or of BIDS events) that has the label
+    label_from : "folder", or a regular expression with one group that finds the label in a path
+    subject : "folder", a column of tables, or a regular expression with one group that finds the subject in a path
+    time : the column of tables that has the time
+    scoring : pattern of the names of files that have the labels of the recordings beside them
+    pattern : pattern of the paths of files that are recordings
+    """
+
+    seconds: float = SECONDS
+    stride: float | None = None
+    offset: float | None = None
+    min_share: float | None = None
+    channels: tuple[str, ...] | None = None
+    fs: float | None = None
+    resample: Literal["hold", "polyphase"] | None = None
+    keep_slow: Literal["hold", "polyphase"] | None = None
+    classes: Classes = ()
+    label: str | None = None
+    label_from: str | None = None
+    subject: str | None = None
+    time: str | None = None
+    scoring: str | None = None
+    pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "stride", "fs"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and 0 < value < np.inf):
+                raise PolyadicError(f"{name} must be a positive {_WORDS[name]}, but is {value!r}")
+        if self.offset is not None and not (_is_number(self.offset) and 0 <= self.offset < np.inf):
+            raise PolyadicError(f"offset must be a number of seconds from 0 on, but is {self.offset!r}")
+        if self.min_share is not None and not (_is_number(self.min_share) and 0 < self.min_share <= 1):
+            raise PolyadicError(f"min_share must be a share above 0 and up to 1, but is {self.min_share!r}")
+        for name in ("resample", "keep_slow"):
+            if getattr(self, name) not in (None, *_RESAMPLING):
+                raise PolyadicError(f"{name} must be 'hold', 'polyphase' or None, but is {getattr(self, name)!r}")
+        if self.channels is not None and (not self.channels or len(set(self.channels)) != len(self.channels)):
+            raise PolyadicError(f"channels must be a list of names that differ, but is {list(self.channels)!r}")
+        if sum(value is not None for value in (self.label, self.label_from, self.scoring)) > 1:
+            raise PolyadicError("labels come from one place: give one of --label, --label-from and --scoring")
+
+    # ------------------------------------------------------------------ classes
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.classes)
+
+    @property
+    def class_numbers(self) -> dict[str, int]:
+        """From the text of an annotation to the number of its class."""
+        return {text: number for number, (_, texts) in enumerate(self.classes) for text in texts}
+
+    # ----------------------------------------------------------------- subjects
+
+    @property
+    def subject_column(self) -> str | None:
+        """The column of tables that has the subject, if it is one."""
+        return None if self.subject in (None, _FOLDER) or _is_pattern(str(self.subject)) else self.subject
+
+    # -------------------------------------------------------------------- files
+
+    def to_json(self) -> dict[str, Any]:
+        """What is said, by name, as JSON can hold it; `seconds` is always there."""
+        found: dict[str, Any] = {"seconds": self.seconds}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value != item.default:
+                found[item.name] = list(value) if isinstance(value, tuple) else value
+        if self.classes:
+            found["classes"] = {name: list(texts) for name, texts in self.classes}
+        return found
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self:
+        """The description that `to_json` gave; what is not known is ignored.
+
+        Raises
+        ------
+        ValueError : if it is damaged
+        """
+        if not isinstance(content, dict):
+            raise ValueError(f"how recordings are read must be an object, but is {content!r}")
+        values = {item.name: content[item.name] for item in fields(cls) if item.name in content}
+        try:
+            classes = values.pop("classes", {})
+            texts = tuple((str(name), tuple(str(text) for text in among)) for name, among in classes.items())
+            if values.get("channels") is not None:
+                values["channels"] = tuple(str(name) for name in values["channels"])
+            for name in ("label", "label_from", "subject", "time", "scoring", "pattern"):
+                if not isinstance(values.get(name), str | None):
+                    raise TypeError(f"{name} must be a text")
+            return cls(**values, classes=texts)
+        except (AttributeError, TypeError, PolyadicError) as error:
+            raise ValueError(f"how recordings are read is damaged: {error}") from error
+
+    # ---------------------------------------------------------- for a model
+
+    def with_given(self, given: Mapping[str, Any], owner: str) -> Self:
+        """This description with options that were given besides, after checking that none contradicts it.
+
+        Parameters
+        ----------
+        given : values by the names of fields; None where an option was not given
+        owner : whose description it is, for the message
+
+        Raises
+        ------
+        PolyadicError : that names the options that differ, with both values
+        """
+        added = {name: value for name, value in given.items() if value not in (None, ())}
+        differing = [
+            f"{option_name(name)} is {_worded(name, value)}, but {owner} has {_worded(name, getattr(self, name))}"
+            for name, value in added.items()
+            if getattr(self, name) not in (None, (), value)
+        ]
+        if differing:
+            raise PolyadicError(
+                f"{'; '.join(differing)}: leave the option out, or cut these recordings by polyadic prepare folder"
+            )
+        return replace(self, **added)
+
+    def without_labels(self) -> Self:
+        """This description for recordings whose labels are not asked for."""
+        return replace(self, classes=(), label=None, label_from=None, scoring=None)
+
+
+def option_name(field: str) -> str:
+    """The option of the command line that gives a field its value.
+
+    Examples
+    --------
+    >>> option_name("min_share"), option_name("channels")
+    ('--min-share', '--channel')
+    """
+    return _OPTIONS.get(field, f"--{field.replace('_', '-')}")
+
+
+def parse_classes(given: Iterable[str] | Mapping[str, Sequence[str]]) -> Classes:
+    """Classes as they are given: "TEXT", "NAME=TEXT" or "NAME=TEXT|TEXT", or texts by name.
+
+    Examples
+    --------
+    >>> parse_classes(["W=Sleep stage W", "N3=Sleep stage 3|Sleep stage 4", "R"])
+    (('W', ('Sleep stage W',)), ('N3', ('Sleep stage 3', 'Sleep stage 4')), ('R', ('R',)))
+    """
+    if isinstance(given, str):
+        raise PolyadicError(f"classes must be a list of texts, but are the text {given!r}")
+    entries: list[tuple[str, list[str]]]
+    if isinstance(given, Mapping):
+        entries = [(str(name), [texts] if isinstance(texts, str) else list(texts)) for name, texts in given.items()]
+    else:
+        entries = []
+        for word in given:
+            name, equals, merged = str(word).partition("=")
+            entries.append((name.strip(), [text.strip() for text in merged.split("|")]) if equals else (word, [word]))
+    found: dict[str, list[str]] = {}
+    for name, texts in entries:
+        if not name or "" in texts:
+            raise PolyadicError(f"a class must be TEXT or NAME=TEXT|TEXT, but is {name + '=' + '|'.join(texts)!r}")
+        found.setdefault(name, []).extend(texts)
+    owners: dict[str, str] = {}
+    for name, texts in found.items():
+        for text in texts:
+            if owners.setdefault(text, name) != name:
+                raise PolyadicError(f"an annotation is of one class, but {text!r} is of {owners[text]!r} and {name!r}")
+    return tuple((name, tuple(dict.fromkeys(texts))) for name, texts in found.items())
+
+
+def close_match(name: str, names: Iterable[str]) -> str:
+    """A question that names the most similar of some names, to be put behind a message; "" if none is similar.
+
+    Examples
+    --------
+    >>> close_match("EEG Fpz-CZ", ["EEG Fpz-Cz", "EOG"])
+    "; did you mean 'EEG Fpz-Cz'?"
+    """
+    folded = {other.casefold(): other for other in names}
+    found = difflib.get_close_matches(name.casefold(), list(folded), 1)
+    return f"; did you mean {folded[found[0]]!r}?" if found else ""
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Names in quotes with commas between them; of many only the first.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"], most=2)
+    "'a', 'b', … (3 in all)"
+    """
+    every = list(names)
+    return ", ".join(map(repr, every[:most])) + (f", … ({len(every)} in all)" if len(every) > most else "")
+
+
+def shell_word(name: str) -> str:
+    """A name as it is typed on a command line.
+
+    Examples
+    --------
+    >>> shell_word("stage"), shell_word("sleep stage")
+    ('stage', "'sleep stage'")
+    """
+    return name if re.fullmatch(r"[\w.-]+", name) else f"'{name}'"
+
+
+def _is_pattern(text: str) -> bool:
+    """Whether a text is a regular expression with a group, and not the name of a column."""
+    return re.search(r"\((?!\?[:=!<])", text) is not None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _worded(name: str, value: Any) -> str:
+    """A value of a field for a message."""
+    if name == "classes":
+        return ", ".join(one if texts == (one,) else f"{one}={'|'.join(texts)}" for one, texts in value)
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return f"{value:g}{_UNITS.get(name, '')}" if isinstance(value, int | float) else repr(value)

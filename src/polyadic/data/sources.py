@@ -1,0 +1,441 @@
+"""The recordings of a folder, or of one file, as a `Reading` says: signals, subjects, and labels as annotations."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from polyadic.data import bids
+from polyadic.data.folders import FolderFiles, find_files
+from polyadic.data.readers import edf, wfdb
+from polyadic.data.readers import mne as mne_reader
+from polyadic.data.readers.cells import read_heads
+from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
+from polyadic.data.readers.tables import TableColumns, read_csv, read_csv_by_subject, table_ending
+from polyadic.data.reading import Reading, close_match, listed
+from polyadic.data.recordings import Annotation, Recording, as_values, resample_recording
+from polyadic.data.subjects import COLUMN, FILE, FOLDER, PARTICIPANTS, Subject, find_in_path, find_subject
+from polyadic.errors import DataError, MissingExtraError, PolyadicError
+
+__all__ = ["ENDINGS", "Source", "Sources", "ending_of", "find_recordings", "read_recording"]
+
+ENDINGS = (".edf", ".bdf", ".hea", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".vhdr", ".set")
+"""The endings of files that can be read as recordings, in lower case."""
+
+_PACKAGES = {".edf": "edfio", ".bdf": "edfio", ".hea": "wfdb", ".vhdr": "mne", ".set": "mne"}
+_EXTRAS = {"edfio": "edf", "wfdb": "wfdb", "mne": "mne"}
+_ANNOTATIONS = (".ann", ".atr")
+_SLOW = 4
+"""Channels are slow whose rate is less than the fastest by this factor or more."""
+
+_OWN_TABLES = (["subject", "recording", "start"], ["onset", "duration", "trial_type"], ["measure", "name", "value"])
+_METADATA = re.compile(
+    r"(?:participants?|subjects?|patients?|people|metadata|meta|demographics|info|readme|sessions|scans|clinical)"
+    r"\.[ct]sv(?:\.gz)?|.*_(?:events|channels|electrodes|scans|sessions|coordsystem)\.tsv",
+    re.IGNORECASE,
+)
+
+_Path = str | os.PathLike[str]
+
+
+class Source(NamedTuple):
+    """A recording, where its subject was found, and what should be said about how it was read."""
+
+    recording: Recording
+    subject_from: str
+    notes: tuple[str, ...] = ()
+
+
+def ending_of(path: Path) -> str:
+    """The ending of a file that may be a recording, in lower case; that of its packing is a part of it."""
+    return table_ending(path) or path.suffix.lower()
+
+
+def find_recordings(
+    root: _Path,
+    on_error: Literal["raise", "skip"] = "raise",
+    pattern: str | None = None,
+    scoring: str | None = None,
+) -> FolderFiles:
+    """All files in a folder and those below it that can be read as recordings, or the one file that `root` is.
+
+    Tables of metadata and tables that polyadic wrote are left out with the reason; of a BIDS data set only raw EEG and
+    iEEG are recordings.
+
+    Parameters
+    ----------
+    pattern : of paths below the folder; files that do not fit are no recordings
+    scoring : of files that hold labels, and are no recordings
+
+    Raises
+    ------
+    DataError : if there are none
+    """
+    base = Path(root)
+    if base.exists() and not base.is_dir():
+        return FolderFiles([base], {})
+    found = find_files(base, lambda name: ending_of(Path(name)) in ENDINGS, on_error)
+    layout = bids.is_bids(base)
+    files, left_out = [], dict(found.left_out)
+    for path in found.files:
+        below = path.relative_to(base).as_posix()
+        if (
+            (pattern is not None and not matches(below, pattern))
+            or matches(below, scoring)
+            or (layout and not bids.is_bids_recording(below))
+        ):
+            continue
+        reason = _no_recording(path)
+        if reason:
+            left_out[below] = reason
+        else:
+            files.append(path)
+    for segment, record in wfdb.find_segments(path for path in files if path.suffix.lower() == ".hea").items():
+        files.remove(segment)
+        left_out[segment.relative_to(base).as_posix()] = f"a segment of {record}, with which it is read"
+    if not files:
+        wanted = f"{', '.join(ENDINGS)}{f' that fit --pattern {pattern!r}' if pattern else ''}"
+        raise DataError(f"No recordings found in {base.name or base} (looked for {wanted})")
+    return FolderFiles(files, dict(sorted(left_out.items())))
+
+
+def _no_recording(path: Path) -> str:
+    """Why a file with the ending of a recording is none; "" if it may be one."""
+    if not table_ending(path) or not path.is_file():
+        return ""
+    if _METADATA.fullmatch(path.name):
+        return "a table about the recordings, by its name"
+    heads = [head.lower() for head in read_heads(path)]
+    return "a table that polyadic wrote" if any(heads[: len(own)] == own for own in _OWN_TABLES) else ""
+
+
+class Sources:
+    """The recordings of a folder.
+
+    Parameters
+    ----------
+    root : the folder, or one file
+    reading : how its recordings are read
+    labels : whether their labels are asked for; without, rules for labels and subjects that do not fit are ignored
+    on_error : what to do about a folder below that cannot be listed
+    """
+
+    def __init__(
+        self, root: _Path, reading: Reading, *, labels: bool = True, on_error: Literal["raise", "skip"] = "raise"
+    ) -> None:
+        self.base, self.labels = Path(root), labels
+        self.reading = reading if labels else reading.without_labels()
+        found = find_recordings(root, on_error, reading.pattern, reading.scoring)
+        self.files, self.left_out = found.files, found.left_out
+        check_packages(self.files)
+        self._participants = bids.read_participants(self.base) if bids.is_bids(self.base) else {}
+        self._scorings: list[Path] = []
+        if self.reading.scoring is not None:
+            folder = self.base if self.base.is_dir() else self.base.parent
+            every = find_files(folder, lambda _: True, on_error="skip").files
+            self._scorings = [
+                path for path in every if matches(path.relative_to(folder).as_posix(), self.reading.scoring)
+            ]
+            if not self._scorings:
+                raise DataError(f"--scoring {self.reading.scoring!r} fits no file in {folder.name or folder}")
+
+    def name_of(self, path: Path) -> str:
+        """The name of a recording: its path below the folder without ending."""
+        below = self._below(path)
+        return below[: len(below) - len(ending_of(path))]
+
+    def _below(self, path: Path) -> str:
+        return path.name if path == self.base else path.relative_to(self.base).as_posix()
+
+    def files_of(self, path: Path) -> list[Path]:
+        """The files a recording is read from: of a WFDB header also its signals and annotations."""
+        found = [path]
+        if path.suffix.lower() == ".hea":
+            found += [path.with_suffix(ending) for ending in (".dat", ".mat", *_ANNOTATIONS)]
+        scoring = self._scoring_of(path)
+        events = bids.events_of(path) if bids.is_bids(self.base) else None
+        return [path, *(other for other in (*found[1:], scoring, events) if other is not None and other.exists())]
+
+    def load(self, path: Path, *, signals: bool = True) -> list[Source]:
+        """The recordings of a file: one, or one for each subject of a table with a column of subjects.
+
+        Parameters
+        ----------
+        signals : without them only lengths and annotations are wanted, and samples may be anything
+        """
+        name, who = self.name_of(path), self._subject_of(path)
+        found, notes = self._read(path, name, who.name, signals)
+        sources = []
+        for recording in found:
+            source = COLUMN if self._has_subject_column(path) else who.source
+            recording, more = self._labelled(self._at_rate(recording, path), path)
+            sources.append(Source(recording, source, (*notes, *more)))
+        return sources
+
+    def may_have_labels(self, path: Path) -> bool:
+        """Whether a file has labels or several subjects; a table has not unless a rule says so."""
+        reading = self.reading
+        rules = (reading.label, reading.label_from, reading.scoring, reading.subject_column)
+        return not table_ending(path) or any(rule is not None for rule in rules)
+
+    # ----------------------------------------------------------------------------------------------------- subjects
+
+    def _has_subject_column(self, path: Path) -> bool:
+        column = self.reading.subject_column
+        return bool(column and table_ending(path) and (self.labels or column in read_heads(path)))
+
+    def _subject_of(self, path: Path) -> Subject:
+        below, rule = self._below(path), self.reading.subject
+        root = self.base.absolute().name
+        try:
+            if rule == "folder":
+                folder = below.rpartition("/")[0].rpartition("/")[2] or (root if self.base.is_dir() else "")
+                return Subject(folder, FOLDER) if folder else find_subject(below, None, root)
+            if self.reading.subject_column is not None and not table_ending(path):
+                raise PolyadicError(
+                    f"subject must be a column of a table, 'folder', or a regular expression with one group for other "
+                    f"files such as {path.name}, but is {rule!r}"
+                )
+            pattern = None if self.reading.subject_column is not None else rule
+            if pattern is None and self.labels and self.reading.label_from is not None:
+                return self._subject_beside_label(below, root)
+            who = find_subject(below, pattern, root)
+        except PolyadicError:
+            if self.labels or rule is None:
+                raise
+            who = find_subject(below, None, root)
+        return Subject(who.name, PARTICIPANTS) if who.name in self._participants else who
+
+    def _subject_beside_label(self, below: str, root: str) -> Subject:
+        """The subject by the default rule, which must not take a folder of a class for a person."""
+        who = find_subject(below, None, root)
+        if who.source == FOLDER and who.name == self._path_label(below):
+            name = below.rpartition("/")[2]
+            return Subject(name[: len(name) - len(ending_of(Path(name)))], FILE)
+        return who
+
+    # ------------------------------------------------------------------------------------------------------- labels
+
+    def _path_label(self, below: str) -> str:
+        rule = str(self.reading.label_from)
+        if rule != "folder":
+            return find_in_path(rule, below, "--label-from")
+        folder = below.rpartition("/")[0].rpartition("/")[2] or self.base.absolute().name * self.base.is_dir()
+        if not folder:
+            raise PolyadicError(f"--label-from folder needs a folder for each class, but {below} is in none")
+        return folder
+
+    def _labelled(self, recording: Recording, path: Path) -> tuple[Recording, tuple[str, ...]]:
+        """A recording with the annotations that the rules for labels find, and notes about it."""
+        reading = self.reading
+        if not self.labels:
+            return recording, ()
+        if reading.label_from is not None:
+            return _annotated(recording, self._path_label(self._below(path))), ()
+        if reading.scoring is not None:
+            scoring = self._scoring_of(path)
+            if scoring is None:
+                return replace(recording, annotations=()), (f"no file fits --scoring {reading.scoring!r}",)
+            return replace(recording, annotations=read_scoring(scoring, recording, path)), ()
+        if bids.is_bids(self.base):
+            return self._labelled_by_bids(recording, path), ()
+        if reading.label is not None and not table_ending(path):
+            raise PolyadicError(
+                f"--label is a column of a table, but {path.name} is none: --class chooses annotations, --scoring "
+                "names files of labels, --label-from finds labels in paths"
+            )
+        return recording, ()
+
+    def _labelled_by_bids(self, recording: Recording, path: Path) -> Recording:
+        column, events = self.reading.label, bids.events_of(path)
+        if column is not None:
+            people = bids.participant_labels(self.base, column)
+            if people is not None:
+                return _annotated(recording, people.get(recording.subject, ""))
+        return recording if events is None else replace(recording, annotations=read_events(events, column))
+
+    def _scoring_of(self, path: Path) -> Path | None:
+        if self.reading.scoring is None:
+            return None
+        folder = self.base if self.base.is_dir() else self.base.parent
+        stem = path.name[: len(path.name) - len(ending_of(path))]
+        return find_scoring(path, folder, stem, self.reading.scoring, self._scorings)
+
+    # ------------------------------------------------------------------------------------------------------ signals
+
+    def _read(self, path: Path, name: str, subject: str, signals: bool) -> tuple[list[Recording], tuple[str, ...]]:
+        reading = self.reading
+        if not table_ending(path):
+            return _read_signals(path, name, subject, reading, signals)
+        columns = TableColumns(
+            reading.channels,
+            reading.label if self.labels else None,
+            reading.subject_column if self._has_subject_column(path) else None,
+            reading.time,
+            refuse_labels=True,
+            resample=reading.resample,
+        )
+        if columns.subject is not None:
+            return read_csv_by_subject(path, reading.fs, name, columns), ()
+        return [read_csv(path, reading.fs, name, subject, columns)], ()
+
+    def _at_rate(self, recording: Recording, path: Path) -> Recording:
+        """A recording at the rate asked for; filtered ones are values, so that all have one type."""
+        reading = self.reading
+        if reading.fs is not None and abs(recording.fs - reading.fs) > 1e-6 * reading.fs:
+            if reading.resample is None:
+                held = "--resample hold repeats its samples, " if _is_multiple(reading.fs, recording.fs) else ""
+                raise DataError(
+                    f"{path.name} is sampled at {recording.fs:g} Hz, not at {reading.fs:g} Hz: {held}--resample "
+                    "polyphase filters and resamples it"
+                )
+            recording = resample_recording(recording, reading.fs, reading.resample)
+        if "polyphase" in (reading.resample, reading.keep_slow) and recording.signal.dtype != np.float32:
+            recording = as_values(recording)
+        return recording
+
+
+def _is_multiple(fs: float, of: float) -> bool:
+    return fs >= of and abs(fs / of - round(fs / of)) <= 1e-9 * fs / of
+
+
+def _annotated(recording: Recording, text: str) -> Recording:
+    """A recording with one annotation for all of it, or none without a text."""
+    last = recording.segments[-1]
+    end = last.onset + (recording.signal.shape[1] - last.first) / recording.fs
+    return replace(recording, annotations=(Annotation(0.0, end, text),) if text else ())
+
+
+def check_packages(files: Sequence[Path]) -> None:
+    """Say before anything is computed that a package is missing which some files need.
+
+    Raises
+    ------
+    MissingExtraError : that says how to install it
+    """
+    for path in files:
+        package = _PACKAGES.get(ending_of(path))
+        if package is not None and importlib.util.find_spec(package) is None:
+            raise MissingExtraError(
+                f"{path.name} needs the package {package}, which is not installed: pip install "
+                f"'polyadic[{_EXTRAS[package]}]'"
+            )
+
+
+def _read_signals(
+    path: Path, name: str, subject: str, reading: Reading, signals: bool
+) -> tuple[list[Recording], tuple[str, ...]]:
+    """The recording of a file that is no table, with its own annotations, and notes."""
+    read = _READERS.get(ending_of(path))
+    if read is None:
+        raise PolyadicError(f"a recording must be a file that ends in {', '.join(ENDINGS)}, but is {path.name}")
+    recording, notes = read(path, name, subject, reading, signals)
+    return [recording], notes
+
+
+def _read_edf(
+    path: Path, name: str, subject: str, reading: Reading, signals: bool
+) -> tuple[Recording, tuple[str, ...]]:
+    known = edf.read_channels(path)
+    rates = {channel: rate for channel, (rate, _) in known.items()}
+    channels, how, notes = _without_slow(rates, reading)
+    # The reader keeps channels of several rates in their digits until it brings them to one.
+    fs = reading.fs if reading.resample is not None else None
+    recording = edf.read_edf(path, channels=channels, fs=fs, resample=how, name=name, subject=subject, signals=signals)
+    return recording, notes
+
+
+def _without_slow(
+    rates: dict[str, float], reading: Reading
+) -> tuple[list[str] | None, Literal["hold", "polyphase"] | None, tuple[str, ...]]:
+    """The channels to read, how to bring them to one rate, and a note about slow ones that are left out."""
+    how = reading.resample or reading.keep_slow
+    if reading.channels is not None:
+        return list(reading.channels), how, ()
+    fastest = max(rates.values(), default=0.0)
+    slow = {channel: rate for channel, rate in rates.items() if rate * _SLOW <= fastest}
+    if how is not None or not slow:
+        return None, how, ()
+    words = ", ".join(f"{channel} ({rate:g} Hz)" for channel, rate in slow.items())
+    note = f"left out slow channels: {words}. --keep-slow hold repeats their samples, --keep-slow polyphase filters"
+    return [channel for channel in rates if channel not in slow], None, (note,)
+
+
+def _read_wfdb(
+    path: Path, name: str, subject: str, reading: Reading, signals: bool
+) -> tuple[Recording, tuple[str, ...]]:
+    channels, how, notes = _without_slow(wfdb.read_rates(path), reading)
+    extensions = [ending[1:] for ending in _ANNOTATIONS if path.with_suffix(ending).exists()]
+    recording = wfdb.read_wfdb(
+        path, channels=channels, annotations=extensions or None, name=name, subject=subject, resample=how
+    )
+    return recording, notes
+
+
+def _read_mne(
+    path: Path, name: str, subject: str, reading: Reading, signals: bool
+) -> tuple[Recording, tuple[str, ...]]:
+    recording = mne_reader.read_mne(path, name, subject)
+    if reading.channels is None:
+        return recording, ()
+    for channel in reading.channels:
+        if channel not in recording.channels:
+            raise DataError(
+                f"{path.name}: must have the channel {channel!r}, but has {listed(recording.channels)}"
+                f"{close_match(channel, recording.channels)}"
+            )
+    rows = [recording.channels.index(channel) for channel in reading.channels]
+    chosen = replace(
+        recording,
+        channels=reading.channels,
+        units=tuple(recording.units[row] for row in rows),
+        signal=np.ascontiguousarray(recording.signal[rows]),
+        scale=recording.scale[rows],
+        offset=recording.offset[rows],
+        missing=None if recording.missing is None else recording.missing[rows],
+    )
+    return chosen, ()
+
+
+_READERS: dict[str, Callable[..., tuple[Recording, tuple[str, ...]]]] = {
+    ".edf": _read_edf,
+    ".bdf": _read_edf,
+    ".hea": _read_wfdb,
+    ".vhdr": _read_mne,
+    ".set": _read_mne,
+}
+
+
+def read_recording(
+    path: _Path,
+    name: str | None = None,
+    subject: str | None = None,
+    *,
+    channels: Sequence[str] | None = None,
+    fs: float | None = None,
+    resample: str | None = None,
+    keep_slow: str | None = None,
+) -> Recording:
+    """One recording from an EDF, BDF, WFDB (its .hea file), BrainVision, EEGLAB, CSV or TSV file.
+
+    Parameters
+    ----------
+    name : of the recording; by default that of the file
+    subject : by default the name of the recording
+    channels, fs, resample, keep_slow : as for `polyadic.data.datasets.folder`
+    """
+    file = Path(path)
+    if ending_of(file) not in ENDINGS:
+        raise PolyadicError(f"a recording must be a file that ends in {', '.join(ENDINGS)}, but is {file.name}")
+    options: Any = {"fs": fs, "resample": resample, "keep_slow": keep_slow}
+    reading = Reading(channels=None if channels is None else tuple(channels), **options)
+    (found, *_) = Sources(file, reading, labels=False).load(file)
+    name = file.name[: len(file.name) - len(ending_of(file))] if name is None else name
+    return replace(found.recording, name=name, subject=name if subject is None else subject)

@@ -1,0 +1,94 @@
+"""Folders as people have them, written by the real libraries: sleep in EDF+, wearables in CSV, ECG in WFDB, BIDS."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from pathlib import Path
+
+import edfio
+import numpy as np
+
+with warnings.catch_warnings():  # wfdb's own import warns of what pandas will do one day
+    warnings.simplefilter("ignore")
+    import wfdb
+
+STAGES = ("Sleep stage W", "Sleep stage N2", "Sleep stage R")
+FREQUENCIES = {"Sleep stage W": 10.0, "Sleep stage N2": 2.0, "Sleep stage R": 6.0, "walk": 2.0, "rest": 0.0, "run": 5.0}
+
+
+def wave(rng: np.random.Generator, frequency: float, count: int, fs: float) -> np.ndarray:
+    """A noisy oscillation: (count,)."""
+    return np.sin(2 * np.pi * frequency * np.arange(count) / fs + rng.uniform(0, 6)) + 0.3 * rng.normal(size=count)
+
+
+def sleep(root: Path, subjects: int = 4, epochs: int = 12, lead: float = 7.0, fs: int = 50) -> None:
+    """EDF+ recordings with a fast and a slow signal and a text for every epoch of 10 s; the first begins after 7 s."""
+    for number in range(subjects):
+        rng = np.random.default_rng(number)
+        stages = [STAGES[(epoch // 2) % 3] for epoch in range(epochs)]
+        eeg = [0.1 * rng.normal(size=int(lead * fs)), *(wave(rng, FREQUENCIES[s], 10 * fs, fs) for s in stages)]
+        count = int((lead + 10 * epochs) // 1)
+        signals = [
+            edfio.EdfSignal(np.concatenate(eeg)[: count * fs], fs, label="EEG Fpz-Cz", physical_dimension="uV"),
+            edfio.EdfSignal(np.concatenate(eeg)[::-1][: count * fs].copy(), fs, label="EEG Pz-Oz"),
+            edfio.EdfSignal(36 + 0.1 * rng.normal(size=count), 1, label="Temp rectal", physical_dimension="DegC"),
+        ]
+        notes = [edfio.EdfAnnotation(lead + 10 * epoch, 10, text) for epoch, text in enumerate(stages)]
+        notes.append(edfio.EdfAnnotation(1.0, None, "Lights off"))
+        folder = root / f"S{number + 1:02d}"
+        folder.mkdir(parents=True)
+        edfio.Edf(signals, annotations=notes).write(folder / "night.edf")
+
+
+def table(path: Path, activities: list[str], seed: int, fs: int = 25, each: int = 100, **columns: str) -> None:
+    """A CSV table of three axes with times and a label for every row; further columns have one value each."""
+    rng = np.random.default_rng(seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["time", "x", "y", "z", "activity", *columns])
+        row = 0
+        for activity in activities:
+            axes = [wave(rng, FREQUENCIES[activity], each, fs) for _ in range(3)]
+            for values in zip(*axes, strict=True):
+                writer.writerow([f"{row / fs:.3f}", *(f"{v:.5f}" for v in values), activity, *columns.values()])
+                row += 1
+
+
+def wearables(root: Path, subjects: int = 4) -> None:
+    """A table for each subject, and one about the subjects."""
+    for number in range(subjects):
+        table(root / f"p{number + 1:02d}.csv", ["walk", "rest", "run", "walk", "run", "rest"], number)
+    (root / "participants.csv").write_text(
+        "id,age,sex\n" + "".join(f"p{n + 1:02d},{30 + n},f\n" for n in range(subjects))
+    )
+
+
+def ecg(root: Path, subjects: int = 4, fs: int = 100) -> None:
+    """WFDB records whose rhythm changes every ten seconds."""
+    for number in range(subjects):
+        rng = np.random.default_rng(number)
+        rhythms = ["(N", "(AFIB"] * 3
+        parts = [np.stack([wave(rng, 3 if r == "(N" else 12, 10 * fs, fs) for _ in range(2)], 1) for r in rhythms]
+        folder = root / f"S{number + 1:02d}"
+        folder.mkdir(parents=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            wfdb.wrsamp(
+                "r",
+                fs=fs,
+                units=["mV", "mV"],
+                sig_name=["I", "II"],
+                p_signal=np.concatenate(parts),
+                fmt=["16", "16"],
+                write_dir=str(folder),
+            )
+            wfdb.wrann(
+                "r",
+                "atr",
+                sample=np.arange(6) * 10 * fs,
+                symbol=["+"] * 6,
+                aux_note=rhythms,
+                write_dir=str(folder),
+            )

@@ -1,0 +1,359 @@
+"""Recordings as people have them: labels, subjects and windows by one description, which models remember."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+
+import edfio
+import numpy as np
+import people
+import pytest
+import trees
+from command_line import polyadic
+
+from polyadic import load
+from polyadic.data import WindowStore, datasets
+from polyadic.data.readers.tables import TableColumns, read_csv
+from polyadic.data.reading import Reading, parse_classes
+from polyadic.data.recordings import Annotation, Recording, label_windows, scored_phase, window_starts
+from polyadic.errors import DataError, PolyadicError
+
+QUICK = ("--rank", 3, "--sweeps", 2)
+
+
+# -------------------------------------------------------------------------------------------------------- description
+
+
+def test_a_description_survives_json():
+    reading = Reading(
+        seconds=30, channels=("a", "b"), classes=parse_classes(["N3=3|4", "W"]), stride=15, subject="(S.)"
+    )
+    assert Reading.from_json(json.loads(json.dumps(reading.to_json()))) == reading
+    assert Reading().to_json() == {"seconds": 10.0}
+    assert Reading.from_json({"seconds": 5, "unheard": 1}) == Reading(seconds=5)
+
+
+@pytest.mark.parametrize("content", [[], {"seconds": -1}, {"classes": 3}, {"label": 4}, {"channels": 5}])
+def test_a_damaged_description_is_refused(content):
+    with pytest.raises(ValueError, match="how recordings are read"):
+        Reading.from_json(content)
+
+
+def test_options_that_contradict_a_description_are_refused_with_both_values():
+    known = Reading(seconds=30, channels=("a",), classes=parse_classes(["W=Sleep stage W"]))
+    with pytest.raises(PolyadicError, match="--seconds is 10 s, but the model has 30 s"):
+        known.with_given({"seconds": 10.0}, "the model")
+    with pytest.raises(PolyadicError, match="--class is W, but the model has W=Sleep stage W"):
+        known.with_given({"classes": parse_classes(["W"])}, "the model")
+    assert known.with_given({"seconds": 30.0, "resample": "hold"}, "the model").resample == "hold"
+
+
+@pytest.mark.parametrize("given", [["a=x", "b=x"], ["=x"], ["a="], "abc"])
+def test_classes_that_make_no_sense_are_refused(given):
+    with pytest.raises(PolyadicError, match="class"):
+        parse_classes(given)
+
+
+# ------------------------------------------------------------------------------------------------------------ windows
+
+
+def recording(annotations, seconds=100, fs=10.0):
+    signal = np.zeros((1, round(seconds * fs)), np.float32)
+    found = tuple(Annotation(*one) for one in annotations)
+    return Recording("r", "s", fs, ("a",), ("",), signal, np.ones(1), np.zeros(1), found)
+
+
+def test_windows_begin_at_scored_epochs_of_a_regular_length():
+    epochs = recording([(7 + 30 * n, 30 * (1 + n % 2), "W") for n in range(3)])
+    assert scored_phase(epochs, 100) == 7
+    assert window_starts(epochs, 100, phase=7.0).tolist() == list(range(70, 901, 100))
+    uneven = recording([(3, 4.7, "a"), (11, 8.1, "b"), (30, 2.3, "a")])
+    assert scored_phase(uneven, 100) is None
+    assert scored_phase(recording([(5, 0, "moment")]), 100) is None
+
+
+def test_an_offset_and_a_stride_place_the_windows():
+    assert window_starts(recording([]), 100, 50, offset=25).tolist() == list(range(250, 901, 50))
+
+
+def test_a_window_has_the_class_that_covers_the_share_asked_for():
+    found = recording([(0, 7, "a"), (7, 3, "b"), (10, 5, "a"), (15, 5, "b")], 20)
+    starts, classes = np.array([0, 100]), {"a": 0, "b": 1}
+    assert label_windows(found, starts, 100, classes).tolist() == [-1, -1]
+    assert label_windows(found, starts, 100, classes, 0.6).tolist() == [0, -1]
+    assert label_windows(found, starts, 100, classes, 0.8).tolist() == [-1, -1]
+    assert label_windows(found, starts, 100, classes, 0.5).tolist() == [0, -1]  # two halves are no majority
+
+
+# ------------------------------------------------------------------------------------------------------------- tables
+
+
+def test_labels_times_and_subjects_of_tables_are_columns(tmp_path):
+    people.wearables(tmp_path / "in")
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
+    assert store.classes == ("rest", "run", "walk")
+    assert store.channels == ("x", "y", "z")
+    assert np.bincount(store.index.label).tolist() == [16, 16, 16]
+    assert store.index.n_subjects == 4
+    assert store.skipped == [{"name": "participants.csv", "reason": "a table about the recordings, by its name"}]
+    assert store.reading == {
+        "seconds": 2,
+        "classes": {"rest": ["rest"], "run": ["run"], "walk": ["walk"]},
+        "label": "activity",
+    }
+
+
+def test_a_table_of_many_subjects_becomes_a_recording_for_each(tmp_path):
+    parts = []
+    for name in ("anna", "ben"):
+        people.table(tmp_path / f"{name}.csv", ["walk", "run"], len(name), person=name)
+        parts.append((tmp_path / f"{name}.csv").read_text().splitlines())
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "all.csv").write_text("\n".join([*parts[0], *parts[1][1:]]) + "\n")
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity", subject="person")
+    assert set(store.windows.subject) == {"anna", "ben"}
+    assert set(store.windows.recording) == {"all/anna", "all/ben"}
+    assert len(store) == 8
+    assert store.index.subjects_from == "a column"
+
+
+@pytest.mark.parametrize("kind", ["name", "numbers", "text"])
+def test_a_label_that_would_become_a_signal_is_refused_with_the_option(kind, tmp_path):
+    head = {"name": "stage", "numbers": "code", "text": "what"}[kind]
+    values = {"name": "0.5", "numbers": "1", "text": "walk"}[kind]
+    other = {"name": "0.7", "numbers": "2", "text": "run"}[kind]
+    rows = [f"{n / 10},{np.sin(n):.4f},{values if n % 40 < 20 else other}" for n in range(200)]
+    (tmp_path / "a.csv").write_text(f"time,x,{head}\n" + "\n".join(rows) + "\n")
+    with pytest.raises(DataError, match=f"--label {head}"):
+        datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
+    assert datasets.folder(tmp_path / "a.csv", tmp_path / "t", seconds=1, channels=["x"]).channels == ("x",)
+    assert len(datasets.folder(tmp_path / "a.csv", tmp_path / "u", seconds=1, label=head).classes) == 2
+
+
+def test_semicolons_decimal_commas_bom_crlf_and_gzip_are_read(tmp_path):
+    lines = ["zeit;x;y", *(f"{n},0;{n},5;-{n},25" for n in range(50))]
+    content = b"\xef\xbb\xbf" + "\r\n".join(lines).encode() + b"\r\n"
+    (tmp_path / "a.csv").write_bytes(content)
+    with gzip.open(tmp_path / "b.csv.gz", "wb") as file:
+        file.write(content)
+    for name in ("a.csv", "b.csv.gz"):
+        found = read_csv(tmp_path / name, columns=TableColumns(time="zeit"))
+        assert found.fs == 1
+        assert found.name == name[0]
+        np.testing.assert_array_equal(found.signal[1], -(np.arange(50) + 0.25))
+
+
+@pytest.mark.parametrize(
+    ("head", "time"),
+    [
+        ("time", lambda n: f"{n / 50:.3f}"),
+        ("timestamp", lambda n: f"2024-05-01 10:00:{n / 50:09.6f}"),
+        ("timestamp", lambda n: str(1714557600000 + 20 * n)),
+        ("time_ms", lambda n: str(20 * n)),
+        ("Time (ns)", lambda n: str(20_000_000 * n)),
+    ],
+)
+def test_times_are_seconds_dates_or_counts_of_smaller_units(head, time, tmp_path):
+    (tmp_path / "a.csv").write_text(f"{head},x\n" + "".join(f"{time(n)},{n}\n" for n in range(150)))
+    assert read_csv(tmp_path / "a.csv", columns=TableColumns(time=head)).fs == pytest.approx(50)
+
+
+def test_uneven_times_are_refused_or_interpolated_on_request(tmp_path):
+    rng = np.random.default_rng(0)
+    times = np.cumsum(rng.uniform(0.015, 0.025, 500))
+    times[300:] += 3
+    rows = [f"{t:.5f},{np.sin(t):.6f},{'a' if n < 300 else 'b'}\n" for n, t in enumerate(times)]
+    (tmp_path / "a.csv").write_text("time,x,label\n" + "".join(rows))
+    columns = TableColumns(label="label")
+    with pytest.raises(DataError, match=r"evenly spaced .* --resample polyphase interpolates them"):
+        read_csv(tmp_path / "a.csv", columns=columns)
+    found = read_csv(tmp_path / "a.csv", columns=TableColumns(label="label", resample="polyphase"))
+    assert found.fs == pytest.approx(50, rel=0.05)
+    assert len(found.segments) == 2  # the gap is not filled
+    at = found.elapsed_samples(np.arange(found.signal.shape[1])) / found.fs + times[0]
+    np.testing.assert_allclose(found.signal[0], np.sin(at), atol=0.02)
+    assert [one.text for one in found.annotations] == ["a", "b"]
+
+
+def test_predictions_and_features_of_polyadic_do_not_break_a_folder(tmp_path):
+    people.wearables(tmp_path / "in", 2)
+    for name, head in (("labels.csv", "subject,recording,start,label,p(a)"), ("e.tsv", "onset\tduration\ttrial_type")):
+        (tmp_path / "in" / name).write_text(f"{head}\n")
+    found = datasets.find_recordings(tmp_path / "in")
+    assert [path.name for path in found.files] == ["p01.csv", "p02.csv"]
+    assert found.left_out["labels.csv"] == "a table that polyadic wrote"
+    assert [path.name for path in datasets.find_recordings(tmp_path / "in", pattern="*2.csv").files] == ["p02.csv"]
+    with pytest.raises(DataError, match="that fit --pattern"):
+        datasets.find_recordings(tmp_path / "in", pattern="*.edf")
+
+
+# -------------------------------------------------------------------------------------------------------- annotations
+
+
+def test_all_texts_that_cover_windows_are_classes_and_windows_begin_with_epochs(tmp_path):
+    people.sleep(tmp_path / "in")
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=10)
+    assert store.classes == tuple(sorted(people.STAGES))
+    assert set((store.windows.start / store.fs).tolist()) == {7.0 + 10 * n for n in range(12)}
+    assert (store.index.label >= 0).all()
+    moved = datasets.folder(tmp_path / "in", tmp_path / "t", seconds=18, offset=0)
+    assert (moved.index.label < 0).any()
+    assert any("most annotated time straddles windows" in note for note in moved.notes)
+    half = datasets.folder(tmp_path / "in", tmp_path / "u", seconds=10, offset=0)
+    assert any("% of the windows have no label" in note for note in half.notes)
+
+
+def test_classes_are_renamed_and_merged_and_unknown_ones_answered_with_those_there(tmp_path):
+    people.sleep(tmp_path / "in", 1)
+    classes = ["wake=Sleep stage W", "sleep=Sleep stage N2|Sleep stage R|Sleep stage 9"]
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=10, classes=classes)
+    assert store.classes == ("wake", "sleep")
+    assert np.bincount(store.index.label).tolist() == [4, 8]
+    assert any("no recording has 'Sleep stage 9'" in note for note in store.notes)
+    with pytest.raises(PolyadicError, match=r"there are .*'Sleep stage W'.*did you mean 'Sleep stage R'"):
+        datasets.folder(tmp_path / "in", tmp_path / "t", seconds=10, classes=["REM=Sleep stage r"])
+
+
+def test_hypnograms_in_files_of_their_own_are_paired_by_name(tmp_path):
+    trees.sleep_edf(tmp_path / "in")
+    store = datasets.folder(
+        tmp_path / "in", tmp_path / "s", seconds=30, scoring="*-Hypnogram.edf", classes={"W": ["Sleep stage W"]}
+    )
+    whole = datasets.sleep_edf(tmp_path / "in", tmp_path / "t")
+    assert (store.index.label == 0).sum() == (whole.index.label == 0).sum()
+    assert len(store.recordings) == 4
+    assert set(store.windows.recording) == {f"sleep-cassette/SC40{n}E0-PSG" for n in ("01", "02", "11", "12")}
+
+
+@pytest.mark.parametrize("kind", ["table", "lines"])
+def test_scorings_may_be_tables_or_one_stage_per_line(kind, tmp_path):
+    people.sleep(tmp_path / "in", 2, lead=0.0)
+    stages = ["W", "W", "N2"] * 4
+    for number in (1, 2):
+        folder = tmp_path / "in" / f"S0{number}"
+        if kind == "lines":
+            (folder / "night.txt").write_text("\n".join(stages) + "\n")
+        else:
+            rows = [f"{10 * n},10,{stage}" for n, stage in enumerate(stages)]
+            (folder / "night.csv").write_text("onset,duration,label\n" + "\n".join(rows) + "\n")
+    pattern = "*.txt" if kind == "lines" else "*.csv"
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=10, scoring=pattern)
+    assert store.classes == ("N2", "W")
+    assert np.bincount(store.index.label).tolist() == [8, 16]
+
+
+def test_rhythms_of_wfdb_records_label_windows(tmp_path):
+    people.ecg(tmp_path / "in", 2)
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=5)
+    assert store.classes == ("(AFIB", "(N")
+    assert np.bincount(store.index.label).tolist() == [12, 12]
+
+
+# -------------------------------------------------------------------------------------------------------------- paths
+
+
+def test_labels_and_subjects_are_found_in_paths(tmp_path):
+    for activity in ("walk", "rest"):
+        for number in (1, 2):
+            people.table(tmp_path / "in" / activity / f"p{number:02d}.csv", [activity], number)
+    options = {"seconds": 2, "channels": ["x", "y", "z"]}
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", label_from="folder", **options)
+    assert store.classes == ("rest", "walk")
+    assert set(store.windows.subject) == {"p01", "p02"}
+    found = datasets.folder(tmp_path / "in", tmp_path / "t", label_from=r"^(\w+)/", subject=r"p(\d+)", **options)
+    assert np.array_equal(found.index.label, store.index.label)
+    assert set(found.windows.subject) == {"01", "02"}
+    with pytest.raises(PolyadicError, match="--label-from must find the label in every path"):
+        datasets.folder(tmp_path / "in", tmp_path / "u", label_from="E(.)", **options)
+    with pytest.raises(PolyadicError, match="labels come from one place"):
+        datasets.folder(tmp_path / "in", tmp_path / "u", label_from="folder", label="activity", **options)
+
+
+# -------------------------------------------------------------------------------------------------------- the command
+
+
+def test_a_model_remembers_how_its_recordings_were_read(tmp_path):
+    people.sleep(tmp_path / "in", 3, epochs=6)
+    options = ("--seconds", 5, "--stride", 2.5, "--class", "wake=Sleep stage W", "--class", "other=Sleep stage N2")
+    said = polyadic("fit", "in", *options, "--probe", "plain", "--subject-from", r"S(\d+)", *QUICK, cwd=tmp_path)
+    assert "left out slow channels: Temp rectal (1 Hz)" in said.stderr
+    model = load(tmp_path / "model.safetensors")
+    assert model.reading_["classes"] == {"wake": ["Sleep stage W"], "other": ["Sleep stage N2"]}
+    assert model.reading_["stride"] == 2.5
+    found = json.loads(polyadic("predict", "model.safetensors", "in", "--json", cwd=tmp_path).stdout)
+    assert found["windows"] == 3 * (2 * 2 * 6 - 1 + 2)
+    scores = json.loads(
+        polyadic(
+            "evaluate", "model.safetensors", "in", "--folds", "loso", "--transductive", "--json", cwd=tmp_path
+        ).stdout
+    )
+    assert sorted(scores["per_subject"]) == ["01", "02", "03"]
+    assert scores["classes"] == ["other", "wake"]
+    refused = polyadic("predict", "model.safetensors", "in", "--seconds", 10, "-o", "x.csv", cwd=tmp_path, code=1)
+    assert "--seconds is 10 s, but the model has 5 s" in refused.stderr
+
+
+def test_a_model_of_a_store_remembers_it_as_well(tmp_path):
+    people.wearables(tmp_path / "in")
+    polyadic("prepare", "folder", "in", "s.store", "--seconds", 2, "--label", "activity", cwd=tmp_path)
+    assert WindowStore(tmp_path / "s.store").reading["label"] == "activity"
+    polyadic("fit", "s.store", "--probe", "plain", *QUICK, cwd=tmp_path)
+    assert load(tmp_path / "model.safetensors").reading_["label"] == "activity"
+    new = tmp_path / "new.csv"  # the label column of tables is not needed to predict, and no signal
+    new.write_text((tmp_path / "in" / "p01.csv").read_text())
+    polyadic("predict", "model.safetensors", "new.csv", "-o", "a.csv", cwd=tmp_path)
+    lines = new.read_text().splitlines()
+    new.write_text("\n".join(",".join(line.split(",")[:4]) for line in lines) + "\n")
+    polyadic("predict", "model.safetensors", "new.csv", "-o", "b.csv", cwd=tmp_path)
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+
+def test_recordings_of_a_higher_rate_are_refused_with_the_option_that_helps(tmp_path):
+    people.wearables(tmp_path / "in", 2)
+    polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=tmp_path)
+    people.table(tmp_path / "fast.csv", ["walk"], 0, fs=50, each=400)
+    refused = polyadic("predict", "model.safetensors", "fast.csv", cwd=tmp_path, code=1)
+    assert "--resample polyphase" in refused.stderr
+    assert "hold" not in refused.stderr
+    polyadic("predict", "model.safetensors", "fast.csv", "--resample", "polyphase", cwd=tmp_path)
+
+
+def test_identical_recordings_under_two_names_are_detected(tmp_path):
+    people.wearables(tmp_path / "in", 3)
+    shutil.copy(tmp_path / "in" / "p01.csv", tmp_path / "in" / "p09.csv")
+    said = polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=tmp_path)
+    assert "'p01', 'p09' are the same recording under several names" in said.stderr
+    refused = polyadic("evaluate", "model.safetensors", "in", cwd=tmp_path, code=1)
+    assert "p01 and p09 are the same recording under two names" in refused.stderr
+
+
+def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path):
+    people.table(tmp_path / "a.csv", ["walk"], 0)
+    said = polyadic("fit", "a.csv", "--seconds", 2, "--label", "activity", *QUICK, cwd=tmp_path).stderr
+    assert "There is one recording" in said
+    assert "There is one subject" in said
+    assert "There is one class, 'walk'" in said
+    refused = polyadic("fit", "a.csv", "--label", "activitie", "-o", "b.safetensors", cwd=tmp_path, code=1)
+    assert "there is no column 'activitie' (--label)" in refused.stderr
+    assert "did you mean 'activity'" in refused.stderr
+
+
+def test_models_of_earlier_versions_cut_recordings_by_rate_and_length(tmp_path):
+    people.wearables(tmp_path / "in", 2)
+    polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=tmp_path)
+    model = load(tmp_path / "model.safetensors")
+    model.reading_ = {}
+    model.save(tmp_path / "old.safetensors")
+    found = json.loads(polyadic("predict", "old.safetensors", "in/p01.csv", "--json", cwd=tmp_path).stdout)
+    assert found["windows"] == 12
+
+
+def test_info_shows_rate_and_unit_of_every_channel(tmp_path):
+    people.sleep(tmp_path / "in", 1)
+    said = polyadic("info", "in/S01/night.edf", cwd=tmp_path).stdout
+    assert "EEG Fpz-Cz: 50 Hz, uV" in said
+    assert "Temp rectal: 1 Hz, DegC" in said
+    edfio.Edf([], annotations=[edfio.EdfAnnotation(0, 30, "W")]).write(tmp_path / "h.edf")
+    assert "annotations" in polyadic("info", "h.edf", cwd=tmp_path).stdout
