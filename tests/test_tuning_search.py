@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from command_line import polyadic
 
-from polyadic import ATD, tune
+from polyadic import ATD, plot, tune
 from polyadic.data import Windows, synthetic
 from polyadic.engine import second_moments
 from polyadic.errors import PolyadicError
@@ -223,3 +224,32 @@ def test_neighbours_differ_in_one_thing_and_hops_follow_frames(windows):
             assert name != "shrinkage" or space.recommended.whiten != NO_VIEW
     longer = space.with_value(Settings(32, 4), "n_fft", 64, 64)
     assert (longer.n_fft, longer.hop) == (64, 8)
+
+
+# --------------------------------------------------------------------- command
+
+
+def test_the_command_writes_a_model_a_table_the_result_and_a_picture(windows, tmp_path):
+    pytest.importorskip("matplotlib")
+    np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
+    done = polyadic("tune", "w.npz", "--tries", 2, "--folds", 2, "--device", "cpu", "--json", cwd=tmp_path)
+    result = json.loads(done.stdout)
+    assert json.loads((tmp_path / "model.tuning.json").read_text())["tries"] == result["tries"]
+    assert len((tmp_path / "model.tries.csv").read_text().splitlines()) == 1 + len(result["tries"]) == 3
+    assert (tmp_path / "model.tuning.png").read_bytes().startswith(b"\x89PNG")
+    assert not (tmp_path / "model.tries.jsonl").exists()
+    polyadic("predict", "model.safetensors", "w.npz", "-o", "labels.csv", cwd=tmp_path)
+    (tmp_path / "model.tries.jsonl").write_text("left behind\n")
+    failed = polyadic("tune", "w.npz", "--tries", 2, cwd=tmp_path, code=1).stderr
+    assert "go on with --resume, or remove it" in " ".join(failed.split())
+
+
+def test_the_plot_has_a_panel_for_each_setting_that_was_varied():
+    tries = [
+        {"n_fft": 32, "rank": 8, "view": NO_VIEW, "score": 0.7, "full": True},
+        {"n_fft": 32, "rank": 16, "view": NO_VIEW, "score": 0.8, "full": False},
+    ]
+    figure = plot.tuning(tries, {"n_fft": 32, "rank": 16, "view": NO_VIEW})
+    assert len(figure.data) == 1
+    assert list(figure.data[0].y) == [70.0, 80.0]
+    assert list(figure.layout.xaxis.ticktext) == ["8", "16 *"]

@@ -18,6 +18,7 @@ from polyadic.cli.rank import RANK_EXAMPLES, rank
 from polyadic.cli.report import REPORT_EXAMPLES, report
 from polyadic.cli.run import RUN_EXAMPLES, run
 from polyadic.cli.transform import TRANSFORM_EXAMPLES, transform
+from polyadic.cli.tune import TUNE_EXAMPLES, tune
 from polyadic.terminal import echo
 from polyadic.version import __version__
 
@@ -104,6 +105,7 @@ app.command(epilog=RUN_EXAMPLES, rich_help_panel=_START)(run)
 app.add_typer(prepare.app, name="prepare", rich_help_panel=_MODEL)
 app.command(epilog=prepare.VERIFY_EXAMPLES, rich_help_panel=_MODEL)(prepare.verify)
 app.command(cls=FitCommand, epilog=FIT_EXAMPLES, rich_help_panel=_MODEL)(fit)
+app.command(epilog=TUNE_EXAMPLES, rich_help_panel=_MODEL)(tune)
 app.command(epilog=TRANSFORM_EXAMPLES, rich_help_panel=_USE)(transform)
 app.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_USE)(predict)
 app.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_USE)(evaluate)

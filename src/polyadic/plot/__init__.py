@@ -16,6 +16,7 @@ from polyadic.plot.samples import embedded, features, signals
 from polyadic.plot.scores import comparison, confusion, low_label, subjects, training
 from polyadic.plot.static import static
 from polyadic.plot.times import timeline
+from polyadic.plot.tuning import tuning
 
 __all__ = [
     "channels",
@@ -37,4 +38,5 @@ __all__ = [
     "subjects",
     "timeline",
     "training",
+    "tuning",
 ]

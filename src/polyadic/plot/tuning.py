@@ -1,0 +1,87 @@
+"""A plot of what `polyadic.tune` tried: scores against each setting that was varied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from polyadic.plot.canvas import NEUTRAL, PALETTE, blank, graph_objects, short
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["tuning"]
+
+_LABELS = {
+    "n_fft": "frame, samples",
+    "nonnegative": "non-negative",
+    "view": "view in the fit",
+    "levels": "levels",
+    "whiten": "whitening",
+    "recenter": "recentring",
+}
+_LEAST = 2
+_ROW = 150
+
+
+def tuning(tries: Sequence[dict[str, Any]], recommended: dict[str, Any]) -> Figure:
+    """Balanced accuracy of every try against each setting that was varied; the recommended value is marked.
+
+    Parameters
+    ----------
+    tries : as `Tuning.to_dict()["tries"]`
+    recommended : as `Tuning.to_dict()["recommended"]`
+
+    Examples
+    --------
+    >>> tries = [{"rank": 8, "score": 0.7, "full": True}, {"rank": 16, "score": 0.8, "full": True}]
+    >>> tuning(tries, {"rank": 16}).layout.xaxis.title.text
+    'rank'
+    """
+    go = graph_objects()
+    names = [name for name in recommended if name != "hop" and len({one[name] for one in tries}) >= _LEAST]
+    rows = max(1, -(-len(names) // 2))
+    figure = blank(height=60 + _ROW * rows, showlegend=False)
+    for number, name in enumerate(names):
+        values = sorted({one[name] for one in tries}, key=lambda value: (isinstance(value, str), value))
+        places = {value: place for place, value in enumerate(values)}
+        axis = "" if number == 0 else str(number + 1)
+        column, row = number % 2, number // 2
+        gap = 0.09
+        low = 1 - (row + 1) / rows
+        figure.add_trace(
+            go.Scatter(
+                x=[places[one[name]] for one in tries],
+                y=[100 * one["score"] for one in tries],
+                mode="markers",
+                marker={"size": 7, "opacity": 0.7, "color": [PALETTE[0] if one["full"] else NEUTRAL for one in tries]},
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                hovertemplate="%{y:.1f} %<extra></extra>",
+            )
+        )
+        texts = [short(_text(value)) + (" *" if value == recommended[name] else "") for value in values]
+        figure.update_layout(
+            {
+                f"xaxis{axis}": {
+                    "domain": [0.0, 0.5 - gap / 2] if column == 0 else [0.5 + gap / 2, 1.0],
+                    "anchor": f"y{axis}",
+                    "title": {"text": _LABELS.get(name, name)},
+                    "tickvals": list(range(len(values))),
+                    "ticktext": texts,
+                    "range": [-0.5, len(values) - 0.5],
+                    "showgrid": False,
+                    "zeroline": False,
+                },
+                f"yaxis{axis}": {
+                    "domain": [low + 0.35 / rows, low + 0.95 / rows],
+                    "anchor": f"x{axis}",
+                    "title": {"text": "%" if column == 0 else ""},
+                },
+            }
+        )
+    return figure
+
+
+def _text(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
