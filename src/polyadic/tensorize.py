@@ -150,7 +150,7 @@ class CForm:
         static void polyadic_frame(const float (*window)[POLYADIC_SAMPLES], int start, int frame,
                                    float (*tensor)[POLYADIC_COLUMNS], float *work)
 
-    Rows of `window` are rings: the first sample of a channel is at `start`, and place 0 follows the last one. The numbers
+    Rows of `window` are rings: the first sample of a channel is at `start`, and place 0 follows the last one.
     ``POLYADIC_CHANNELS``, ``POLYADIC_SAMPLES`` and ``POLYADIC_COLUMNS``, which is J, are defined. All names must begin
     with ``polyadic_`` or ``POLYADIC_``.
 
