@@ -168,19 +168,21 @@ class OnnxGraph(Protocol):
 class CForm:
     """A tensorizer in C99: one slice of a window's tensor (I, J, K) at a time, so that memory stays small.
 
+    The code defines one function, which fills `tensor` (I, J) with slice `frame` of the last mode::
+
+        static void polyadic_frame(const float (*window)[POLYADIC_SAMPLES], int start, int frame,
+                                   float (*tensor)[POLYADIC_COLUMNS], float *work)
+
+    Rows of `window` are rings: the first sample of a channel is at `start`, and place 0 follows the last one.
+    ``POLYADIC_CHANNELS``, ``POLYADIC_SAMPLES`` and ``POLYADIC_COLUMNS``, which is J, are defined. All names must begin
+    with ``polyadic_`` or ``POLYADIC_``.
+
     Parameters
     ----------
     shape : (I, J, K) of the tensors
-    code : C that defines
-
-            static void polyadic_frame(const float (*window)[POLYADIC_SAMPLES], int start, int frame,
-                                       float (*tensor)[POLYADIC_COLUMNS], float *work)
-
-        which fills tensor (I, J) with slice `frame` of the last mode. Rows of `window` are rings: the first sample of a
-        channel is window[channel][start], and 0 follows POLYADIC_SAMPLES - 1. POLYADIC_CHANNELS, POLYADIC_SAMPLES and
-        POLYADIC_COLUMNS, which is J, are defined. All names must begin with polyadic_ or POLYADIC_
-    defines : whole numbers that the code needs, by name without POLYADIC_
-    tables : arrays that the code needs, by name without polyadic_: float if they are floating point, else int
+    code : the C code
+    defines : whole numbers that the code needs, by name without ``POLYADIC_``
+    tables : arrays that the code needs, by name without ``polyadic_``: float if they are floating point, else int
     work : how many floats `work` must have
     mean : (I, J), what is subtracted from every slice; the code does not, or None
     scale : (channels,), a typical standard deviation of each channel, for test signals

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyadic.checks import check_integer, check_number
 from polyadic.errors import PolyadicError
-from polyadic.export.inference import Inference, Quantised, example_windows, needs_double, quantise
+from polyadic.export.inference import Inference, Quantised, example_windows, fitted_to_float32, needs_double, quantise
 from polyadic.files import write_atomically
 from polyadic.tensorize import CForm, Tensorizer, tensors
 from polyadic.torch_state import plain_torch
@@ -134,6 +134,7 @@ def c(
     # What rounding takes is nothing beside what int8 does.
     real = "double" if not int8 and needs_double(model, exact) else "float"
     exact = replace(exact, factors=_three(exact.factors))
+    exact = fitted_to_float32(exact) if real == "double" else exact
     names = _channel_lines(model, channels, units, form)
     stride = int(model._sample_shape[1]) if stride is None else stride
     check_integer("stride", stride, 1)

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from polyadic.errors import PolyadicError
 
-__all__ = ["Inference", "Quantised", "example_windows", "needs_double", "quantise", "typical_windows"]
+__all__ = [
+    "Inference",
+    "Quantised",
+    "example_windows",
+    "fitted_to_float32",
+    "needs_double",
+    "quantise",
+    "typical_windows",
+]
 
 _Array = NDArray[np.float64]
 _MOST_ERROR, _COUNT = 2e-5, 16
@@ -208,6 +216,13 @@ def quantise(exact: Inference) -> Quantised:
         weights=weights * weight_scale[:, None],
     )
     return Quantised(factors, gain / size, matrix, scale, weights, weight_scale, stands_for)
+
+
+def fitted_to_float32(exact: Inference) -> Inference:
+    """The same with factors that float32 holds, and the matrix fitted to them: collinear components need it."""
+    bare = replace(exact, factors=[factor.astype(np.float32).astype(np.float64) for factor in exact.factors])
+    matrix = np.linalg.lstsq(bare.gram(), exact.gram(bare).T @ exact.matrix.T, rcond=None)[0].T
+    return replace(bare, matrix=matrix)
 
 
 def _rounded(rows: _Array) -> tuple[NDArray[np.int8], _Array]:
