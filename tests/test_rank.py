@@ -16,7 +16,7 @@ from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate
 from polyadic.explain import Replicability, replicability
-from polyadic.explain.rank import RankSuggestion, _recommend, core_consistency
+from polyadic.explain.rank import RankSuggestion, _count_distinct, _recommend, core_consistency
 from polyadic.spectral import STFT
 
 
@@ -72,46 +72,42 @@ def test_factors_that_do_not_fit_are_refused():
 # ------------------------------------------------------------- the recommendation
 
 
-def checked(*shares: tuple[int, int], halves: bool = True) -> list[Replicability]:
-    """Results in which so many of so many components come back."""
-    return [
-        Replicability(
-            np.where(np.arange(rank) < back, 0.95, 0.3), (np.arange(rank) < back).astype(float), 4, halves=halves
-        )
-        for back, rank in shares
-    ]
-
-
 UNKNOWN = np.full(4, np.nan)
 
 
 @pytest.mark.parametrize(
-    ("shares", "rank"),
+    ("back", "rank"),
     [
-        ([(1, 1), (2, 2), (3, 4), (3, 8)], 4),
-        ([(1, 1), (1, 2), (1, 4), (1, 8)], 1),  # half of the components are not most of them
-        ([(1, 1), (0, 2), (0, 4), (5, 8)], 8),  # the largest, whatever lies between
-        ([(0, 1), (1, 2), (1, 4), (1, 8)], 2),  # none: the largest share
+        ([1, 2, 3, 3], 4),
+        ([1, 1, 1, 1], 1),  # half of the components are not most of them
+        ([1, 0, 0, 5], 8),  # the largest, whatever lies between
+        ([0, 1, 1, 1], 2),  # none: the largest share
     ],
 )
-def test_the_largest_rank_at_which_most_components_replicate_is_recommended(shares, rank):
-    found, reason = _recommend([1, 2, 4, 8], checked(*shares), UNKNOWN)
-    back = {of: count for count, of in shares}[rank]
+def test_the_largest_rank_at_which_most_components_replicate_is_recommended(back, rank):
+    found, reason = _recommend([1, 2, 4, 8], back, UNKNOWN, "subjects")
+    count = back[[1, 2, 4, 8].index(rank)]
     assert found == rank
     assert f"Rank {rank} " in reason
-    assert f"{back} of {rank}" in reason
-    assert ("At no rank tried" in reason) == (back / rank <= 0.5)
+    assert f"{count} of {rank}" in reason
+    assert ("At no rank tried" in reason) == (count / rank <= 0.5)
     assert ("larger ranks may, too" in reason) == (rank == 8)
     assert "accura" not in reason
 
 
 def test_what_a_larger_rank_gains_is_said_in_the_figures_of_the_table():
-    shares = checked((1, 1), (2, 2), (1, 4), (1, 8))
-    gains = _recommend([1, 2, 4, 8], shares, np.array([0.5, 0.7004, 0.8116, 0.8]))[1]
+    ranks, back = [1, 2, 4, 8], [1, 2, 1, 1]
+    gains = _recommend(ranks, back, np.array([0.5, 0.7004, 0.8116, 0.8]), "subjects")[1]
     assert gains.endswith("Rank 4 gains 11.2 points of balanced accuracy (81.2 against 70.0 %).")
-    level = _recommend([1, 2, 4, 8], shares, np.array([0.5, 0.7, 0.7004, 0.6]))[1]
+    level = _recommend(ranks, back, np.array([0.5, 0.7, 0.7004, 0.6]), "subjects")[1]
     assert level.endswith("No larger rank is more accurate than its 70.0 % (balanced accuracy).")
-    assert "accura" not in _recommend([1, 2], checked((1, 1), (2, 2)), np.array([0.5, 0.6]))[1]
+    assert "accura" not in _recommend([1, 2], [1, 2], np.array([0.5, 0.6]), "subjects")[1]
+
+
+def test_copies_of_a_component_count_once():
+    bases = [np.eye(4)[:, [0, 0, 1, 2, 2]], np.eye(5)[:, [0, 0, 1, 2, 3]]]
+    found = Replicability(np.full(5, 0.95), np.array([1.0, 1.0, 1.0, 0.0, 1.0]), refits=4)
+    assert _count_distinct(bases, found) == 3
 
 
 def test_tensors_of_known_rank_are_given_that_rank():
@@ -165,10 +161,10 @@ def test_raw_windows_go_through_the_default_front_end():
 
 
 def test_a_table_a_dictionary_and_a_plot_come_of_it():
-    accuracy = np.array([0.5, 0.7, 0.75])
-    rank, reason = _recommend([1, 2, 8], checked((1, 1), (2, 2), (3, 8)), accuracy)
-    fitness = np.array([0.2, 0.4, 0.5])
-    found = RankSuggestion(rank, reason, (1, 2, 8), fitness, tuple(checked((1, 1), (2, 2), (3, 8))), accuracy, 60)
+    accuracy, fitness, back = np.array([0.5, 0.7, 0.75]), np.array([0.2, 0.4, 0.5]), np.array([1, 2, 3])
+    rank, reason = _recommend([1, 2, 8], back, accuracy, "subjects")
+    checked = tuple(Replicability(np.full(size, 0.95), np.ones(size), refits=4) for size in (1, 2, 8))
+    found = RankSuggestion(rank, reason, (1, 2, 8), fitness, checked, back, accuracy, 60)
     lines = repr(found).splitlines()
     assert len(lines) == 5
     assert lines[2].split() == ["→", "2", "0.400", "2", "of", "2", "0.95", "70.0", "%"]

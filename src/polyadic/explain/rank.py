@@ -49,6 +49,8 @@ class RankSuggestion:
     ranks : (n,), those tried
     fitness : (n,), 1 − ‖T − T̂‖ / ‖T‖
     replicability : (n,), which components of each fit came back
+    replicating : (n,), how many that are; a component that is nearly a copy of a stronger one that came back does not
+        count
     accuracy : (n,), balanced accuracy of the features on left-out subjects, from 0 to 1; NaN without labels
     n_windows : how many windows were used
     """
@@ -58,17 +60,13 @@ class RankSuggestion:
     ranks: tuple[int, ...]
     fitness: _Floats
     replicability: tuple[Replicability, ...]
+    replicating: NDArray[np.intp]
     accuracy: _Floats
     n_windows: int
 
     @property
-    def replicating(self) -> NDArray[np.intp]:
-        """(n,), how many components of each rank came back in at least half of the refits."""
-        return np.array([int(found.replicates.sum()) for found in self.replicability])
-
-    @property
     def share(self) -> _Floats:
-        """(n,), which share of the components that is."""
+        """(n,), which share of the components replicates."""
         share: _Floats = self.replicating / np.array(self.ranks)
         return share
 
@@ -109,7 +107,7 @@ class RankSuggestion:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain numbers for JSON, None where there is none."""
-        columns = zip(self.ranks, self.fitness, self.replicability, self.accuracy, strict=True)
+        columns = zip(self.ranks, self.fitness, self.replicability, self.replicating, self.accuracy, strict=True)
         return {
             "rank": self.rank,
             "reason": self.reason,
@@ -118,12 +116,12 @@ class RankSuggestion:
                 {
                     "rank": rank,
                     "fitness": float(fitness),
-                    "replicating": int(found.replicates.sum()),
+                    "replicating": int(count),
                     "mean_match": found.score,
                     "balanced_accuracy": None if np.isnan(accuracy) else float(accuracy),
                     "replicability": found.to_dict(),
                 }
-                for rank, fitness, found, accuracy in columns
+                for rank, fitness, found, count, accuracy in columns
             ],
         }
 
@@ -186,7 +184,7 @@ def suggest_rank(
     part, who = _sample_evenly(X, groups, n_windows)
     is_scored = _has_labels(part)
     done, work = 0, sum(wanted) * (refits + 1)
-    fitness, found, accuracy = [], [], []
+    fitness, found, counts, accuracy = [], [], [], []
     for rank in wanted:
 
         def note(number: int = 0, total: int = 0, rank: int = rank) -> None:
@@ -207,9 +205,11 @@ def suggest_rank(
         note()
         fitness.append(model.score(part))
         found.append(replicability(model, part, who, refits, random_state, note))
+        counts.append(_count_distinct(model.factors_, found[-1]))
         accuracy.append(_accuracy(model, part, random_state) if is_scored else np.nan)
-    rank, reason = _recommend(wanted, found, np.array(accuracy))
-    return RankSuggestion(rank, reason, wanted, np.array(fitness), tuple(found), np.array(accuracy), len(Samples(part)))
+    back, scores = np.array(counts), np.array(accuracy)
+    rank, reason = _recommend(wanted, back, scores, "subjects" if found[0].halves else "windows")
+    return RankSuggestion(rank, reason, wanted, np.array(fitness), tuple(found), back, scores, len(Samples(part)))
 
 
 @plain_torch()
@@ -290,11 +290,28 @@ def _accuracy(model: Any, windows: Windows, seed: int) -> float:
     return cross_validate(model, windows, folds, transductive=True, seed=seed).balanced_accuracy
 
 
-def _recommend(ranks: Sequence[int], found: Sequence[Replicability], accuracy: _Floats) -> tuple[int, str]:
-    """The rank, and the reason."""
-    back = [int(one.replicates.sum()) for one in found]
+def _count_distinct(bases: Sequence[NDArray[Any]], found: Replicability) -> int:
+    """How many components replicate that are no copy of a stronger one that does."""
+    unit = [basis / np.maximum(np.linalg.norm(basis, axis=0), 1e-300) for basis in bases]
+    alike = np.abs(np.prod([basis.T @ basis for basis in unit], axis=0)) >= found.threshold
+    counted: list[int] = []
+    for component in np.flatnonzero(found.replicates):
+        if not alike[component, counted].any():
+            counted.append(int(component))
+    return len(counted)
+
+
+def _recommend(
+    ranks: Sequence[int], back: Sequence[int] | NDArray[np.intp], accuracy: _Floats, halves: str
+) -> tuple[int, str]:
+    """The rank, and the reason.
+
+    Parameters
+    ----------
+    back : for each rank how many components come back
+    halves : of what, "subjects" or "windows"
+    """
     share = np.array(back) / np.array(ranks)
-    halves = "subjects" if found[0].halves else "windows"
     most = np.flatnonzero(share > 0.5)
     if len(most):
         chosen = int(most[-1])
