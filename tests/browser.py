@@ -108,7 +108,8 @@ class Page:
         self.context.close()
 
     def draw_all(self) -> None:
-        """Scroll through the page, so that every figure is drawn."""
+        """Scroll through the page with all sections open, so that every figure is drawn."""
+        self.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
         for figure in self.page.locator("section .figure").all():
             figure.scroll_into_view_if_needed()
             figure.locator(".main-svg").first.wait_for()

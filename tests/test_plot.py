@@ -149,14 +149,14 @@ def test_maps_go_through_the_electrodes_and_never_beyond_their_values():
 # -------------------------------------------------------------------- figures
 
 
-def test_channels_have_a_head_for_each_part_and_bars_for_what_is_no_electrode(model, windows):
+def test_channels_have_a_head_for_each_part_and_cells_for_what_is_no_electrode(model, windows):
     figure = plot.channels(model, 1, windows)
-    assert [trace.type for trace in figure.data] == ["heatmap", "scatter", "heatmap", "scatter", "bar", "bar"]
+    assert [trace.type for trace in figure.data] == ["heatmap", "scatter", "heatmap", "scatter", "heatmap"]
     parts = model.factors_[0][:, 1].reshape(2, 6)
     for head, part in ((1, 0), (3, 1)):
         assert list(figure.data[head].text) == CHANNELS[:5]
         assert np.allclose(figure.data[head].customdata, parts[part, :5])
-    assert [float(trace.x[0]) for trace in figure.data[4:]] == pytest.approx(parts[:, 5])
+    assert figure.data[4].z[0] == pytest.approx(parts[:, 5])
     assert [note.text for note in figure.layout.annotations] == ["amplitude", "phase"]
 
 

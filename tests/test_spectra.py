@@ -96,10 +96,10 @@ def test_channels_on_and_off_the_head_have_one_scale_and_one_colour_axis(model, 
     model = clone(model).fit(mixed)
     found = typical(model, mixed)
     figure = plot.channels(model, 0, mixed, found)
-    bar = next(trace for trace in figure.data if trace.type == "bar")
-    assert bar.marker.coloraxis == "coloraxis"
-    assert tuple(figure.layout.xaxis2.range) == (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax)
-    assert float(bar.x[0]) == pytest.approx(found.effect(model, 0, 0)[5], rel=1e-5)
+    head, _, cells = figure.data
+    assert head.coloraxis == cells.coloraxis == "coloraxis"
+    assert list(figure.layout.yaxis2.ticktext) == ["EMG"]
+    assert float(cells.z[0][0]) == pytest.approx(found.effect(model, 0, 0)[5], rel=1e-5)
     assert figure.layout.coloraxis.colorbar.title.text == "added (dB)"
 
 

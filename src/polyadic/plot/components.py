@@ -331,7 +331,7 @@ def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] =
     )
     figure.add_vline(x=0, line={"width": 1, "dash": "dot", "color": NEUTRAL})
     figure.update_layout(
-        xaxis_title_text="strength (SD from the mean of all windows)",
+        xaxis_title_text="strength (SD)",
         yaxis={
             "tickvals": list(range(len(present))),
             "ticktext": names,

@@ -33,8 +33,8 @@ _LETTERS = 72
 def channels(model: Any, r: int, data: Any = None, typical: Typical | None = None) -> Figure:
     """The weights of one component on the channels: maps of the head where electrodes are known, else bars.
 
-    The parts of an STFT, as amplitude and phase, have a map or a colour each. Channels that are no electrodes have bars
-    below the maps, in the colours and to the scale of the maps.
+    The parts of an STFT, as amplitude and phase, have a map or a colour each. Channels that are no electrodes have
+    cells below the maps, in the colours of the maps.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def _add_bars(figure: Figure, mode: Axis, parts: NDArray[Any], shown: Sequence[i
 def _head_figure(
     mode: Axis, parts: NDArray[Any], places: dict[int, tuple[float, float]], rest: list[int], title: str
 ) -> Figure:
-    bars = 40 + 34 * len(rest) * len(parts) if rest else 0
+    bars = 50 + 30 * len(rest) if rest else 0
     height = 310 + bars
     bottom = (bars + 50) / height
     limit = float(np.abs(parts).max()) or 1.0
@@ -106,7 +106,7 @@ def _head_figure(
         name = "" if number == 0 else str(number + 1)
         _draw_head(figure, name, number, len(parts), bottom, mode.parts[number])
     if rest:
-        _add_other_channels(figure, mode, parts, rest, (low, limit), bottom - 80 / height)
+        _add_other_channels(figure, mode, parts, rest, bottom - 80 / height)
     return figure
 
 
@@ -148,35 +148,36 @@ def _add_map(
     )
 
 
-def _add_other_channels(
-    figure: Figure,
-    mode: Axis,
-    parts: NDArray[Any],
-    rest: list[int],
-    limits: tuple[float, float],
-    top: float,
-) -> None:
-    """Bars for channels that are no electrodes, in the colours of the maps, up to the end of their scale."""
+def _add_other_channels(figure: Figure, mode: Axis, parts: NDArray[Any], rest: list[int], top: float) -> None:
+    """Cells for channels that are no electrodes, in the colours of the maps, with their numbers."""
     go = graph_objects()
-    name = str(len(parts) + 1)
-    for number, weights in enumerate(parts):
-        values = compact(weights[rest])
-        figure.add_trace(
-            go.Bar(
-                x=values,
-                orientation="h",
-                name=mode.parts[number],
-                marker={"color": values, "coloraxis": "coloraxis", "line": {"width": 1, "color": "#888"}},
-                hovertemplate="%{y}: %{x:.3g}<extra>%{fullData.name}</extra>",
-                xaxis=f"x{name}",
-                yaxis=f"y{name}",
-            )
+    name, values = str(len(parts) + 1), compact(parts[:, rest].T)
+    figure.add_trace(
+        go.Heatmap(
+            z=values,
+            text=[[f"{value:.2g}" for value in row] for row in values.tolist()],
+            texttemplate="%{text}",
+            coloraxis="coloraxis",
+            hoverinfo="skip",
+            xgap=2,
+            ygap=2,
+            xaxis=f"x{name}",
+            yaxis=f"y{name}",
         )
+    )
     labels = {"tickvals": list(range(len(rest))), "ticktext": [short(mode.labels[number]) for number in rest]}
     figure.update_layout(
         {
-            f"xaxis{name}": {"anchor": f"y{name}", "range": list(limits), "nticks": 5},
-            f"yaxis{name}": labels | {"domain": [0, max(top, 0.05)], "anchor": f"x{name}", "autorange": "reversed"},
+            f"xaxis{name}": {
+                "anchor": f"y{name}",
+                "tickvals": list(range(len(parts))),
+                "ticktext": list(mode.parts),
+                "showticklabels": len(parts) > 1,
+                "showgrid": False,
+                "zeroline": False,
+            },
+            f"yaxis{name}": labels
+            | {"domain": [0, max(top, 0.05)], "anchor": f"x{name}", "autorange": "reversed", "showgrid": False},
         }
     )
 

@@ -154,7 +154,5 @@ def levels(model: Any, Z: ArrayLike, label: ArrayLike, classes: Any = ()) -> Fig
     channels = [short(names[number].removeprefix("level ")) for number in columns]
     rows = {"tickvals": list(range(len(columns))), "ticktext": channels, "range": [len(columns) - 0.5, -0.5]}
     figure.add_vline(x=0, line={"width": 1, "dash": "dot", "color": NEUTRAL})
-    figure.update_layout(
-        xaxis_title_text="mean level (SD from the mean of all windows)", yaxis=rows | {"zeroline": False}
-    )
+    figure.update_layout(xaxis_title_text="mean level (SD)", yaxis=rows | {"zeroline": False})
     return figure

@@ -42,6 +42,7 @@ def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca") -> NDArray[n
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
     from sklearn.preprocessing import StandardScaler
+    from threadpoolctl import threadpool_limits
 
     values = np.asarray(Z, dtype=np.float64)
     if method not in ("pca", "t-sne"):
@@ -51,9 +52,10 @@ def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca") -> NDArray[n
     scaled = StandardScaler().fit_transform(values)
     if method == "t-sne":
         perplexity = min(30.0, (len(values) - 1) / 3)
-        found: NDArray[np.float64] = TSNE(
-            max_iter=_TSNE_STEPS, random_state=0, perplexity=perplexity, init="pca"
-        ).fit_transform(np.pad(scaled, ((0, 0), (0, max(0, 2 - scaled.shape[1])))))
+        map_ = TSNE(max_iter=_TSNE_STEPS, random_state=0, perplexity=perplexity, init="pca")
+        # Its steps are short: threads that wait for each other take longer than one, by far on a busy machine.
+        with threadpool_limits(1):
+            found: NDArray[np.float64] = map_.fit_transform(np.pad(scaled, ((0, 0), (0, max(0, 2 - scaled.shape[1])))))
         return found
     flat = PCA(min(2, scaled.shape[1]), svd_solver="full").fit_transform(scaled)
     return np.pad(flat, ((0, 0), (0, 2 - flat.shape[1])))
@@ -199,7 +201,8 @@ def signals(
     # A unit of height for each channel.
     scaled = (X - middle) / np.where(spread > 0, spread, 1.0) * 0.45 - np.arange(X.shape[1])[None, :, None]
     titles = _signal_titles(windows, chosen, first, X.shape[2], whole.shape[2])
-    figure = blank(height=80 + max(120, 34 * len(shown)), showlegend=False, margin_t=40)
+    above = 12 + 14 * (1 + max(title.count("<br>") for title in titles))
+    figure = blank(height=40 + above + max(120, 34 * len(shown)), showlegend=False, margin_t=above)
     ticks = _scale_texts(windows, shown, spread.ravel())
     for number, (begin, window) in enumerate(zip(first, scaled, strict=True)):
         _add_window(figure, window, begin / (windows.fs or 1.0), windows.fs, ticks, number, len(chosen))

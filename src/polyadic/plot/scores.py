@@ -181,6 +181,7 @@ def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
             line={"color": PALETTE[0], "width": 2},
             marker={"size": 7},
             error_y=bars,
+            cliponaxis=False,
             customdata=spread,
             hovertemplate="%{x} labels: %{y:.1f} ± %{customdata:.1f} %<extra></extra>",
         )
@@ -193,7 +194,7 @@ def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
             "ticktext": [f"{count:,}" for count in counts],
             "tickangle": 0,
         },
-        yaxis_title_text="accuracy (%)",
+        yaxis={"title": {"text": "accuracy (%)"}, "range": [max(0.0, float((mean - spread).min()) - 5), 100]},
     )
     return figure
 

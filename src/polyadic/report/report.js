@@ -72,7 +72,9 @@
       const y = key.replace("x", "y");
       const top = 1 - number / axes.length;
       layout[key] = { ...layout[key], domain: [0, 1], title: number === axes.length - 1 ? layout[key].title : undefined };
-      layout[y] = { ...layout[y], domain: [top - 1 / axes.length + 0.03, top - 0.04], showticklabels: true };
+      // Times stand below the signals, and what the next window is above it.
+      const room = { below: 30 / (height * axes.length), above: number ? layout.margin.t / (height * axes.length) : 0 };
+      layout[y] = { ...layout[y], domain: [top - 1 / axes.length + room.below, top - room.above], showticklabels: true };
     });
     layout.height = height * axes.length;
   }

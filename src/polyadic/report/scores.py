@@ -165,7 +165,7 @@ def _by_subject(
         scores={name: getattr(found, name) for name in MEASURES},
         per_subject={name: row["balanced_accuracy"] for name, row in found.per_subject.items()},
         over_subjects=found.over_subjects if several else {},
-        classes=[{"name": name, **row} for name, row in found.per_class.items()],
+        classes=[{"name": name, **found.per_class[name]} for name in windows.classes if name in found.per_class],
         guess=found.majority,
         curve=seen_folds.curve.values,
     )
