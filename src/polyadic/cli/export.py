@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from polyadic.cli.options import JsonOption, ModelArgument, QuietOption, SettingsOption
+from polyadic.cli.options import ForceOption, JsonOption, ModelArgument, QuietOption, SettingsOption
 from polyadic.cli.outputs import check_out_file
 from polyadic.terminal import echo, print_json
 
@@ -38,6 +38,7 @@ def export(
             metavar="NAME,NAME,…", help="Names of the channels to note in the file, with commas between them."
         ),
     ] = "",
+    force: ForceOption = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -46,7 +47,7 @@ def export(
     from polyadic import load
     from polyadic.export import Features, onnx
 
-    check_out_file(out, model, settings)
+    check_out_file(out, model, settings, force=force)
     names = [name.strip() for name in channels.split(",")] if channels else []
     onnx(load(model), out, fs=fs, channels=names)
     # What is read back is what a device will see.

@@ -14,6 +14,7 @@ from polyadic.cli.options import (
     PROBE_KINDS,
     DataArgument,
     DeviceOption,
+    ForceOption,
     JsonOption,
     OnError,
     OnErrorOption,
@@ -163,6 +164,7 @@ def fit(
         float, typer.Option(min=0.0, metavar="SECONDS", help="From one checkpoint to the next.")
     ] = 60.0,
     on_error: OnErrorOption = OnError.RAISE,
+    force: ForceOption = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -182,7 +184,7 @@ def fit(
     team = processes.join()
     if recenter and probe is None:
         raise PolyadicError("--recenter goes with --probe: it changes how the probe is trained")
-    check_out_file(out, data, settings)
+    check_out_file(out, data, settings, endings=(".safetensors",), force=force)
     if checkpoint is not None:
         check_out_folder(checkpoint, data, option="--checkpoint")
     hidden = quiet or json
@@ -211,10 +213,19 @@ def fit(
             )
             if probe is not None:
                 model.probe_ = _trained(model, labelled, probe, recenter, hidden or team.index > 0)
-            team.once(lambda: model.save(out))
+            team.once(lambda: _save(model, unlabelled, out))
     if team.index > 0:
         return
     _tell_fit(model, method, unlabelled, None if probe is None else labelled, out, json)
+
+
+def _save(model: Any, windows: Windows, out: Path) -> None:
+    """Write a model with what its windows are like, by which predict finds unusual ones."""
+    from polyadic.engine.unusual import typical_windows
+
+    if hasattr(model, "_batches"):
+        model.typical_ = typical_windows(model, windows)
+    model.save(out)
 
 
 class FitCommand(typer.core.TyperCommand):

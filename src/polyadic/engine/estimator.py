@@ -70,6 +70,17 @@ def labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     return _safe_indexing(getattr(X, "windows", X), np.flatnonzero(known)), labels
 
 
+def _typical(content: Any) -> dict[str, Any]:
+    """What the windows of a fit are like, as `polyadic.engine.unusual` describes it; {} where a file does not say."""
+    if not content:
+        return {}
+    columns = {name: [float(value) for value in content[name]] for name in ("mean", "scale")}
+    numbers = {name: float(content[name]) for name in ("distance", "residual", "quantile")}
+    if len(columns["mean"]) != len(columns["scale"]) or not np.isfinite([*columns["mean"], *columns["scale"]]).all():
+        raise ModelFileError("the file's description of typical windows is damaged")
+    return columns | numbers
+
+
 class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator with the parameters `tensorize`, `device` and `random_state`, and an `augment` if it has views.
 
@@ -84,6 +95,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     fs_: float | None
     channel_names_: tuple[str, ...]
     reading_: dict[str, Any]
+    typical_: dict[str, Any]
     _kinds: ClassVar[dict[str, type[WindowEstimator]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -145,6 +157,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))
             self.reading_ = dict(getattr(X, "reading", {}))
+            self.typical_ = {}
         augment: Augmentation | None = as_augmentation(self._augmentation())
         return WindowSource(samples, self.tensorize_, augment, self.seed_, device, samples.dtype)
 
@@ -253,6 +266,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
             "fs": self.fs_,
             "channels": list(self.channel_names_),
             "reading": getattr(self, "reading_", {}),
+            "typical": getattr(self, "typical_", {}),
             "history": self.history_,
             **self._extra(),
         }
@@ -296,6 +310,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         self.channel_names_ = tuple(str(name) for name in names)
         reading = header.get("reading", {})
         self.reading_ = reading and Reading.from_json(reading).to_json()
+        self.typical_ = _typical(header.get("typical", {}))
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """All that was learned, by name."""
