@@ -92,3 +92,29 @@ def ecg(root: Path, subjects: int = 4, fs: int = 100) -> None:
                 aux_note=rhythms,
                 write_dir=str(folder),
             )
+
+
+def bids(root: Path, subjects: int = 4, fs: int = 50) -> None:
+    """A BIDS data set of EEG by mne-bids: EDF for some, BrainVision for others, trials of eyes open and closed."""
+    import mne
+    from mne_bids import BIDSPath, write_raw_bids
+
+    for number in range(subjects):
+        rng = np.random.default_rng(number)
+        trials = ["open", "closed"] * 3
+        parts = [[wave(rng, 3 if t == "open" else 10, 8 * fs, fs) for _ in range(2)] for t in trials]
+        data = 1e-5 * np.concatenate(parts, axis=1)
+        raw = mne.io.RawArray(data, mne.create_info(["Oz", "Cz"], fs, "eeg"), verbose="ERROR")
+        raw.info["line_freq"] = 50
+        raw.set_annotations(mne.Annotations(8.0 * np.arange(6), [8.0] * 6, trials))
+        path = BIDSPath(subject=f"{number + 1:02d}", task="rest", datatype="eeg", root=root)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            write_raw_bids(
+                raw,
+                path,
+                format="EDF" if number % 2 else "BrainVision",
+                allow_preload=True,
+                overwrite=True,
+                verbose="ERROR",
+            )

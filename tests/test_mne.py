@@ -166,3 +166,17 @@ def test_epochs_that_are_all_dropped_are_refused():
 def test_what_is_no_object_of_mne_is_refused_by_its_type(reader):
     with pytest.raises(PolyadicError, match="but is a ndarray"):
         reader(np.zeros((3, 10)))
+
+
+def test_metadata_of_epochs_give_labels_and_subjects():
+    pandas = pytest.importorskip("pandas")
+    epochs, _ = epochs_of(tmax=0.0)
+    epochs.drop_bad(verbose="ERROR")
+    epochs.metadata = pandas.DataFrame({"hand": ["left", "right", "left", "left"], "subject": ["s1", "s1", "s2", "s2"]})
+    windows = from_epochs(epochs, label="hand")
+    assert windows.classes == ("left", "right")
+    assert windows.label.tolist() == [0, 1, 0, 0]
+    assert windows.subject.tolist() == ["s1", "s1", "s2", "s2"]
+    assert from_epochs(epochs).classes == ("stop", "go")
+    with pytest.raises(PolyadicError, match="label must be a column of the metadata, hand, subject"):
+        from_epochs(epochs, label="foot")

@@ -100,11 +100,11 @@ def test_the_signals_beside_a_header_are_inputs_as_well(tmp_path: Path) -> None:
     check_out_file(tmp_path / "s.dat", tmp_path / "r.hea")
 
 
-def test_a_model_beside_its_recordings_may_be_written_twice(made: Path, tmp_path: Path) -> None:
+def test_a_model_beside_its_recordings_may_be_written_twice_by_force(made: Path, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "night.csv").write_bytes((made / "own" / "night.csv").read_bytes())
-    for _ in range(2):
-        polyadic("fit", "own", *QUICK, "--seconds", "1", "-o", "own/m.safetensors", cwd=tmp_path)
+    for words in ((), ("--force",)):
+        polyadic("fit", "own", *QUICK, "--seconds", "1", "-o", "own/m.safetensors", *words, cwd=tmp_path)
 
 
 def test_an_output_folder_may_be_anything_but_a_store_or_a_file(tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def test_the_command_writes_a_model_a_table_the_result_and_a_picture(windows, tm
     assert not (tmp_path / "model.tries.jsonl").exists()
     polyadic("predict", "model.safetensors", "w.npz", "-o", "labels.csv", cwd=tmp_path)
     (tmp_path / "model.tries.jsonl").write_text("left behind\n")
-    failed = polyadic("tune", "w.npz", "--tries", 2, cwd=tmp_path, code=1).stderr
+    failed = polyadic("tune", "w.npz", "--tries", 2, "--force", cwd=tmp_path, code=1).stderr
     assert "go on with --resume, or remove it" in " ".join(failed.split())
 
 

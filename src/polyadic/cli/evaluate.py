@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from polyadic.cli.options import (
     PROBE_KINDS,
     DataArgument,
     DeviceOption,
+    ForceOption,
     JsonOption,
     ModelArgument,
     ProbeKind,
@@ -20,6 +22,7 @@ from polyadic.cli.options import (
     shows_progress,
     window_bar,
 )
+from polyadic.cli.outputs import check_out_file
 from polyadic.cli.reading import reads_recordings
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["EVALUATE_EXAMPLES", "evaluate"]
 
 _SEEDS, _FOLDS = 5, 5
+_MOST_SHOWN = 30
+"""More classes or subjects than these are not listed on the screen; --json and --out have all."""
 
 EVALUATE_EXAMPLES = """
 [bold]Examples[/bold]
@@ -39,7 +44,10 @@ Features and probe, tested on subjects that neither has seen, in five folds:
   polyadic evaluate model.safetensors sleep.store
 
 The same, leaving out one subject at a time:
-  polyadic evaluate model.safetensors sleep.store --folds loso
+  polyadic evaluate model.safetensors sleep.store --folds loso -o scores.csv
+
+Subjects in five folds, ten times anew:
+  polyadic evaluate model.safetensors sleep.store --folds 5 --repeats 10
 
 Without learning the features anew in every fold:
   polyadic evaluate model.safetensors sleep.store --transductive
@@ -83,8 +91,17 @@ def evaluate(
             min=1,
             max=MOST_REPEATS,
             metavar="N",
-            help="How often subjects are assigned to folds anew, 1 if not given; with --protocol paper the number of "
-            f"splits, {_SEEDS} if not given, but one for a model that was fitted by --protocol: its own.",
+            help=f"With --protocol paper: the number of splits, {_SEEDS} if not given, but one for a model that was "
+            "fitted by --protocol: its own. Otherwise the same as --repeats.",
+        ),
+    ] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_REPEATS,
+            metavar="N",
+            help="How often subjects are assigned to folds anew, 1 if not given.",
         ),
     ] = None,
     transductive: Annotated[
@@ -101,7 +118,12 @@ def evaluate(
             help="Judge the probe in the model file, on all windows with labels (held-out ones, if it knows them).",
         ),
     ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="A .csv file for all scores as well; none if not given."),
+    ] = None,
     device: DeviceOption = "auto",
+    force: ForceOption = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -122,26 +144,34 @@ def evaluate(
     loaded = load(model).set_params(device=device)
     if hasattr(loaded, "verbose"):
         loaded.set_params(verbose=0)  # of fits in folds
-    if own_probe and (protocol is not None or seeds is not None or probe is not None or folds is not None):
-        raise PolyadicError("--own-probe needs no split: leave out --protocol, --probe, --folds and --seeds")
+    if out is not None:
+        check_out_file(out, model, data, settings, endings=(".csv",), force=force)
+    split = (protocol, seeds, probe, folds, repeats)
+    if own_probe and any(value is not None for value in split):
+        raise PolyadicError("--own-probe needs no split: leave out --protocol, --probe, --folds, --repeats and --seeds")
+    if repeats is not None and seeds is not None:
+        raise PolyadicError("give --repeats for folds of subjects, or --seeds for --protocol paper, not both")
     count = _number(folds)
     hidden = not shows_progress(quiet, json) or team.index > 0
     with opened_for(loaded, data, given, labels=True, hidden=hidden) as windows:
         if not (windows.label >= 0).any():
             raise PolyadicError(f"{data.name} has no labels to judge by")
         by_subject = not own_probe and _chosen(protocol, windows) == Protocol.SUBJECT
-        if not by_subject and (folds is not None or transductive):
+        if not by_subject and (folds is not None or repeats is not None or transductive):
             raise PolyadicError(
-                "--folds and --transductive are for --protocol subject, which needs windows of known subjects"
+                "--folds, --repeats and --transductive are for --protocol subject, which needs windows of known "
+                "subjects"
             )
         if not by_subject:
             kind = None if probe is None else probe.value
             outcome = _score_at_random(loaded, windows, kind, seeds, own_probe, hidden, team)
         else:
             kind = (probe or ProbeKind.AUTO).value
-            outcome = _cross_validate(loaded, windows, kind, count, seeds or 1, transductive, hidden, team)
+            outcome = _cross_validate(loaded, windows, kind, count, repeats or seeds or 1, transductive, hidden, team)
     if team.index > 0:
         return
+    if out is not None:
+        _write_scores(out, outcome)
     about = {"model": model.name, "data": data.name}
     if json:
         outcome.pop("summary_text", None)
@@ -233,11 +263,75 @@ def _show_folds(outcome: dict[str, Any]) -> None:
         shares = [f"{100 * row[key]:.1f}" for key in ("recall", "precision", "f1")]
         table.add_row(Text(printable(name)), *shares, f"{row['windows']:,}")
     screen.print(table)
+    names = list(outcome["per_class"])
+    if len(names) <= _MOST_SHOWN:
+        screen.print(_confusion(names, outcome["confusion"]))
+    if len(outcome["per_subject"]) <= _MOST_SHOWN:
+        screen.print(_subjects(outcome["per_subject"]))
     lowest = sorted(outcome["per_subject"].items(), key=lambda item: item[1]["balanced_accuracy"])[:3]
     worst = ", ".join(f"{name} {100 * row['balanced_accuracy']:.1f} %" for name, row in lowest)
     lines = [*outcome["summary_text"].splitlines(), f"Subjects with the lowest balanced accuracy: {worst}."]
     for line in lines:
         screen.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+
+
+def _confusion(names: list[str], counts: list[list[int]]) -> Any:
+    """A table of the windows of each class (rows) by what they were predicted to be (columns)."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("true \\ predicted")
+    for name in names:
+        table.add_column(Text(printable(name)), justify="right", no_wrap=True)
+    for name, row in zip(names, counts, strict=True):
+        table.add_row(Text(printable(name)), *(f"{count:,}" for count in row))
+    return table
+
+
+def _subjects(scores: dict[str, dict[str, float]]) -> Any:
+    """A table of the scores of each subject."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
+    for head in ("subject", "balanced accuracy %", "accuracy %", "windows"):
+        table.add_column(head, justify="left" if head == "subject" else "right", no_wrap=True)
+    for name, row in scores.items():
+        shares = [f"{100 * row[key]:.1f}" for key in ("balanced_accuracy", "accuracy")]
+        table.add_row(Text(printable(name)), *shares, f"{row['windows']:,}")
+    return table
+
+
+def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
+    """All scores as a table: measure, the class or subject it is of, and its value."""
+    import csv
+    import io
+
+    from polyadic.cli.tables import harmless
+    from polyadic.files import write_atomically
+
+    rows: list[tuple[str, str, Any]] = []
+    if "folds" in outcome:
+        plain = ("balanced_accuracy", "accuracy", "macro_f1", "kappa", "chance", "majority", "refitted", "transductive")
+        rows += [(name, "", outcome[name]) for name in (*plain, "folds", "repeats", "subjects", "windows")]
+        rows += [(f"over_subjects_{name}", "", value) for name, value in outcome["over_subjects"].items()]
+        for kind in ("class", "subject"):
+            for name, found in outcome[f"per_{kind}"].items():
+                rows += [(f"{kind}_{measure}", name, value) for measure, value in found.items()]
+        names = list(outcome["per_class"])
+        for name, counts in zip(names, outcome["confusion"], strict=True):
+            rows += [("confusion", f"{name} as {other}", count) for other, count in zip(names, counts, strict=True)]
+    else:
+        for entry in outcome["summary"]:
+            rows += [(name, entry["probe"], value) for name, value in entry.items() if name != "probe"]
+    text = io.StringIO(newline="")
+    table = csv.writer(text)
+    table.writerow(["measure", "name", "value"])
+    table.writerows([measure, harmless(str(name)), value] for measure, name, value in rows)
+    write_atomically(out, text.getvalue().encode())
 
 
 def _show(outcome: dict[str, Any]) -> None:

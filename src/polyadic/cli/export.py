@@ -10,7 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from polyadic.cli.options import JsonOption, ModelArgument, QuietOption, SettingsOption, shows_progress, window_bar
+from polyadic.cli.options import (
+    ForceOption,
+    JsonOption,
+    ModelArgument,
+    QuietOption,
+    SettingsOption,
+    shows_progress,
+    window_bar,
+)
 from polyadic.cli.outputs import check_out_file
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
@@ -92,6 +100,7 @@ def export(
             rich_help_panel=_ONNX,
         ),
     ] = None,
+    force: ForceOption = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -104,7 +113,7 @@ def export(
 
     in_c = header_only or out.suffix in (".c", ".h")
     for file in _files(out, in_c, header_only):
-        check_out_file(file, model, data, settings)
+        check_out_file(file, model, data, settings, force=force)
     _check_options(in_c, out, {"--header-only": header_only, "--stride": stride, "--units": units}, {"--batch": batch})
     loaded, hidden = load(model), not shows_progress(quiet, json)
     options: dict[str, Any] = {"fs": fs, "channels": _listed(channels), "int8": int8}

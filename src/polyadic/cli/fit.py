@@ -15,6 +15,7 @@ from polyadic.cli.options import (
     PROBE_KINDS,
     DataArgument,
     DeviceOption,
+    ForceOption,
     JsonOption,
     OnError,
     OnErrorOption,
@@ -187,6 +188,7 @@ def fit(
         float, typer.Option(min=0.0, metavar="SECONDS", help="From one checkpoint to the next.")
     ] = 60.0,
     on_error: OnErrorOption = OnError.RAISE,
+    force: ForceOption = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -209,7 +211,7 @@ def fit(
         raise PolyadicError("--recenter goes with --probe: it changes how the probe is trained")
     if consensus and (restarts or 1) < 2:
         raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
-    check_out_file(out, data, settings)
+    check_out_file(out, data, settings, endings=(".safetensors",), force=force)
     if checkpoint is not None:
         check_out_folder(checkpoint, data, option="--checkpoint")
     hidden = quiet or json
@@ -244,12 +246,21 @@ def fit(
                 # One process does it, for refits are of one process; the others hear what it found.
                 found = team.once(lambda: checked(model, unlabelled, seed, hidden).to_dict())
                 model.replicability_ = Replicability.from_dict(found, model.rank)
-            team.once(lambda: model.save(out))
+            team.once(lambda: _save(model, unlabelled, out))
     if team.index > 0:
         return
     _tell_fit(model, method, unlabelled, None if probe is None else labelled, out, json)
     if check and not json:
         tell_replicability(model.replicability_)
+
+
+def _save(model: Any, windows: Windows, out: Path) -> None:
+    """Write a model with what its windows are like, by which predict finds unusual ones."""
+    from polyadic.engine.unusual import typical_windows
+
+    if hasattr(model, "_batches"):
+        model.typical_ = typical_windows(model, windows)
+    model.save(out)
 
 
 class FitCommand(typer.core.TyperCommand):

@@ -276,7 +276,7 @@ def _table(path: Path) -> Facts:
         if heads[:4] != ["subject", "recording", "start", "label"]:
             return _recording(path)
         rows = sum(1 for _ in file)
-    kind = "labels" if all(head.startswith("p(") for head in heads[4:]) else "features"
+    kind = "labels" if all(head.startswith(("p(", "confidence", "unusual")) for head in heads[4:]) else "features"
     return {"kind": f"table of {kind}", "columns": heads, "rows": rows}
 
 

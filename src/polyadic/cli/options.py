@@ -23,6 +23,7 @@ __all__ = [
     "SECONDS",
     "DataArgument",
     "DeviceOption",
+    "ForceOption",
     "JsonOption",
     "ModelArgument",
     "OnError",
@@ -83,6 +84,7 @@ PROBE_KINDS = (
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress bar; errors are still said.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
 SettingsOption = Annotated[
     Path | None,
     typer.Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from polyadic.errors import PolyadicError
@@ -13,12 +14,17 @@ _BESIDE_HEADER = (".dat", ".mat", ".atr", ".arousal")
 """Files that are read with a WFDB header of the same name: signals and annotations."""
 
 
-def check_out_file(out: Path, *inputs: Path | None) -> None:
-    """Refuse an output file that cannot be written or that would overwrite an input.
+def check_out_file(
+    out: Path, *inputs: Path | None, endings: Sequence[str] = (), force: bool = True, option: str = "--out"
+) -> None:
+    """Refuse an output file that cannot be written, or that would overwrite an input or another file.
 
     Parameters
     ----------
     inputs : the files and folders that the command reads; those not given are None
+    endings : of what the command writes; any if there are none
+    force : whether a file of the same kind may be replaced
+    option : of the output, for messages
     """
     if out.is_dir():
         raise PolyadicError(f"--out must be a file, but {out} is a folder")
@@ -27,7 +33,42 @@ def check_out_file(out: Path, *inputs: Path | None) -> None:
     for given in inputs:
         if given is not None:
             _check_apart(out, given)
+    if endings and out.suffix.lower() not in endings:
+        *first, last = endings
+        named = f"{', '.join(first)} or {last}" if first else last
+        raise PolyadicError(f"{option} must end in {named}, but is {out.name}")
+    if out.exists() and not force:
+        raise PolyadicError(f"{option}: {out.name} exists already: --force replaces it, or choose another name")
+    if endings and out.exists() and not _is_of_kind(out):
+        raise PolyadicError(
+            f"{option}: {out.name} exists and is not a {out.suffix} file that polyadic wrote: choose another name"
+        )
     check_output(out)
+
+
+_BEGINNINGS = {
+    ".npy": (b"\x93NUMPY",),
+    ".png": (b"\x89PNG",),
+    ".pdf": (b"%PDF",),
+    ".svg": (b"<?xml", b"<svg"),
+    ".html": (b"<!doctype html", b"<html"),
+    ".edf": (b"0       ",),
+    ".csv": (b"subject,recording,start", b"measure,name,value"),
+    ".tsv": (b"onset\tduration\ttrial_type",),
+}
+"""How the files begin that commands write, by their endings, in lower case."""
+
+
+def _is_of_kind(path: Path) -> bool:
+    """Whether a file is of the kind that its ending says and commands write; an empty file is of any kind."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if not head:
+        return True
+    if path.suffix.lower() == ".safetensors":
+        return b'"polyadic"' in head[:4096] or b"__metadata__" in head
+    known = _BEGINNINGS.get(path.suffix.lower())
+    return known is None or head.lower().lstrip(b"\xef\xbb\xbf").startswith(tuple(one.lower() for one in known))
 
 
 def check_out_folder(out: Path, *inputs: Path | None, option: str = "--out") -> None:

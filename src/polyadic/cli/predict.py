@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyadic.cli.labels import LABEL_ENDINGS, Labelled, check_label_file, write_labels
 from polyadic.cli.options import (
     DataArgument,
     DeviceOption,
+    ForceOption,
     JsonOption,
     ModelArgument,
     QuietOption,
@@ -22,13 +24,14 @@ from polyadic.cli.outputs import check_out_file
 from polyadic.cli.reading import reads_recordings
 from polyadic.cli.tables import write_table
 from polyadic.cli.windows import opened_for
-from polyadic.errors import PolyadicError
 from polyadic.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
 __all__ = ["PREDICT_EXAMPLES", "predict"]
+
+_STEP = 4096
 
 PREDICT_EXAMPLES = """
 [bold]Examples[/bold]
@@ -37,8 +40,9 @@ A model with a probe, and labels for new recordings of the same kind:
   polyadic fit sleep.store --probe -o model.safetensors
   polyadic predict model.safetensors new-recordings -o labels.csv
 
-One recording:
-  polyadic predict model.safetensors night.edf
+One recording, as a copy with the labels as annotations, or as events:
+  polyadic predict model.safetensors night.edf -o scored.edf
+  polyadic predict model.safetensors night.edf -o events.tsv
 """
 
 
@@ -46,27 +50,35 @@ One recording:
 def predict(
     model: ModelArgument,
     data: DataArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The .csv file to write.", metavar="FILE")] = Path(
-        "labels.csv"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            help="A .csv file; or, of one recording, .tsv for events as in BIDS, .edf for a copy of an EDF file with "
+            "annotations, .atr for annotations of WFDB.",
+            metavar="FILE",
+        ),
+    ] = Path("labels.csv"),
     device: DeviceOption = "auto",
+    force: ForceOption = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
     *,
     given: dict[str, Any],
 ) -> None:
-    """Write labels and probabilities for windows, as CSV.
+    """Write labels and probabilities for windows, as CSV or as annotations.
 
-    A line has subject, recording, start in seconds, label, and a probability for each class. Recordings are cut into
-    windows of the length, channels and sampling rate that the model learned from. A model of
-    [bold]fit --probe --recenter[/bold] needs at least 20 windows of every subject.
+    A line has subject, recording, start in seconds, label, its probability (confidence), unusual (1 for a window unlike
+    those of the fit), and a probability for each class. Recordings are read as those were that the model learned from.
+    A model of [bold]fit --probe --recenter[/bold] needs at least 20 windows of every subject.
     """
+    from polyadic.engine.unusual import unusual_windows
     from polyadic.prediction import WindowPredictor
 
-    check_out_file(out, model, data, settings)
-    if out.suffix != ".csv":
-        raise PolyadicError(f"--out must end in .csv, but is {out.name}")
+    check_out_file(out, model, data, settings, endings=LABEL_ENDINGS, force=force)
+    check_label_file(out, data)
     classifier = WindowPredictor.load(model, device=device)
     hidden = not shows_progress(quiet, json)
     counts: Counter[str] = Counter()
@@ -74,11 +86,24 @@ def predict(
 
     means: Any = None
 
+    found: list[Labelled] = []
+    rare = 0
+
     def columns(part: Windows) -> list[list[str]]:
+        nonlocal rare
         probabilities = classifier.predict_proba(part, means=means)
         labels = [classes[place] for place in probabilities.argmax(axis=1)]
         counts.update(labels)
-        return [[label, *(f"{value:.6g}" for value in row)] for label, row in zip(labels, probabilities, strict=True)]
+        unusual = unusual_windows(classifier.features, part)
+        marks = [None] * len(part) if unusual is None else unusual.tolist()
+        rare += sum(map(bool, marks))
+        rows = []
+        for label, row, mark, start in zip(labels, probabilities, marks, part.start.tolist(), strict=True):
+            words = ["" if mark is None else str(int(mark)), *(f"{value:.6g}" for value in row)]
+            rows.append([label, f"{row.max():.6g}", *words])
+            if out.suffix.lower() != ".csv":
+                found.append(Labelled(start / rate, part.shape[-1] / rate, label, float(row.max()), mark))
+        return rows
 
     with (
         opened_for(classifier.features, data, given, hidden=hidden) as windows,
@@ -87,12 +112,21 @@ def predict(
         if classifier.recenter:
             means = classifier.subject_means(windows)
         fs = windows.fs or classifier.features.fs_
-        heads = ["label", *(f"p({name})" for name in classes)]
-        write_table(out, windows, heads, columns, fs=fs, on_rows=on_rows)
+        rate = fs or 1.0
+        heads = ["label", "confidence", "unusual", *(f"p({name})" for name in classes)]
         count = len(windows)
-    found = {name: counts[name] for name in classes}
+        if out.suffix.lower() == ".csv":
+            write_table(out, windows, heads, columns, fs=fs, on_rows=on_rows)
+        else:
+            for first in range(0, count, _STEP):
+                columns(windows[first : first + _STEP])
+                on_rows(min(first + _STEP, count))
+            write_labels(out, data, found)
+    numbers = {name: counts[name] for name in classes}
     if json:
-        print_json({"labels": out.name, "windows": count, "classes": found})
+        print_json({"labels": out.name, "windows": count, "classes": numbers, "unusual": rare})
         return
-    shares = ", ".join(f"{name} {100 * number / max(count, 1):.1f} %" for name, number in found.items())
+    shares = ", ".join(f"{name} {100 * number / max(count, 1):.1f} %" for name, number in numbers.items())
     echo(f"{out.name}: {count:,} windows: {shares}")
+    if rare:
+        echo(f"{rare:,} windows are unlike those that the model was fitted to (column unusual)", err=True)

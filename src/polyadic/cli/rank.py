@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from polyadic.cli.options import (
     MOST_REPEATS,
     DataArgument,
+    ForceOption,
     JsonOption,
     OnError,
     OnErrorOption,
@@ -19,7 +21,7 @@ from polyadic.cli.options import (
 from polyadic.cli.outputs import check_out_file
 from polyadic.cli.reading import reads_recordings
 from polyadic.cli.windows import opened
-from polyadic.errors import PolyadicError
+from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.terminal import echo, print_json
 
 __all__ = ["RANK_EXAMPLES", "rank"]
@@ -69,6 +71,7 @@ def rank(
     hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
     on_error: OnErrorOption = OnError.RAISE,
+    force: ForceOption = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -87,9 +90,9 @@ def rank(
     from polyadic.provenance import provenance
 
     if out is not None:
-        check_out_file(out, data, settings)
-        if out.suffix not in (".png", ".svg", ".pdf"):
-            raise PolyadicError(f"--out must end in .png, .svg or .pdf, but is {out.name}")
+        check_out_file(out, data, settings, endings=(".png", ".svg", ".pdf"), force=force)
+        if importlib.util.find_spec("matplotlib") is None:
+            raise MissingExtraError("--out needs matplotlib, which is not installed: pip install 'polyadic[report]'")
     if consensus and restarts < 2:
         raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
     wanted = _ranks(ranks)
@@ -108,16 +111,16 @@ def rank(
             random_state=seed,
             on_fit=lambda done, work, rank: show(done, work, f"rank {rank}"),
         )
-    if out is not None:
-        with open_atomically(out) as file:
-            found.plot().savefig(file, format=out.suffix[1:], dpi=150)
     if json:
         print_json({**found.to_dict(), **provenance("cpu")})
-        return
-    for line in repr(found).splitlines():
-        echo(line)
-    if out is not None:
-        echo(f"{out.name}: the plot")
+    else:
+        for line in repr(found).splitlines():
+            echo(line)
+    if out is not None:  # last, so that a plot that fails costs no result
+        with open_atomically(out) as file:
+            found.plot().savefig(file, format=out.suffix[1:], dpi=150)
+        if not json:
+            echo(f"{out.name}: the plot")
 
 
 def _ranks(text: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json as json_module
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from polyadic.cli.options import (
     PROBE_KINDS,
     DeviceOption,
+    ForceOption,
     JsonOption,
     ModelArgument,
     ProbeKind,
@@ -24,7 +26,7 @@ from polyadic.cli.outputs import check_out_file
 from polyadic.cli.reading import reads_recordings
 from polyadic.cli.replication import LONGEST, checked
 from polyadic.cli.windows import opened_for
-from polyadic.errors import PolyadicError
+from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.files import check_regular_file
 from polyadic.terminal import echo, print_json
 
@@ -99,6 +101,7 @@ def report(
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the folds or of the split.")] = 0,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Of the page; the name of the data if not given.")] = "",
     device: DeviceOption = "auto",
+    force: ForceOption = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -117,7 +120,9 @@ def report(
     from polyadic.progress import stage_bar
     from polyadic.provenance import provenance
 
-    check_out_file(out, model, data, results, settings)
+    if importlib.util.find_spec("plotly") is None:
+        raise MissingExtraError("report needs plotly, which is not installed: pip install 'polyadic[report]'")
+    check_out_file(out, model, data, results, settings, endings=(".html", ".htm"), force=force)
     loaded = load(model).set_params(device=device)
     if hasattr(loaded, "verbose"):
         loaded.set_params(verbose=0)  # of fits in folds

@@ -11,6 +11,7 @@ import typer
 from polyadic.cli.options import (
     DataArgument,
     DeviceOption,
+    ForceOption,
     JsonOption,
     ModelArgument,
     QuietOption,
@@ -52,6 +53,7 @@ def transform(
         ),
     ] = Path("features.npy"),
     device: DeviceOption = "auto",
+    force: ForceOption = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -63,9 +65,7 @@ def transform(
     from polyadic.persist import load_for_inference
 
     team = processes.join()
-    check_out_file(out, model, data, settings)
-    if out.suffix not in (".npy", ".csv"):
-        raise PolyadicError(f"--out must end in .npy or .csv, but is {out.name}")
+    check_out_file(out, model, data, settings, endings=(".npy", ".csv"), force=force)
     if out.suffix == ".csv" and team.size > 1:
         raise PolyadicError(f"several processes write a .npy file, but --out is {out.name}")
     loaded = load_for_inference(model, device=device)

@@ -11,6 +11,7 @@ from polyadic.cli.options import (
     MOST_REPEATS,
     DataArgument,
     DeviceOption,
+    ForceOption,
     JsonOption,
     OnError,
     OnErrorOption,
@@ -60,6 +61,7 @@ def tune(
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
     device: DeviceOption = "auto",
     on_error: OnErrorOption = OnError.RAISE,
+    force: ForceOption = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -76,9 +78,10 @@ def tune(
     from polyadic.tuning import tune as run
 
     files = {kind: out.with_suffix(f".{kind}") for kind in ("tries.csv", "tuning.json", "tuning.png", "tries.jsonl")}
-    for path in (out, *files.values()):
-        check_out_file(path, data, settings)
-    journal = files["tries.jsonl"]
+    journal = files.pop("tries.jsonl")
+    check_out_file(out, data, settings, endings=(".safetensors",), force=force)
+    for path in (*files.values(), journal):
+        check_out_file(path, data, settings, force=force or path == journal)
     if journal.exists() and not resume:
         raise PolyadicError(
             f"{journal.name} holds the tries of a search that was stopped: go on with --resume, or remove it"

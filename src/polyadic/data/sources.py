@@ -30,6 +30,7 @@ ENDINGS = (".edf", ".bdf", ".hea", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".vhdr"
 """The endings of files that can be read as recordings, in lower case."""
 
 _PACKAGES = {".edf": "edfio", ".bdf": "edfio", ".hea": "wfdb", ".vhdr": "mne", ".set": "mne"}
+_FAMILIES = {".edf": "edf", ".bdf": "bdf", ".hea": "wfdb", ".vhdr": "mne", ".set": "mne"}
 _EXTRAS = {"edfio": "edf", "wfdb": "wfdb", "mne": "mne"}
 _ANNOTATIONS = (".ann", ".atr")
 _SLOW = 4
@@ -135,6 +136,8 @@ class Sources:
         found = find_recordings(root, on_error, reading.pattern, reading.scoring)
         self.files, self.left_out = found.files, found.left_out
         check_packages(self.files)
+        # Files of several formats have digits of different kinds: all are read as values then.
+        self._values = len({_FAMILIES.get(ending_of(path), "table") for path in self.files}) > 1
         self._participants = bids.read_participants(self.base) if bids.is_bids(self.base) else {}
         self._scorings: list[Path] = []
         if self.reading.scoring is not None:
@@ -297,7 +300,7 @@ class Sources:
                     "polyphase filters and resamples it"
                 )
             recording = resample_recording(recording, reading.fs, reading.resample)
-        if "polyphase" in (reading.resample, reading.keep_slow) and recording.signal.dtype != np.float32:
+        if self._values or "polyphase" in (reading.resample, reading.keep_slow):
             recording = as_values(recording)
         return recording
 

@@ -126,6 +126,7 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))
             self.reading_ = dict(getattr(X, "reading", {}))
+            self.typical_ = {}
         augment: Augmentation | None = as_augmentation(self._augmentation())
         return WindowSource(samples, self.tensorize_, augment, self.seed_, device, samples.dtype)
 
@@ -190,6 +191,7 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
             "fs": self.fs_,
             "channels": list(self.channel_names_),
             "reading": getattr(self, "reading_", {}),
+            "typical": getattr(self, "typical_", {}),
             "history": self.history_,
             **self._extra(),
         }

@@ -37,6 +37,7 @@ class WindowModel:
     fs_: float | None
     channel_names_: tuple[str, ...]
     reading_: dict[str, Any]
+    typical_: dict[str, Any]
     n_features_in_: int
     feature_names_in_: np.ndarray
     _sample_shape: tuple[int, ...]
@@ -133,3 +134,15 @@ class WindowModel:
         self.channel_names_ = tuple(str(name) for name in names)
         reading = header.get("reading", {})
         self.reading_ = reading and Reading.from_json(reading).to_json()
+        self.typical_ = _typical(header.get("typical", {}))
+
+
+def _typical(content: Any) -> dict[str, Any]:
+    """What the windows of a fit are like, as `polyadic.engine.unusual` describes it; {} where a file does not say."""
+    if not content:
+        return {}
+    columns = {name: [float(value) for value in content[name]] for name in ("mean", "scale")}
+    numbers = {name: float(content[name]) for name in ("distance", "residual", "quantile")}
+    if len(columns["mean"]) != len(columns["scale"]) or not np.isfinite([*columns["mean"], *columns["scale"]]).all():
+        raise ModelFileError("the file's description of typical windows is damaged")
+    return columns | numbers

@@ -6,6 +6,7 @@ MNE's values are in SI units: volts, tesla, tesla per metre.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ _UNITS = {
     "hbr": "M",
 }
 """Units by type of channel; those of other types are unknown."""
+
+_SUBJECTS = ("subject", "subject_id", "participant_id")
+"""Columns of metadata that have the subject."""
 
 _BLOCK = 1 << 20
 """Samples that are read at once: MNE gives float64, of which a whole night would take too much memory."""
@@ -73,6 +77,8 @@ def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> R
 def read_mne(path: Path, name: str, subject: str) -> Recording:
     """A recording from a file that MNE-Python reads, such as BrainVision (`.vhdr`) or EEGLAB (`.set`).
 
+    Volts become microvolts, the unit of EEG in these files and in EDF.
+
     Raises
     ------
     DataError : if MNE cannot read it
@@ -88,37 +94,60 @@ def read_mne(path: Path, name: str, subject: str) -> Recording:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return from_raw(mne.io.read_raw(path, verbose="ERROR"), name, subject)
+            found = from_raw(mne.io.read_raw(path, verbose="ERROR"), name, subject)
     except PolyadicError:
         raise
     except Exception as error:  # of any of MNE's readers
         raise DataError(f"{path.name}: mne cannot read it: {error}") from error
+    volts = np.array([unit == "V" for unit in found.units])
+    found.signal[volts] *= np.float32(1e6)
+    return replace(found, units=tuple("uV" if unit == "V" else unit for unit in found.units))
 
 
-def from_epochs(epochs: Any) -> Windows:
+def from_epochs(epochs: Any, label: str | None = None, subject: str | None = None) -> Windows:
     """Windows from an `mne.Epochs`: X (N, channels, time) float32, labelled by the names of their events.
 
     Classes are in the order of the events' codes. Epochs that MNE has dropped are left out.
+
+    Parameters
+    ----------
+    label : a column of `epochs.metadata` that has the labels, in place of the events
+    subject : a column of `epochs.metadata` that has the subjects; by default `subject`, `subject_id` or
+        `participant_id` if there is one, else the identifier in `epochs.info`
     """
     _check(epochs, ("info", "ch_names", "events", "event_id", "get_channel_types"), "epochs", "mne.Epochs")
     X = np.asarray(epochs.get_data(verbose="ERROR"), dtype=np.float32)
     if not len(X):
         raise DataError("epochs must have at least one epoch that was not dropped, but have none")
+    metadata = getattr(epochs, "metadata", None)
+    columns = () if metadata is None else tuple(map(str, metadata.columns))
+    for name, column in (("label", label), ("subject", subject)):
+        if column is not None and column not in columns:
+            raise PolyadicError(f"{name} must be a column of the metadata, {', '.join(columns)}, but is {column!r}")
+    subject = subject or next((name for name in _SUBJECTS if name in columns), None)
+    own = _subject(epochs)
+    people = metadata[subject].tolist() if metadata is not None and subject is not None else None
+    labels, classes = _event_labels(epochs) if metadata is None or label is None else (metadata[label].tolist(), ())
+    return Windows(
+        X,
+        float(epochs.info["sfreq"]),
+        label=labels,
+        subject=people if people is not None else None if own is None else np.full(len(X), own),
+        channels=tuple(epochs.ch_names),
+        units=_units(epochs),
+        classes=classes,
+    )
+
+
+def _event_labels(epochs: Any) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """The class of each epoch by its event, and the names of the classes in the order of the events' codes."""
     codes: dict[int, str] = {}
     for event, code in epochs.event_id.items():
         codes.setdefault(int(code), str(event))
     ordered = sorted(codes)
     place = {code: number for number, code in enumerate(ordered)}
-    subject = _subject(epochs)
-    return Windows(
-        X,
-        float(epochs.info["sfreq"]),
-        label=np.array([place[int(code)] for code in epochs.events[:, 2]], np.int32),
-        subject=None if subject is None else np.full(len(X), subject),
-        channels=tuple(epochs.ch_names),
-        units=_units(epochs),
-        classes=tuple(codes[code] for code in ordered),
-    )
+    labels = np.array([place[int(code)] for code in epochs.events[:, 2]], np.int32)
+    return labels, tuple(codes[code] for code in ordered)
 
 
 def _check(given: Any, needed: tuple[str, ...], argument: str, kind: str) -> None:

@@ -1,0 +1,108 @@
+"""What predict writes: tables, events, annotations of EDF+ and WFDB; and which windows it marks as unusual."""
+
+from __future__ import annotations
+
+import csv
+import json
+import warnings
+from pathlib import Path
+
+import edfio
+import numpy as np
+import people
+import pytest
+from command_line import polyadic
+
+from polyadic.data.readers.edf import read_annotations, read_edf
+from polyadic.data.readers.wfdb import read_wfdb
+
+QUICK = ("--rank", 4, "--sweeps", 5, "--probe", "plain")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sleep, ECG, and a model of each."""
+    folder = tmp_path_factory.mktemp("made")
+    people.sleep(folder / "sleep", 3)
+    people.ecg(folder / "ecg", 2)
+    polyadic("fit", "sleep", "--seconds", 5, *QUICK, "-o", "sleep.safetensors", cwd=folder)
+    polyadic("fit", "ecg", "--seconds", 5, *QUICK, "-o", "ecg.safetensors", cwd=folder)
+    return folder
+
+
+def test_labels_are_written_as_events_and_as_annotations_of_a_copy(made: Path, tmp_path: Path) -> None:
+    night = made / "sleep" / "S01" / "night.edf"
+    model = made / "sleep.safetensors"
+    polyadic("predict", model, night, "-o", "a.csv", cwd=tmp_path)
+    polyadic("predict", model, night, "-o", "e.tsv", cwd=tmp_path)
+    polyadic("predict", model, night, "-o", "n.edf", cwd=tmp_path)
+    with (tmp_path / "a.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    with (tmp_path / "e.tsv").open(newline="") as file:
+        events = list(csv.DictReader(file, delimiter="\t"))
+    assert [row["label"] for row in rows] == [event["trial_type"] for event in events]
+    assert [float(row["start"]) for row in rows] == [float(event["onset"]) for event in events]
+    assert {float(event["duration"]) for event in events} == {5.0}
+    assert all(float(row["confidence"]) == max(float(v) for k, v in row.items() if k.startswith("p(")) for row in rows)
+    before, after = read_annotations(night), read_annotations(tmp_path / "n.edf")
+    added = [one for one in after if one.duration == 5]
+    assert [one.text for one in added] == [row["label"] for row in rows]
+    assert len(after) == len(before) + len(added)
+    channels = ["EEG Fpz-Cz", "EEG Pz-Oz"]
+    assert np.array_equal(
+        read_edf(night, channels=channels).signal, read_edf(tmp_path / "n.edf", channels=channels).signal
+    )
+
+
+def test_labels_of_a_wfdb_record_are_annotations_that_the_library_reads(made: Path, tmp_path: Path) -> None:
+    record = made / "ecg" / "S01" / "r.hea"
+    polyadic("predict", made / "ecg.safetensors", record, "-o", "p.atr", cwd=tmp_path)
+    for name in ("r.hea", "r.dat"):
+        (tmp_path / name.replace("r.", "p.")).write_bytes(record.with_name(name).read_bytes().replace(b"r ", b"p ", 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import wfdb
+
+        found = wfdb.rdann(str(tmp_path / "p"), "atr")
+    assert len(found.sample) == 12
+    assert set(found.aux_note) <= {"(N", "(AFIB"}
+
+
+def test_flat_and_noisy_windows_are_unusual_and_keep_label_and_probability(made: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(9)
+    parts = [np.zeros(250), 1.0 * rng.normal(size=250), 8.0 * rng.normal(size=250)]
+    signals = [
+        edfio.EdfSignal(np.concatenate(parts), 50, label=label, physical_range=(-40, 40))
+        for label in ("EEG Fpz-Cz", "EEG Pz-Oz")
+    ]
+    edfio.Edf(signals).write(tmp_path / "odd.edf")
+    polyadic("predict", made / "sleep.safetensors", "odd.edf", "-o", "odd.csv", cwd=tmp_path)
+    with (tmp_path / "odd.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["unusual"] for row in rows] == ["1", "1", "1"]
+    assert all(row["label"] and 0 < float(row["confidence"]) <= 1 for row in rows)
+    found = json.loads(polyadic("predict", made / "sleep.safetensors", made / "sleep", "--json", cwd=tmp_path).stdout)
+    assert found["unusual"] <= 0.03 * found["windows"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("sleep", "-o", "x.tsv"), "is for the labels of one recording"),
+        (("sleep/S01/night.edf", "-o", "x.atr"), "is for recordings that end in .hea"),
+        (("sleep", "-o", "x.parquet"), "--out must end in .csv, .tsv, .edf, .bdf or .atr"),
+        (("sleep", "-o", "there.csv"), "there.csv exists already: --force replaces it"),
+        (("sleep", "-o", "other.csv", "--force"), "other.csv exists and is not a .csv file that polyadic wrote"),
+    ],
+)
+def test_outputs_that_cannot_be_are_refused_before_any_work(words: tuple[str, ...], message: str, made: Path) -> None:
+    (made / "there.csv").write_text("subject,recording,start,label\n")
+    (made / "other.csv").write_text("my,own,table\n1,2,3\n")
+    assert message in polyadic("predict", "sleep.safetensors", *words, cwd=made, code=1).stderr
+    assert (made / "other.csv").read_text() == "my,own,table\n1,2,3\n"
+
+
+def test_force_replaces_a_file_of_the_same_kind(made: Path, tmp_path: Path) -> None:
+    for words in ((), ("--force",)):
+        polyadic("predict", made / "ecg.safetensors", made / "ecg", *words, cwd=tmp_path)
+    read_wfdb(made / "ecg" / "S01" / "r")
