@@ -118,3 +118,12 @@ def bids(root: Path, subjects: int = 4, fs: int = 50) -> None:
                 overwrite=True,
                 verbose="ERROR",
             )
+
+
+def night_and_hypnogram(root: Path) -> None:
+    """A recording as Sleep-EDF has it, with its stages in a file of their own."""
+    root.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    edfio.Edf([edfio.EdfSignal(rng.normal(size=6000), 50, label="EEG Fpz-Cz")]).write(root / "SC4001E0-PSG.edf")
+    notes = [edfio.EdfAnnotation(30 * n, 30, "Sleep stage W") for n in range(4)]
+    edfio.Edf([], annotations=notes).write(root / "SC4001EC-Hypnogram.edf")

@@ -110,7 +110,8 @@ def test_from_a_folder_of_edf_files_to_labels_in_two_commands_after_the_set_up(m
     said = polyadic("predict", "model.safetensors", "new", cwd=tmp_path).stdout
     assert said.startswith("labels.csv: 30 windows: fast ")
     found = rows_of(tmp_path / "labels.csv")
-    assert list(found[0]) == ["subject", "recording", "start", "label", "p(fast)", "p(slow)"]
+    heads = ["subject", "recording", "start", "label", "confidence", "unusual", "p(fast)", "p(slow)"]
+    assert list(found[0]) == heads
     assert [float(row["start"]) for row in found] == [2.0 * n for n in range(30)]
     truth = ["fast" if n // 5 % 2 else "slow" for n in range(30)]
     assert np.mean([row["label"] == name for row, name in zip(found, truth, strict=True)]) > 0.8
@@ -150,7 +151,7 @@ def test_arrays_and_tables_are_predicted_too(here):
     values = rng.normal(size=(400, 3))
     lines = [",".join(map(str, row)) for row in values.tolist()]
     (here / "t.csv").write_text("\n".join(["C4,other,C3", *lines]) + "\n")
-    run("predict", "model.safetensors", "t.csv")
+    run("predict", "model.safetensors", "t.csv", "--force")
     features = load(here / "model.safetensors").transform(
         values[:, [2, 0]].reshape(2, 200, 2).swapaxes(1, 2).astype("f4")
     )
@@ -181,16 +182,17 @@ def test_names_that_a_spreadsheet_would_take_for_a_formula_are_made_harmless(her
 
 
 def test_a_table_is_there_whole_or_not_at_all(here, monkeypatch):
-    (here / "labels.csv").write_text("older")
+    older = "subject,recording,start,label\n"
+    (here / "labels.csv").write_text(older)
     recording(here / "new" / "x.edf", 3)
 
     def fails(self, X, **words):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(WindowPredictor, "predict_proba", fails)
-    result = CliRunner().invoke(app, ["predict", "model.safetensors", "new"])
+    result = CliRunner().invoke(app, ["predict", "model.safetensors", "new", "--force"])
     assert isinstance(result.exception, OSError)
-    assert (here / "labels.csv").read_text() == "older"
+    assert (here / "labels.csv").read_text() == older
     assert not list(here.glob(".labels*"))
 
 
@@ -321,13 +323,14 @@ def test_fit_says_how_its_probe_was_chosen_and_the_papers_probes_are_there_for_t
     assert isinstance(chosen, Probe)
     assert f"probe settings: {chosen.reason_}" in " ".join(said.split())
     assert "by leaving out 30 groups" in chosen.reason_
-    outcome = json.loads(run("fit", "--probe", "w.npz", *QUICK, "-o", "m.safetensors", "--json").stdout)
+    outcome = json.loads(run("fit", "--probe", "w.npz", *QUICK, "-o", "m.safetensors", "--force", "--json").stdout)
     assert outcome["reason"] == chosen.reason_
     for kind in PROBES:
-        outcome = json.loads(run("fit", "w.npz", *QUICK, "-o", "p.safetensors", "--probe", kind, "--json").stdout)
+        words = ("-o", "p.safetensors", "--force", "--probe", kind, "--json")
+        outcome = json.loads(run("fit", "w.npz", *QUICK, *words).stdout)
         assert outcome["reason"] is None
         assert WindowClassifier.load(here / "p.safetensors").probe == kind
-    outcome = json.loads(run("fit", "w.npz", *QUICK, "-o", "p.safetensors", "--json").stdout)
+    outcome = json.loads(run("fit", "w.npz", *QUICK, "-o", "p.safetensors", "--force", "--json").stdout)
     assert (outcome["reason"], outcome["classes"]) == (None, [])
 
 
@@ -343,7 +346,7 @@ def test_a_recentring_probe_predicts_by_the_means_of_the_subjects_at_hand(here, 
     assert classifier.recenter
     for step in (4096, 50):  # windows at a time, of which each has few of every subject
         monkeypatch.setattr("polyadic.cli.tables._STEP", step)
-        run("predict", "m.safetensors", "w.npz")
+        run("predict", "m.safetensors", "w.npz", "--force")
         expected = classifier.predict_proba(X, groups=people)
         found = [[float(row[f"p({name})"]) for name in classifier.classes_] for row in rows_of(here / "labels.csv")]
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
@@ -351,15 +354,15 @@ def test_a_recentring_probe_predicts_by_the_means_of_the_subjects_at_hand(here, 
     truth = labels_of(open_windows(here / "w.npz"))
     assert own["rows"][0]["accuracy"] == np.mean(classifier.predict(X, groups=people) == truth)
     np.savez(here / "few.npz", X=X[:60], subject=people[:60], fs=signals.fs)
-    failed = polyadic("predict", "m.safetensors", "few.npz", cwd=here, code=1).stderr
+    failed = polyadic("predict", "m.safetensors", "few.npz", "--force", cwd=here, code=1).stderr
     assert "at least 20 windows of every subject, but 'p0' has 10" in " ".join(failed.split())
     np.savez(here / "nobody.npz", X=X, fs=signals.fs)
-    failed = polyadic("predict", "m.safetensors", "nobody.npz", cwd=here, code=1).stderr
+    failed = polyadic("predict", "m.safetensors", "nobody.npz", "--force", cwd=here, code=1).stderr
     assert "whose windows they are" in " ".join(failed.split())
     failed = polyadic("export", "m.safetensors", cwd=here, code=1).stderr
     assert "has no ONNX or C form" in " ".join(failed.split())
     np.savez(here / "y.npz", X=X[:60], y=signals.label[:60], subject=people[:60], fs=signals.fs)
-    failed = polyadic("fit", "y.npz", "--probe", "--recenter", cwd=here, code=1).stderr
+    failed = polyadic("fit", "y.npz", "--probe", "--recenter", "--force", cwd=here, code=1).stderr
     assert "'p0' has 10" in failed
     assert "--recenter goes with --probe" in polyadic("fit", "w.npz", "--recenter", cwd=here, code=1).stderr
 
@@ -466,7 +469,7 @@ def test_info_on_what_is_damaged_or_strange_says_so(name, content, message, here
         (("fit", "absent"), 2, "does not exist"),
         (("fit", "w.npz", "--rank", "0"), 2, "--rank"),
         (("fit", "w.npz", "--settings", "bad.toml"), 2, "bad.toml, line 2: 'rnak' is no option of polyadic fit"),
-        (("fit", "w.npz", "--preset", "nothing"), 1, "nothing"),
+        (("fit", "w.npz", "--preset", "nothing", "--force"), 1, "nothing"),
         (("predict", "plain.safetensors", "w.npz"), 1, "has no probe"),
         (("predict", "model.safetensors", "w.npz", "-o", "x.txt"), 1, "--out must end in .csv"),
         (("predict", "model.safetensors", "w.npz", "-o", "."), 1, "--out must be a file"),

@@ -86,16 +86,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ATD:
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_stopped_fit_goes_on_to_the_bit_by_the_command_it_says(number, code, whole, here):
-    (here / "m.safetensors").write_text("older")
-    process = Piped([*LONG, "--sweeps", "100000"], here)
+    (here / "m.safetensors").touch()
+    words = [*LONG, "--force"]
+    process = Piped([*words, "--sweeps", "100000"], here)
     said = stopped(process, number, swept(process))
     assert process.returncode == code
     assert "polyadic: stopped; progress is saved in m.safetensors.checkpoint. To resume:" in said
     assert names(here / "m.safetensors.checkpoint") == ["checkpoint-00000001"]
-    assert (here / "m.safetensors").read_text() == "older"
+    assert (here / "m.safetensors").read_bytes() == b""
     command = said_command(said)
-    assert command == [*LONG, "--sweeps", "100000", "--resume"]
-    refused = polyadic(*LONG, cwd=here, code=1).stderr
+    assert command == [*words, "--sweeps", "100000", "--resume"]
+    refused = polyadic(*words, cwd=here, code=1).stderr
     assert "m.safetensors.checkpoint holds checkpoints of a fit already" in refused
     polyadic(*command, "--sweeps", "12", cwd=here)
     assert names(here) == ["m.safetensors", "w.npz"]

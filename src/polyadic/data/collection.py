@@ -324,7 +324,7 @@ def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:
         for name, texts in reading.classes:
             absent = [text for text in texts if text not in survey.covering]
             if len(absent) == len(texts):
-                there = listed(survey.covering) if survey.covering else "no annotations at all"
+                there = listed(sorted(survey.covering)) if survey.covering else "no annotations at all"
                 raise PolyadicError(
                     f"--class {name!r}: no recording has {' or '.join(map(repr, absent))}; there are {there}"
                     f"{close_match(absent[0], survey.covering)}"

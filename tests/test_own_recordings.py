@@ -1,0 +1,101 @@
+"""The commands of docs/recordings.md on folders as people have them: a model, a report, scores and labels.
+
+And every wrong use, with its message.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import edfio
+import numpy as np
+import people
+import pytest
+from command_line import polyadic
+
+PAGE = Path(__file__).parents[1] / "docs" / "recordings.md"
+KINDS = {"sleep": people.sleep, "wearables": people.wearables, "ecg": people.ecg, "bids": people.bids}
+QUICK = ("--rank", 3, "--sweeps", 2)
+
+
+def commands_of(kind: str) -> list[list[str]]:
+    """The commands of a page that begin with a fit of this folder, as words."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    found = [block for block in blocks if block.startswith(f"polyadic fit {kind} ")]
+    assert len(found) == 1
+    return [shlex.split(line)[1:] for line in found[0].splitlines()]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_is_fitted_reported_evaluated_and_predicted_in_one_command_each(kind: str, tmp_path: Path) -> None:
+    if kind == "bids":
+        pytest.importorskip("mne_bids")
+        pytest.importorskip("pybv")
+    KINDS[kind](tmp_path / kind)
+    commands = commands_of(kind)
+    assert [words[0] for words in commands] == ["fit", "report", "evaluate", "predict"]
+    said = {words[0]: polyadic(*words, cwd=tmp_path) for words in commands}
+    assert "4 subjects" in said["fit"].stdout
+    assert "class" in said["fit"].stderr  # the table of classes, before the fit
+    accuracy = re.search(r"balanced accuracy ([\d.]+) %", said["evaluate"].stdout)
+    assert accuracy is not None
+    assert float(accuracy[1]) > 60  # signals of different frequencies
+    assert "learned anew in every fold" in " ".join(said["evaluate"].stdout.split())
+    for words in commands:
+        assert "-o" not in words or (tmp_path / words[words.index("-o") + 1]).stat().st_size
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of sleep and of wearables, and a model of the latter."""
+    folder = tmp_path_factory.mktemp("made")
+    people.sleep(folder / "sleep", 2, epochs=6)
+    people.wearables(folder / "wearables", 2)
+    options = ("--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK)
+    polyadic("fit", "wearables", *options, "-o", "m.safetensors", cwd=folder)
+    people.table(folder / "fast.csv", ["walk"], 0, fs=50, each=400)
+    shutil.copytree(folder / "wearables", folder / "twice")
+    shutil.copy(folder / "twice" / "p01.csv", folder / "twice" / "p07.csv")
+    edfio.Edf([edfio.EdfSignal(np.zeros(100), 10, label=label) for label in ("C3", "C4")]).write(folder / "two.edf")
+    mixed = [edfio.EdfSignal(np.arange(1.0, fs * 10 + 1), fs, label=f"at {fs}") for fs in (100, 60)]
+    edfio.Edf(mixed).write(folder / "mixed.edf")
+    people.night_and_hypnogram(folder / "psg")
+    return folder
+
+
+WRONG = {
+    "fit wearables --seconds 2": "the column 'activity' looks like a label (by its name)",
+    "fit wearables --seconds 2 --label activty": "did you mean 'activity'?",
+    "fit wearables --seconds 2 --label activity --channel X": "did you mean 'x'?",
+    "fit wearables --label activity --class walking": "there are 'rest', 'run', 'walk'; did you mean 'walk'?",
+    "fit wearables --label activity --time when": "there is no column 'when' (--time)",
+    "fit wearables --label activity --label-from folder": "labels come from one place",
+    "fit wearables --label activity --pattern *.edf": "that fit --pattern '*.edf'",
+    "fit wearables --label activity --subject-from p": "--subject-from must be a regular expression with one group",
+    "fit sleep --class 'Sleep stage w'": "did you mean 'Sleep stage W'?",
+    "fit sleep --channel 'EEG Fpz-CZ'": "did you mean 'EEG Fpz-Cz'?",
+    "fit sleep --label stage": "--class chooses annotations, --scoring names",
+    "fit sleep --scoring *.txt": "--scoring '*.txt' fits no file",
+    "fit psg --seconds 30": "say --scoring '*-Hypnogram.edf'",
+    "fit mixed.edf": "--resample polyphase",
+    "fit two.edf --probe": "--probe needs windows of two classes or more",
+    "fit sleep -o model.pickle": "--out must end in .safetensors",
+    "fit sleep -o m.safetensors": "m.safetensors exists already: --force replaces it",
+    "predict m.safetensors wearables --seconds 3": "--seconds is 3 s, but the model has 2 s",
+    "predict m.safetensors wearables --channel x": "--channel is x, but the model has x, y, z",
+    "predict m.safetensors fast.csv": "--resample polyphase",
+    "predict m.safetensors fast.csv --resample hold": "--resample polyphase goes to any rate",
+    "predict m.safetensors wearables -o a.edf": "is for the labels of one recording",
+    "evaluate m.safetensors twice": "are the same recording under two names and of two subjects",
+    "transform m.safetensors wearables -o z.txt": "--out must end in .npy or .csv",
+}
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_a_wrong_use_is_answered_with_what_helps(command: str, made: Path) -> None:
+    said = polyadic(*shlex.split(command), cwd=made, code=1).stderr
+    assert WRONG[command] in " ".join(said.split()), said
