@@ -21,7 +21,13 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "execu
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 # All but the first are parts of pages, or tables that pages refer to.
-exclude_patterns = ["_build", "results/microcontroller/*.md", "results/onnx/*.md", "results/scale/*.md", "results/speed/*.md"]
+exclude_patterns = [
+    "_build",
+    "results/microcontroller/*.md",
+    "results/onnx/*.md",
+    "results/scale/*.md",
+    "results/speed/*.md",
+]
 html_math_renderer = "mathml"
 html_theme = "furo"
 html_static_path = ["_static"]

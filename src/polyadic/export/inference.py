@@ -222,7 +222,7 @@ def fitted_to_float32(exact: Inference) -> Inference:
     """The same with factors that float32 holds, and the matrix fitted to them: collinear components need it."""
     bare = replace(exact, factors=[factor.astype(np.float32).astype(np.float64) for factor in exact.factors])
     matrix = np.linalg.lstsq(bare.gram(), exact.gram(bare).T @ exact.matrix.T, rcond=None)[0].T
-    return replace(bare, matrix=matrix)
+    return replace(bare, matrix=np.asarray(matrix, np.float64))
 
 
 def _rounded(rows: _Array) -> tuple[NDArray[np.int8], _Array]:
