@@ -1,7 +1,6 @@
 """The table of the README, from the results of `polyadic bench labels`: `python docs/comparison.py` writes it anew.
 
-Accuracies are those of `labels/labels.json`. Seconds come from a run of the same command on a machine that did nothing
-else, `labels/seconds/labels.json`, with one split.
+Accuracies and numbers are those of `labels/labels.json`.
 """
 
 from __future__ import annotations
@@ -20,30 +19,35 @@ METHODS = {
     "polyadic": "**polyadic**",
     "hand features": "hand-made features",
     "MiniRocket": "MiniRocket",
+    "PCA-32": "PCA of the same spectra",
     "the paper's ATD, plain probe": "ATD as in the paper",
+    "polyadic 0.1.0, standardised probe": "polyadic 0.1.0",
 }
 COUNTS = (3, 10, "all")
 BETWEEN = re.compile(r"(?<=<!-- comparison -->\n).*?(?=<!-- end of the comparison -->)", re.DOTALL)
 
 
 def table() -> str:
-    """Balanced accuracy of some methods on new people by labels per class, with sizes and seconds, in Markdown."""
+    """Balanced accuracy of some methods on new people by labels per class, with their sizes, in Markdown."""
     result = _read(RESULTS / "labels.json")
-    timed = _read(RESULTS / "seconds" / "labels.json")
-    sets = result["sets"]
-    heads = ["", *(f"{about['title']}, {count}" for about in sets.values() for count in COUNTS), "numbers", "seconds"]
+    sets, known = result["sets"], {row["method"] for row in result["rows"]}
+    heads = [
+        "labels per class",
+        *(f"{about['title']}, {count}" for about in sets.values() for count in COUNTS),
+        "numbers",
+    ]
     lines = [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
     for method, name in METHODS.items():
-        cells = [_accuracy(result, data, method, count) for data in sets for count in COUNTS]
-        lines.append(f"| {' | '.join([name, *cells, _numbers(result, method), _seconds(timed, method)])} |")
-    machine, splits = timed["machine"], ", ".join(f"{about['splits']} ({about['title']})" for about in sets.values())
+        if method in known:
+            cells = [_accuracy(result, data, method, count) for data in sets for count in COUNTS]
+            lines.append(f"| {' | '.join([name, *cells, _numbers(result, method)])} |")
+    splits = ", ".join(f"{about['title']} {about['splits']}" for about in sets.values())
     link = (RESULTS / "labels.md").relative_to(ROOT).as_posix()
     lines += [
         "",
-        f"Balanced accuracy in percent ± standard error by labels per class, on people who took no part in any choice; "
-        f"splits: {splits}. *Numbers* and *seconds* are those for HAR: numbers in the model and in its probe; seconds "
-        f"to learn from 7,428 windows and train on all labels, with {machine['threads']} threads of an "
-        f"{machine['processor']}. All methods and all tests: [`{link}`]({link}).",
+        "Balanced accuracy in percent ± standard error, by labels per class, on people who took no part in any choice; "
+        f"splits: {splits}. *Numbers* are those in the model and its probe for HAR. All methods and all tests: "
+        f"[`{link}`]({link}).",
     ]
     return "\n".join(lines) + "\n"
 
@@ -65,11 +69,6 @@ def _fit(result: dict[str, Any], method: str) -> dict[str, Any]:
 def _numbers(result: dict[str, Any], method: str) -> str:
     row = _fit(result, method)
     return f"{row['numbers'] + row['probe_numbers']:,}"
-
-
-def _seconds(timed: dict[str, Any], method: str) -> str:
-    row = _fit(timed, method)
-    return f"{row['fit_seconds'] + row['predict_seconds'] + row['probe_seconds']:.1f}"
 
 
 if __name__ == "__main__":
