@@ -37,7 +37,7 @@ SOURCES = (
 )
 
 
-def signals(count: int = 1440, seed: int = 0) -> Windows:
+def signals(count: int = 960, seed: int = 0) -> Windows:
     """Made-up EEG of four conditions."""
     rng = np.random.default_rng(seed)
     places = np.array([position(name) for name in CHANNELS])
@@ -86,7 +86,7 @@ def shoot(page: Path, folder: Path) -> None:
             opened.goto(page.resolve().as_uri())
             opened.wait_for_selector("html[data-ready]", state="attached")
             if scheme == "dark":
-                opened.locator("button.open", has_text="2").click()
+                opened.locator("button.open").nth(1).click()
                 opened.locator('[data-figure="detail-windows"] .main-svg').first.wait_for()
             opened.wait_for_timeout(800)
             save(opened.screenshot(), folder / f"{name}.png")

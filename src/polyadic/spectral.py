@@ -376,14 +376,14 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             time_axis(np.arange(frames) * self.hop + (self.n_fft - 1) / 2, fs),
         ]
 
-    def scale(self, part: int, unit: str) -> Scale:
+    def part_scale(self, part: int, unit: str) -> Scale:
         """Amplitudes of sinusoids, in the unit of the channel or in dB of it: a sine of 1 µV has 0 dB re 1 µV.
 
         Logarithms are of magnitudes with their floor added; below the floor a level says nothing.
 
         Examples
         --------
-        >>> STFT(n_fft=64, hop=32, parts="log_amplitude").scale(0, "µV").unit
+        >>> STFT(n_fft=64, hop=32, parts="log_amplitude").part_scale(0, "µV").unit
         'dB re 1 µV'
         """
         kind = PARTS[self.parts][part]

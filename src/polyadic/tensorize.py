@@ -204,7 +204,7 @@ class Tensorizer(Immutable, ABC):
 
     - `calibrated`: fix what depends on the data, by unlabelled windows; `uncentred` undoes a mean found there;
     - `shape`: the shape of a window's tensor, by default found by transforming one;
-    - `axes`: names, values and units of the axes, by default numbers; `scale`: the unit of the tensors' own numbers;
+    - `axes`: names, values and units of the axes, by default numbers; `part_scale`: their numbers' unit;
     - `into`, `layout`, `constants`: filling memory that is there already, for the fast paths;
     - `onnx` and `c_form`: the same as ONNX nodes and in C, by default an error.
 
@@ -287,7 +287,7 @@ class Tensorizer(Immutable, ABC):
         """
         return None
 
-    def scale(self, part: int, unit: str) -> Scale | None:
+    def part_scale(self, part: int, unit: str) -> Scale | None:
         """How a part's numbers read as signal levels; None if they have no unit.
 
         Parameters

@@ -164,7 +164,7 @@ def _scales(model: Any, axes: tuple[Axis, ...], units: tuple[str, ...]) -> tuple
     if model.tensorize_ is None:
         signals = axes[0].kind == "channel"
         return (tuple(Scale(1.0, 0.0, unit) if signals else None for unit in units),)
-    return tuple(tuple(model.tensorize_.scale(part, unit) for unit in units) for part in range(len(axes[0].parts)))
+    return tuple(tuple(model.tensorize_.part_scale(part, unit) for unit in units) for part in range(len(axes[0].parts)))
 
 
 def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:

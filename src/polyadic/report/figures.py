@@ -119,7 +119,7 @@ def _component_figures(model: Any, contents: ReportContents, begin: Callable[[in
     windows = None if contents.sample is None else contents.sample.windows
     drawn = 0 if windows is None else min(_DRAWN_COMPONENTS, len(contents.components))
     for place, component in enumerate(contents.components):
-        begin(place, f"component {component.number}")
+        begin(place, f"component {place + 1} of {len(contents.components)}")
         name = f"component-{component.number}"
         found |= {f"{name}-{key}": figure for key, figure in _profile_figures(model, contents, component).items()}
         if windows is not None and place < drawn:
