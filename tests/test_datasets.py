@@ -11,6 +11,8 @@ from problems import paper
 
 from polyadic import SALS
 from polyadic.data import WindowStore, datasets, split
+from polyadic.data.collection import write_store
+from polyadic.data.reading import Reading
 from polyadic.errors import DataError, PolyadicError
 from polyadic.spectral import STFT
 
@@ -348,3 +350,15 @@ def test_one_file_is_a_folder_of_one_and_channels_of_a_table_are_chosen_by_name(
     assert datasets.recording(path, fs=50, resample="hold").fs == 50
     with pytest.raises(PolyadicError, match=r"ends in \.edf"):
         datasets.recording(tmp_path / "walk.txt")
+
+
+def test_a_store_of_sleep_edf_says_how_to_read_its_recordings(sleep, tmp_path):
+    root, _ = sleep
+    store = datasets.sleep_edf(root, tmp_path / "s")
+    reading = Reading.from_json(store.reading)
+    read = write_store(root, tmp_path / "t", reading)
+    labelled = read.windows[read.windows.label >= 0]
+    assert read.classes == store.classes
+    assert labelled.label.tolist() == store.windows.label.tolist()
+    assert labelled.subject.tolist() == store.windows.subject.tolist()
+    np.testing.assert_array_equal(labelled.X, store.windows.X)

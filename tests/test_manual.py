@@ -54,8 +54,8 @@ def parsed(words: list[str], folder: Path) -> dict[str, object]:
     assert shown is not None
     for word in words:
         path = folder / word
-        if path.suffix in (".npz", ".safetensors", ".edf", ".json", ".csv"):
-            path.parent.mkdir(exist_ok=True)
+        if path.suffix in (".npz", ".safetensors", ".edf", ".hea", ".json", ".csv"):
+            path.parent.mkdir(exist_ok=True, parents=True)
             path.touch()
         elif path.suffix == ".toml":
             path.write_text(shown[1])

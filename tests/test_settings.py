@@ -44,7 +44,7 @@ def test_a_file_sets_options_and_flags_win(folder):
 def test_the_order_of_flag_and_file_does_not_matter(folder):
     (folder / "p.toml").write_text("[fit]\nrank = 3\nsweeps = 1\n")
     for words in (("--rank", "2", "--settings", "p.toml"), ("--settings", "p.toml", "--rank", "2")):
-        run("fit", "w.npz", "--json", *words)
+        run("fit", "w.npz", "--json", "--force", *words)
         assert load(folder / "model.safetensors").rank == 2
 
 

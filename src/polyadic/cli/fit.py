@@ -217,7 +217,7 @@ def fit(
     hidden = quiet or json
     with opened(data, given, on_error=on_error.value, shuffle=shuffle.value, hidden=hidden) as windows:
         if team.index == 0:
-            describe(windows, hidden)
+            describe(windows, hidden or not are_recordings(data))
         unlabelled, labelled = _parts(windows, protocol, seed)
         if probe is not None:
             _check_labels(labelled, data, recenter)

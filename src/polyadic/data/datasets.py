@@ -31,6 +31,7 @@ from polyadic.data.prepare import (
 from polyadic.data.readers import edf, ptbxl, wfdb
 from polyadic.data.readers import har as har_reader
 from polyadic.data.readers import mgh as mgh_reader
+from polyadic.data.reading import Reading
 from polyadic.data.recordings import Recording, label_windows, window_starts
 from polyadic.data.sources import ENDINGS, find_recordings
 from polyadic.data.sources import read_recording as recording
@@ -56,6 +57,19 @@ _SLEEP_EDF_STAGES = {
     for text, stage in zip(("W", "1", "2", "3", "4", "R"), ("W", "N1", "N2", "N3", "N3", "R"), strict=True)
 }
 _WINDOW_SECONDS = 30
+_SLEEP_EDF_READING = Reading(
+    seconds=_WINDOW_SECONDS,
+    channels=SLEEP_EDF_CHANNELS,
+    resample="hold",
+    classes=tuple(
+        (stage, tuple(text for text, number in _SLEEP_EDF_STAGES.items() if STAGES[number] == stage))
+        for stage in STAGES
+    ),
+    subject=r"(SC4\d\d)",
+    scoring="*-Hypnogram.edf",
+    pattern="*-PSG.edf",
+)
+"""How recordings of Sleep-EDF are read, for models that are fitted to a store of them."""
 _PTB_XL_LEADS = ("I", "II", "III", "AVR", "AVL", "AVF", "V1", "V2", "V3", "V4", "V5", "V6")
 _PTB_XL_SAMPLES = 5000
 
@@ -89,7 +103,7 @@ def sleep_edf(
     recordings = [
         _plan(path.name[:8], partial(_load_sleep_edf, path, trim), [path, *_hypnograms(path)]) for path in found.files
     ]
-    settings = {"seconds": _WINDOW_SECONDS, "trim": trim}
+    settings = {"seconds": _WINDOW_SECONDS, "trim": trim, "reading": _SLEEP_EDF_READING.to_json()}
     plan = StorePlan(recordings, samples_in(_WINDOW_SECONDS), STAGES, "sleep_edf", settings, found.left_out)
     return prepare(plan, store, on_error=on_error, append=append, progress=progress)
 
