@@ -374,6 +374,7 @@ def resample_recording(recording: Recording, fs: float, how: str) -> Recording:
     """
     if abs(recording.fs - fs) <= 1e-9 * fs:
         return recording
+    recording = replace(recording, rates=recording.rates or (recording.fs,) * len(recording.signal))
     factor = fs / recording.fs
     if how == "hold" and (factor < 1 or abs(factor - round(factor)) > 1e-9 * factor):
         raise DataError(
