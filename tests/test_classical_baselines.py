@@ -20,7 +20,6 @@ from polyadic import load
 from polyadic.baselines import CPALS, STL, UMLDA, HandFeatures, MiniRocket, PCAFeatures, base
 from polyadic.baselines.stl import _Problem, _rank_one
 from polyadic.data.synthetic import synthetic
-from polyadic.engine import estimator
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import probe_accuracy
 from polyadic.spectral import STFT
@@ -87,7 +86,7 @@ class Disk:
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """No tensors are kept, and batches are of some windows only."""
     monkeypatch.setattr(base, "_KEPT_BYTES", 0)
-    monkeypatch.setattr(estimator, "_BATCH_BYTES", 4000)
+    monkeypatch.setattr("polyadic.engine.window_model._BATCH_BYTES", 4000)
 
 
 def classes_of_tensors(

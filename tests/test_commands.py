@@ -553,7 +553,7 @@ def test_a_terminal_shows_stage_throughput_and_time_left(columns, big):
     code, shown = in_a_terminal(columns, ("fit", "big.npz", *QUICK, "-o", "m.safetensors"), big)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert code == 0
-    assert re.search(r"ATD .*sweep 1/2 .*left", plain)
+    assert re.search(r"ATD .*sweep [012]/2 .*left", plain)
     assert re.search(r"[\d,]+ of 4,000 windows, [\d,]+ MB/s", plain)
     widest = max(len(line) for line in re.split(r"[\r\n]+", plain) if "━" in line or "MB/s" in line)
     assert widest <= columns
@@ -630,7 +630,7 @@ def test_help_has_examples_that_are_not_broken_over_lines(columns, monkeypatch):
 def test_the_manual_names_the_commands_in_the_order_of_their_use():
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
     order = [line.split()[1] for line in shown.splitlines() if re.match(r"│ [a-z]+ +[A-Z]", line)]
-    known = ["run", "prepare", "verify", "fit", "transform", "predict", "evaluate", "export"]
+    known = ["run", "prepare", "verify", "fit", "tune", "transform", "predict", "evaluate", "export"]
     known += ["report", "rank", "info", "bench"]
     assert order == known
     for code in ("0 ", "1 ", "2 ", "130 ", "143 "):

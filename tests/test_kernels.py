@@ -74,7 +74,7 @@ def test_rotations_turn_the_same_way(independent, triads, length):
     channels = 1 + max(channel for triad in triads for channel in triad)
     X = torch.randn(5, channels, length, device=DEVICE)
     keys = draws.window_keys(1, 2, torch.arange(5)).to(DEVICE)
-    rotate = Rotate3D(triads, independent)
+    rotate = Rotate3D(triads, independent=independent)
     found = rotate._by_kernel(X, keys)
     assert close(found, rotate._by_torch(X, keys), 1e-6)
     assert close(found.square().sum(dim=1), X.square().sum(dim=1), 1e-6)

@@ -396,6 +396,6 @@ def test_the_command_prints_opset_and_size_and_compares_int8_on_windows(labelled
     assert (outcome["opset"], outcome["batch"], outcome["int8"]) == (17, 8, True)
     assert outcome["comparison"]["windows"] == 120
     assert 0 <= outcome["comparison"]["accuracy_after"] <= 1
-    said = " ".join(polyadic(*words, cwd=tmp_path).stdout.split())
+    said = " ".join(polyadic(*words, "--force", cwd=tmp_path).stdout.split())
     assert "kB, opset 17" in said
     assert "accuracy on the 120 with labels: model" in said

@@ -443,6 +443,7 @@ def every_plot(model, windows) -> dict:
         "subjects": plot.subjects({"a": 1.0, "b": 0.5}, chance=0.25),
         "timeline": plot.timeline(windows[:9], windows.label[:9], np.eye(4)[windows.label[:9]], x[:9], ["1", "2", "3"]),
         "training": plot.training(model),
+        "tuning": plot.tuning([{"rank": r, "score": r / 40, "full": r > 8} for r in (8, 16, 32)], {"rank": 16}),
     }
 
 

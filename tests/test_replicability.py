@@ -201,13 +201,13 @@ def test_fit_checks_if_asked_and_says_what_it_found(file, tmp_path):
     _run("fit", file, "-o", plain, *small)
     assert not hasattr(load(plain), "replicability_")
     out = tmp_path / "m.safetensors"
-    said = _run("fit", file, "-o", out, *small, "--restarts", "2", "--consensus", "--check")
+    said = _run("fit", file, "-o", out, "--force", *small, "--restarts", "2", "--consensus", "--check")
     found = load(out).replicability_
     assert (found.refits, found.halves, len(found.match)) == (10, True, 3)
     assert f"replicability: {found.replicates.sum()} of 3 components came back" in " ".join(said.split())
     assert "from the consensus of 2 starts" in " ".join(said.split())
     assert ("not to be relied on" in said) == (not found.replicates.all())
-    content = json.loads(_run("fit", file, "-o", out, *small, "--check", "--json"))
+    content = json.loads(_run("fit", file, "-o", out, "--force", *small, "--check", "--json"))
     assert content["replicability"] == load(out).replicability_.to_dict()
 
 
@@ -230,17 +230,17 @@ def test_report_checks_a_model_once_and_keeps_it_in_the_file(file, tmp_path, mon
 
     monkeypatch.setattr("polyadic.cli.report.checked", noted)
     monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("page"))
-    _run("report", model, "--data", file, "-o", page, "--no-check")
-    _run("report", model, "-o", page)
+    _run("report", model, "--data", file, "-o", page, "--force", "--no-check")
+    _run("report", model, "-o", page, "--force")
     assert not asked
-    _run("report", model, "--data", file, "-o", page, "--seed", "3")
+    _run("report", model, "--data", file, "-o", page, "--force", "--seed", "3")
     after = load(model)
     assert after.replicability_.returned.tolist() == [1.0, 0.0]
     assert (after.device, after.verbose) == (before.device, before.verbose)
     assert np.array_equal(after.factors_[0], before.factors_[0])
-    _run("report", model, "--data", file, "-o", page)
+    _run("report", model, "--data", file, "-o", page, "--force")
     assert asked == [3]
-    _run("report", model, "--data", file, "-o", page, "--check")
+    _run("report", model, "--data", file, "-o", page, "--force", "--check")
     assert asked == [3, 0]
 
 
@@ -251,8 +251,8 @@ def test_report_does_not_check_a_model_for_longer_than_a_minute(file, tmp_path, 
     slow.fit_seconds_ = 60.0
     slow.save(model)
     monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("page"))
-    _run("report", model, "--data", file, "-o", page)
+    _run("report", model, "--data", file, "-o", page, "--force")
     assert not hasattr(load(model), "replicability_")
-    refused = CliRunner().invoke(app, ["report", str(model), "-o", str(page), "--check"])
+    refused = CliRunner().invoke(app, ["report", str(model), "-o", str(page), "--force", "--check"])
     assert isinstance(refused.exception, PolyadicError)
     assert "--data" in str(refused.exception)

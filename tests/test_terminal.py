@@ -312,7 +312,7 @@ def test_json_is_the_same_in_every_encoding(tmp_path):
     np.savez(tmp_path / "w.npz", X=X, fs=10, y=np.array(["zügig", "langsam ±"])[np.arange(40) % 2])
     outcome = []
     for encoding in ("utf-8", "ascii"):
-        done = polyadic(*FIT.split()[1:], "--probe", "--json", cwd=tmp_path, PYTHONIOENCODING=encoding)
+        done = polyadic(*FIT.split()[1:], "--probe", "--json", "--force", cwd=tmp_path, PYTHONIOENCODING=encoding)
         outcome.append(json.loads(done.stdout)["classes"])
     assert outcome[0] == outcome[1] == ["langsam ±", "zügig"]
 

@@ -255,7 +255,7 @@ def window_starts(
         if clock is not None:
             away = _nearest_sample((clock - segment.onset) * recording.fs)
             first += away if offset is not None and away > 0 else away % step
-        pieces.append(np.arange(first, end - length + 1, step))
+        pieces.append(np.arange(min(first, end), end - length + 1, step))
     return np.concatenate(pieces).astype(np.int64)
 
 
