@@ -273,10 +273,9 @@ def test_quality_is_what_counting_gives(data):
     )
     left = [sample for sample, absent in zip(samples, gone, strict=True) if not absent]
     flat = len(left) if len(set(left)) == 1 else 0
-    runs = [
-        list(run) for at_limit in (lambda v: v <= -3, lambda v: v >= 2) for yes, run in groupby(left, at_limit) if yes
-    ]
-    clipped = 0 if flat else sum(len(run) for run in runs if len(run) >= 3)
+    sides = (lambda value: value <= -3, lambda value: value >= 2)
+    runs = [len(list(run)) for side in sides for at_limit, run in groupby(left, side) if at_limit]
+    clipped = 0 if flat else sum(length for length in runs if length >= 3)
     assert [kind.get("c0", 0) for kind in found.values()] == [sum(gone), flat, clipped]
 
 

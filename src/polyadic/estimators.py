@@ -122,12 +122,7 @@ class _CPEstimator(CPModel):
             source.tensorize = self.tensorize_ = self._agreed_tensorizer(team)
             self._n_seen = source.n_windows
             fit = Fit(source, als.State(self._initial_factors(source)), objective, settings, team=team)
-            fit.share_key = (
-                id(source.samples.data),
-                repr(persist.encode(self.tensorize_)),
-                source.dtype,
-                source.device,
-            )
+            fit.share_key = self._share_key(source)
             fit.start = lambda attempt: self._initial_factors(source, attempt)
             kept = self._checkpoints(source, team, checkpoint, resume, checkpoint_every)
             with kept or nullcontext():
