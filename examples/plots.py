@@ -85,7 +85,7 @@ names = [f"component {number + 1}" for number in range(4)]
 plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=names).show()
 
 # %%
-# Which components come back. `polyadic fit --check` refits on halves of the people; here another start must do.
+# Which components come back. `fit --check` refits on halves of the people; here another start must do.
 again = match(model, clone(model).set_params(random_state=1).fit(windows)).similarity
 plot.replicability(
     Replicability(again, (again > 0.9).astype(float), refits=1, halves=False)

@@ -229,7 +229,7 @@ def test_report_checks_a_model_once_and_keeps_it_in_the_file(file, tmp_path, mon
         return Replicability(np.array([0.95, 0.2]), np.array([1.0, 0.0]), refits=10)
 
     monkeypatch.setattr("polyadic.cli.report.checked", noted)
-    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("page"))
+    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<!doctype html>"))
     _run("report", model, "--data", file, "-o", page, "--force", "--no-check")
     _run("report", model, "-o", page, "--force")
     assert not asked
@@ -250,7 +250,7 @@ def test_report_does_not_check_a_model_for_longer_than_a_minute(file, tmp_path, 
     slow = load(model)
     slow.fit_seconds_ = 60.0
     slow.save(model)
-    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("page"))
+    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<!doctype html>"))
     _run("report", model, "--data", file, "-o", page, "--force")
     assert not hasattr(load(model), "replicability_")
     refused = CliRunner().invoke(app, ["report", str(model), "-o", str(page), "--force", "--check"])
