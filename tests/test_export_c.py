@@ -429,6 +429,8 @@ def test_what_has_no_c_form_is_refused(small, tmp_path):
     ("options", "said"),
     [
         ({"stride": 0}, "stride"),
+        ({"stride": 2**30}, r"stride must be at most 2\*\*30 - 1"),
+        ({"fs": 0}, "fs must be above 0"),
         ({"channels": ["x"]}, "channels must be 3, one for each channel, but are 1"),
         ({"units": ["g"]}, "units must be 3"),
         ({"test_window": np.zeros((2, 96))}, r"test_window must be finite and have shape \(3, 96\)"),
@@ -491,6 +493,7 @@ def test_the_command_writes_c_and_compares_int8_on_windows(here):
         (("-o", "model.c", "--batch", 2), "--batch is for an ONNX file"),
         (("-o", "model.onnx", "--stride", 2), "--stride is for C"),
         (("-o", "model.c", "--units", "g,g"), "units must be 3"),
+        (("-o", "model.c", "--fs", 0), "fs must be above 0"),
     ],
 )
 def test_the_command_refuses_what_does_nothing(here, words, said):
