@@ -518,6 +518,34 @@ def test_the_selftest_passes_on_a_cortex_m4f(small, int8, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
+def test_the_firmware_for_a_board_has_no_semihosting_and_prints_by_a_function_of_ones_own(small, tmp_path):
+    project = tmp_path / "project"
+    shutil.copytree(EXAMPLE, project, ignore=shutil.ignore_patterns("build", "model.*"))
+    export.c(small[0], project / "model.c", stride=32)
+    (project / "uart.c").write_text(
+        '#include "board.h"\nvoid board_print(const char *text) { while (*text) text++; }\n'
+    )
+    run("make", "-C", project, "build/m4.elf", "build/m4-qemu.elf")
+    plain, semihosted = (run("arm-none-eabi-objdump", "-d", project / "build" / f"{n}.elf") for n in ("m4", "m4-qemu"))
+    assert "bkpt" not in plain
+    assert "bkpt" in semihosted
+    (project / "build" / "m4.elf").unlink()
+    run("make", "-C", project, "build/m4.elf", "SOURCES=main.c model.c uart.c")
+    own = run("arm-none-eabi-nm", project / "build" / "m4.elf")
+    assert re.search(r" T board_print$", own, re.MULTILINE)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
+def test_a_count_that_wraps_is_not_shown(small, tmp_path):
+    shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
+    export.c(small[0], tmp_path / "project" / "model.c")
+    flags = "CFLAGS=-std=c99 -O2 -ffunction-sections -fdata-sections -DLONGEST=0xFFul"
+    assert "one window: too many to count" in run("make", "-C", tmp_path / "project", "run-m4", flags, timeout=120)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
 def test_a_wrong_number_fails_the_selftest_on_a_cortex_m4f(small, tmp_path):
     shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
     source = export.c(small[0], tmp_path / "project" / "model.c").files[0]
@@ -562,7 +590,8 @@ def test_the_default_model_of_har_gives_the_same_labels_in_c(har_classifier, tmp
 def test_the_default_model_of_har_fits_a_small_cortex_m4f(har_classifier, int8, most, tmp_path):
     shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
     export.c(har_classifier[0], tmp_path / "project" / "model.c", int8=int8)
-    said = run("make", "-C", tmp_path / "project", "run-m4", timeout=120)  # the linker is given 24 KiB of memory
+    # The linker is given 24 KiB of memory.
+    said = run("make", "-C", tmp_path / "project", "build/m4.elf", "run-m4", timeout=120)
     assert "selftest: passed" in said
     found = sizes((tmp_path / "project" / "build" / "m4.map").read_text())
     assert sum(found["flash"][part] for part in ("tables", "code", "libraries")) <= most * 1024
