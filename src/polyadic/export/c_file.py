@@ -113,8 +113,8 @@ def c(
         (channels, time); or a fitted `WindowClassifier`
     path : the C file; the header has the same name with the ending .h
     probe : as for `polyadic.export.onnx`; the model's own if it has one and none is given
-    fs, channels, units : sampling rate in Hz, names and units of the channels, for the header; rate and names are those
-        that the model knows if not given
+    fs, channels, units : sampling rate in Hz, names and units of the channels, for the header; what the model knows of
+        them if not given
     stride : samples of a stream from one result to the next; the length of a window if not given
     int8 : write weights as int8, a scale for each component, feature and class. `CExport.probabilities` shows what
         that costs on windows of yours
@@ -412,6 +412,7 @@ def _channel_lines(model: Any, channels: Sequence[str], units: Sequence[str], fo
     """Names of the channels with their units, fit for a comment."""
     count = int(model._sample_shape[0])
     names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
+    units = units or getattr(model, "units_", ())
     for what, values in (("channels", names), ("units", units)):
         if len(values) not in (0, count):
             raise PolyadicError(f"{what} must be {count}, one for each channel, but are {len(values)}")
