@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib.util
 import json
 import re
@@ -20,10 +19,10 @@ from hypothesis import strategies as st
 from problems import paper
 from sklearn.linear_model import LogisticRegression
 
-from polyadic import ATD, SALS, export
+from polyadic import ATD, SALS, export, load, persist
 from polyadic.augment import Jitter
 from polyadic.data import Windows
-from polyadic.errors import PolyadicError
+from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import WindowClassifier
 from polyadic.export import inference
 from polyadic.export.inference import Inference, quantise
@@ -319,6 +318,18 @@ def test_the_selftest_notices_a_changed_number(small, table, tmp_path):
     assert CLibrary(written).selftest() > 0
 
 
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_the_selftest_fails_on_nan_with_fast_math_too(small, compiler, tmp_path):
+    if missing(compiler):
+        pytest.skip(missing(compiler))
+    written = export.c(small[0], tmp_path / "model.c")
+    text = written.files[0].read_text()
+    written.files[0].write_text(re.sub(r"(polyadic_offset\[\d+\] = \{)[^,]*", r'\g<1>__builtin_nanf("")', text))
+    assert CLibrary(written, "-O3", "-ffast-math", compiler=compiler).selftest() > 0
+    written.files[0].write_text(text)
+    assert CLibrary(written, "-O3", "-ffast-math", "-g0", compiler=compiler).selftest() == 0
+
+
 def test_names_cannot_break_the_code(tmp_path):
     X = signals((2, 64), 30)
     names = ['a "quoted" \\ name??/', "*/ #error", "/* µ \n\r ‮", "100 %d"]
@@ -355,6 +366,39 @@ def test_the_header_says_what_the_model_is(small, tmp_path):
     assert "#define POLYADIC_STRIDE 25" in text
     assert "0: rest, 1: run, 2: walk" in text
     assert re.search(r"probabilities of the test window: rest \d\.\d{4}, run \d\.\d{4}, walk \d\.\d{4}", text)
+
+
+def test_the_header_has_the_units_of_the_fit_also_from_a_file(tmp_path):
+    windows = Windows(signals((2, 64), 30), fs=50.0, channels=["ax", "gx"], units=["m/s2", "rad/s"])
+    model = SALS(rank=2, max_sweeps=1).fit(windows)
+    assert model.units_ == ("m/s2", "rad/s")
+    export.c(model, tmp_path / "fitted.c")
+    assert "0: ax (m/s2), 1: gx (rad/s)" in (tmp_path / "fitted.h").read_text()
+    model.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    assert again.units_ == model.units_
+    again.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+    polyadic("export", "m.safetensors", "-o", "command.c", cwd=tmp_path)
+    polyadic("export", "m.safetensors", "-o", "other.c", "--units", "g,rad/s", cwd=tmp_path)
+    assert "0: ax (m/s2), 1: gx (rad/s)" in (tmp_path / "command.h").read_text()
+    assert "0: ax (g), 1: gx (rad/s)" in (tmp_path / "other.h").read_text()
+
+
+@pytest.mark.parametrize(
+    ("units", "known"), [(None, ()), ([], ()), (["m/s2"], "the file has the units"), ("g", "the file has the units")]
+)
+def test_a_file_without_units_is_read_and_one_of_too_few_is_refused(units, known, tmp_path):
+    path = tmp_path / "m.safetensors"
+    SALS(rank=2, max_sweeps=1).fit(signals((2, 64), 30)).save(path)
+    arrays, header = persist.read(path)
+    header.pop("units")
+    persist.write(path, arrays, header if units is None else header | {"units": units})
+    if known:
+        with pytest.raises(ModelFileError, match=known):
+            load(path)
+    else:
+        assert load(path).units_ == ()
 
 
 # --------------------------------------------------------------------------------- int8
@@ -429,6 +473,8 @@ def test_what_has_no_c_form_is_refused(small, tmp_path):
     ("options", "said"),
     [
         ({"stride": 0}, "stride"),
+        ({"stride": 2**30}, r"stride must be at most 2\*\*30 - 1"),
+        ({"fs": 0}, "fs must be above 0"),
         ({"channels": ["x"]}, "channels must be 3, one for each channel, but are 1"),
         ({"units": ["g"]}, "units must be 3"),
         ({"test_window": np.zeros((2, 96))}, r"test_window must be finite and have shape \(3, 96\)"),
@@ -450,7 +496,7 @@ def test_a_test_window_of_ones_own_is_embedded(small, tmp_path):
     classifier, X = small
     written = export.c(classifier, tmp_path / "model.c", test_window=X[7])
     assert CLibrary(written).selftest() == 0
-    line = re.search(r"probabilities of the test window: (.*) \*/", (tmp_path / "model.h").read_text())[1]
+    line = re.search(r"probabilities of the test window: (.*)\n", (tmp_path / "model.h").read_text())[1]
     found = [float(entry.split()[1]) for entry in line.split(", ")]
     assert np.allclose(found, classifier.predict_proba(X[7:8])[0], atol=2e-3)
 
@@ -475,8 +521,9 @@ def test_the_command_writes_c_and_compares_int8_on_windows(here):
     assert (comparison["windows"], comparison["labelled"]) == (60, 60)
     assert 0.8 < comparison["same_label"] <= 1
     assert abs(comparison["accuracy_before"] - comparison["accuracy_after"]) < 0.2
-    digest = hashlib.sha256((here / "m.safetensors").read_bytes()).hexdigest()
-    assert digest in (here / "model.h").read_text()
+    export.c(load(here / "m.safetensors"), here / "same.c")
+    named = re.compile(r"sha256 ([0-9a-f]{64})")
+    assert named.findall((here / "model.h").read_text()) == named.findall((here / "same.h").read_text()) != []
     said = polyadic("export", "m.safetensors", "-o", "one.h", cwd=here).stdout
     assert "one.h: windows of 3 × 96 to 8 features and probabilities of 3 classes" in said
     assert "working memory" in said
@@ -491,6 +538,7 @@ def test_the_command_writes_c_and_compares_int8_on_windows(here):
         (("-o", "model.c", "--batch", 2), "--batch is for an ONNX file"),
         (("-o", "model.onnx", "--stride", 2), "--stride is for C"),
         (("-o", "model.c", "--units", "g,g"), "units must be 3"),
+        (("-o", "model.c", "--fs", 0), "fs must be above 0"),
     ],
 )
 def test_the_command_refuses_what_does_nothing(here, words, said):
@@ -511,6 +559,34 @@ def test_the_selftest_passes_on_a_cortex_m4f(small, int8, tmp_path):
     assert said.count("sample ") == 3
     assert 1e4 < int(re.search(r"one window: (\d+) instructions", said)[1]) < 1e7
     assert "m0 flash:" in said
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
+def test_the_firmware_for_a_board_has_no_semihosting_and_prints_by_a_function_of_ones_own(small, tmp_path):
+    project = tmp_path / "project"
+    shutil.copytree(EXAMPLE, project, ignore=shutil.ignore_patterns("build", "model.*"))
+    export.c(small[0], project / "model.c", stride=32)
+    (project / "uart.c").write_text(
+        '#include "board.h"\nvoid board_print(const char *text) { while (*text) text++; }\n'
+    )
+    run("make", "-C", project, "build/m4.elf", "build/m4-qemu.elf")
+    plain, semihosted = (run("arm-none-eabi-objdump", "-d", project / "build" / f"{n}.elf") for n in ("m4", "m4-qemu"))
+    assert "bkpt" not in plain
+    assert "bkpt" in semihosted
+    (project / "build" / "m4.elf").unlink()
+    run("make", "-C", project, "build/m4.elf", "SOURCES=main.c model.c uart.c")
+    own = run("arm-none-eabi-nm", project / "build" / "m4.elf")
+    assert re.search(r" T board_print$", own, re.MULTILINE)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
+def test_a_count_that_wraps_is_not_shown(small, tmp_path):
+    shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
+    export.c(small[0], tmp_path / "project" / "model.c")
+    flags = "CFLAGS=-std=c99 -O2 -ffunction-sections -fdata-sections -DLONGEST=0xFFul"
+    assert "one window: too many to count" in run("make", "-C", tmp_path / "project", "run-m4", flags, timeout=120)
 
 
 @pytest.mark.long
@@ -559,7 +635,8 @@ def test_the_default_model_of_har_gives_the_same_labels_in_c(har_classifier, tmp
 def test_the_default_model_of_har_fits_a_small_cortex_m4f(har_classifier, int8, most, tmp_path):
     shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("build", "model.*"))
     export.c(har_classifier[0], tmp_path / "project" / "model.c", int8=int8)
-    said = run("make", "-C", tmp_path / "project", "run-m4", timeout=120)  # the linker is given 24 KiB of memory
+    # The linker is given 24 KiB of memory.
+    said = run("make", "-C", tmp_path / "project", "build/m4.elf", "run-m4", timeout=120)
     assert "selftest: passed" in said
     found = sizes((tmp_path / "project" / "build" / "m4.map").read_text())
     assert sum(found["flash"][part] for part in ("tables", "code", "libraries")) <= most * 1024

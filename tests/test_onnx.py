@@ -164,6 +164,14 @@ def test_a_model_that_no_precision_saves_is_written_with_a_warning(tmp_path):
     assert Features(tmp_path / "model.onnx")(X).shape == (30, 2)
 
 
+@pytest.mark.parametrize("options", [{"batch": 1}, {"batch": 5}, {"batch": 17}, {"batch": 1, "int8": True}])
+def test_the_warning_is_there_for_graphs_of_fixed_size(options, tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, 6, 7)).astype(np.float32)
+    with pytest.warns(RuntimeWarning, match="differ from those of transform by up to"):
+        export.onnx(collinear(1e-4, X), tmp_path / "model.onnx", **options)
+    assert Features(tmp_path / "model.onnx").batch == options["batch"]
+
+
 @pytest.fixture(scope="module")
 def labelled():
     windows = synthetic(120, seed=1)
@@ -284,6 +292,7 @@ def test_a_failed_export_leaves_the_old_file(labelled, tmp_path, monkeypatch):
         ({"probe": make_pipeline(MinMaxScaler(), LogisticRegression())}, "but is MinMaxScaler and LogisticRegression"),
         ({"probe": LogisticRegression().fit([[0.0], [1.0]], [0, 1])}, "model's 4 features, but was fitted to 1"),
         ({"channels": ["one"]}, "channels must name"),
+        ({"fs": 0}, "fs must be above 0"),
     ],
 )
 def test_what_cannot_be_written_is_refused(labelled, options, said, tmp_path):

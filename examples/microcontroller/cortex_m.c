@@ -1,7 +1,9 @@
-/* Start-up, output and an instruction counter for a Cortex-M under QEMU (board mps2-an386), in place of a vendor's files.
+/* Start-up, output and a counter for a Cortex-M, in place of a vendor's files.
 
-   Output is by semihosting. QEMU runs with -icount shift=3, so that an instruction takes 8 ns of its time; SysTick
-   counts at 25 MHz, 40 ns: one tick is five instructions. */
+   With SEMIHOSTING defined it is for QEMU (board mps2-an386), and output is by semihosting. QEMU runs with
+   -icount shift=3, so that an instruction takes 8 ns of its time; SysTick counts at 25 MHz, 40 ns: one tick is five
+   instructions. Without it there is no output unless you define board_print, and SysTick counts the processor's
+   cycles: a processor without a debugger locks up at the instruction that semihosting takes. */
 
 #include "board.h"
 
@@ -13,24 +15,22 @@ void reset(void);
 #define SYSTICK_RELOAD (*(volatile unsigned long *)0xE000E014)
 #define SYSTICK_VALUE (*(volatile unsigned long *)0xE000E018)
 #define COPROCESSORS (*(volatile unsigned long *)0xE000ED88)
-#define INSTRUCTIONS_PER_TICK 5
+#define SYSTICK_HAS_WRAPPED (1ul << 16)
+#ifndef LONGEST
 #define LONGEST 0xFFFFFFul
+#endif
 
-const char *const board_count_unit = " instructions\n";
 const int board_repeats = 1;
+
+#ifdef SEMIHOSTING
+#define COUNTS_PER_TICK 5
+const char *const board_count_unit = " instructions\n";
 
 static void semihost(long operation, const void *argument)
 {
     register long r0 __asm__("r0") = operation;
     register const void *r1 __asm__("r1") = argument;
     __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
-}
-
-void board_start(void)
-{
-    SYSTICK_RELOAD = LONGEST;
-    SYSTICK_VALUE = 0;
-    SYSTICK_CONTROL = 5;
 }
 
 void board_print(const char *text)
@@ -44,10 +44,46 @@ void board_stop(int failed)
     for (;;)
         ;
 }
+#else
+#define COUNTS_PER_TICK 1
+const char *const board_count_unit = " cycles\n";
 
-unsigned long board_count(void)
+/* Define a board_print of your own in another file, as one that writes to the board's UART, and it takes this place. */
+__attribute__((weak)) void board_print(const char *text)
 {
-    return INSTRUCTIONS_PER_TICK * (LONGEST - SYSTICK_VALUE);
+    (void)text;
+}
+
+__attribute__((weak)) void board_stop(int failed)
+{
+    (void)failed;
+    for (;;)
+        ;
+}
+#endif
+
+void board_start(void)
+{
+    SYSTICK_RELOAD = LONGEST;
+    SYSTICK_VALUE = 0;
+    SYSTICK_CONTROL = 5;
+}
+
+static unsigned long begun;
+
+void board_begin_count(void)
+{
+    SYSTICK_VALUE = 0; /* also forgets that it has wrapped */
+    while (SYSTICK_VALUE == 0)
+        ; /* until the next tick loads it */
+    begun = SYSTICK_VALUE;
+}
+
+int board_count(unsigned long *count)
+{
+    const unsigned long now = SYSTICK_VALUE;
+    *count = COUNTS_PER_TICK * (begun - now);
+    return !(SYSTICK_CONTROL & SYSTICK_HAS_WRAPPED);
 }
 
 static void stop_at_fault(void)

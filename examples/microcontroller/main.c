@@ -51,7 +51,7 @@ int main(void)
     float result[POLYADIC_FEATURES];
 #endif
     float sample[POLYADIC_CHANNELS];
-    unsigned long now, begun;
+    unsigned long now, count;
     int channel, repeat, failed;
 
     board_start();
@@ -64,15 +64,17 @@ int main(void)
     for (channel = 0; channel < POLYADIC_CHANNELS; channel++)
         for (now = 0; now < POLYADIC_SAMPLES; now++)
             window[channel][now] = read_sensor(channel, now);
-    begun = board_count();
+    board_begin_count();
     for (repeat = 0; repeat < board_repeats; repeat++)
 #ifdef POLYADIC_CLASSES
         polyadic_predict(POLYADIC_WINDOW(window), result, &stream.scratch);
 #else
         polyadic_features(POLYADIC_WINDOW(window), result, &stream.scratch);
 #endif
-    print_number("one window: ", (board_count() - begun) / (unsigned long)board_repeats, "");
-    board_print(board_count_unit);
+    if (board_count(&count))
+        print_number("one window: ", count / (unsigned long)board_repeats, board_count_unit);
+    else
+        board_print("one window: too many to count\n");
 
     for (now = 0; now < POLYADIC_SAMPLES + 2 * POLYADIC_STRIDE; now++) {
         for (channel = 0; channel < POLYADIC_CHANNELS; channel++)

@@ -15,7 +15,9 @@ LINE = re.compile(r"^ (\.\S+|COMMON)\s+0x([0-9a-f]+)\s+0x([0-9a-f]+)\s+(\S.*)$")
 
 def kind(section: str, file: str) -> str:
     """What a piece of the firmware belongs to."""
-    if ".polyadic_test_" in section or section.endswith("polyadic_selftest"):
+    if ".polyadic_test_" in section or section.endswith(
+        ("polyadic_selftest", "polyadic_close")
+    ):
         return "selftest"
     if section.startswith(".rodata.polyadic_"):
         return "tables"

@@ -360,7 +360,7 @@ class SALS(_CPEstimator):
     tensorize_, readout_ : both with what they learned from the data; None for none
     solver_, batch_size_, nonnegative_ : what "auto" became
     split_ : hash and part of the split that X was of, or ""
-    fs_, channel_names_ : sampling rate in Hz and channels of X, None and () where X does not say
+    fs_, channel_names_, units_ : sampling rate in Hz, channels and their units of X, None and () where X does not say
     probe_ : the classifier of features that the model file holds, if there is one; see
         `polyadic.evaluate.WindowClassifier`
     replicability_ : which components come back in other subjects, once `polyadic.explain.replicability` was asked
@@ -418,7 +418,7 @@ class ATD(_CPEstimator):
     tensorize_, readout_ : both with what they learned from the data; None for none
     solver_, batch_size_, nonnegative_ : what "auto" became
     split_ : hash and part of the split that X was of, or ""
-    fs_, channel_names_ : sampling rate in Hz and channels of X, None and () where X does not say
+    fs_, channel_names_, units_ : sampling rate in Hz, channels and their units of X, None and () where X does not say
     probe_ : the classifier of features that the model file holds, if there is one; see
         `polyadic.evaluate.WindowClassifier`
     replicability_ : which components come back in other subjects, once `polyadic.explain.replicability` was asked

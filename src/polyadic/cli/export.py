@@ -87,7 +87,7 @@ def export(
         str,
         typer.Option(
             metavar="UNIT,UNIT,…",
-            help="Units of the channels to note in the file; those of --data if not given.",
+            help="Units of the channels to note in the file; those of the model, or else of --data, if not given.",
             rich_help_panel=_C,
         ),
     ] = "",
@@ -122,8 +122,9 @@ def export(
             None if data is None else stack.enter_context(opened_for(loaded, data, {}, labels=True, hidden=hidden))
         )
         if in_c:
-            given = _listed(units) or [str(unit) for unit in getattr(windows, "units", ())]
-            written = _as_c(loaded, model, out, header_only, {**options, "units": given, "stride": stride})
+            known = loaded.units_ if any(loaded.units_) else getattr(windows, "units", ())
+            given = _listed(units) or [str(unit) for unit in known]
+            written = _as_c(loaded, out, header_only, {**options, "units": given, "stride": stride})
         else:
             written = _as_onnx(loaded, out, {**options, "batch": batch})
         if windows is not None:
@@ -174,12 +175,11 @@ class _Written:
         self.lines.append(_in_words(comparison))
 
 
-def _as_c(model: Any, path: Path, out: Path, header_only: bool, options: dict[str, Any]) -> _Written:
+def _as_c(model: Any, out: Path, header_only: bool, options: dict[str, Any]) -> _Written:
     """Write C."""
     from polyadic import export as exports
-    from polyadic.files import digest
 
-    written = exports.c(model, out, header_only=header_only or out.suffix == ".h", sha256=digest(path), **options)
+    written = exports.c(model, out, header_only=header_only or out.suffix == ".h", **options)
     outcome = {
         "files": [file.name for file in written.files],
         "window": written.shape,

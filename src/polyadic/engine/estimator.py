@@ -120,9 +120,10 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
         device = choose_device(self.device, samples.data)
         if reset:
             self.seed_ = integer_random_state(self.random_state)
+            self.units_ = tuple(str(unit) for unit in getattr(X, "units", ()))
             # By the same threads for every device and augmentation, or the floors would differ in their last digits.
             with thread_pool():
-                self.tensorize_ = self._calibrated(samples, tuple(getattr(X, "units", ())))
+                self.tensorize_ = self._calibrated(samples, self.units_)
             self._sample_shape = samples.shape[1:]
             self.split_ = str(getattr(X, "split", ""))
             self.reading_ = dict(getattr(X, "reading", {}))
@@ -190,6 +191,7 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
             "split": self.split_,
             "fs": self.fs_,
             "channels": list(self.channel_names_),
+            "units": list(getattr(self, "units_", ())),
             "reading": getattr(self, "reading_", {}),
             "typical": getattr(self, "typical_", {}),
             "history": self.history_,

@@ -30,12 +30,13 @@ _GPU_BATCHES = 32
 
 
 class WindowModel:
-    """A model of windows: device, calibrated tensorizer, and shape, rate and channels of what it learned from."""
+    """A model of windows: device, tensorizer with its calibration, and shape, rate, channels and units of the fit."""
 
     device: str | torch.device
     tensorize_: Tensorizer | None
     fs_: float | None
     channel_names_: tuple[str, ...]
+    units_: tuple[str, ...]
     reading_: dict[str, Any]
     typical_: dict[str, Any]
     n_features_in_: int
@@ -124,14 +125,16 @@ class WindowModel:
         self._restore_signals(header)
 
     def _restore_signals(self, header: dict[str, Any]) -> None:
-        """The sampling rate, the channels and how recordings are read, which older files do not have."""
-        fs, names = header.get("fs"), header.get("channels", [])
+        """The sampling rate, the channels, their units and how recordings are read, which older files do not have."""
+        fs, names, units = header.get("fs"), header.get("channels", []), header.get("units", [])
         if fs is not None and not 0 < fs < np.inf:
             raise ModelFileError(f"the file's sampling rate must be a positive number of Hz, but is {fs!r}")
         if not isinstance(names, list) or len(names) not in (0, self._sample_shape[0]):
             raise ModelFileError(f"the file names {names!r} as channels, but the model has {self._sample_shape[0]}")
+        if not isinstance(units, list) or len(units) not in (0, self._sample_shape[0]):
+            raise ModelFileError(f"the file has the units {units!r}, but the model {self._sample_shape[0]} channels")
         self.fs_ = None if fs is None else float(fs)
-        self.channel_names_ = tuple(str(name) for name in names)
+        self.channel_names_, self.units_ = tuple(str(name) for name in names), tuple(str(unit) for unit in units)
         reading = header.get("reading", {})
         self.reading_ = reading and Reading.from_json(reading).to_json()
         self.typical_ = _typical(header.get("typical", {}))

@@ -16,9 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyadic.checks import check_integer, check_number
+from polyadic.checks import check_integer
 from polyadic.errors import PolyadicError
-from polyadic.export.inference import Inference, Quantised, example_windows, fitted_to_float32, needs_double, quantise
+from polyadic.export.inference import (
+    Inference,
+    Quantised,
+    check_rate,
+    example_windows,
+    fitted_to_float32,
+    needs_double,
+    quantise,
+)
 from polyadic.files import write_atomically
 from polyadic.tensorize import CForm, Tensorizer, tensors
 from polyadic.torch_state import plain_torch
@@ -28,6 +36,7 @@ __all__ = ["CExport", "c"]
 
 _TOLERANCE, _PROBABILITY_TOLERANCE = 1e-3, 5e-3
 """Of the selftest: in root mean squares of the test window's features, and of probabilities."""
+_LARGEST_STRIDE = 2**30 - 1  # a window and two strides are counted in 32 bits
 _BYTES = {"float": 4, "double": 8, "signed char": 1, "int": 4}
 
 
@@ -104,8 +113,8 @@ def c(
         (channels, time); or a fitted `WindowClassifier`
     path : the C file; the header has the same name with the ending .h
     probe : as for `polyadic.export.onnx`; the model's own if it has one and none is given
-    fs, channels, units : sampling rate in Hz, names and units of the channels, for the header; rate and names are those
-        that the model knows if not given
+    fs, channels, units : sampling rate in Hz, names and units of the channels, for the header; what the model knows of
+        them if not given
     stride : samples of a stream from one result to the next; the length of a window if not given
     int8 : write weights as int8, a scale for each component, feature and class. `CExport.probabilities` shows what
         that costs on windows of yours
@@ -129,7 +138,7 @@ def c(
     check_is_fitted(model)
     if hasattr(model, "features_"):
         probe, model = model if probe is None else probe, model.features_
-    check_number("fs", fs, 0, none=True)
+    check_rate(fs)
     form, exact = _form(model), Inference.of(model, probe)
     # What rounding takes is nothing beside what int8 does.
     real = "double" if not int8 and needs_double(model, exact) else "float"
@@ -138,6 +147,8 @@ def c(
     names = _channel_lines(model, channels, units, form)
     stride = int(model._sample_shape[1]) if stride is None else stride
     check_integer("stride", stride, 1)
+    if stride > _LARGEST_STRIDE:
+        raise PolyadicError(f"stride must be at most 2**30 - 1 samples, which an int in C counts, but is {stride}")
     quantised = quantise(exact) if int8 else None
     settled = exact if quantised is None else quantised.inference
     tables = {**_model_tables(settled, quantised, form, real), **_form_tables(form)}
@@ -401,6 +412,7 @@ def _channel_lines(model: Any, channels: Sequence[str], units: Sequence[str], fo
     """Names of the channels with their units, fit for a comment."""
     count = int(model._sample_shape[0])
     names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
+    units = units or getattr(model, "units_", ())
     for what, values in (("channels", names), ("units", units)):
         if len(values) not in (0, count):
             raise PolyadicError(f"{what} must be {count}, one for each channel, but are {len(values)}")

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.checks import check_number
 from polyadic.errors import PolyadicError
 
 __all__ = [
     "Inference",
     "Quantised",
+    "check_rate",
     "example_windows",
     "fitted_to_float32",
     "needs_double",
@@ -247,6 +249,13 @@ def _rounded_together(rows: _Array, H: _Array) -> tuple[NDArray[np.int8], _Array
         error = (left[:, k] - found[:, k]) / U[k, k]
         left[:, k + 1 :] -= error[:, None] * U[k, k + 1 :]
     return found, scale
+
+
+def check_rate(fs: Any) -> None:
+    """Refuse what is no sampling rate in Hz; None is that of the model."""
+    check_number("fs", fs, 0, none=True)
+    if fs == 0:
+        raise PolyadicError("fs must be above 0, but is 0: give the sampling rate in Hz")
 
 
 def example_windows(

@@ -27,6 +27,8 @@ __all__ = ["Features", "onnx"]
 _OPSET, _IR = 17, 8  # of 2022: runtimes on small devices are seldom new
 _WELL_CONDITIONED = 1e6
 """Condition number up to which features agree to 1e-4 of their root mean square."""
+_TESTED = 16
+"""Test signals on which the error of others is measured, more where a graph takes more at a time."""
 _KEY = "polyadic"
 _INPUT, _FEATURES, _PROBABILITIES = "window", "features", "probabilities"
 
@@ -167,16 +169,17 @@ def onnx(
     from sklearn.utils.validation import check_is_fitted
 
     from polyadic.checks import check_integer
-    from polyadic.export.inference import Inference
+    from polyadic.export.inference import Inference, check_rate
     from polyadic.torch_state import plain_torch
 
     check_is_fitted(model)
     check_integer("batch", batch, 1, none=True)
+    check_rate(fs)
     with plain_torch():
         inference = Inference.of(model, probe)
         content = _written(model, inference, fs, channels, batch)
     write_atomically(path, _quantised(content) if int8 else content)
-    _check_error(model, path, inference)
+    _check_error(model, content, inference, batch)
 
 
 def _written(model: Any, inference: Inference, fs: float | None, channels: Sequence[str], batch: int | None) -> bytes:
@@ -328,19 +331,33 @@ def _probabilities(graph: _OnnxGraph, inference: Inference, features: str) -> st
     return graph.add("Softmax", graph.add("Add", product, graph.constant(inference.intercept, np.float32)), axis=1)
 
 
-def _check_error(model: Any, path: str | os.PathLike[str], inference: Inference) -> None:
-    """Warn of a file whose features differ from those of `transform`, where nearly collinear components make them."""
+def _check_error(model: Any, content: bytes, inference: Inference, batch: int | None) -> None:
+    """Warn of a graph whose features differ from those of `transform`, where nearly collinear components make them.
+
+    Parameters
+    ----------
+    content : the graph in float; what int8 costs is another matter
+    batch : the only number of windows it takes, or None
+    """
+    import tempfile
     import warnings
+    from pathlib import Path
 
     from polyadic.export.inference import typical_windows
 
     condition = inference.condition
     if condition < _WELL_CONDITIONED:
         return
-    X = typical_windows(model)
+    step = batch or _TESTED
+    X = typical_windows(model, -(-_TESTED // step) * step)
     expected = np.asarray(model.transform(X))
     size = float(np.sqrt(np.mean(np.square(expected)))) or 1.0
-    error = float(np.abs(Features(path)(X) - expected).max()) / size
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.onnx"
+        file.write_bytes(content)
+        run = Features(file)
+    found = np.concatenate([run(X[first : first + step]) for first in range(0, len(X), step)])
+    error = float(np.abs(found - expected).max()) / size
     warnings.warn(
         f"components are nearly collinear (condition number {condition:.0e}, above {_WELL_CONDITIONED:.0e}): features "
         f"of the graph differ from those of transform by up to {error:.0e} of their root mean square on "
