@@ -107,8 +107,8 @@ def test_names_from_data_and_files_never_command_the_terminal(hostile):
     w, m = f"{w}.npz", f"{m}.safetensors"
     lines = [
         ("fit", w, *QUICK, "--probe", "-o", m),
-        ("fit", w, *QUICK, "-o", m, "--checkpoint", f"kept{FILE}"),
-        ("fit", w, *QUICK, "-o", m, "--probe"),
+        ("fit", w, *QUICK, "-o", m, "--checkpoint", f"kept{FILE}", "--force"),
+        ("fit", w, *QUICK, "-o", m, "--probe", "--force"),
         ("predict", m, w, "-o", f"l{FILE}.csv"),
         ("transform", m, w, "-o", f"f{FILE}.npy"),
         ("evaluate", m, w, "--seeds", "1"),
@@ -120,7 +120,7 @@ def test_names_from_data_and_files_never_command_the_terminal(hostile):
         ("rank", w, "--ranks", "1", "--restarts", "1", "-o", f"r{FILE}.png"),
         ("report", m, "-o", f"p{FILE}.html"),
         ("prepare", "folder", own, f"t{FILE}", "--seconds", "1", "--on-error", "skip"),
-        ("fit", own, "--seconds", "1", *QUICK, "--on-error", "skip", "-o", f"n{FILE}"),
+        ("fit", own, "--seconds", "1", *QUICK, "--on-error", "skip", "-o", f"n{FILE}.safetensors"),
         ("run", "--data", w, "--seeds", "1", *QUICK, "--out", f"run{FILE}"),
     ]
     for words in lines:
@@ -128,7 +128,7 @@ def test_names_from_data_and_files_never_command_the_terminal(hostile):
     failing = [
         ("fit", own, "--seconds", "1"),
         ("fit", w, "-o", f"absent{FILE}/m"),
-        ("fit", w, *QUICK, "-o", m, "--checkpoint", f"kept{FILE}", "--sweeps", "2"),
+        ("fit", w, *QUICK, "-o", m, "--checkpoint", f"kept{FILE}", "--sweeps", "2", "--force"),
         ("info", str(Path(own, f"damaged{FILE}.edf"))),
         ("predict", m, own),
         ("predict", m, w, "-o", f"x{FILE}"),
