@@ -312,12 +312,12 @@ def _timed(
     for part in parts:
         _sampling_rate(times[part], rate, file, int(rows[part[0]]))
     onsets = times[edges] - times[0]
-    before = -np.inf
+    ended = 0.0
     segments = []
-    for first, onset in zip(edges, onsets.tolist(), strict=True):  # times may begin anew: then samples are counted
-        onset = onset if onset >= before else first / rate
+    for first, end, onset in zip(edges, [*edges[1:], len(times)], onsets.tolist(), strict=True):
+        onset = max(onset, ended)  # times may begin anew: then a segment follows the one before
         segments.append(Segment(first, float(onset)))
-        before = onset
+        ended = onset + (end - first) / rate
     return rate, tuple(segments)
 
 
