@@ -148,6 +148,7 @@ class Sources:
             ]
             if not self._scorings:
                 raise DataError(f"--scoring {self.reading.scoring!r} fits no file in {folder.name or folder}")
+            self._check_scorings()
 
     def name_of(self, path: Path) -> str:
         """The name of a recording: its path below the folder without ending."""
@@ -270,6 +271,21 @@ class Sources:
         folder = self.base if self.base.is_dir() else self.base.parent
         stem = path.name[: len(path.name) - len(ending_of(path))]
         return find_scoring(path, folder, stem, self.reading.scoring, self._scorings)
+
+    def _check_scorings(self) -> None:
+        """Refuse a scoring that two recordings would take."""
+        owners: dict[Path, Path] = {}
+        for path in self.files:
+            try:
+                scoring = self._scoring_of(path)
+            except DataError:  # said when the recording is read
+                continue
+            if scoring is not None and owners.setdefault(scoring, path) != path:
+                raise DataError(
+                    f"{scoring.name} would score both {self._below(owners[scoring])} and {self._below(path)}: name "
+                    "scorings more exactly by --scoring, with {name} for the name of the recording, or choose the "
+                    "recordings by --pattern"
+                )
 
     # ------------------------------------------------------------------------------------------------------ signals
 

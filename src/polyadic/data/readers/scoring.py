@@ -42,8 +42,9 @@ def matches(path: str, pattern: str | None) -> bool:
 def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterable[Path]) -> Path | None:
     """The file that scores a recording, by its name; None if there is none.
 
-    What stands for the * of the pattern must be how the recording's name begins; as in Sleep-EDF, its last letter may
-    differ. Files in the folder of the recording come first.
+    What stands for the * of the pattern must be how the recording's name begins, up to a sign that is no letter or
+    digit; of an EDF file its last letter may stand for a digit, as in Sleep-EDF. Files in the folder of the recording
+    come first.
 
     Parameters
     ----------
@@ -59,12 +60,8 @@ def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterabl
     fitting: dict[Path, int] = {}
     for file in files:
         key = _key(file, base, pattern)
-        shared = next(
-            (at for at, (a, b) in enumerate(zip(key, stem, strict=False)) if a != b), min(len(key), len(stem))
-        )
-        whole = shared == len(key) or (shared == len(key) - 1 > 0 and key[-1].isalpha())
-        if (key == stem) if "{name}" in pattern else (whole and shared):
-            fitting[file] = shared
+        if (key == stem) if "{name}" in pattern else _begins_with(stem, key, file):
+            fitting[file] = len(key)
     near = {file: shared for file, shared in fitting.items() if file.parent == path.parent} or fitting
     best = [file for file, shared in near.items() if shared == max(near.values())]
     if len(best) > 1:
@@ -75,10 +72,15 @@ def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterabl
     return best[0] if best else None
 
 
-def _shared(one: str, other: str) -> int:
-    """How many characters two names begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+def _begins_with(stem: str, key: str, file: Path) -> bool:
+    """Whether the name of a recording begins with that of its scoring: S10 does not begin with S1."""
+    if not key or stem[len(key) : len(key) + 1].isalnum():
+        return False
+    if stem.startswith(key):
+        return True
+    in_edf = file.suffix.lower() in (".edf", ".bdf")
+    last = stem[len(key) - 1 : len(key)]
+    return in_edf and len(key) > 1 and stem.startswith(key[:-1]) and key[-1].isalpha() and last.isdigit()
 
 
 def _key(file: Path, base: Path, pattern: str) -> str:
