@@ -8,7 +8,10 @@ import pytest
 from command_line import polyadic
 
 from polyadic.data import datasets
-from polyadic.data.readers.scoring import find_scoring
+from polyadic.data.collection import write_store
+from polyadic.data.readers.scoring import find_scoring, read_scoring
+from polyadic.data.reading import Reading
+from polyadic.data.recordings import Annotation, Recording
 from polyadic.errors import DataError
 
 QUICK = ("--rank", 3, "--sweeps", 2)
@@ -65,3 +68,68 @@ def test_a_scoring_of_two_recordings_is_refused(tmp_path):
     (tmp_path / "S1.txt").write_text("W\n" * 2)
     with pytest.raises(DataError, match=r"S1\.txt would score both S1_1\.csv and S1_2\.csv: .*--scoring"):
         datasets.folder(tmp_path, tmp_path / "s", seconds=2, scoring="*.txt", channels=["x"])
+
+
+def staged(path, lines, seconds, window=10.0):
+    """The annotations of a recording of some seconds from a file of one stage per line."""
+    path.write_text("\n".join(lines) + "\n")
+    signal = np.zeros((1, round(seconds * 10)), np.float32)
+    night = Recording("night", "s", 10.0, ("a",), ("",), signal, np.ones(1), np.zeros(1))
+    return read_scoring(path, night, path.with_suffix(".edf"), window)
+
+
+def test_a_name_above_the_stages_is_no_stage(tmp_path):
+    found = staged(tmp_path / "n.txt", ["Stage", *["W", "N2"] * 5], 300)
+    assert found[:2] == (Annotation(0.0, 30.0, "W"), Annotation(30.0, 30.0, "N2"))
+    assert len(found) == 10
+
+
+@pytest.mark.parametrize(
+    ("lines", "seconds", "window", "epoch"),
+    [
+        (10, 320, 10.0, 30),
+        (10, 320, 32.0, 32),
+        (10, 300, 2.0, 30),
+        (8, 320, 10.0, 40),
+        (25, 100, 4.0, 4),
+        (6, 15, 2.5, 2.5),
+    ],
+)
+def test_epochs_have_a_length_that_is_common_or_that_fills_the_recording(lines, seconds, window, epoch, tmp_path):
+    found = staged(tmp_path / "n.txt", ["W"] * lines, seconds, window)
+    assert found[-1] == Annotation((lines - 1) * epoch, epoch, "W")
+
+
+@pytest.mark.parametrize(
+    ("lines", "seconds", "which"), [(3, 98, "25 or of 30"), (2, 101, "34 or of 50"), (500, 98, ""), (0, 98, "")]
+)
+def test_epochs_of_an_unclear_length_are_refused(lines, seconds, which, tmp_path):
+    with pytest.raises(DataError, match=rf"n\.txt has {lines} lines, which .*{which}.*: give a table of onset"):
+        staged(tmp_path / "n.txt", ["W"] * lines, seconds, window=25.0 if which == "25 or of 30" else 10.0)
+
+
+@pytest.mark.parametrize("subject", [None, "folder"])
+def test_folders_of_classes_inside_folders_of_subjects_are_no_subjects(subject, tmp_path):
+    for who in ("p01", "p02"):
+        for activity in ("walk", "rest"):
+            people.table(tmp_path / "in" / who / activity / "rec.csv", [activity], 0)
+    options = {"seconds": 2, "channels": ["x"], "label_from": "folder", "subject": subject}
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", **options)
+    assert store.classes == ("rest", "walk")
+    assert set(store.windows.subject) == {"p01", "p02"}
+    assert store.index.subjects_from == "folder names"
+
+
+@pytest.mark.parametrize("label_from", ["folder", r"^(\w+)/"])
+def test_subjects_are_the_same_whether_labels_are_asked_for_or_not(label_from, tmp_path):
+    for activity in ("walk", "rest"):
+        people.table(tmp_path / "in" / activity / "p01.csv", [activity], 0)
+        people.table(tmp_path / "in" / activity / "p02.csv", [activity], 1)
+    reading = Reading(seconds=2, channels=("x",), label_from=label_from)
+    for labels in (True, False):
+        store = write_store(tmp_path / "in", tmp_path / f"s{labels}", reading, labels=labels)
+        assert set(store.windows.subject) == {"p01", "p02"}
+        assert (store.index.label >= 0).all() == labels
+    (tmp_path / "in" / "p03.csv").write_text((tmp_path / "in" / "walk" / "p01.csv").read_text())
+    store = write_store(tmp_path / "in", tmp_path / "t", reading, labels=False)  # a file without a label is no fault
+    assert set(store.windows.subject) == {"p01", "p02", "p03"}
