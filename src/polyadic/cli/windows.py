@@ -142,6 +142,10 @@ def _cut(
             raise DataError(f"{data.name} is read as recordings: {error}") from error
         for entry in store.skipped:
             echo(f"left out {entry['name']}: {entry['reason']}", err=True, colour="yellow")
+        incomplete = sum(int(entry.get("incomplete", 0)) for entry in store.recordings)
+        if incomplete:
+            words = f"left out {incomplete:,} window{'s' * (incomplete != 1)} with missing values"
+            echo(words, err=True, colour="yellow")
         for note in store.notes:
             echo(note, err=True, colour="yellow")
         yield WindowStore(store.path, shuffle=shuffle).windows
