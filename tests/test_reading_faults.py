@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import people
 import pytest
 from command_line import polyadic
@@ -10,9 +11,10 @@ from command_line import polyadic
 from polyadic.data import datasets
 from polyadic.data.collection import write_store
 from polyadic.data.readers.scoring import find_scoring, read_scoring
+from polyadic.data.readers.tables import read_csv
 from polyadic.data.reading import Reading
 from polyadic.data.recordings import Annotation, Recording
-from polyadic.errors import DataError
+from polyadic.errors import DataError, PolyadicError
 
 QUICK = ("--rank", 3, "--sweeps", 2)
 
@@ -133,3 +135,75 @@ def test_subjects_are_the_same_whether_labels_are_asked_for_or_not(label_from, t
     (tmp_path / "in" / "p03.csv").write_text((tmp_path / "in" / "walk" / "p01.csv").read_text())
     store = write_store(tmp_path / "in", tmp_path / "t", reading, labels=False)  # a file without a label is no fault
     assert set(store.windows.subject) == {"p01", "p02", "p03"}
+
+
+@pytest.mark.parametrize("head", ["subject", "Participant", "user_id", "id"])
+def test_a_subject_that_would_become_a_signal_is_refused_with_the_option(head, tmp_path):
+    rows = "".join(f"{n / 10},{np.sin(n):.4f},7\n" for n in range(100))
+    (tmp_path / "a.csv").write_text(f"time,x,{head}\n{rows}")
+    with pytest.raises(DataError, match=f"--subject {head}"):
+        datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
+    store = datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, subject=head)
+    assert store.channels == ("x",)
+    assert set(store.windows.subject) == {"7"}
+
+
+def test_whole_numbers_with_empty_cells_look_like_a_label_too(tmp_path):
+    rows = "".join(f"{n / 10},{np.sin(n):.4f},{'' if n < 30 else n // 50}\n" for n in range(200))
+    (tmp_path / "a.csv").write_text(f"time,x,code\n{rows}")
+    with pytest.raises(DataError, match="--label code"):
+        datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("head", "scale"), [("time_ms", 1000), ("time_s", 1), ("timestamp_us", 10**6), ("Time (ms)", 1000), ("time[s]", 1)]
+)
+def test_a_column_of_times_may_name_their_unit(head, scale, tmp_path):
+    (tmp_path / "a.csv").write_text(f"x,{head}\n" + "".join(f"{n},{n * scale / 50:g}\n" for n in range(50)))
+    found = read_csv(tmp_path / "a.csv")
+    assert found.channels == ("x",)
+    assert found.fs == pytest.approx(50)
+
+
+def test_windows_with_missing_values_are_counted_where_they_are_left_out(tmp_path):
+    rows = [f"{n / 25},{'' if n == 25 else f'{np.sin(n):.4f}'},{np.cos(n):.4f}\n" for n in range(200)]
+    (tmp_path / "a.csv").write_text("time,x,y\n" + "".join(rows))
+    fitted = polyadic("fit", "a.csv", "-o", "m.safetensors", "--seconds", 2, *QUICK, cwd=tmp_path)
+    assert "left out 1 window with missing values" in fitted.stderr
+    written = polyadic("transform", "m.safetensors", "a.csv", "-o", "z.csv", cwd=tmp_path)
+    assert "left out 1 window with missing values" in written.stderr
+
+
+@pytest.mark.parametrize(
+    ("rate", "count", "read"),
+    [
+        (50.0001, 3000, 50.0),
+        (49.9998, 3000, 50.0),
+        (12.5, 20, 12.5),
+        (31.25, 500, 31.25),
+        (29.97, 100, 29.97),
+        (50.0044, 20_000, 50.0044),
+    ],
+)
+def test_the_rate_of_real_times_is_a_round_one_unless_they_drift_from_it(rate, count, read, tmp_path):
+    (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{n / rate:.6f},{n}\n" for n in range(count)))
+    assert read_csv(tmp_path / "a.csv").fs == pytest.approx(read, rel=1e-9)
+
+
+def test_a_rate_that_does_not_fit_the_windows_is_answered_with_the_option(tmp_path):
+    (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{n / 50.3:.6f},{n % 7}\n" for n in range(600)))
+    with pytest.raises(PolyadicError, match=r"not at 50\.3 Hz: .*--seconds.*--fs"):
+        datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
+    assert datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, fs=50).fs == 50
+
+
+def test_a_table_of_pandas_with_its_index_is_read(tmp_path):
+    frame = pd.DataFrame({"time": np.arange(100) / 10, "x": np.sin(np.arange(100)), "label": ["a"] * 50 + ["b"] * 50})
+    frame.to_csv(tmp_path / "a.csv")
+    frame[50:].to_csv(tmp_path / "b.csv")
+    store = datasets.folder(tmp_path, tmp_path / "s", seconds=1, label="label")
+    assert store.channels == ("x",)
+    assert np.bincount(store.index.label).tolist() == [5, 10]
+    frame[::2].to_csv(tmp_path / "c.csv")
+    with pytest.raises(DataError, match=r"c\.csv, line 1: the first row must name every channel"):
+        read_csv(tmp_path / "c.csv")
