@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import people
@@ -207,3 +209,18 @@ def test_a_table_of_pandas_with_its_index_is_read(tmp_path):
     frame[::2].to_csv(tmp_path / "c.csv")
     with pytest.raises(DataError, match=r"c\.csv, line 1: the first row must name every channel"):
         read_csv(tmp_path / "c.csv")
+
+
+def test_a_pattern_of_the_fit_does_not_bind_what_is_predicted(tmp_path):
+    people.wearables(tmp_path / "in", 3)
+    options = ("--seconds", 2, "--label", "activity", "--pattern", "p0[12].csv")
+    polyadic("fit", "in", "-o", "m.safetensors", "--probe", "plain", *options, *QUICK, cwd=tmp_path)
+    people.table(tmp_path / "new" / "anna.csv", ["walk"], 9)
+
+    def predicted(*words):
+        said = polyadic("predict", "m.safetensors", *words, "--json", "--force", cwd=tmp_path).stdout
+        return json.loads(said)["windows"]
+
+    assert predicted("in") == 24  # the pattern chooses where it fits
+    assert predicted("in", "--pattern", "p03.csv") == 12
+    assert predicted("new") == 2
