@@ -10,6 +10,7 @@ import people
 import pytest
 from command_line import polyadic
 
+from polyadic.cli.info import describe
 from polyadic.data import datasets
 from polyadic.data.collection import write_store
 from polyadic.data.readers.scoring import find_scoring, read_scoring
@@ -224,3 +225,18 @@ def test_a_pattern_of_the_fit_does_not_bind_what_is_predicted(tmp_path):
     assert predicted("in") == 24  # the pattern chooses where it fits
     assert predicted("in", "--pattern", "p03.csv") == 12
     assert predicted("new") == 2
+
+
+def test_info_says_which_columns_of_a_table_are_no_signals(tmp_path):
+    people.table(tmp_path / "a.csv", ["walk", "run"], 0)
+    found = describe(tmp_path / "a.csv")
+    assert (found["label"], found["subject"], found["channels"]) == ("activity", None, ["x", "y", "z"])
+    assert found["annotations"] == {"walk": 1, "run": 1}
+    rows = [f"{n / 10},{np.sin(n):.4f},{who},{n // 50}\n" for who in ("anna", "ben") for n in range(100)]
+    (tmp_path / "all.csv").write_text("time,x,person,code\n" + "".join(rows))
+    found = describe(tmp_path / "all.csv")
+    assert (found["label"], found["subject"], found["channels"]) == ("code", "person", ["x"])
+    assert (found["fs"], found["samples"], found["annotations"]) == (10, 200, {"0": 2, "1": 2})
+    (tmp_path / "bad.csv").write_text("time,x\n0,1\n0.1,2\n5,3\n")
+    with pytest.raises(DataError, match="evenly spaced"):
+        describe(tmp_path / "bad.csv")

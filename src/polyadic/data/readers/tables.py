@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from polyadic.data.recordings import Annotation, Recording, Segment
 from polyadic.errors import DataError, PolyadicError
 from polyadic.files import check_regular_file
 
-__all__ = ["TableColumns", "read_csv", "read_csv_by_subject", "table_ending"]
+__all__ = ["TableColumns", "guess_columns", "read_csv", "read_csv_by_subject", "table_ending"]
 
 _TIMES = ("time", "timestamp", "datetime")
 """Names of a column of times, wherever it stands; `t` must be the first one."""
@@ -181,7 +181,7 @@ def _refuse_names(heads: Sequence[str], known: set[str], file: str) -> None:
     names = {head.lower() for head in heads}
     for head in heads:
         name = head.lower()
-        if head not in known and name in _LABELS and not (name == "y" and "x" in names):
+        if head not in known and _is_label_name(name, names):
             raise _looks_like_label(file, head, "by its name")
         if head not in known and name in _SUBJECTS:
             raise DataError(
@@ -190,14 +190,43 @@ def _refuse_names(heads: Sequence[str], known: set[str], file: str) -> None:
             )
 
 
+def _is_label_name(name: str, names: Collection[str]) -> bool:
+    return name in _LABELS and not (name == "y" and "x" in names)
+
+
 def _refuse_labels(table: Table, file: str) -> None:
     for name, values in table.numbers.items():
-        values = values[np.isfinite(values)]
-        if not len(values) or (values != np.rint(values)).any():
-            continue
-        found, runs = len(np.unique(values)), 1 + int((np.diff(values) != 0).sum())
-        if 2 <= found <= _FEW and len(values) >= _RUN * max(runs, found):
+        found = _few_numbers(values)
+        if found:
             raise _looks_like_label(file, name, f"it has {found} whole numbers")
+
+
+def _few_numbers(values: NDArray[np.float64]) -> int:
+    """How many whole numbers a column that looks like a label has; 0 if it does not."""
+    values = values[np.isfinite(values)]
+    if not len(values) or (values != np.rint(values)).any():
+        return 0
+    found, runs = len(np.unique(values)), 1 + int((np.diff(values) != 0).sum())
+    return found if 2 <= found <= _FEW and len(values) >= _RUN * max(runs, found) else 0
+
+
+def guess_columns(path: Path) -> TableColumns:
+    """What the columns of a table seem to be, by their names and content: the first that looks like a label is one."""
+    heads = read_heads(path)
+    names = {head.lower() for head in heads}
+    time = _time_column(heads)
+    subjects = [head for head in heads if head.lower() in _SUBJECTS]
+    signals, labels = [], []
+    for head, cells in read_table(path, heads).texts.items():
+        if head == time or head in subjects:
+            continue
+        values = [cell.replace(",", ".") or "nan" for cell in cells]
+        numbers = all(map(is_number, values))
+        if _is_label_name(head.lower(), names) or not numbers or _few_numbers(np.array(values, np.float64)):
+            labels.append(head)
+        else:
+            signals.append(head)
+    return TableColumns(signals, next(iter(labels), None), next(iter(subjects), None), time)
 
 
 def _looks_like_label(file: str, column: str, reason: str) -> DataError:
