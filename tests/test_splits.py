@@ -198,13 +198,24 @@ def test_the_paper_has_people_on_several_sides_and_the_default_has_not():
 @SHARED
 @given(count=st.integers(3, 200), seed=st.integers(0, 99))
 def test_other_data_is_split_by_window_under_the_papers_protocol(count, seed):
-    windows = windows_of(count, start=np.arange(count), label=np.zeros(count, int))
+    windows = windows_of(count, start=8 * np.arange(count), label=np.zeros(count, int))
     made = split(windows, "paper", seed=seed)
     assert sorted(np.concatenate(parts_of(made))) == list(range(count))
     edges = np.rint([0.8 * count, 0.9 * count])
     if count >= 20:
         assert abs(len(made.unlabelled) - edges[0]) <= 1
         assert abs(len(made.train) - (edges[1] - edges[0])) <= 1
+
+
+@pytest.mark.parametrize("fractions", [None, (8, 1, 1)])
+def test_windows_of_other_data_that_overlap_those_of_another_part_are_left_out(fractions):
+    made = split(windows_of(200, start=4 * np.arange(200)), "paper", fractions)
+    unlabelled, train, test = (4 * np.array(part) for part in parts_of(made))
+    for one, other in ((unlabelled, train), (unlabelled, test), (train, test)):
+        assert np.abs(one[:, None] - other).min() >= 8
+    assert len(test) == 20
+    assert len(unlabelled) > 50
+    assert sum(map(len, parts_of(split(har(), "paper", (8, 1, 1))))) == 300  # the paper's data as it split them
 
 
 def har(**changes) -> Windows:

@@ -282,6 +282,7 @@ def _table(path: Path) -> Facts:
 
 def _recording(path: Path) -> Facts:
     from polyadic.data.readers import edf, wfdb
+    from polyadic.data.readers.tables import TableColumns, guess_columns, read_csv, read_csv_by_subject, table_ending
     from polyadic.data.sources import ending_of, read_recording
 
     rates: dict[str, float] = {}
@@ -294,7 +295,18 @@ def _recording(path: Path) -> Facts:
         rates = wfdb.read_rates(path)
     mixed = len(set(rates.values())) > 1
     whole = all(max(rates.values()) % rate == 0 for rate in rates.values())
-    found = read_recording(path, resample=("hold" if whole else "polyphase") if mixed else None)
+    columns: Facts = {}
+    try:
+        found = read_recording(path, resample=("hold" if whole else "polyphase") if mixed else None)
+        samples, annotations = found.signal.shape[1], found.annotations
+    except DataError:
+        guess = guess_columns(path) if table_ending(path) else TableColumns()
+        if not guess.channels or guess.label is guess.subject is None:
+            raise
+        columns = {"label": guess.label, "subject": guess.subject}
+        each = [read_csv(path, columns=guess)] if guess.subject is None else read_csv_by_subject(path, None, "", guess)
+        found, samples = each[0], sum(one.signal.shape[1] for one in each)
+        annotations = tuple(note for one in each for note in one.annotations)
     units = dict(zip(found.channels, found.units, strict=True))
     return {
         "kind": "recording",
@@ -302,10 +314,11 @@ def _recording(path: Path) -> Facts:
         "units": list(found.units),
         "fs": found.fs,
         "rates": {name: f"{rates.get(name, found.fs):g} Hz, {unit or 'no unit'}" for name, unit in units.items()},
-        "seconds": found.signal.shape[1] / found.fs,
-        "samples": found.signal.shape[1],
+        "seconds": samples / found.fs,
+        "samples": samples,
         "type": str(found.signal.dtype),
-        "annotations": _texts(found.annotations),
+        **columns,
+        "annotations": _texts(annotations),
     }
 
 

@@ -142,6 +142,10 @@ def _cut(
             raise DataError(f"{data.name} is read as recordings: {error}") from error
         for entry in store.skipped:
             echo(f"left out {entry['name']}: {entry['reason']}", err=True, colour="yellow")
+        incomplete = sum(int(entry.get("incomplete", 0)) for entry in store.recordings)
+        if incomplete:
+            words = f"left out {incomplete:,} window{'s' * (incomplete != 1)} with missing values"
+            echo(words, err=True, colour="yellow")
         for note in store.notes:
             echo(note, err=True, colour="yellow")
         yield WindowStore(store.path, shuffle=shuffle).windows
@@ -161,6 +165,8 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
         )
     stored = getattr(model, "reading_", {})
     known = Reading.from_json(stored) if stored else Reading()
+    if known.pattern is not None and (given.get("pattern") is not None or not _fits_files(data, known.pattern)):
+        known = replace(known, pattern=None)  # other folders name their files otherwise
     if not known.classes and hasattr(model, "probe_"):
         known = replace(known, classes=tuple((str(name), (str(name),)) for name in model.probe_.classes_))
     unnamed = model.channel_names_ in ((), numbered_channels(len(model.channel_names_)))
@@ -171,6 +177,16 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
         fs=model.fs_,
     )
     return known.with_given(given, "the model")
+
+
+def _fits_files(data: Path, pattern: str) -> bool:
+    """Whether there are recordings whose paths fit a pattern."""
+    from polyadic.data.sources import find_recordings
+
+    try:
+        return bool(find_recordings(data, "skip", pattern).files)
+    except DataError:
+        return False
 
 
 def _refuse_shared(windows: Windows) -> None:

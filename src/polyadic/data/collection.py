@@ -167,7 +167,10 @@ def samples_in(seconds: float) -> Callable[[float], int]:
             raise PolyadicError(f"a window of {seconds:g} s is too long: it must have at most {_LONGEST} samples")
         samples = round(seconds * fs)
         if samples < 1 or abs(samples - seconds * fs) > 1e-6 * samples:
-            raise PolyadicError(f"a window of {seconds:g} s must have a whole number of samples, but not at {fs:g} Hz")
+            raise PolyadicError(
+                f"a window of {seconds:g} s must have a whole number of samples, but has not at {fs:.9g} Hz: choose "
+                "another length (--seconds), or say the rate if it is known better than by the times (--fs)"
+            )
         return samples
 
     return length
@@ -178,7 +181,10 @@ def _step_in(reading: Reading, fs: float) -> int | None:
         return None
     samples = round(reading.stride * fs)
     if samples < 1 or abs(samples - reading.stride * fs) > 1e-6 * samples:
-        raise PolyadicError(f"--stride {reading.stride:g} s must be a whole number of samples, but not at {fs:g} Hz")
+        raise PolyadicError(
+            f"--stride {reading.stride:g} s must be a whole number of samples, but is not at {fs:.9g} Hz: choose "
+            "another, or say the rate if it is known better than by the times (--fs)"
+        )
     return samples
 
 

@@ -170,7 +170,7 @@ class Reading:
 
     def without_labels(self) -> Self:
         """This description for recordings whose labels are not asked for."""
-        return replace(self, classes=(), label=None, label_from=None, scoring=None)
+        return replace(self, classes=(), min_share=None, label=None, label_from=None, scoring=None)
 
 
 def option_name(field: str) -> str:

@@ -302,6 +302,8 @@ def label_windows(
     -------
     (n,) int32
     """
+    if not classes:
+        return np.full(len(starts), UNLABELLED, np.int32)
     sample_labels = _sample_labels(recording, classes)
     ends = starts + length - 1
     if min_share is None or min_share == 1 or not len(starts):

@@ -133,6 +133,7 @@ class Sources:
     ) -> None:
         self.base, self.labels = Path(root), labels
         self.reading = reading if labels else reading.without_labels()
+        self._label_from = reading.label_from  # subjects are the same whether labels are asked for or not
         found = find_recordings(root, on_error, reading.pattern, reading.scoring)
         self.files, self.left_out = found.files, found.left_out
         check_packages(self.files)
@@ -148,6 +149,7 @@ class Sources:
             ]
             if not self._scorings:
                 raise DataError(f"--scoring {self.reading.scoring!r} fits no file in {folder.name or folder}")
+            self._check_scorings()
 
     def name_of(self, path: Path) -> str:
         """The name of a recording: its path below the folder without ending."""
@@ -198,7 +200,7 @@ class Sources:
         below, rule = self._below(path), self.reading.subject
         root = self.base.absolute().name
         try:
-            if rule == "folder":
+            if rule == "folder" and self._label_from != "folder":
                 folder = below.rpartition("/")[0].rpartition("/")[2] or (root if self.base.is_dir() else "")
                 return Subject(folder, FOLDER) if folder else find_subject(below, None, root)
             if self.reading.subject_column is not None and not table_ending(path):
@@ -206,12 +208,12 @@ class Sources:
                     f"subject must be a column of a table, 'folder', or a regular expression with one group for other "
                     f"files such as {path.name}, but is {rule!r}"
                 )
-            pattern = None if self.reading.subject_column is not None else rule
-            if pattern is None and self.labels and self.reading.label_from is not None:
+            pattern = None if self.reading.subject_column is not None or rule == "folder" else rule
+            if pattern is None and self._label_from is not None:
                 return self._subject_beside_label(below, root)
             who = find_subject(below, pattern, root)
         except PolyadicError:
-            if self.labels or rule is None:
+            if self.labels:
                 raise
             who = find_subject(below, None, root)
         return Subject(who.name, PARTICIPANTS) if who.name in self._participants else who
@@ -219,15 +221,17 @@ class Sources:
     def _subject_beside_label(self, below: str, root: str) -> Subject:
         """The subject by the default rule, which must not take a folder of a class for a person."""
         who = find_subject(below, None, root)
-        if who.source == FOLDER and who.name == self._path_label(below):
-            name = below.rpartition("/")[2]
-            return Subject(name[: len(name) - len(ending_of(Path(name)))], FILE)
-        return who
+        label = self._path_label(below)
+        if who.source != FOLDER or who.name != label:
+            return who
+        *folders, name = below.split("/")
+        above = [folder for folder in folders if folder != label]
+        return Subject(above[-1], FOLDER) if above else Subject(name[: len(name) - len(ending_of(Path(name)))], FILE)
 
     # ------------------------------------------------------------------------------------------------------- labels
 
     def _path_label(self, below: str) -> str:
-        rule = str(self.reading.label_from)
+        rule = str(self._label_from)
         if rule != "folder":
             return find_in_path(rule, below, "--label-from")
         folder = below.rpartition("/")[0].rpartition("/")[2] or self.base.absolute().name * self.base.is_dir()
@@ -246,7 +250,7 @@ class Sources:
             scoring = self._scoring_of(path)
             if scoring is None:
                 return replace(recording, annotations=()), (f"no file fits --scoring {reading.scoring!r}",)
-            return replace(recording, annotations=read_scoring(scoring, recording, path)), ()
+            return replace(recording, annotations=read_scoring(scoring, recording, path, reading.seconds)), ()
         if bids.is_bids(self.base):
             return self._labelled_by_bids(recording, path), ()
         if reading.label is not None and not table_ending(path):
@@ -270,6 +274,21 @@ class Sources:
         folder = self.base if self.base.is_dir() else self.base.parent
         stem = path.name[: len(path.name) - len(ending_of(path))]
         return find_scoring(path, folder, stem, self.reading.scoring, self._scorings)
+
+    def _check_scorings(self) -> None:
+        """Refuse a scoring that two recordings would take."""
+        owners: dict[Path, Path] = {}
+        for path in self.files:
+            try:
+                scoring = self._scoring_of(path)
+            except DataError:  # said when the recording is read
+                continue
+            if scoring is not None and owners.setdefault(scoring, path) != path:
+                raise DataError(
+                    f"{scoring.name} would score both {self._below(owners[scoring])} and {self._below(path)}: name "
+                    "scorings more exactly by --scoring, with {name} for the name of the recording, or choose the "
+                    "recordings by --pattern"
+                )
 
     # ------------------------------------------------------------------------------------------------------ signals
 

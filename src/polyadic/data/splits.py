@@ -157,7 +157,8 @@ def split(
     windows : with subjects for protocol "subject", except in the unlabelled part of a published split
     protocol : "subject" is a subject-wise split: of 100 random ones, it takes those in which the fewest classes lack
         training or test windows and, of these, the one with the most even distribution of classes; "paper" splits by
-        recording, or by window where the data have a published split or are none of the paper's
+        recording, or by window where the data have a published split or are none of the paper's; without a published
+        split, windows that overlap one of another part are left out
     fractions : of subjects, recordings or windows; by default 80/10/10, and 90/5/5 for MGH with protocol "paper"
     seed : random seed
 
@@ -184,9 +185,10 @@ def split(
     labelled = windows.label >= 0
     if labelled.any():
         train, test = train[labelled[train]], test[labelled[test]]
-    # The paper's split is asked for by name; purging half of its random windows would make it another protocol.
+    # The paper's split of HAR is asked for by name; purging half of its random windows would make it another protocol.
     paper = protocol == "paper"
-    return Split(windows, unlabelled, train, test, shared_subjects=paper, purge=not (paper and what == "windows"))
+    kept = paper and (official or windows.dataset == "har")
+    return Split(windows, unlabelled, train, test, shared_subjects=paper, purge=not kept)
 
 
 def _default_fractions(windows: Windows, protocol: Protocol) -> _Fractions:

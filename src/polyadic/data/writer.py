@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +43,13 @@ _BLOCK_WINDOWS = 256
 _BLOCK_BYTES = 8 * 2**20
 _COMPARED_BYTES = 2**16
 """Of each block of windows, the bytes by which recordings are found to be the same."""
+_ADVICE = {
+    "sampling rate": "give one by --fs, with --resample polyphase where recordings have others, or choose files by "
+    "--pattern",
+    "channels": "choose those that all recordings have by --channel, or files by --pattern",
+}
+"""What helps where recordings differ."""
+
 _PARTIAL = ".partial"
 _TEMPORARY = ".*.tmp"
 
@@ -178,6 +185,7 @@ class StoreWriter:
                 "units": (recording.units, self.header.units),
                 "type": (str(recording.signal.dtype), self.header.dtype),
             },
+            _ADVICE,
         )
         last = recording.signal.shape[1] - length
         if len(starts) and not (starts.min() >= 0 and starts.max() <= last):
@@ -299,13 +307,20 @@ class StoreWriter:
         """Note in the manifest that a file or recording was left out, and why."""
         self.skipped = [entry for entry in self.skipped if entry["name"] != name] + [{"name": name, "reason": reason}]
 
-    def _check(self, name: str, labels: NDArray[Any], same: dict[str, tuple[Any, Any]]) -> None:
+    def _check(
+        self,
+        name: str,
+        labels: NDArray[Any],
+        same: dict[str, tuple[Any, Any]],
+        help_with: Mapping[str, str] | None = None,
+    ) -> None:
         self._check_unfailed()
         if name in self.done:
             raise DataError(f"recordings must have different names, but {name!r} occurs twice")
         for what, (actual, expected) in same.items():
             if actual != expected:
-                raise DataError(f"{name}: {what} must be {expected!r} as in the store, but is {actual!r}")
+                advice = f": {help_with[what]}" if help_with and what in help_with else ""
+                raise DataError(f"{name}: {what} must be {expected!r} as in the store, but is {actual!r}{advice}")
         if len(labels) and not (labels.min() >= -1 and labels.max() < len(self.header.classes)):
             raise DataError(f"{name}: labels must lie between -1 and {len(self.header.classes) - 1}")
 

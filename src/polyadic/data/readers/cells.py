@@ -39,16 +39,17 @@ class Table(NamedTuple):
 
 
 def read_heads(path: Path) -> tuple[str, ...]:
-    """The names in the first row of a table; () if it is no table."""
+    """The names in the first row of a table, but for a first column without one; () if it is no table."""
     try:
         with _opened(path) as file:
-            return _split_heads(file.readline())[1]
+            heads = _split_heads(file.readline())[1]
+            return heads[1:] if _has_index(heads) else heads
     except (DataError, csv.Error, UnicodeDecodeError, OSError):
         return ()
 
 
 def read_table(path: Path, texts: Collection[str] = (), only: Collection[str] | None = None) -> Table:
-    """Read a table with numbers in all columns but some.
+    """Read a table with numbers in all columns but some; a first column without a name that counts rows is ignored.
 
     Parameters
     ----------
@@ -105,22 +106,43 @@ def _split_heads(first: str) -> tuple[str, tuple[str, ...]]:
     return delimiter, tuple(cell.strip() for cell in next(csv.reader([first], delimiter=delimiter), []))
 
 
+def _has_index(heads: tuple[str, ...]) -> bool:
+    """Whether the first column alone has no name, as that of pandas which counts rows."""
+    return len(heads) > 1 and heads[0] == "" and "" not in heads[1:]
+
+
+def _check_index(rows: list[list[str]], before: int | None) -> int | None:
+    """The last number of a column that counts rows; None if it does not."""
+    cells = [row[0] for row in rows]
+    first = before + 1 if before is not None else int(cells[0]) if cells[0].isdecimal() else -1
+    return first + len(cells) - 1 if cells == [str(first + row) for row in range(len(cells))] else None
+
+
 def _parse(file: IO[str], texts: Collection[str], only: Collection[str] | None) -> Table:
     """All wanted columns; errors begin with the line they are about."""
     delimiter, heads = _split_heads(file.readline())
-    if "" in heads or not heads:
-        raise DataError(", line 1: the first row must name every channel, but has an empty name or none")
+    indexed = _has_index(heads)
+    unnamed = DataError(", line 1: the first row must name every channel, but has an empty name or none")
+    if not heads or ("" in heads and not indexed):
+        raise unnamed
     if all(is_number(cell) for cell in heads):
         raise DataError(", line 1: the first row must name the channels, but holds numbers")
     if len(set(heads)) != len(heads):
         raise DataError(f": channel names must differ, but are {', '.join(heads)}")
     text_places = {name: place for place, name in enumerate(heads) if name in texts}
-    places = [place for place, name in enumerate(heads) if name not in text_places and (only is None or name in only)]
+    places = [
+        place for place, name in enumerate(heads) if name and name not in text_places and (only is None or name in only)
+    ]
     reader = csv.reader(file, delimiter=delimiter, strict=True)
     blocks: list[NDArray[np.float64]] = []
     columns: dict[str, list[str]] = {name: [] for name in text_places}
     comma = False
+    counted: int | None = None
     for line, rows in _row_blocks(reader, len(heads)):
+        if indexed:
+            counted = _check_index(rows, counted)
+            if counted is None:
+                raise unnamed
         comma = comma or _has_decimal_commas(rows, places)
         blocks.append(_parse_numbers(rows, places, heads, line, comma))
         for name, place in text_places.items():
@@ -128,7 +150,7 @@ def _parse(file: IO[str], texts: Collection[str], only: Collection[str] | None) 
     if not blocks:
         raise DataError(": there must be at least one sample below the names, but there is none")
     values = np.concatenate(blocks)
-    return Table(heads, {heads[place]: values[:, at] for at, place in enumerate(places)}, columns)
+    return Table(heads[indexed:], {heads[place]: values[:, at] for at, place in enumerate(places)}, columns)
 
 
 def _row_blocks(reader: Iterator[list[str]], width: int) -> Iterator[tuple[int, list[list[str]]]]:

@@ -21,6 +21,10 @@ from polyadic.files import check_regular_file
 __all__ = ["find_scoring", "matches", "read_events", "read_scoring"]
 
 _LABELS = ("trial_type", "label", "description", "stage", "annotation", "event", "value", "text", "class")
+_HEADS = (*_LABELS, "labels", "stages", "sleep_stage", "sleep stage", "hypnogram")
+_EPOCHS = (30.0, 20.0, 10.0)
+"""Seconds of an epoch that are common in scorings."""
+
 _NOTHING = ("n/a", "nan", "na", "")
 _LARGEST = 1 << 24
 
@@ -42,8 +46,9 @@ def matches(path: str, pattern: str | None) -> bool:
 def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterable[Path]) -> Path | None:
     """The file that scores a recording, by its name; None if there is none.
 
-    What stands for the * of the pattern must be how the recording's name begins; as in Sleep-EDF, its last letter may
-    differ. Files in the folder of the recording come first.
+    What stands for the * of the pattern must be how the recording's name begins, up to a sign that is no letter or
+    digit; of an EDF file its last letter may stand for a digit, as in Sleep-EDF. Files in the folder of the recording
+    come first.
 
     Parameters
     ----------
@@ -59,12 +64,8 @@ def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterabl
     fitting: dict[Path, int] = {}
     for file in files:
         key = _key(file, base, pattern)
-        shared = next(
-            (at for at, (a, b) in enumerate(zip(key, stem, strict=False)) if a != b), min(len(key), len(stem))
-        )
-        whole = shared == len(key) or (shared == len(key) - 1 > 0 and key[-1].isalpha())
-        if (key == stem) if "{name}" in pattern else (whole and shared):
-            fitting[file] = shared
+        if (key == stem) if "{name}" in pattern else _begins_with(stem, key, file):
+            fitting[file] = len(key)
     near = {file: shared for file, shared in fitting.items() if file.parent == path.parent} or fitting
     best = [file for file, shared in near.items() if shared == max(near.values())]
     if len(best) > 1:
@@ -75,10 +76,15 @@ def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterabl
     return best[0] if best else None
 
 
-def _shared(one: str, other: str) -> int:
-    """How many characters two names begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+def _begins_with(stem: str, key: str, file: Path) -> bool:
+    """Whether the name of a recording begins with that of its scoring: S10 does not begin with S1."""
+    if not key or stem[len(key) : len(key) + 1].isalnum():
+        return False
+    if stem.startswith(key):
+        return True
+    in_edf = file.suffix.lower() in (".edf", ".bdf")
+    last = stem[len(key) - 1 : len(key)]
+    return in_edf and len(key) > 1 and stem.startswith(key[:-1]) and key[-1].isalpha() and last.isdigit()
 
 
 def _key(file: Path, base: Path, pattern: str) -> str:
@@ -91,7 +97,7 @@ def _key(file: Path, base: Path, pattern: str) -> str:
     return file.name.partition(".")[0]
 
 
-def read_scoring(path: Path, recording: Recording, source: Path) -> tuple[Annotation, ...]:
+def read_scoring(path: Path, recording: Recording, source: Path, seconds: float) -> tuple[Annotation, ...]:
     """The labels of a recording from a file of their own.
 
     Parameters
@@ -100,6 +106,7 @@ def read_scoring(path: Path, recording: Recording, source: Path) -> tuple[Annota
         one stage per line
     recording : that is scored
     source : its file
+    seconds : length of a window, which may be that of the epochs of a text file
     """
     suffix = path.suffix.lower()
     if suffix in (".edf", ".bdf"):
@@ -110,7 +117,7 @@ def read_scoring(path: Path, recording: Recording, source: Path) -> tuple[Annota
         return read_events(path, None)
     if source.suffix.lower() == ".hea" and suffix not in (".csv", ".tsv", ".txt"):
         return wfdb.read_annotations(path, recording)
-    return _read_lines(path, recording)
+    return _read_lines(path, recording, seconds)
 
 
 def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
@@ -149,8 +156,8 @@ def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
     return tuple(sorted(found, key=lambda one: one.onset))
 
 
-def _read_lines(path: Path, recording: Recording) -> tuple[Annotation, ...]:
-    """One stage per line: epochs of one length that fill the recording."""
+def _read_lines(path: Path, recording: Recording, window: float) -> tuple[Annotation, ...]:
+    """One stage per line, below a name or not: epochs of one length that fill the recording but for less than one."""
     check_regular_file(path)
     if not path.is_file():
         raise DataError(f"{path.name}: there is no such file")
@@ -159,13 +166,27 @@ def _read_lines(path: Path, recording: Recording) -> tuple[Annotation, ...]:
     lines = [line.strip() for line in decode_text(path.read_bytes()).removeprefix("\ufeff").splitlines()]
     while lines and not lines[-1]:
         lines.pop()
-    seconds = recording.signal.shape[1] / recording.fs
-    epoch = round(seconds / len(lines)) if lines else 0
-    if epoch < 1 or abs(len(lines) * epoch - seconds) > epoch:
-        raise DataError(
-            f"{path.name} has {len(lines)} lines, which are no epochs of a whole number of seconds in the "
-            f"{seconds:g} s of {recording.name}: give a table of onset, duration and label instead"
-        )
-    return tuple(
-        Annotation(float(row * epoch), float(epoch), text) for row, text in enumerate(lines) if not is_unknown(text)
+    if lines and lines[0].strip("\"'").lower() in _HEADS:
+        del lines[0]
+    epoch = _epoch_length(len(lines), recording, window, path.name)
+    return tuple(Annotation(row * epoch, epoch, text) for row, text in enumerate(lines) if not is_unknown(text))
+
+
+def _epoch_length(lines: int, recording: Recording, window: float, file: str) -> float:
+    """Seconds of an epoch: a window, a common length or a whole number of seconds; one that fills all is preferred."""
+    seconds, slack = recording.signal.shape[1] / recording.fs, 0.5 / recording.fs
+    most = int(seconds // lines + 1) if lines else 0
+    for lengths in ({window, *_EPOCHS}, {float(length) for length in range(1, most + 1)}):
+        fitting = sorted(size for size in lengths if lines and lines * size <= seconds + slack < (lines + 1) * size)
+        filling = [size for size in fitting if lines * size >= seconds - slack]
+        if len(fitting) == 1 or filling:
+            return (filling or fitting)[0]
+        if fitting:
+            raise DataError(
+                f"{file} has {lines} lines, which may be epochs of {fitting[0]:g} or of {fitting[-1]:g} s in the "
+                f"{seconds:g} s of {recording.name}: give a table of onset, duration and label instead"
+            )
+    raise DataError(
+        f"{file} has {lines} lines, which are no epochs of a whole number of seconds in the {seconds:g} s of "
+        f"{recording.name}: give a table of onset, duration and label instead"
     )

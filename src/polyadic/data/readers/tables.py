@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -23,17 +23,21 @@ from polyadic.data.recordings import Annotation, Recording, Segment
 from polyadic.errors import DataError, PolyadicError
 from polyadic.files import check_regular_file
 
-__all__ = ["TableColumns", "read_csv", "read_csv_by_subject", "table_ending"]
+__all__ = ["TableColumns", "guess_columns", "read_csv", "read_csv_by_subject", "table_ending"]
 
 _TIMES = ("time", "timestamp", "datetime")
 """Names of a column of times, wherever it stands; `t` must be the first one."""
 
 _LABELS = ("label", "labels", "class", "activity", "stage", "y", "target")
+_SUBJECTS = ("subject", "participant", "person", "user", "id", "subject_id", "participant_id", "person_id", "user_id")
 _FEW, _RUN = 20, 3
 """A column of whole numbers looks like a label with at most so many values, that last so many samples on average."""
 
 _GAP = 5
 """Times are interpolated over at most so many samples; longer gaps part a recording."""
+
+_ROUND = 5e-4
+"""A rate is rounded by at most this share, which keeps 29.97 Hz apart from 30 Hz."""
 
 _SCALES = {"ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _EPOCHS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
@@ -167,26 +171,62 @@ def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[Table, T
 def _time_column(heads: Sequence[str]) -> str | None:
     if heads and heads[0].lower() == "t":
         return heads[0]
-    bare = {re.sub(r"[\s_]*[(\[]?\b(?:s|sec|seconds|ms|us|µs|ns)\b[)\]]?$", "", head.lower()): head for head in heads}
+    unit = re.compile(r"(?:[\s_]+[(\[]?|[(\[])(?:s|sec|seconds|ms|us|µs|ns)[)\]]?$")
+    bare = {unit.sub("", head.lower()): head for head in heads}
     return next((bare[name] for name in _TIMES if name in bare), None)
 
 
 def _refuse_names(heads: Sequence[str], known: set[str], file: str) -> None:
-    """Refuse columns that are named like labels; `y` beside an `x` is an axis."""
+    """Refuse columns that are named like labels or subjects; `y` beside an `x` is an axis."""
     names = {head.lower() for head in heads}
     for head in heads:
         name = head.lower()
-        if head not in known and name in _LABELS and not (name == "y" and "x" in names):
+        if head not in known and _is_label_name(name, names):
             raise _looks_like_label(file, head, "by its name")
+        if head not in known and name in _SUBJECTS:
+            raise DataError(
+                f"{file}: the column {head!r} looks like the name of a subject, and would be read as a signal: say "
+                f"--subject {shell_word(head)} if it is one, or choose the signals by --channel"
+            )
+
+
+def _is_label_name(name: str, names: Collection[str]) -> bool:
+    return name in _LABELS and not (name == "y" and "x" in names)
 
 
 def _refuse_labels(table: Table, file: str) -> None:
     for name, values in table.numbers.items():
-        if not np.isfinite(values).all() or (values != np.rint(values)).any():
-            continue
-        found, runs = len(np.unique(values)), 1 + int((np.diff(values) != 0).sum())
-        if 2 <= found <= _FEW and len(values) >= _RUN * max(runs, found):
+        found = _few_numbers(values)
+        if found:
             raise _looks_like_label(file, name, f"it has {found} whole numbers")
+
+
+def _few_numbers(values: NDArray[np.float64]) -> int:
+    """How many whole numbers a column that looks like a label has; 0 if it does not."""
+    values = values[np.isfinite(values)]
+    if not len(values) or (values != np.rint(values)).any():
+        return 0
+    found, runs = len(np.unique(values)), 1 + int((np.diff(values) != 0).sum())
+    return found if 2 <= found <= _FEW and len(values) >= _RUN * max(runs, found) else 0
+
+
+def guess_columns(path: Path) -> TableColumns:
+    """What the columns of a table seem to be, by their names and content: the first that looks like a label is one."""
+    heads = read_heads(path)
+    names = {head.lower() for head in heads}
+    time = _time_column(heads)
+    subjects = [head for head in heads if head.lower() in _SUBJECTS]
+    signals, labels = [], []
+    for head, cells in read_table(path, heads).texts.items():
+        if head == time or head in subjects:
+            continue
+        values = [cell.replace(",", ".") or "nan" for cell in cells]
+        numbers = all(map(is_number, values))
+        if _is_label_name(head.lower(), names) or not numbers or _few_numbers(np.array(values, np.float64)):
+            labels.append(head)
+        else:
+            signals.append(head)
+    return TableColumns(signals, next(iter(labels), None), next(iter(subjects), None), time)
 
 
 def _looks_like_label(file: str, column: str, reason: str) -> DataError:
@@ -312,12 +352,12 @@ def _timed(
     for part in parts:
         _sampling_rate(times[part], rate, file, int(rows[part[0]]))
     onsets = times[edges] - times[0]
-    before = -np.inf
+    ended = 0.0
     segments = []
-    for first, onset in zip(edges, onsets.tolist(), strict=True):  # times may begin anew: then samples are counted
-        onset = onset if onset >= before else first / rate
+    for first, end, onset in zip(edges, [*edges[1:], len(times)], onsets.tolist(), strict=True):
+        onset = max(onset, ended)  # times may begin anew: then a segment follows the one before
         segments.append(Segment(first, float(onset)))
-        before = onset
+        ended = onset + (end - first) / rate
     return rate, tuple(segments)
 
 
@@ -345,8 +385,17 @@ def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str, row:
             f"{name}: the times give a rate of {1 / mean:.6g} Hz, but fs is {fs:g} Hz: --resample polyphase brings the "
             "one to the other"
         )
+    return _round_rate(1 / mean, len(times)) if fs is None else fs
+
+
+def _round_rate(rate: float, samples: int) -> float:
+    """A round rate that the times of a recording cannot be told from, being off by less than half a sample in all."""
+    for digits in range(3):
+        near = round(rate, digits)
+        if abs(near - rate) <= min(_ROUND, 0.5 / samples) * rate:
+            return near
     # Nine digits: the rounding of decimal fractions to binary ones is no part of the rate.
-    return float(f"{1 / mean:.9g}") if fs is None else fs
+    return float(f"{rate:.9g}")
 
 
 def _evened(

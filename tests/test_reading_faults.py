@@ -1,0 +1,242 @@
+"""Faults of reading recordings that users would meet, each with the folder or table that shows it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import people
+import pytest
+from command_line import polyadic
+
+from polyadic.cli.info import describe
+from polyadic.data import datasets
+from polyadic.data.collection import write_store
+from polyadic.data.readers.scoring import find_scoring, read_scoring
+from polyadic.data.readers.tables import read_csv
+from polyadic.data.reading import Reading
+from polyadic.data.recordings import Annotation, Recording
+from polyadic.errors import DataError, PolyadicError
+
+QUICK = ("--rank", 3, "--sweeps", 2)
+
+
+def test_a_model_of_windows_with_a_share_of_labels_predicts_recordings(tmp_path):
+    people.wearables(tmp_path / "in", 3)
+    options = ("--seconds", 2, "--label", "activity", "--min-share", 0.5)
+    polyadic("fit", "in", "-o", "m.safetensors", "--probe", *options, *QUICK, cwd=tmp_path)
+    polyadic("predict", "m.safetensors", "in", "-o", "labels.csv", cwd=tmp_path)
+    assert len((tmp_path / "labels.csv").read_text().splitlines()) == 1 + 3 * 12
+
+
+def test_labels_stay_where_the_times_of_a_subject_begin_anew(tmp_path):
+    """Rows of trials of 100 samples, each from 0 s on."""
+    rows = [
+        f"{n / 25:.2f},{np.sin(n):.4f},{who},{label}\n"
+        for label in ("walk", "run", "rest")
+        for who in ("anna", "ben")
+        for n in range(100)
+    ]
+    (tmp_path / "all.csv").write_text("time,x,who,label\n" + "".join(rows))
+    store = datasets.folder(tmp_path / "all.csv", tmp_path / "s", seconds=2, label="label", subject="who")
+    assert store.classes == ("rest", "run", "walk")
+    assert np.bincount(store.index.label).tolist() == [4, 4, 4]
+    anna = store.windows.start[store.windows.subject == "anna"]
+    assert (anna / store.fs).tolist() == [0, 2, 4, 6, 8, 10]
+
+
+@pytest.mark.parametrize(
+    ("stem", "scoring", "fits"),
+    [
+        ("S1", "S1-scoring.csv", True),
+        ("S1-night", "S1-scoring.csv", True),
+        ("S1_2", "S1-scoring.csv", True),
+        ("S10", "S1-scoring.csv", False),
+        ("S1b", "S1-scoring.csv", False),
+        ("nightB", "nightA-scoring.csv", False),
+        ("nightB", "nightA-scoring.edf", False),
+        ("SC4001E0-PSG", "SC4001EC-scoring.edf", True),
+        ("SC4001E0-PSG", "SC4001EC-scoring.csv", False),
+        ("SC4002E0-PSG", "SC4001EC-scoring.edf", False),
+    ],
+)
+def test_a_scoring_is_that_of_the_recording_of_its_name(stem, scoring, fits, tmp_path):
+    pattern = f"*-scoring{scoring[-4:]}"
+    found = find_scoring(tmp_path / f"{stem}.edf", tmp_path, stem, pattern, [tmp_path / scoring])
+    assert found == (tmp_path / scoring if fits else None)
+
+
+def test_a_scoring_of_two_recordings_is_refused(tmp_path):
+    for name in ("S1_1.csv", "S1_2.csv"):
+        people.table(tmp_path / name, ["walk"], 0)
+    (tmp_path / "S1.txt").write_text("W\n" * 2)
+    with pytest.raises(DataError, match=r"S1\.txt would score both S1_1\.csv and S1_2\.csv: .*--scoring"):
+        datasets.folder(tmp_path, tmp_path / "s", seconds=2, scoring="*.txt", channels=["x"])
+
+
+def staged(path, lines, seconds, window=10.0):
+    """The annotations of a recording of some seconds from a file of one stage per line."""
+    path.write_text("\n".join(lines) + "\n")
+    signal = np.zeros((1, round(seconds * 10)), np.float32)
+    night = Recording("night", "s", 10.0, ("a",), ("",), signal, np.ones(1), np.zeros(1))
+    return read_scoring(path, night, path.with_suffix(".edf"), window)
+
+
+def test_a_name_above_the_stages_is_no_stage(tmp_path):
+    found = staged(tmp_path / "n.txt", ["Stage", *["W", "N2"] * 5], 300)
+    assert found[:2] == (Annotation(0.0, 30.0, "W"), Annotation(30.0, 30.0, "N2"))
+    assert len(found) == 10
+
+
+@pytest.mark.parametrize(
+    ("lines", "seconds", "window", "epoch"),
+    [
+        (10, 320, 10.0, 30),
+        (10, 320, 32.0, 32),
+        (10, 300, 2.0, 30),
+        (8, 320, 10.0, 40),
+        (25, 100, 4.0, 4),
+        (6, 15, 2.5, 2.5),
+    ],
+)
+def test_epochs_have_a_length_that_is_common_or_that_fills_the_recording(lines, seconds, window, epoch, tmp_path):
+    found = staged(tmp_path / "n.txt", ["W"] * lines, seconds, window)
+    assert found[-1] == Annotation((lines - 1) * epoch, epoch, "W")
+
+
+@pytest.mark.parametrize(
+    ("lines", "seconds", "which"), [(3, 98, "25 or of 30"), (2, 101, "34 or of 50"), (500, 98, ""), (0, 98, "")]
+)
+def test_epochs_of_an_unclear_length_are_refused(lines, seconds, which, tmp_path):
+    with pytest.raises(DataError, match=rf"n\.txt has {lines} lines, which .*{which}.*: give a table of onset"):
+        staged(tmp_path / "n.txt", ["W"] * lines, seconds, window=25.0 if which == "25 or of 30" else 10.0)
+
+
+@pytest.mark.parametrize("subject", [None, "folder"])
+def test_folders_of_classes_inside_folders_of_subjects_are_no_subjects(subject, tmp_path):
+    for who in ("p01", "p02"):
+        for activity in ("walk", "rest"):
+            people.table(tmp_path / "in" / who / activity / "rec.csv", [activity], 0)
+    options = {"seconds": 2, "channels": ["x"], "label_from": "folder", "subject": subject}
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", **options)
+    assert store.classes == ("rest", "walk")
+    assert set(store.windows.subject) == {"p01", "p02"}
+    assert store.index.subjects_from == "folder names"
+
+
+@pytest.mark.parametrize("label_from", ["folder", r"^(\w+)/"])
+def test_subjects_are_the_same_whether_labels_are_asked_for_or_not(label_from, tmp_path):
+    for activity in ("walk", "rest"):
+        people.table(tmp_path / "in" / activity / "p01.csv", [activity], 0)
+        people.table(tmp_path / "in" / activity / "p02.csv", [activity], 1)
+    reading = Reading(seconds=2, channels=("x",), label_from=label_from)
+    for labels in (True, False):
+        store = write_store(tmp_path / "in", tmp_path / f"s{labels}", reading, labels=labels)
+        assert set(store.windows.subject) == {"p01", "p02"}
+        assert (store.index.label >= 0).all() == labels
+    (tmp_path / "in" / "p03.csv").write_text((tmp_path / "in" / "walk" / "p01.csv").read_text())
+    store = write_store(tmp_path / "in", tmp_path / "t", reading, labels=False)  # a file without a label is no fault
+    assert set(store.windows.subject) == {"p01", "p02", "p03"}
+
+
+@pytest.mark.parametrize("head", ["subject", "Participant", "user_id", "id"])
+def test_a_subject_that_would_become_a_signal_is_refused_with_the_option(head, tmp_path):
+    rows = "".join(f"{n / 10},{np.sin(n):.4f},7\n" for n in range(100))
+    (tmp_path / "a.csv").write_text(f"time,x,{head}\n{rows}")
+    with pytest.raises(DataError, match=f"--subject {head}"):
+        datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
+    store = datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, subject=head)
+    assert store.channels == ("x",)
+    assert set(store.windows.subject) == {"7"}
+
+
+def test_whole_numbers_with_empty_cells_look_like_a_label_too(tmp_path):
+    rows = "".join(f"{n / 10},{np.sin(n):.4f},{'' if n < 30 else n // 50}\n" for n in range(200))
+    (tmp_path / "a.csv").write_text(f"time,x,code\n{rows}")
+    with pytest.raises(DataError, match="--label code"):
+        datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("head", "scale"), [("time_ms", 1000), ("time_s", 1), ("timestamp_us", 10**6), ("Time (ms)", 1000), ("time[s]", 1)]
+)
+def test_a_column_of_times_may_name_their_unit(head, scale, tmp_path):
+    (tmp_path / "a.csv").write_text(f"x,{head}\n" + "".join(f"{n},{n * scale / 50:g}\n" for n in range(50)))
+    found = read_csv(tmp_path / "a.csv")
+    assert found.channels == ("x",)
+    assert found.fs == pytest.approx(50)
+
+
+def test_windows_with_missing_values_are_counted_where_they_are_left_out(tmp_path):
+    rows = [f"{n / 25},{'' if n == 25 else f'{np.sin(n):.4f}'},{np.cos(n):.4f}\n" for n in range(200)]
+    (tmp_path / "a.csv").write_text("time,x,y\n" + "".join(rows))
+    fitted = polyadic("fit", "a.csv", "-o", "m.safetensors", "--seconds", 2, *QUICK, cwd=tmp_path)
+    assert "left out 1 window with missing values" in fitted.stderr
+    written = polyadic("transform", "m.safetensors", "a.csv", "-o", "z.csv", cwd=tmp_path)
+    assert "left out 1 window with missing values" in written.stderr
+
+
+@pytest.mark.parametrize(
+    ("rate", "count", "read"),
+    [
+        (50.0001, 3000, 50.0),
+        (49.9998, 3000, 50.0),
+        (12.5, 20, 12.5),
+        (31.25, 500, 31.25),
+        (29.97, 100, 29.97),
+        (50.0044, 20_000, 50.0044),
+    ],
+)
+def test_the_rate_of_real_times_is_a_round_one_unless_they_drift_from_it(rate, count, read, tmp_path):
+    (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{n / rate:.6f},{n}\n" for n in range(count)))
+    assert read_csv(tmp_path / "a.csv").fs == pytest.approx(read, rel=1e-9)
+
+
+def test_a_rate_that_does_not_fit_the_windows_is_answered_with_the_option(tmp_path):
+    (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{n / 50.3:.6f},{n % 7}\n" for n in range(600)))
+    with pytest.raises(PolyadicError, match=r"not at 50\.3 Hz: .*--seconds.*--fs"):
+        datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
+    assert datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, fs=50).fs == 50
+
+
+def test_a_table_of_pandas_with_its_index_is_read(tmp_path):
+    frame = pd.DataFrame({"time": np.arange(100) / 10, "x": np.sin(np.arange(100)), "label": ["a"] * 50 + ["b"] * 50})
+    frame.to_csv(tmp_path / "a.csv")
+    frame[50:].to_csv(tmp_path / "b.csv")
+    store = datasets.folder(tmp_path, tmp_path / "s", seconds=1, label="label")
+    assert store.channels == ("x",)
+    assert np.bincount(store.index.label).tolist() == [5, 10]
+    frame[::2].to_csv(tmp_path / "c.csv")
+    with pytest.raises(DataError, match=r"c\.csv, line 1: the first row must name every channel"):
+        read_csv(tmp_path / "c.csv")
+
+
+def test_a_pattern_of_the_fit_does_not_bind_what_is_predicted(tmp_path):
+    people.wearables(tmp_path / "in", 3)
+    options = ("--seconds", 2, "--label", "activity", "--pattern", "p0[12].csv")
+    polyadic("fit", "in", "-o", "m.safetensors", "--probe", "plain", *options, *QUICK, cwd=tmp_path)
+    people.table(tmp_path / "new" / "anna.csv", ["walk"], 9)
+
+    def predicted(*words):
+        said = polyadic("predict", "m.safetensors", *words, "--json", "--force", cwd=tmp_path).stdout
+        return json.loads(said)["windows"]
+
+    assert predicted("in") == 24  # the pattern chooses where it fits
+    assert predicted("in", "--pattern", "p03.csv") == 12
+    assert predicted("new") == 2
+
+
+def test_info_says_which_columns_of_a_table_are_no_signals(tmp_path):
+    people.table(tmp_path / "a.csv", ["walk", "run"], 0)
+    found = describe(tmp_path / "a.csv")
+    assert (found["label"], found["subject"], found["channels"]) == ("activity", None, ["x", "y", "z"])
+    assert found["annotations"] == {"walk": 1, "run": 1}
+    rows = [f"{n / 10},{np.sin(n):.4f},{who},{n // 50}\n" for who in ("anna", "ben") for n in range(100)]
+    (tmp_path / "all.csv").write_text("time,x,person,code\n" + "".join(rows))
+    found = describe(tmp_path / "all.csv")
+    assert (found["label"], found["subject"], found["channels"]) == ("code", "person", ["x"])
+    assert (found["fs"], found["samples"], found["annotations"]) == (10, 200, {"0": 2, "1": 2})
+    (tmp_path / "bad.csv").write_text("time,x\n0,1\n0.1,2\n5,3\n")
+    with pytest.raises(DataError, match="evenly spaced"):
+        describe(tmp_path / "bad.csv")
