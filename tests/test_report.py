@@ -135,6 +135,19 @@ def test_a_fit_that_has_not_converged_is_called_so(windows, model):
     assert "Not converged" not in render(constant)
 
 
+def test_a_consensus_is_called_so_with_the_seconds_of_all_its_starts(windows, model):
+    agreed = copy(model).set_params(consensus=True, restarts=3)
+    agreed.fit_seconds_ = 123.0
+    page = render(agreed)
+    assert collect_contents(agreed).converged is None
+    assert "onverged" not in page
+    assert "<dd>123 s</dd><dt>fit, consensus of 3 starts</dt>" in page
+    best = copy(model).set_params(restarts=3)
+    best.n_sweeps_ = 1
+    assert "fit, 1 sweep, best of 3 starts, not converged" in render(best)
+    assert "still falling after 1 sweep." in render(best)
+
+
 def test_a_large_set_is_looked_at_evenly(model, monkeypatch, windows):
     monkeypatch.setattr("polyadic.report.contents._SAMPLED", 50)
     sample = collect_contents(model, windows, probe_kind="plain").sample

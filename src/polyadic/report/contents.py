@@ -142,6 +142,8 @@ def _typical(model: Any, data: Any, sample: Sample) -> Typical:
 
 
 def _has_converged(model: Any) -> bool | None:
+    if getattr(model, "consensus", False):
+        return None  # the history is that of the one sweep from what the starts agree on
     losses = model.history_["loss"]
     known = losses and all(hasattr(model, name) for name in ("max_sweeps", "tol", "patience"))
     return has_converged(losses, model.tol, model.patience) if known else None

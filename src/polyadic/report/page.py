@@ -151,6 +151,8 @@ def render(
         "names": set(drawn),
         "maps": _map_choices(drawn),
         "reproduce": fit_script(model, as_windows(model, data), source, _versions()),
+        "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)) or sum(model.history_["seconds"]),
+        "way": _way(model),
         "readout": getattr(model, "readout_", None),
         "feature_names": list(model.get_feature_names_out()) if hasattr(model, "readout_") else [],
         "checked": getattr(model, "replicability_", None),
@@ -261,6 +263,15 @@ def _parameter_texts(model: Any) -> dict[str, str]:
     """Every parameter in words."""
     named = {name: encode(value) for name, value in model.get_params(deep=False).items()}
     return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in named.items()}
+
+
+def _way(model: Any) -> str:
+    """How many sweeps the bases are from, and which of the starts: "12 sweeps, best of 3 starts"."""
+    starts = getattr(model, "restarts", 1)
+    if getattr(model, "consensus", False):
+        return f"consensus of {starts} starts"
+    sweeps = f"{model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)}"
+    return sweeps + (f", best of {starts} starts" if starts > 1 else "")
 
 
 def _method_name(model: Any) -> str:
