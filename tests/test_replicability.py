@@ -139,6 +139,8 @@ def test_the_time_is_estimated_from_that_of_the_fit():
     model.fit_seconds_ = 6.0
     assert estimate_seconds(model, X, refits=10) == pytest.approx(30.0)
     assert estimate_seconds(model, np.concatenate([X, X]), refits=10) == pytest.approx(60.0)
+    part = SALS(rank=2, tensorize=None, batch_size=10).partial_fit(X)
+    assert estimate_seconds(part, X) == np.inf
 
 
 # ------------------------------------------------------------------- consensus
