@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from polyadic.evaluate import cross_validate, probe_accuracy
 from polyadic.explain.spectra import effect_sizes
 from polyadic.replication import Replicability
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
-from polyadic.report.components import _place
+from polyadic.report.components import _place, strongest_class
 from polyadic.report.contents import collect_contents, headline, methods_of
 from polyadic.report.page import render
 from polyadic.report.scores import ProbeResult, _result, interval, score_probe
@@ -109,6 +110,13 @@ def test_a_flat_profile_has_no_when_and_no_frequency():
     assert place("frequency", [1.0, 0.98, 1.0, 0.99]) == "all frequencies"
     assert place("time", [0.0] * 3 + [1.0] + [0.0] * 6) == "2 s"
     assert place("frequency", [0.0] * 10 + [0.6, 1.0, 0.6] + [0.0] * 10) == "6 Hz (5–6)"
+
+
+def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):
+    component = collect_contents(model).components[0]
+    rare = replace(component, effects=[0.1, -0.9, 0.05, 0.19])
+    assert strongest_class(rare, ["a", "b", "c", "d"]) == ("", "no class")
+    assert strongest_class(replace(rare, effects=[0.1, -0.9, 0.05, 0.3]), ["a", "b", "c", "d"]) == ("d", "d, d +0.3")
 
 
 def test_components_that_do_not_come_back_are_last_and_folded(model, windows):
@@ -414,6 +422,27 @@ def test_the_script_in_the_page_fits_the_model_again(tmp_path, monkeypatch, wind
     exec(script, {})
     again = load(tmp_path / "model.safetensors")
     assert again.split_ == fitted.split_
+    for a, b in zip(again.factors_, fitted.factors_, strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_the_script_reads_tables_as_the_model_had_them_read(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    (tmp_path / "tables").mkdir()
+    for person in range(4):
+        lines = [f"{a:.4f},{b:.4f},{'ab'[row // 64 % 2]}" for row, (a, b) in enumerate(rng.normal(size=(256, 2)))]
+        (tmp_path / "tables" / f"p{person}.csv").write_text("\n".join(["x,y,what", *lines]) + "\n")
+    monkeypatch.chdir(tmp_path)
+    words = ["fit", "tables", "--seconds", "1", "--stride", "0.5", "--fs", "32", "--label", "what", "--rank", "2"]
+    judged = ["report", "model.safetensors", "--data", "tables", "--no-check", "--probe", "plain", "--transductive"]
+    for command in ([*words, "--sweeps", "1", "--quiet"], judged):
+        found = CliRunner().invoke(app, command)
+        assert found.exit_code == 0, found.output
+    fitted = load("model.safetensors")
+    page = Path("report.html").read_text()
+    exec(html.unescape(re.search(r'id="again"><code>(.*?)</code>', page, re.DOTALL)[1]), {})
+    again = load("model.safetensors")
+    assert (again._n_seen, again.reading_) == (fitted._n_seen, fitted.reading_)
     for a, b in zip(again.factors_, fitted.factors_, strict=True):
         assert np.array_equal(a, b)
 

@@ -147,7 +147,7 @@ def report(
             seed=seed,
             probe=probe.value,
             transductive=transductive,
-            source="" if data is None else _source(loaded, data),
+            source="" if data is None else _source(loaded, data, given),
             check_note=note,
             on_stage=on_stage,
         )
@@ -223,15 +223,19 @@ def _kept(path: Path, found: Any) -> bool:
     return True
 
 
-def _source(model: Any, data: Path) -> str:
+def _source(model: Any, data: Path, given: dict[str, Any]) -> str:
     """Code that reads the data from the folder it is in, for the script that fits the model again."""
     from polyadic.cli.windows import are_recordings
+    from polyadic.data.reading import Reading
 
     if not are_recordings(data):
         return f"open_windows({data.name!r})"
-    seconds = model._sample_shape[-1] / model.fs_
-    channels = f", channels={list(model.channel_names_)!r}" if model.channel_names_ else ""
-    return f"datasets.folder({data.name!r}, 'again.store', seconds={seconds:g}{channels}).windows"
+    stored = getattr(model, "reading_", {})
+    if not stored:
+        stored = {"seconds": model._sample_shape[-1] / model.fs_, "channels": list(model.channel_names_) or None}
+    reading = Reading.from_json(stored).with_given(given, "the model").to_json()
+    told = "".join(f", {name}={value!r}" for name, value in reading.items())
+    return f"datasets.folder({data.name!r}, 'again.store'{told}).windows"
 
 
 def _read(path: Path) -> dict[str, Any]:
