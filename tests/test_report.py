@@ -31,13 +31,14 @@ from polyadic.data.loading import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, probe_accuracy
+from polyadic.evaluate.validation import Fold
 from polyadic.explain.spectra import effect_sizes
 from polyadic.replication import Replicability
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
 from polyadic.report.components import _place, strongest_class
 from polyadic.report.contents import collect_contents, headline, methods_of
 from polyadic.report.page import render
-from polyadic.report.scores import ProbeResult, _result, interval, score_probe
+from polyadic.report.scores import ProbeResult, _result, _SeenFolds, interval, score_probe
 from polyadic.spectral import STFT
 from polyadic.tensorize import Axis
 
@@ -185,6 +186,7 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     assert probe.probability.sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert np.array_equal(probe.probability.argmax(axis=1), probe.predicted)
     assert len(list(probe.curve.values())[-1]) == 5
+    assert probe.curve_of == f"5 of {probe.groups} folds, evenly chosen"
     assert list(probe.curve) == sorted(probe.curve)
 
 
@@ -198,6 +200,33 @@ def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, p
     assert f"± {100 * probe.over_subjects['std']:.1f}" in page
     assert f"balanced accuracy {100 * probe.scores['balanced_accuracy']:.1f} % (chance 25.0 %)" in page
     assert f"accuracy {100 * probe.scores['accuracy']:.1f} % (always naming the most frequent class" in page
+
+
+def test_the_curve_over_labels_is_from_folds_all_over_the_subjects(windows, monkeypatch):
+    folds = _SeenFolds("plain", windows, None)
+    drawn = []
+    monkeypatch.setattr(folds.curve, "add", lambda *given: drawn.append(given[-2]))
+    y = np.array(windows.classes)[windows.label[:8]]
+    for number in range(1, 18):
+        test = np.arange(8) == number % 8
+        folds(Fold(number, 17, np.zeros((8, 1)), y, np.arange(8).astype(str), test, np.arange(0), None))
+    assert drawn == [1, 5, 9, 13, 17]
+    assert folds.curve_of == "5 of 17 folds, evenly chosen"
+
+
+def test_a_subject_of_one_class_does_not_take_the_spread_away(windows):
+    label, subject = windows.label % 2, np.arange(300) % 6
+    label = np.where(subject == 2, 0, label)
+    some = Windows(windows.X, windows.fs, subject=[f"S{s}" for s in subject], label=label, classes=["a", "b"])
+    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(some)
+    probe = score_probe(model, some, None, 0, "plain", transductive=True)
+    values = np.array([value for name, value in probe.per_subject.items() if name != "S2"])
+    assert probe.over_subjects["mean"] == pytest.approx(values.mean())
+    assert probe.over_subjects["std"] == pytest.approx(values.std(ddof=1))
+    assert (probe.spread_over, probe.groups) == (5, 6)
+    assert "over 5 subjects with two classes or more, from" in headline([], 0, probe).words
+    one = Windows(windows.X, windows.fs, subject=some.subject, label=np.where(subject < 3, subject % 2, label))
+    assert score_probe(model, one, None, 0, "plain", transductive=True).over_subjects == {}
 
 
 def test_more_than_twenty_subjects_are_left_out_in_groups_twice(windows):
@@ -402,7 +431,12 @@ def test_a_timeline_has_what_was_predicted_for_its_windows(model, windows):
         columns = [number - 1 for number in one.components]
         scaled = (x[rows] - x.mean(axis=0)) / x.std(axis=0)
         assert one.strengths == pytest.approx(scaled[:, columns], abs=1e-3)
-    figure = content(render(everything, named, probe="plain", transductive=True))["figures"]["timeline-0"]
+    able = [name for name in np.unique(named.recording) if (named.recording == name).sum() >= 8]
+    assert contents.recordings == len(able) > len(contents.timelines) == 12
+    page = render(everything, named, probe="plain", transductive=True)
+    assert f"12 of {len(able)} recordings, evenly chosen." in page
+    assert "In 5 of 10 folds, evenly chosen." in page
+    figure = content(page)["figures"]["timeline-0"]
     assert [axis["title"]["text"] for name, axis in figure["layout"].items() if name.startswith("yaxis")] == [
         "predicted",
         "true",

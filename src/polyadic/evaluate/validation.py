@@ -25,7 +25,7 @@ from polyadic.evaluate.scoring import features_of, own_split
 from polyadic.team import ALONE, Team
 from polyadic.validated_probe import level_columns
 
-__all__ = ["CrossValidation", "Fold", "cross_validate", "subjects_to_test", "unseen_rows"]
+__all__ = ["CrossValidation", "Fold", "cross_validate", "spread", "subjects_to_test", "unseen_rows"]
 
 MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 _Rows = NDArray[np.intp]
@@ -248,6 +248,23 @@ def subjects_to_test(windows: Windows, rows: ArrayLike | None = None) -> int:
     return len(np.unique(windows.subject[_tested(windows, rows)]))
 
 
+def spread(scores_of_subjects: list[float]) -> dict[str, float]:
+    """Mean, standard deviation, lowest and highest.
+
+    Examples
+    --------
+    >>> spread([0.5, 0.5])
+    {'mean': 0.5, 'std': 0.0, 'min': 0.5, 'max': 0.5}
+    """
+    values = np.array(scores_of_subjects)
+    return {
+        "mean": float(values.mean()),
+        "std": float(values.std(ddof=1)),
+        "min": float(values.min()),
+        "max": float(values.max()),
+    }
+
+
 def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
     """The labelled windows of known subjects, among those that may be tested."""
     if not isinstance(windows, Windows):
@@ -354,13 +371,7 @@ def _result(
         for name, p, r, f, count in zip(classes.tolist(), *(c.tolist() for c in columns), counts.tolist(), strict=True)
     }
     per_subject = {name: _of_subject(y, predicted, subject == name) for name in np.unique(subject).tolist()}
-    values = np.array([found["balanced_accuracy"] for found in per_subject.values()])
-    over_subjects = {
-        "mean": float(values.mean()),
-        "std": float(values.std(ddof=1)),
-        "min": float(values.min()),
-        "max": float(values.max()),
-    }
+    over_subjects = spread([found["balanced_accuracy"] for found in per_subject.values()])
     means = {name: float(np.mean(found)) for name, found in over_repeats.items()}
     return CrossValidation(
         balanced_accuracy=means["balanced_accuracy"],
