@@ -237,6 +237,21 @@ def test_more_than_twenty_subjects_are_left_out_in_groups_twice(windows):
     assert probe.scores["balanced_accuracy"] == pytest.approx(expected.balanced_accuracy)
 
 
+@pytest.mark.parametrize(("people", "folds", "repeats"), [(6, 6, 1), (30, 5, 2)])
+def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people, folds, repeats):
+    subject = [f"S{number % people}" for number in range(300)]
+    np.savez(tmp_path / "w.npz", X=windows.X, y=windows.label, subject=subject, fs=64)
+    own = open_windows(tmp_path / "w.npz")
+    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(own)
+    model.save(tmp_path / "m.safetensors")
+    words = ["evaluate", str(tmp_path / "m.safetensors"), str(tmp_path / "w.npz"), "--probe", "plain", "--json"]
+    found = json.loads(CliRunner().invoke(app, [*words, "--transductive"]).stdout)
+    probe = score_probe(load(tmp_path / "m.safetensors"), own, None, 0, "plain", transductive=True)
+    assert (found["folds"], found["repeats"]) == (folds, repeats)
+    assert {name: found[name] for name in probe.scores} == pytest.approx(probe.scores)
+    assert found["over_subjects"] == pytest.approx(probe.over_subjects)
+
+
 def perfect(by_subject: bool, spread: float = 0.0) -> ProbeResult:
     """A result without an error, or with subjects that all have the same score."""
     y = np.tile([0, 1], 20)

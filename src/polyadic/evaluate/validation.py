@@ -25,10 +25,12 @@ from polyadic.evaluate.scoring import features_of, own_split
 from polyadic.team import ALONE, Team
 from polyadic.validated_probe import level_columns
 
-__all__ = ["CrossValidation", "Fold", "cross_validate", "spread", "subjects_to_test", "unseen_rows"]
+__all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread", "subjects_to_test", "unseen_rows"]
 
 MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 _Rows = NDArray[np.intp]
+_MOST_LEFT_OUT_ALONE = 20
+_FOLDS, _REPEATS = 5, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,6 +248,24 @@ def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
 def subjects_to_test(windows: Windows, rows: ArrayLike | None = None) -> int:
     """How many subjects `cross_validate` would test with these arguments; errors are its errors."""
     return len(np.unique(windows.subject[_tested(windows, rows)]))
+
+
+def default_folds(subjects: int, repeats: int | None = None) -> tuple[Literal["loso"] | int, int]:
+    """Folds and repeats where none are given: one subject at a time up to 20, else five groups of subjects, twice.
+
+    Parameters
+    ----------
+    subjects : to be tested
+    repeats : if they are given, which needs groups of subjects
+
+    Examples
+    --------
+    >>> default_folds(20), default_folds(21), default_folds(4, repeats=3)
+    (('loso', 1), (5, 2), (4, 3))
+    """
+    if repeats is not None:
+        return min(_FOLDS, subjects), repeats
+    return ("loso", 1) if subjects <= _MOST_LEFT_OUT_ALONE else (_FOLDS, _REPEATS)
 
 
 def spread(scores_of_subjects: list[float]) -> dict[str, float]:

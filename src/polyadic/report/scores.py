@@ -16,14 +16,21 @@ from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, low_label_rows, probe, scores
 from polyadic.evaluate.probe import AUTO, train_probe, unthreaded
 from polyadic.evaluate.scoring import default_protocol, features_of, subjects_of
-from polyadic.evaluate.validation import MEASURES, CrossValidation, Fold, spread, subjects_to_test, unseen_rows
+from polyadic.evaluate.validation import (
+    MEASURES,
+    CrossValidation,
+    Fold,
+    default_folds,
+    spread,
+    subjects_to_test,
+    unseen_rows,
+)
 from polyadic.validated_probe import level_columns
 
 __all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
 _MOST_WINDOWS, _MOST_TESTED = 4000, 20_000
-_FEWEST_SUBJECTS, _MOST_LEFT_OUT_ALONE = 4, 20
-_FOLDS, _REPEATS = 5, 2
+_FEWEST_SUBJECTS = 4
 _DRAWS = 5
 _NO_WIDTH = 1e-9
 _RESAMPLED = 2000
@@ -140,13 +147,13 @@ def _by_subject(
             f"{people} subjects with labels are too few to say how well it works for others; it takes "
             f"{_FEWEST_SUBJECTS}, and more are better"
         )
-    folds: Any = "loso" if people <= _MOST_LEFT_OUT_ALONE else _FOLDS
+    folds, repeats = default_folds(people)
     seen_folds = _SeenFolds(kind, windows, on_fold)
     found = cross_validate(
         model,
         windows,
         folds,
-        repeats=1 if folds == "loso" else _REPEATS,
+        repeats=repeats,
         probe=kind,
         transductive=transductive,
         seed=seed,
