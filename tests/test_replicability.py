@@ -231,7 +231,7 @@ def test_report_checks_a_model_once_and_keeps_it_in_the_file(file, tmp_path, mon
         return Replicability(np.array([0.95, 0.2]), np.array([1.0, 0.0]), refits=10)
 
     monkeypatch.setattr("polyadic.cli.report.checked", noted)
-    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<html>"))
+    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<!doctype html>"))
     _run("report", model, "--data", file, "-o", page, "--force", "--no-check")
     _run("report", model, "-o", page, "--force")
     assert not asked
@@ -252,7 +252,7 @@ def test_report_does_not_check_a_model_for_longer_than_a_minute(file, tmp_path, 
     slow = load(model)
     slow.fit_seconds_ = 60.0
     slow.save(model)
-    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<html>"))
+    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<!doctype html>"))
     _run("report", model, "--data", file, "-o", page, "--force")
     assert not hasattr(load(model), "replicability_")
     refused = CliRunner().invoke(app, ["report", str(model), "-o", str(page), "--force", "--check"])
@@ -269,7 +269,7 @@ def test_what_is_checked_on_other_windows_is_shown_but_not_kept(file, tmp_path, 
 
     def write(path, model, *given, check_note, **named):
         noted.append((hasattr(model, "replicability_"), check_note))
-        path.write_text("<html>")
+        path.write_text("<!doctype html>")
 
     def found(model, windows, seed, hidden):
         asked.append(len(windows))
@@ -296,7 +296,7 @@ def test_a_check_that_nobody_asked_for_does_not_end_the_report(file, tmp_path, m
     def fail(*given):
         raise PolyadicError("halves are too small")
 
-    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<html>"))
+    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<!doctype html>"))
     monkeypatch.setattr("polyadic.cli.report.checked", fail)
     said = _run("report", model, "--data", file, "-o", page)
     assert "which components come back was not checked: halves are too small" in " ".join(said.split())
