@@ -273,7 +273,7 @@ def test_evaluate_is_the_cross_validation_by_subject(here):
     model, words = load(here / "m.safetensors"), ("evaluate", "m.safetensors", "w.npz")
     outcome = json.loads(run(*words, "--json").stdout)
     windows = open_windows(here / "w.npz")
-    expected = cross_validate(model, windows, 5)
+    expected = cross_validate(model, windows, 5, 2)
     assert outcome == json.loads(
         json.dumps(
             {"model": "m.safetensors", "data": "w.npz", "protocol": "subject", "probe": "auto", **expected.to_dict()}

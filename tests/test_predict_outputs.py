@@ -13,8 +13,11 @@ import people
 import pytest
 from command_line import polyadic
 
+from polyadic import SALS
+from polyadic.data import Windows, synthetic
 from polyadic.data.readers.edf import read_annotations, read_edf
 from polyadic.data.readers.wfdb import read_wfdb
+from polyadic.engine.unusual import typical_windows, unusual_windows
 
 QUICK = ("--rank", 4, "--sweeps", 5, "--probe", "plain")
 
@@ -83,6 +86,27 @@ def test_flat_and_noisy_windows_are_unusual_and_keep_label_and_probability(made:
     assert all(row["label"] and 0 < float(row["confidence"]) <= 1 for row in rows)
     found = json.loads(polyadic("predict", made / "sleep.safetensors", made / "sleep", "--json", cwd=tmp_path).stdout)
     assert found["unusual"] <= 0.03 * found["windows"]
+
+
+def test_flat_windows_are_unusual_even_to_a_model_that_was_fitted_to_many() -> None:
+    usual = synthetic(100)
+    X = usual.X.copy()
+    X[::5] = X[::5, :, :1]  # every channel at its own value
+    X[1] = 40 * X[1]
+    windows = Windows(X, usual.fs)
+    model = SALS(rank=3, max_sweeps=1, device="cpu").fit(windows)
+    model.typical_ = typical_windows(model, windows)
+    flat = np.arange(100) % 5 == 0
+    found = unusual_windows(model, windows)
+    assert found is not None
+    assert found[flat].all()
+    assert found[~flat].sum() <= 2
+    others = typical_windows(model, windows[np.flatnonzero(~flat)])
+    for name in ("distance", "residual"):
+        assert model.typical_[name] == pytest.approx(others[name], rel=1e-4)
+    only = unusual_windows(model, Windows(np.zeros_like(X[:2]), usual.fs))
+    assert only is not None
+    assert only.all()
 
 
 @pytest.mark.parametrize(

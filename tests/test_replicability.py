@@ -139,6 +139,8 @@ def test_the_time_is_estimated_from_that_of_the_fit():
     model.fit_seconds_ = 6.0
     assert estimate_seconds(model, X, refits=10) == pytest.approx(30.0)
     assert estimate_seconds(model, np.concatenate([X, X]), refits=10) == pytest.approx(60.0)
+    part = SALS(rank=2, tensorize=None, batch_size=10).partial_fit(X)
+    assert estimate_seconds(part, X) == np.inf
 
 
 # ------------------------------------------------------------------- consensus
@@ -256,3 +258,48 @@ def test_report_does_not_check_a_model_for_longer_than_a_minute(file, tmp_path, 
     refused = CliRunner().invoke(app, ["report", str(model), "-o", str(page), "--force", "--check"])
     assert isinstance(refused.exception, PolyadicError)
     assert "--data" in str(refused.exception)
+
+
+def test_what_is_checked_on_other_windows_is_shown_but_not_kept(file, tmp_path, monkeypatch):
+    model, page, other = tmp_path / "m.safetensors", tmp_path / "r.html", tmp_path / "other.npz"
+    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
+    with np.load(file) as content:
+        np.savez(other, **{name: content[name] if name == "fs" else content[name][:50] for name in content})
+    noted, asked = [], []
+
+    def write(path, model, *given, check_note, **named):
+        noted.append((hasattr(model, "replicability_"), check_note))
+        path.write_text("<!doctype html>")
+
+    def found(model, windows, seed, hidden):
+        asked.append(len(windows))
+        return Replicability(np.array([0.95, 0.2]), np.array([1.0, 0.0]), refits=10)
+
+    monkeypatch.setattr("polyadic.report.write", write)
+    monkeypatch.setattr("polyadic.cli.report.checked", found)
+    _run("report", model, "--data", other, "-o", page, "--force")
+    said = _run("report", model, "--data", other, "-o", page, "--force", "--check")
+    note = "Checked on other windows than those the model was fitted to"
+    assert noted == [(False, ""), (True, f"{note}.")]
+    assert f"{note}: m.safetensors does not keep" in " ".join(said.split())
+    assert not hasattr(load(model), "replicability_")
+    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet", "--force", "--protocol", "subject")
+    _run("report", model, "--data", file, "-o", page, "--force")
+    assert asked == [50, load(model)._n_seen]
+    assert hasattr(load(model), "replicability_")
+
+
+def test_a_check_that_nobody_asked_for_does_not_end_the_report(file, tmp_path, monkeypatch):
+    model, page = tmp_path / "m.safetensors", tmp_path / "r.html"
+    _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
+
+    def fail(*given):
+        raise PolyadicError("halves are too small")
+
+    monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<!doctype html>"))
+    monkeypatch.setattr("polyadic.cli.report.checked", fail)
+    said = _run("report", model, "--data", file, "-o", page)
+    assert "which components come back was not checked: halves are too small" in " ".join(said.split())
+    assert page.exists()
+    with pytest.raises(PolyadicError, match="too small"):
+        _run("report", model, "--data", file, "-o", page, "--force", "--check")

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +31,14 @@ from polyadic.data.loading import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, probe_accuracy
+from polyadic.evaluate.validation import Fold
 from polyadic.explain.spectra import effect_sizes
 from polyadic.replication import Replicability
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
-from polyadic.report.components import _place
+from polyadic.report.components import _place, strongest_class
 from polyadic.report.contents import collect_contents, headline, methods_of
 from polyadic.report.page import render
-from polyadic.report.scores import ProbeResult, _result, interval, score_probe
+from polyadic.report.scores import ProbeResult, _result, _SeenFolds, interval, score_probe
 from polyadic.spectral import STFT
 from polyadic.tensorize import Axis
 
@@ -111,6 +113,13 @@ def test_a_flat_profile_has_no_when_and_no_frequency():
     assert place("frequency", [0.0] * 10 + [0.6, 1.0, 0.6] + [0.0] * 10) == "6 Hz (5–6)"
 
 
+def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):
+    component = collect_contents(model).components[0]
+    rare = replace(component, effects=[0.1, -0.9, 0.05, 0.19])
+    assert strongest_class(rare, ["a", "b", "c", "d"]) == ("", "no class")
+    assert strongest_class(replace(rare, effects=[0.1, -0.9, 0.05, 0.3]), ["a", "b", "c", "d"]) == ("d", "d, d +0.3")
+
+
 def test_components_that_do_not_come_back_are_last_and_folded(model, windows):
     checked = copy(model)
     checked.replicability_ = Replicability([0.95, 0.5, 0.99, 0.2], [1.0, 0.0, 1.0, 0.25], refits=4)
@@ -133,6 +142,19 @@ def test_a_fit_that_has_not_converged_is_called_so(windows, model):
     constant.history_ = {**model.history_, "loss": [1.0] * 9}
     assert collect_contents(constant).converged
     assert "Not converged" not in render(constant)
+
+
+def test_a_consensus_is_called_so_with_the_seconds_of_all_its_starts(windows, model):
+    agreed = copy(model).set_params(consensus=True, restarts=3)
+    agreed.fit_seconds_ = 123.0
+    page = render(agreed)
+    assert collect_contents(agreed).converged is None
+    assert "onverged" not in page
+    assert "<dd>123 s</dd><dt>fit, consensus of 3 starts</dt>" in page
+    best = copy(model).set_params(restarts=3)
+    best.n_sweeps_ = 1
+    assert "fit, 1 sweep, best of 3 starts, not converged" in render(best)
+    assert "still falling after 1 sweep." in render(best)
 
 
 def test_a_large_set_is_looked_at_evenly(model, monkeypatch, windows):
@@ -164,6 +186,7 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     assert probe.probability.sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert np.array_equal(probe.probability.argmax(axis=1), probe.predicted)
     assert len(list(probe.curve.values())[-1]) == 5
+    assert probe.curve_of == f"5 of {probe.groups} folds, evenly chosen"
     assert list(probe.curve) == sorted(probe.curve)
 
 
@@ -179,12 +202,54 @@ def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, p
     assert f"accuracy {100 * probe.scores['accuracy']:.1f} % (always naming the most frequent class" in page
 
 
+def test_the_curve_over_labels_is_from_folds_all_over_the_subjects(windows, monkeypatch):
+    folds = _SeenFolds("plain", windows, None)
+    drawn = []
+    monkeypatch.setattr(folds.curve, "add", lambda *given: drawn.append(given[-2]))
+    y = np.array(windows.classes)[windows.label[:8]]
+    for number in range(1, 18):
+        test = np.arange(8) == number % 8
+        folds(Fold(number, 17, np.zeros((8, 1)), y, np.arange(8).astype(str), test, np.arange(0), None))
+    assert drawn == [1, 5, 9, 13, 17]
+    assert folds.curve_of == "5 of 17 folds, evenly chosen"
+
+
+def test_a_subject_of_one_class_does_not_take_the_spread_away(windows):
+    label, subject = windows.label % 2, np.arange(300) % 6
+    label = np.where(subject == 2, 0, label)
+    some = Windows(windows.X, windows.fs, subject=[f"S{s}" for s in subject], label=label, classes=["a", "b"])
+    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(some)
+    probe = score_probe(model, some, None, 0, "plain", transductive=True)
+    values = np.array([value for name, value in probe.per_subject.items() if name != "S2"])
+    assert probe.over_subjects["mean"] == pytest.approx(values.mean())
+    assert probe.over_subjects["std"] == pytest.approx(values.std(ddof=1))
+    assert (probe.spread_over, probe.groups) == (5, 6)
+    assert "over 5 subjects with two classes or more, from" in headline([], 0, probe).words
+    one = Windows(windows.X, windows.fs, subject=some.subject, label=np.where(subject < 3, subject % 2, label))
+    assert score_probe(model, one, None, 0, "plain", transductive=True).over_subjects == {}
+
+
 def test_more_than_twenty_subjects_are_left_out_in_groups_twice(windows):
     everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
     probe = score_probe(everything, windows, None, 0, "plain", transductive=True)
     expected = cross_validate(everything, windows, 5, 2, "plain", transductive=True)
     assert probe.how == "5 folds of subjects, repeated 2 times"
     assert probe.scores["balanced_accuracy"] == pytest.approx(expected.balanced_accuracy)
+
+
+@pytest.mark.parametrize(("people", "folds", "repeats"), [(6, 6, 1), (30, 5, 2)])
+def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people, folds, repeats):
+    subject = [f"S{number % people}" for number in range(300)]
+    np.savez(tmp_path / "w.npz", X=windows.X, y=windows.label, subject=subject, fs=64)
+    own = open_windows(tmp_path / "w.npz")
+    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(own)
+    model.save(tmp_path / "m.safetensors")
+    words = ["evaluate", str(tmp_path / "m.safetensors"), str(tmp_path / "w.npz"), "--probe", "plain", "--json"]
+    found = json.loads(CliRunner().invoke(app, [*words, "--transductive"]).stdout)
+    probe = score_probe(load(tmp_path / "m.safetensors"), own, None, 0, "plain", transductive=True)
+    assert (found["folds"], found["repeats"]) == (folds, repeats)
+    assert {name: found[name] for name in probe.scores} == pytest.approx(probe.scores)
+    assert found["over_subjects"] == pytest.approx(probe.over_subjects)
 
 
 def perfect(by_subject: bool, spread: float = 0.0) -> ProbeResult:
@@ -381,7 +446,12 @@ def test_a_timeline_has_what_was_predicted_for_its_windows(model, windows):
         columns = [number - 1 for number in one.components]
         scaled = (x[rows] - x.mean(axis=0)) / x.std(axis=0)
         assert one.strengths == pytest.approx(scaled[:, columns], abs=1e-3)
-    figure = content(render(everything, named, probe="plain", transductive=True))["figures"]["timeline-0"]
+    able = [name for name in np.unique(named.recording) if (named.recording == name).sum() >= 8]
+    assert contents.recordings == len(able) > len(contents.timelines) == 12
+    page = render(everything, named, probe="plain", transductive=True)
+    assert f"12 of {len(able)} recordings, evenly chosen." in page
+    assert "In 5 of 10 folds, evenly chosen." in page
+    figure = content(page)["figures"]["timeline-0"]
     assert [axis["title"]["text"] for name, axis in figure["layout"].items() if name.startswith("yaxis")] == [
         "predicted",
         "true",
@@ -401,6 +471,27 @@ def test_the_script_in_the_page_fits_the_model_again(tmp_path, monkeypatch, wind
     exec(script, {})
     again = load(tmp_path / "model.safetensors")
     assert again.split_ == fitted.split_
+    for a, b in zip(again.factors_, fitted.factors_, strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_the_script_reads_tables_as_the_model_had_them_read(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    (tmp_path / "tables").mkdir()
+    for person in range(4):
+        lines = [f"{a:.4f},{b:.4f},{'ab'[row // 64 % 2]}" for row, (a, b) in enumerate(rng.normal(size=(256, 2)))]
+        (tmp_path / "tables" / f"p{person}.csv").write_text("\n".join(["x,y,what", *lines]) + "\n")
+    monkeypatch.chdir(tmp_path)
+    words = ["fit", "tables", "--seconds", "1", "--stride", "0.5", "--fs", "32", "--label", "what", "--rank", "2"]
+    judged = ["report", "model.safetensors", "--data", "tables", "--no-check", "--probe", "plain", "--transductive"]
+    for command in ([*words, "--sweeps", "1", "--quiet"], judged):
+        found = CliRunner().invoke(app, command)
+        assert found.exit_code == 0, found.output
+    fitted = load("model.safetensors")
+    page = Path("report.html").read_text()
+    exec(html.unescape(re.search(r'id="again"><code>(.*?)</code>', page, re.DOTALL)[1]), {})
+    again = load("model.safetensors")
+    assert (again._n_seen, again.reading_) == (fitted._n_seen, fitted.reading_)
     for a, b in zip(again.factors_, fitted.factors_, strict=True):
         assert np.array_equal(a, b)
 

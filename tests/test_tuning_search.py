@@ -239,6 +239,9 @@ def test_the_command_writes_a_model_a_table_the_result_and_a_picture(windows, tm
     assert (tmp_path / "model.tuning.png").read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "model.tries.jsonl").exists()
     polyadic("predict", "model.safetensors", "w.npz", "-o", "labels.csv", cwd=tmp_path)
+    marks = [line.split(",")[5] for line in (tmp_path / "labels.csv").read_text().splitlines()]
+    assert marks[0] == "unusual"
+    assert set(marks[1:]) <= {"0", "1"}
     (tmp_path / "model.tries.jsonl").write_text("left behind\n")
     failed = polyadic("tune", "w.npz", "--tries", 2, "--force", cwd=tmp_path, code=1).stderr
     assert "go on with --resume, or remove it" in " ".join(failed.split())

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 __all__ = ["EVALUATE_EXAMPLES", "evaluate"]
 
-_SEEDS, _FOLDS = 5, 5
+_SEEDS = 5
 _MOST_SHOWN = 30
 """More classes or subjects than these are not listed on the screen; --json and --out have all."""
 
 EVALUATE_EXAMPLES = """
 [bold]Examples[/bold]
 
-Features and probe, tested on subjects that neither has seen, in five folds:
+Features and probe, tested on subjects that neither has seen, in the folds of a report:
   polyadic evaluate model.safetensors sleep.store
 
 The same, leaving out one subject at a time:
@@ -82,7 +82,8 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="N|loso",
-            help=f"Number of folds of subjects, {_FOLDS} if not given; loso leaves out one subject at a time.",
+            help="Number of folds of subjects; loso leaves out one subject at a time. If not given: loso up to 20 "
+            "subjects, else five folds, repeated twice, as in a report.",
         ),
     ] = None,
     seeds: Annotated[
@@ -101,7 +102,7 @@ def evaluate(
             min=1,
             max=MOST_REPEATS,
             metavar="N",
-            help="How often subjects are assigned to folds anew, 1 if not given.",
+            help="How often subjects are assigned to folds anew, 1 if not given; without --folds in five folds.",
         ),
     ] = None,
     transductive: Annotated[
@@ -167,7 +168,7 @@ def evaluate(
             outcome = _score_at_random(loaded, windows, kind, seeds, own_probe, hidden, team)
         else:
             kind = (probe or ProbeKind.AUTO).value
-            outcome = _cross_validate(loaded, windows, kind, count, repeats or seeds or 1, transductive, hidden, team)
+            outcome = _cross_validate(loaded, windows, kind, count, repeats or seeds, transductive, hidden, team)
     if team.index > 0:
         return
     if out is not None:
@@ -201,23 +202,25 @@ def _cross_validate(
     windows: Windows,
     kind: str,
     folds: int | str | None,
-    repeats: int,
+    repeats: int | None,
     transductive: bool,
     hidden: bool,
     team: Any,
 ) -> dict[str, Any]:
     """Return scores for left-out subjects, and what they are to be taken for in words."""
-    from polyadic.evaluate.validation import cross_validate, subjects_to_test, unseen_rows
+    from polyadic.evaluate.validation import cross_validate, default_folds, subjects_to_test, unseen_rows
     from polyadic.progress import stage_bar
 
     rows = unseen_rows(model, windows)
-    chosen: Any = min(_FOLDS, subjects_to_test(windows, rows)) if folds is None else folds
+    chosen: Any = folds
+    if folds is None:
+        chosen, repeats = default_folds(subjects_to_test(windows, rows), repeats)
     with stage_bar("cross-validation", hidden, "folds") as show:
         result = cross_validate(
             model,
             windows,
             chosen,
-            repeats,
+            repeats or 1,
             kind,
             transductive,
             rows=rows,

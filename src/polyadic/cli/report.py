@@ -94,8 +94,8 @@ def report(
         bool | None,
         typer.Option(
             "--check/--no-check",
-            help="Fit halves of the subjects to see which components come back, and keep that in the model file. By "
-            "default if the model file does not say and it takes less than a minute.",
+            help="Fit halves of the subjects to see which components come back. The model file keeps that if the data "
+            "is that of the fit. By default if it is, the file does not say, and it takes less than a minute.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the folds or of the split.")] = 0,
@@ -111,7 +111,8 @@ def report(
     """Write one HTML file with the components, the samples, the probe and the training of a model.
 
     The file needs no network and nothing else beside it. The probe is scored on subjects that neither it nor the
-    features have seen: unless the model was fitted by --protocol subject, features are learned anew in five folds.
+    features have seen: one subject is left out at a time, or, where there are more than 20, one of five groups of
+    subjects, twice. Unless the model was fitted by --protocol subject, features are learned anew every time.
     """
     from polyadic import load
     from polyadic import report as reports
@@ -132,10 +133,7 @@ def report(
         windows = None
         if data is not None:
             windows = stack.enter_context(opened_for(loaded, data, given, labels=True, hidden=hidden))
-        if _should_check(loaded, windows, check):
-            loaded.replicability_ = checked(loaded, windows, seed, hidden)
-            if not _kept(model, loaded.replicability_) and not quiet:
-                echo(f"{model.name} cannot be written to: it does not keep which components come back", err=True)
+        note = _check(loaded, model, windows, check, seed, hidden, quiet)
         hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
         on_stage = stack.enter_context(stage_bar("report", hidden, "parts"))
         reports.write(
@@ -149,7 +147,8 @@ def report(
             seed=seed,
             probe=probe.value,
             transductive=transductive,
-            source="" if data is None else _source(loaded, data),
+            source="" if data is None else _source(loaded, data, given),
+            check_note=note,
             on_stage=on_stage,
         )
     size = out.stat().st_size
@@ -159,16 +158,56 @@ def report(
         echo(f"{out.name}: {size / 1e6:.1f} MB, open it in a browser")
 
 
-def _should_check(model: Any, windows: Any, check: bool | None) -> bool:
-    """Whether to look which components come back: as asked, or if the file does not say and it takes not long."""
+def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, hidden: bool, quiet: bool) -> str:
+    """Look which components come back: as asked, or if the file does not say and it takes not long.
+
+    The model and its file keep what was found in the windows of the fit; what was found in others is for the page.
+
+    Returns
+    -------
+    what the page has to say besides
+    """
     from polyadic.explain.replicability import estimate_seconds
 
     can = windows is not None and hasattr(model, "factors_")
     if check and not can:
         raise PolyadicError("--check fits a tensor model to halves of the data: name the data by --data")
-    if check is not None or not can:
-        return bool(check)
-    return getattr(model, "replicability_", None) is None and estimate_seconds(model, windows) < LONGEST
+    if not can:
+        return ""
+    model._samples(windows)  # says what is wrong with their shape
+    if check is False or (check is None and getattr(model, "replicability_", None) is not None):
+        return ""
+    own = _windows_of_fit(model, windows)
+    if check is None and (own is None or estimate_seconds(model, own) >= LONGEST):
+        return ""
+    try:
+        model.replicability_ = checked(model, windows if own is None else own, seed, hidden)
+    except PolyadicError as error:
+        if check:
+            raise
+        echo(f"which components come back was not checked: {error}", err=True)
+        return ""
+    if own is None:
+        note = "Checked on other windows than those the model was fitted to"
+        if not quiet:
+            echo(f"{note}: {path.name} does not keep which components come back", err=True)
+        return f"{note}."
+    if not _kept(path, model.replicability_) and not quiet:
+        echo(f"{path.name} cannot be written to: it does not keep which components come back", err=True)
+    return ""
+
+
+def _windows_of_fit(model: Any, windows: Any) -> Any:
+    """Those of the windows that the model was fitted to, as far as it can be known; None if they are others."""
+    from polyadic.evaluate.scoring import own_split
+
+    found = windows
+    if model.split_:
+        part = own_split(model, windows)
+        if part is None:
+            return None
+        found = windows[part.unlabelled]
+    return found if len(found) == model._n_seen else None
 
 
 def _kept(path: Path, found: Any) -> bool:
@@ -184,15 +223,19 @@ def _kept(path: Path, found: Any) -> bool:
     return True
 
 
-def _source(model: Any, data: Path) -> str:
+def _source(model: Any, data: Path, given: dict[str, Any]) -> str:
     """Code that reads the data from the folder it is in, for the script that fits the model again."""
     from polyadic.cli.windows import are_recordings
+    from polyadic.data.reading import Reading
 
     if not are_recordings(data):
         return f"open_windows({data.name!r})"
-    seconds = model._sample_shape[-1] / model.fs_
-    channels = f", channels={list(model.channel_names_)!r}" if model.channel_names_ else ""
-    return f"datasets.folder({data.name!r}, 'again.store', seconds={seconds:g}{channels}).windows"
+    stored = getattr(model, "reading_", {})
+    if not stored:
+        stored = {"seconds": model._sample_shape[-1] / model.fs_, "channels": list(model.channel_names_) or None}
+    reading = Reading.from_json(stored).with_given(given, "the model").to_json()
+    told = "".join(f", {name}={value!r}" for name, value in reading.items())
+    return f"datasets.folder({data.name!r}, 'again.store'{told}).windows"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -74,6 +74,7 @@ def tune(
     a table of all tries (.tries.csv), the result (.tuning.json) and a picture (.tuning.png). The score comes from
     subjects that took no part in the choice. Stopped by Ctrl-C it keeps the best so far.
     """
+    from polyadic.engine.unusual import typical_windows
     from polyadic.progress import stage_bar
     from polyadic.tuning import tune as run
 
@@ -100,6 +101,8 @@ def tune(
                 journal=journal,
                 on_try=lambda number, count, one: show(number, count, f"{100 * one.judged.score:.1f} %"),
             )
+        # By what its windows are like, predict finds unusual ones.
+        found.model.features_.typical_ = typical_windows(found.model.features_, windows)
     found.model.save(out)
     _write(found, files)
     journal.unlink(missing_ok=True)

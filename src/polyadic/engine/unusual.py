@@ -22,7 +22,7 @@ def typical_windows(model: Any, windows: Any) -> dict[str, Any]:
     Parameters
     ----------
     model : fitted
-    windows : that it was fitted to; some thousands of them, spread evenly, are looked at
+    windows : that it was fitted to; some thousands of them, spread evenly, are looked at, but for flat ones
 
     Returns
     -------
@@ -30,7 +30,9 @@ def typical_windows(model: Any, windows: Any) -> dict[str, Any]:
     within
     """
     rows = np.unique(np.linspace(0, len(windows) - 1, min(len(windows), _SAMPLED)).astype(np.intp))
-    Z, residual = _features_and_residuals(model, windows[rows])
+    Z, residual, flat = _features_and_residuals(model, windows[rows])
+    if not flat.all():
+        Z, residual = Z[~flat], residual[~flat]
     mean, scale = Z.mean(axis=0), Z.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
     found = {"mean": mean.tolist(), "scale": scale.tolist(), "quantile": QUANTILE}
@@ -42,7 +44,9 @@ def typical_windows(model: Any, windows: Any) -> dict[str, Any]:
 
 
 def unusual_windows(model: Any, windows: Any) -> NDArray[np.bool_] | None:
-    """Which windows are beyond the bounds that almost all windows of the fit were within: (N,).
+    """Which windows are beyond the bounds that almost all windows of the fit were within, or flat: (N,).
+
+    A window is flat if every channel of it is constant, as where an electrode was off.
 
     Returns
     -------
@@ -51,9 +55,9 @@ def unusual_windows(model: Any, windows: Any) -> NDArray[np.bool_] | None:
     known = getattr(model, "typical_", {})
     if not known:
         return None
-    Z, residual = _features_and_residuals(model, windows)
+    Z, residual, flat = _features_and_residuals(model, windows)
     distance = _distances(Z, np.array(known["mean"]), np.array(known["scale"]))
-    found: NDArray[np.bool_] = (distance > known["distance"]) | (residual > known["residual"])
+    found: NDArray[np.bool_] = (distance > known["distance"]) | (residual > known["residual"]) | flat
     return found
 
 
@@ -62,13 +66,18 @@ def _distances(Z: NDArray[np.float64], mean: NDArray[np.float64], scale: NDArray
     return np.asarray(np.sqrt((((Z - mean) / scale) ** 2).mean(axis=1)))
 
 
-def _features_and_residuals(model: Any, windows: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Features (N, F), and squared residuals of the tensors (N,)."""
+def _features_and_residuals(
+    model: Any, windows: Any
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Features (N, F), squared residuals of the tensors (N,), and which windows are flat (N,)."""
     readout, samples = model._fitted_readout(), model._samples(windows, reset=False)
-    features, residuals = [], []
+    features, residuals, flat = [], [], []
     with torch.no_grad():
         for batch in model._batches(samples, torch.arange(len(samples), device="cpu")):
             Z = batch.x if readout is None else readout.features(batch.x, batch.windows)
             features.append(Z.double().cpu().numpy())
             residuals.append(batch.residuals.double().cpu().numpy())
-    return np.concatenate(features), np.concatenate(residuals)
+            constant = (batch.windows == batch.windows[..., :1]).flatten(1).all(dim=1)
+            # Tensors that are given as such have no time in which to be flat.
+            flat.append(constant.cpu().numpy() & (model.tensorize_ is not None))
+    return np.concatenate(features), np.concatenate(residuals), np.concatenate(flat)

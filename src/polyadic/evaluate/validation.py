@@ -25,10 +25,12 @@ from polyadic.evaluate.scoring import features_of, own_split
 from polyadic.team import ALONE, Team
 from polyadic.validated_probe import level_columns
 
-__all__ = ["CrossValidation", "Fold", "cross_validate", "subjects_to_test", "unseen_rows"]
+__all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread", "subjects_to_test", "unseen_rows"]
 
 MEASURES = ("balanced_accuracy", "accuracy", "macro_f1", "kappa")
 _Rows = NDArray[np.intp]
+_MOST_LEFT_OUT_ALONE = 20
+_FOLDS, _REPEATS = 5, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,6 +250,41 @@ def subjects_to_test(windows: Windows, rows: ArrayLike | None = None) -> int:
     return len(np.unique(windows.subject[_tested(windows, rows)]))
 
 
+def default_folds(subjects: int, repeats: int | None = None) -> tuple[Literal["loso"] | int, int]:
+    """Folds and repeats where none are given: one subject at a time up to 20, else five groups of subjects, twice.
+
+    Parameters
+    ----------
+    subjects : to be tested
+    repeats : if they are given, which needs groups of subjects
+
+    Examples
+    --------
+    >>> default_folds(20), default_folds(21), default_folds(4, repeats=3)
+    (('loso', 1), (5, 2), (4, 3))
+    """
+    if repeats is not None:
+        return min(_FOLDS, subjects), repeats
+    return ("loso", 1) if subjects <= _MOST_LEFT_OUT_ALONE else (_FOLDS, _REPEATS)
+
+
+def spread(scores_of_subjects: list[float]) -> dict[str, float]:
+    """Mean, standard deviation, lowest and highest.
+
+    Examples
+    --------
+    >>> spread([0.5, 0.5])
+    {'mean': 0.5, 'std': 0.0, 'min': 0.5, 'max': 0.5}
+    """
+    values = np.array(scores_of_subjects)
+    return {
+        "mean": float(values.mean()),
+        "std": float(values.std(ddof=1)),
+        "min": float(values.min()),
+        "max": float(values.max()),
+    }
+
+
 def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
     """The labelled windows of known subjects, among those that may be tested."""
     if not isinstance(windows, Windows):
@@ -354,13 +391,7 @@ def _result(
         for name, p, r, f, count in zip(classes.tolist(), *(c.tolist() for c in columns), counts.tolist(), strict=True)
     }
     per_subject = {name: _of_subject(y, predicted, subject == name) for name in np.unique(subject).tolist()}
-    values = np.array([found["balanced_accuracy"] for found in per_subject.values()])
-    over_subjects = {
-        "mean": float(values.mean()),
-        "std": float(values.std(ddof=1)),
-        "min": float(values.min()),
-        "max": float(values.max()),
-    }
+    over_subjects = spread([found["balanced_accuracy"] for found in per_subject.values()])
     means = {name: float(np.mean(found)) for name, found in over_repeats.items()}
     return CrossValidation(
         balanced_accuracy=means["balanced_accuracy"],

@@ -92,11 +92,15 @@ def replicability(
 def estimate_seconds(model: Any, X: Any, refits: int = REFITS) -> float:
     """About how many seconds `replicability` takes, from how long the model's own fit took; rather too many.
 
+    Infinite for a model that does not know how long its fit took, such as one of `partial_fit`.
+
     Parameters
     ----------
     model, X, refits : as for `replicability`
     """
     seconds = float(getattr(model, "fit_seconds_", 0.0)) or sum(model.history_["seconds"])
+    if not seconds > 0:
+        return float("inf")
     # A refit has half of the windows, but sweeps over second moments take as long as those of the whole.
     share = 1.0 if getattr(model, "solver_", None) == "moments" else 0.5
     return refits * share * seconds * max(len(Samples(X)) / max(int(model._n_seen), 1), share)

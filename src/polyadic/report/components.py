@@ -184,7 +184,7 @@ def rhythm(frequency: float) -> str:
 
 def strongest_class(component: Component, classes: list[str]) -> tuple[str, str]:
     """The class that has most of a component, and the same with its effect size; "" where no class stands out."""
-    if not component.effects or max(map(abs, component.effects)) < _NOTABLE:
+    if not component.effects or max(component.effects) < _NOTABLE:
         return "", "no class" if component.effects else ""
     best = int(np.argmax(component.effects))
     effect = component.effects[best]

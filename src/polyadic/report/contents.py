@@ -71,7 +71,7 @@ class ReportContents:
     typical : the typical window of the sample, for units
     classes : names of the classes that windows of the sample have
     trouble : why there is no probe, where there are labels but none could be trained
-    timelines : of some recordings, out of `recordings` that could have one
+    timelines, recordings : of some recordings, and how many could have one
     store : where the windows are from, if it is a store
     converged : whether the fit ended because its loss did not fall any more; None if that is not known
     """
@@ -84,6 +84,7 @@ class ReportContents:
     probe: ProbeResult | None
     trouble: str
     timelines: list[Timeline]
+    recordings: int
     store: WindowStore | None
     converged: bool | None
 
@@ -118,8 +119,11 @@ def collect_contents(
             trouble = str(error)
         samples = windows._samples
         store = samples if isinstance(samples, WindowStore) else None
+    shown, recordings = list[Timeline](), 0
     axes, label = model.axes(windows), None if sample is None or sample.windows is None else sample.windows.label
     components = describe_components(model, axes, None if sample is None else sample.x, label)
+    if sample is not None:
+        shown, recordings = timelines(model, windows, probe, components, sample.x)
     return ReportContents(
         axes=axes,
         sample=sample,
@@ -128,7 +132,8 @@ def collect_contents(
         classes=[] if sample is None else [name for _, name in _found_classes(sample)],
         probe=probe,
         trouble=trouble,
-        timelines=[] if sample is None else timelines(model, windows, probe, components, sample.x),
+        timelines=shown,
+        recordings=recordings,
         store=store,
         converged=_has_converged(model),
     )
@@ -142,6 +147,8 @@ def _typical(model: Any, data: Any, sample: Sample) -> Typical:
 
 
 def _has_converged(model: Any) -> bool | None:
+    if getattr(model, "consensus", False):
+        return None  # the history is that of the one sweep from what the starts agree on
     losses = model.history_["loss"]
     known = losses and all(hasattr(model, name) for name in ("max_sweeps", "tol", "patience"))
     return has_converged(losses, model.tol, model.patience) if known else None
@@ -265,10 +272,12 @@ def _probe_headline(probe: ProbeResult) -> Headline:
     over = {name: 100 * value for name, value in probe.over_subjects.items()}
     if over:
         spread = over["std"] if over["std"] > 0 else None
+        counted = probe.spread_over or probe.groups
+        whom = f"{counted} subjects" + (" with two classes or more" if counted < probe.groups else "")
         told = (
-            f"Mean and standard deviation over {probe.groups} subjects, from {over['min']:.1f} to {over['max']:.1f} %"
+            f"Mean and standard deviation over {whom}, from {over['min']:.1f} to {over['max']:.1f} %"
             if spread is not None
-            else f"The same for all {probe.groups} subjects, so nothing is known of its spread"
+            else f"The same for all {whom}, so nothing is known of its spread"
         )
         return Headline("balanced accuracy", over["mean"], spread, f"{told}; {probe.how}.")
     whom = f"{probe.groups} subjects" if probe.by_people else f"{probe.groups:,} windows"

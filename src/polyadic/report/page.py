@@ -46,6 +46,7 @@ def write(
     probe: str = AUTO,
     transductive: bool = False,
     source: str = "",
+    check_note: str = "",
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> None:
     """Write the report of a model: one file that needs nothing else, to be opened in any browser.
@@ -66,6 +67,7 @@ def write(
     transductive : keep the model's features in cross-validation, even if they were learned from windows of test
         subjects; otherwise they are learned anew in every fold
     source : an expression that reads the data, as `open_windows("sleep.store")`, for the script that does it again
+    check_note : a sentence on where `model.replicability_` is from
     on_stage : called with the number of parts done, that of all, and what comes next; each component is a part
 
     Examples
@@ -92,6 +94,7 @@ def write(
         probe=probe,
         transductive=transductive,
         source=source,
+        check_note=check_note,
         on_stage=on_stage,
     )
     write_atomically(path, page.encode())
@@ -109,6 +112,7 @@ def render(
     probe: str = AUTO,
     transductive: bool = False,
     source: str = "",
+    check_note: str = "",
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> str:
     """The page that `write` writes."""
@@ -151,9 +155,12 @@ def render(
         "names": set(drawn),
         "maps": _map_choices(drawn),
         "reproduce": fit_script(model, as_windows(model, data), source, _versions()),
+        "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)) or sum(model.history_["seconds"]),
+        "way": _way(model),
         "readout": getattr(model, "readout_", None),
         "feature_names": list(model.get_feature_names_out()) if hasattr(model, "readout_") else [],
         "checked": getattr(model, "replicability_", None),
+        "check_note": check_note,
         "folded": _count_folded(contents),
         "rhythms": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
         "cite": bibtex(),
@@ -261,6 +268,15 @@ def _parameter_texts(model: Any) -> dict[str, str]:
     """Every parameter in words."""
     named = {name: encode(value) for name, value in model.get_params(deep=False).items()}
     return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in named.items()}
+
+
+def _way(model: Any) -> str:
+    """How many sweeps the bases are from, and which of the starts: "12 sweeps, best of 3 starts"."""
+    starts = getattr(model, "restarts", 1)
+    if getattr(model, "consensus", False):
+        return f"consensus of {starts} starts"
+    sweeps = f"{model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)}"
+    return sweeps + (f", best of {starts} starts" if starts > 1 else "")
 
 
 def _method_name(model: Any) -> str:

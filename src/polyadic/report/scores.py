@@ -16,14 +16,21 @@ from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, low_label_rows, probe, scores
 from polyadic.evaluate.probe import AUTO, train_probe, unthreaded
 from polyadic.evaluate.scoring import default_protocol, features_of, subjects_of
-from polyadic.evaluate.validation import MEASURES, CrossValidation, Fold, subjects_to_test, unseen_rows
+from polyadic.evaluate.validation import (
+    MEASURES,
+    CrossValidation,
+    Fold,
+    default_folds,
+    spread,
+    subjects_to_test,
+    unseen_rows,
+)
 from polyadic.validated_probe import level_columns
 
 __all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
 _MOST_WINDOWS, _MOST_TESTED = 4000, 20_000
-_FEWEST_SUBJECTS, _MOST_LEFT_OUT_ALONE = 4, 20
-_FOLDS, _REPEATS = 5, 2
+_FEWEST_SUBJECTS = 4
 _DRAWS = 5
 _NO_WIDTH = 1e-9
 _RESAMPLED = 2000
@@ -48,7 +55,8 @@ class ProbeResult:
     probability : (n_test, classes), of every class of the windows, or None if the probe gives none
     scores : as of `polyadic.evaluate.scores`, over all windows
     per_subject : by subject its balanced accuracy, over the classes it has; empty if subjects are not known
-    over_subjects : mean, standard deviation, lowest and highest of these; empty where subjects have one class each
+    over_subjects : mean, standard deviation, lowest and highest of these, over subjects with two classes or more; empty
+        if there are fewer than four
     low, high : limits of a 95 % interval of the balanced accuracy over all windows; None if it would have no width
     groups : how many subjects (or windows, where subjects are not known) were tested
     by_people : whether it was subjects
@@ -56,6 +64,8 @@ class ProbeResult:
     chance : balanced accuracy of guessing
     classes : for each class its name, precision, recall, F1 and number of test windows
     curve : for each number of labels the accuracies of its draws, in percent
+    curve_of : in words, which of the folds the curve is from; "" if it is from all
+    spread_over : how many subjects `over_subjects` is of
     """
 
     protocol: str
@@ -81,6 +91,8 @@ class ProbeResult:
     chance: float
     classes: list[dict[str, Any]]
     curve: dict[int, list[float]]
+    curve_of: str = ""
+    spread_over: int = 0
 
 
 def thinned(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
@@ -135,13 +147,13 @@ def _by_subject(
             f"{people} subjects with labels are too few to say how well it works for others; it takes "
             f"{_FEWEST_SUBJECTS}, and more are better"
         )
-    folds: Any = "loso" if people <= _MOST_LEFT_OUT_ALONE else _FOLDS
+    folds, repeats = default_folds(people)
     seen_folds = _SeenFolds(kind, windows, on_fold)
     found = cross_validate(
         model,
         windows,
         folds,
-        repeats=1 if folds == "loso" else _REPEATS,
+        repeats=repeats,
         probe=kind,
         transductive=transductive,
         seed=seed,
@@ -149,7 +161,7 @@ def _by_subject(
         on_fold=seen_folds,
     )
     codes = {name: code for code, name in enumerate(windows.classes)}
-    several = all(len(np.unique(windows.label[found.rows[own]])) > 1 for own in _members(windows.subject[found.rows]))
+    over, counted = _over_subjects(found, windows)
     return _result(
         windows,
         found.rows,
@@ -164,10 +176,12 @@ def _by_subject(
         probability=seen_folds.probability,
         scores={name: getattr(found, name) for name in MEASURES},
         per_subject={name: row["balanced_accuracy"] for name, row in found.per_subject.items()},
-        over_subjects=found.over_subjects if several else {},
+        over_subjects=over,
+        spread_over=counted,
         classes=[{"name": name, **found.per_class[name]} for name in windows.classes if name in found.per_class],
         guess=found.majority,
         curve=seen_folds.curve.values,
+        curve_of=seen_folds.curve_of,
     )
 
 
@@ -178,8 +192,13 @@ def _way(found: CrossValidation) -> str:
     return f"{found.folds} folds of subjects{times}"
 
 
-def _members(people: NDArray[Any]) -> list[NDArray[np.bool_]]:
-    return [people == name for name in np.unique(people)]
+def _over_subjects(found: CrossValidation, windows: Windows) -> tuple[dict[str, float], int]:
+    """Mean and spread over the subjects with two classes or more, and how many these are; none of fewer than four."""
+    subject, label = windows.subject[found.rows], windows.label[found.rows]
+    several = [name for name in found.per_subject if len(np.unique(label[subject == name])) > 1]
+    if len(several) < _FEWEST_SUBJECTS:
+        return {}, 0
+    return spread([found.per_subject[name]["balanced_accuracy"] for name in several]), len(several)
 
 
 class _SeenFolds:
@@ -188,13 +207,17 @@ class _SeenFolds:
     def __init__(self, kind: str, windows: Windows, on_fold: _OnFold | None) -> None:
         self.curve, self.trained, self._on_fold = _Curve(kind), list[int](), on_fold
         self._codes = {name: code for code, name in enumerate(windows.classes)}
+        self.curve_of = ""
         self.probability: NDArray[np.float32] | None = None
         self._tested: NDArray[np.bool_] | None = None
 
     def __call__(self, fold: Fold) -> None:
         train = ~fold.test
         parts = fold.Z[train], fold.y[train], fold.Z[fold.test], fold.y[fold.test]
-        if fold.number <= _DRAWS:
+        drawn = thinned(np.arange(1, fold.count + 1), _DRAWS)
+        if fold.count > len(drawn):
+            self.curve_of = f"{len(drawn)} of {fold.count} folds, evenly chosen"
+        if fold.number in drawn:
             self.curve.add(*parts, fold.subject[train], fold.level_columns, fold.number, fold.probe)
         self.trained.append(int(train.sum()))
         self._keep_probabilities(fold)

@@ -42,8 +42,10 @@ class Timeline:
 
 def timelines(
     model: Any, windows: Windows | None, probe: ProbeResult | None, components: list[Component], x: NDArray[Any]
-) -> list[Timeline]:
-    """Timelines of at most twelve recordings, evenly chosen; of none if recordings have only a few windows each.
+) -> tuple[list[Timeline], int]:
+    """Timelines of at most twelve recordings, evenly chosen, and how many could have one.
+
+    There is none if recordings have only a few windows each.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ def timelines(
     x : (n, rank), coefficients of a sample, for their mean and spread
     """
     if windows is None:
-        return []
+        return [], 0
     known = (windows.recording != "").any()
     names = windows.recording if known else windows.subject
     groups = [(str(name), np.flatnonzero(names == name)) for name in np.unique(names) if name != ""]
@@ -72,7 +74,7 @@ def timelines(
         strengths = (np.asarray(model.coefficients(own), np.float64) - mean) / np.where(spread > 0, spread, 1.0)
         numbers = [component.number for component in chosen]
         found.append(Timeline(name, own, *_predictions(probe, rows), strengths[:, columns], numbers))
-    return found
+    return found, len(groups)
 
 
 def _tells(windows: Windows, probe: ProbeResult | None, rows: NDArray[np.intp]) -> bool:
