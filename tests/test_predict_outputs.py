@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import warnings
 from pathlib import Path
 
@@ -48,13 +49,33 @@ def test_labels_are_written_as_events_and_as_annotations_of_a_copy(made: Path, t
     assert {float(event["duration"]) for event in events} == {5.0}
     assert all(float(row["confidence"]) == max(float(v) for k, v in row.items() if k.startswith("p(")) for row in rows)
     before, after = read_annotations(night), read_annotations(tmp_path / "n.edf")
-    added = [one for one in after if one.duration == 5]
-    assert [one.text for one in added] == [row["label"] for row in rows]
-    assert len(after) == len(before) + len(added)
+    classes = {row["label"] for row in rows}
+    assert [one.text for one in after if one.text in classes] == [row["label"] for row in rows]
+    assert [one for one in after if one.text not in classes] == [one for one in before if one.text not in classes]
     channels = ["EEG Fpz-Cz", "EEG Pz-Oz"]
     assert np.array_equal(
         read_edf(night, channels=channels).signal, read_edf(tmp_path / "n.edf", channels=channels).signal
     )
+
+
+def test_a_copy_of_a_recording_with_gaps_is_refused_for_it_would_lose_its_times(made: Path, tmp_path: Path) -> None:
+    content = bytearray((made / "sleep" / "S01" / "night.edf").read_bytes())
+    content[192:197] = b"EDF+D"
+    (tmp_path / "gaps.edf").write_bytes(content)
+    failed = polyadic("predict", made / "sleep.safetensors", "gaps.edf", "-o", "copy.edf", cwd=tmp_path, code=1)
+    assert "has gaps (EDF+D)" in " ".join(failed.stderr.split())
+    assert not (tmp_path / "copy.edf").exists()
+
+
+def test_own_tables_in_a_folder_of_recordings_can_be_replaced(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "sleep" / "S01", tmp_path / "new")
+    for more in ((), ("--force",)):
+        polyadic("predict", made / "sleep.safetensors", "new", "-o", "new/labels.csv", *more, cwd=tmp_path)
+
+
+def test_a_stride_other_than_the_models_is_refused(made: Path) -> None:
+    failed = polyadic("predict", "sleep.safetensors", "sleep", "--stride", 2, "-o", "s.csv", cwd=made, code=1)
+    assert "--stride is 2 s, but the model has 5 s" in " ".join(failed.stderr.split())
 
 
 def test_labels_of_a_wfdb_record_are_annotations_that_the_library_reads(made: Path, tmp_path: Path) -> None:

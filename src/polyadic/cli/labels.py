@@ -43,6 +43,17 @@ def check_label_file(out: Path, data: Path) -> None:
             )
         if find_spec(package) is None:
             raise MissingExtraError(f"{ending} files need the package {package}, which is not installed")
+        if package == "edfio" and _has_gaps(data):
+            raise PolyadicError(
+                f"{data.name} has gaps (EDF+D), which a copy with annotations would lose, and with them the times: use "
+                ".tsv"
+            )
+
+
+def _has_gaps(data: Path) -> bool:
+    """Whether an EDF or BDF file says in its header that its records are not one after another."""
+    with data.open("rb") as file:
+        return file.read(236)[192:197].upper() in (b"EDF+D", b"BDF+D")
 
 
 def write_labels(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
@@ -68,7 +79,7 @@ def write_labels(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
 
 
 def _write_edf(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
-    """A copy of an EDF file with the labels as annotations besides its own."""
+    """A copy of an EDF file with the labels as annotations; its own with the texts of classes give way to them."""
     import edfio
 
     from polyadic.files import write_atomically
@@ -77,7 +88,10 @@ def _write_edf(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             copy: Any = edfio.read_edf(data) if out.suffix.lower() == ".edf" else edfio.read_bdf(data)
-            copy.add_annotations([edfio.EdfAnnotation(one.onset, one.duration, one.text) for one in labels])
+            classes = {one.text for one in labels}
+            kept = [one for one in copy.annotations if one.text not in classes]
+            found = [edfio.EdfAnnotation(one.onset, one.duration, one.text) for one in labels]
+            copy.set_annotations([*kept, *found])
             content = copy.to_bytes()
     except Exception as error:
         raise DataError(f"{data.name}: edfio cannot write a copy with annotations: {error}. Use a .tsv file") from error

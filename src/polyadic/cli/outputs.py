@@ -93,7 +93,8 @@ def _check_apart(out: Path, given: Path) -> None:
         inside = out.resolve().is_relative_to(given.resolve())
         if inside and _is_store(given):
             raise PolyadicError(f"--out would overwrite or add files in the store {given.name}: choose another folder")
-        if out.exists() and _is_recording(out) and (inside or _has_link_to(out, given)):
+        own = out.suffix.lower() in (".csv", ".tsv") and out.exists() and _is_of_kind(out)
+        if out.exists() and _is_recording(out) and not own and (inside or _has_link_to(out, given)):
             raise PolyadicError(f"--out would overwrite {out.name}, a recording in {given.name}: choose another name")
         return
     companions = [given.with_suffix(ending) for ending in _BESIDE_HEADER] if given.suffix.lower() == ".hea" else []

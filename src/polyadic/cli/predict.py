@@ -24,6 +24,7 @@ from polyadic.cli.outputs import check_out_file
 from polyadic.cli.reading import reads_recordings
 from polyadic.cli.tables import write_table
 from polyadic.cli.windows import opened_for
+from polyadic.errors import PolyadicError
 from polyadic.terminal import echo, print_json
 
 if TYPE_CHECKING:
@@ -115,6 +116,10 @@ def predict(
         rate = fs or 1.0
         heads = ["label", "confidence", "unusual", *(f"p({name})" for name in classes)]
         count = len(windows)
+        if out.suffix.lower() != ".csv" and len(set(windows.recording.tolist())) > 1:
+            raise PolyadicError(
+                f"--out {out.name} is for the labels of one recording, but {data.name} has several: use .csv"
+            )
         if out.suffix.lower() == ".csv":
             write_table(out, windows, heads, columns, fs=fs, on_rows=on_rows)
         else:

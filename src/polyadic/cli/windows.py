@@ -176,7 +176,7 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
         channels=None if unnamed else model.channel_names_,
         fs=model.fs_,
     )
-    return known.with_given(given, "the model")
+    return known.with_given(given, "the model", known=bool(stored))
 
 
 def _fits_files(data: Path, pattern: str) -> bool:

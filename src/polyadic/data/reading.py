@@ -144,23 +144,27 @@ class Reading:
 
     # ---------------------------------------------------------- for a model
 
-    def with_given(self, given: Mapping[str, Any], owner: str) -> Self:
+    def with_given(self, given: Mapping[str, Any], owner: str, known: bool = True) -> Self:
         """This description with options that were given besides, after checking that none contradicts it.
 
         Parameters
         ----------
         given : values by the names of fields; None where an option was not given
         owner : whose description it is, for the message
+        known : whether None stands for the default of a field, which can be contradicted, too
 
         Raises
         ------
         PolyadicError : that names the options that differ, with both values
         """
         added = {name: value for name, value in given.items() if value not in (None, ())}
+        defaults = {"stride": self.seconds, "min_share": 1.0} if known else {}
+        own = {name: getattr(self, name) for name in added}
+        own = {name: defaults.get(name) if value is None else value for name, value in own.items()}
         differing = [
-            f"{option_name(name)} is {_worded(name, value)}, but {owner} has {_worded(name, getattr(self, name))}"
+            f"{option_name(name)} is {_worded(name, value)}, but {owner} has {_worded(name, own[name])}"
             for name, value in added.items()
-            if getattr(self, name) not in (None, (), value)
+            if own[name] not in (None, (), value)
         ]
         if differing:
             raise PolyadicError(

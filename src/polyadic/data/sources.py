@@ -36,7 +36,12 @@ _ANNOTATIONS = (".ann", ".atr")
 _SLOW = 4
 """Channels are slow whose rate is less than the fastest by this factor or more."""
 
-_OWN_TABLES = (["subject", "recording", "start"], ["onset", "duration", "trial_type"], ["measure", "name", "value"])
+_OWN_TABLES = (
+    ["subject", "recording", "start"],
+    ["onset", "duration", "trial_type"],
+    ["measure", "name", "value"],
+    ["n_fft", "hop", "parts"],
+)
 _METADATA = re.compile(
     r"(?:participants?|subjects?|patients?|people|metadata|meta|demographics|info|readme|sessions|scans|clinical)"
     r"\.[ct]sv(?:\.gz)?|.*_(?:events|channels|electrodes|scans|sessions|coordsystem)\.tsv",
