@@ -26,7 +26,7 @@ from polyadic.experiments.result_files import encode_result
 pytest.importorskip("matplotlib")
 
 
-LONG = {"tune", "table4", "table6", "table8", "table10", "table11", "table12", "figure2", "views"}
+LONG = {"tune", "table4", "table6", "table8", "table9", "table10", "table11", "table12", "figure2", "views", "seconds"}
 
 
 @pytest.mark.parametrize(

@@ -213,14 +213,14 @@ def test_the_three_commands_of_the_manual_lead_from_recordings_to_a_classifier(t
 
 
 def test_a_rank_is_recommended_for_recordings_as_for_the_store_of_them(made, here):
-    words = ("--ranks", "1,2", "--refits", "1", "--json")
+    words = ("--ranks", "1,2", "--refits", "1", "--windows", "60", "--json")
     run("prepare", "folder", made / "recordings", "s.store", "--seconds", 2, "--channel", "C4")
     expected, found = (
         json.loads(run("rank", *given, *words).stdout)
         for given in (("s.store",), (made / "recordings", "--seconds", 2, "--channel", "C4"))
     )
     assert found["tried"] == expected["tried"]
-    assert found["windows"] == 180
+    assert found["windows"] == 60
     assert "--seconds is for recordings" in polyadic("rank", "s.store", "--seconds", 2, cwd=here, code=1).stderr
 
 

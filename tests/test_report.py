@@ -508,7 +508,8 @@ def test_names_from_the_data_are_escaped_in_the_page_itself(windows):
         classes=[f"{bad}{number}" for number in range(4)],
     )
     model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(hostile)
-    page = render(model, hostile, title=bad, origin={"command": bad, "commit": bad, "sha256": {bad: bad}})
+    origin = {"command": bad, "commit": bad, "sha256": {bad: bad}}
+    page = render(model, hostile, title=bad, origin=origin, transductive=True)
     assert "<script>alert" not in page
     assert page.count("<script") == 3 == page.count("</script>")
     for trace in content(page)["figures"]["map pca class"]["data"]:

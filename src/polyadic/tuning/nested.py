@@ -138,9 +138,9 @@ def tune(
     Examples
     --------
     >>> from polyadic.data import synthetic
-    >>> found = tune(synthetic(160, n_channels=3, length=64), tries=3, folds=2)
-    >>> found.model.predict(synthetic(5, n_channels=3, length=64)).shape, len(found.tries)
-    ((5,), 3)
+    >>> found = tune(synthetic(80, n_channels=2, length=64), tries=1, folds=2)
+    >>> found.model.predict(synthetic(5, n_channels=2, length=64)).shape, len(found.tries)
+    ((5,), 1)
     """
     check_number("minutes", minutes, 0)
     check_integer("tries", tries, 1, none=True)
