@@ -89,7 +89,7 @@ def folder(
         path below `root`; by default a BIDS entity such as `sub-01` in any part of the path, else the name of the
         folder the file lies in or, for files directly in `root`, their own
     time : column of tables that has the time; by default one that is named so
-    scoring : pattern of the names of files with labels, such as "*-Hypnogram.edf"
+    scoring : pattern of the names of files with labels, such as ``"*-Hypnogram.edf"``
     pattern : pattern of the paths of the files to read
     on_error, append, progress : as for `polyadic.data.prepare.prepare`
     """

@@ -31,6 +31,8 @@ _Floats = NDArray[np.float64]
 class Typical:
     """Mean tensors of windows, and the spread of their coefficients.
 
+    Parameters
+    ----------
     axes : of the tensors
     mean : (I, J, …), over all windows, in the tensors' numbers
     by_class : (classes, I, J, …), over the windows of each class

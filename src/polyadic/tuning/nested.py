@@ -38,6 +38,8 @@ OnTry = Callable[[int, int, Try], None]
 class Tuning:
     """What `tune` found.
 
+    Parameters
+    ----------
     model : a `WindowClassifier` with the chosen settings, fitted to everything
     settings : those of the model
     recommended : the library's, which were the first try
@@ -47,6 +49,7 @@ class Tuning:
     inner : balanced accuracy of the chosen settings in the search, which flatters them
     nested : for each outer subject the balanced accuracy of what was chosen without it and of the recommended settings;
         empty where nothing was judged
+    nested_score, recommended_score : the same over all of their windows; NaN where nothing was judged
     seconds : how long it took
     interrupted : whether it was stopped before its time
     """

@@ -39,6 +39,8 @@ _AXIS = re.compile(r"(.*?)[\s_.-]*([xyz])$", re.IGNORECASE)
 class Settings:
     """The settings of one try.
 
+    Parameters
+    ----------
     n_fft, hop, parts : of the STFT
     rank, nonnegative : of the decomposition
     view : name of the second view that takes part in the fit, or "none"
@@ -97,6 +99,8 @@ class Settings:
 class Space:
     """The values that settings may take for some windows, and the recommended ones.
 
+    Parameters
+    ----------
     recommended : the library's defaults
     values : for each name its values, the recommended one among them
     views : by name
