@@ -346,7 +346,10 @@ def test_any_flipped_byte_of_the_signals_is_found_in_the_channels_read(tmp_path:
     assert elsewhere > 0.3 * FLIPS, "a flip in another channel does not matter to those read"
 
 
-@pytest.mark.parametrize(("ending", "least"), [(".hea", 0.8), ("-arousal.mat", 0.03), (".mat", 0.5)])
+@pytest.mark.parametrize(
+    ("ending", "least"),
+    [(".hea", 0.8), *(pytest.param(*one, marks=pytest.mark.long) for one in (("-arousal.mat", 0.03), (".mat", 0.5)))],
+)
 def test_flipped_bytes_are_found_or_change_neither_digits_nor_labels(tmp_path: Path, ending: str, least: float) -> None:
     folder, digits = write(tmp_path)
     if ending == ".mat":

@@ -28,6 +28,7 @@ MACHINE = {"processor": "a processor", "threads": 2}
 ORIGIN = {"command": "polyadic bench speed", "date": "2026-11-16", "commit": "0"}
 
 
+@pytest.mark.long
 def test_everything_about_speed_runs_in_small_and_is_written(tmp_path):
     (result,) = runner.run(tmp_path, "cpu", quick=True, quiet=True)
     written = (tmp_path / "speed-cpu.json").read_text()

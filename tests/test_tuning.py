@@ -201,6 +201,7 @@ def test_settings_of_an_early_file_mean_what_they_did(tmp_path):
     assert variant("SimCLR-32").build(turned, 0).augment == TURNED
 
 
+@pytest.mark.long
 def test_views_are_compared_from_untrained_networks_on(tmp_path):
     table = experiment("views")
     turned = replace(
@@ -324,6 +325,7 @@ def test_other_files_are_refused_as_settings(content, message, tmp_path):
         quick_settings(tmp_path, "table2", tuned=tmp_path / "s.json")
 
 
+@pytest.mark.long
 def test_seconds_are_of_eight_sweeps_alone_on_the_machine(tmp_path):
     with pytest.raises(PolyadicError, match="--jobs must be 1"):
         run(Request("seconds", tmp_path, quick=True, jobs=2), experiment("seconds"), quiet=True)
