@@ -43,6 +43,7 @@ def run(words: list[str], folder: Path, tree: Path) -> tuple[float, float]:
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as when a package is installed
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    (Path(folder) / "labels.csv").unlink(missing_ok=True)  # outputs are not overwritten
     subprocess.run([sys.executable, *words], cwd=folder, env=environment, check=True, capture_output=True)
     took, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
     return took, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
