@@ -15,15 +15,7 @@ import torch
 from torch import Tensor
 
 from polyadic import alignment, draws
-from polyadic.algebra import (
-    collect,
-    contract,
-    gram,
-    project,
-    ridge_inverse,
-    ridge_solve,
-    squared_errors,
-)
+from polyadic.algebra import collect, contract, gram, project, ridge_inverse, ridge_solve, squared_errors
 from polyadic.alignment import Add
 from polyadic.errors import PolyadicError
 from polyadic.nonnegative import nonnegative_solve

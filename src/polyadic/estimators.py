@@ -6,7 +6,7 @@ The classes hold parameters and check input; the work is done by `als`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyadic import als, persist
+from polyadic import als
 from polyadic.augment import Jitter
 from polyadic.checks import check_integer, check_memory, check_number
 from polyadic.draws import integer_seed
@@ -25,7 +25,7 @@ from polyadic.engine.checkpoints import Checkpoints
 from polyadic.engine.cp_files import MOST_ROUNDS
 from polyadic.engine.cp_model import CPModel
 from polyadic.engine.estimator import all_or_nothing
-from polyadic.engine.fingerprints import check_alike, data_fingerprint, describe
+from polyadic.engine.fit_identity import agreed_tensorizer, checkpoints_of, share_key
 from polyadic.engine.graph import Graph
 from polyadic.engine.loop import Fit, FitSettings, History, empty_history
 from polyadic.engine.observers import observing
@@ -39,8 +39,6 @@ __all__ = ["ATD", "GRSALS", "SALS"]
 
 _JITTER = 0.05
 _RESTART = 0x5E7A  # sets the draws of further attempts apart from others
-_FREE = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
-"""Parameters that may change when a fit is resumed; what became of `random_state` is in the seed."""
 
 
 class _CPEstimator(CPModel):
@@ -119,12 +117,12 @@ class _CPEstimator(CPModel):
         """
         with all_or_nothing(self):
             source, objective, settings = self._begin(X)
-            source.tensorize = self.tensorize_ = self._agreed_tensorizer(team)
+            source.tensorize = self.tensorize_ = agreed_tensorizer(self.tensorize_, team)
             self._n_seen = source.n_windows
             fit = Fit(source, als.State(self._initial_factors(source)), objective, settings, team=team)
-            fit.share_key = self._share_key(source)
+            fit.share_key = share_key(self.tensorize_, source)
             fit.start = lambda attempt: self._initial_factors(source, attempt)
-            kept = self._checkpoints(source, team, checkpoint, resume, checkpoint_every)
+            kept = checkpoints_of(self, source, team, checkpoint, resume, checkpoint_every)
             with kept or nullcontext():
                 self._run(fit, source, kept, after_sweep)
             self.n_sweeps_ = len(self.history_["loss"])
@@ -163,44 +161,6 @@ class _CPEstimator(CPModel):
                 fit.on_attempt = lambda attempt: observer.start(attempt + 1, fit.settings.attempts)
             with self._pool(source.device):
                 self.history_ = fit.run()
-
-    def _share_key(self, source: WindowSource) -> Hashable | None:
-        """What fits must have in common to have the same second moments; None where functions cannot be compared."""
-        if self.tensorize_ is not None and self.tensorize_.describe() is not None:
-            return None
-        return id(source.samples.data), repr(persist.encode(self.tensorize_)), source.dtype, source.device
-
-    def _agreed_tensorizer(self, team: Team) -> Any:
-        """The first process's tensorizer: what was calibrated elsewhere may differ in the last digits."""
-        agreed = team.once(lambda: persist.encode(self.tensorize_))
-        if team.index == 0 or self.tensorize_ is None or self.tensorize_.describe() is not None:
-            return self.tensorize_
-        return persist.decode(agreed)
-
-    def _checkpoints(
-        self,
-        source: WindowSource,
-        team: Team,
-        folder: str | os.PathLike[str] | None,
-        resume: bool,
-        every: float,
-    ) -> Checkpoints | None:
-        """The checkpoints in a folder, if one is named, of a fit of these parameters to these samples."""
-        check_number("checkpoint_every", every, 0)
-        if folder is None and resume:
-            raise PolyadicError("resume=True needs the folder of the checkpoints, but checkpoint is None")
-        if folder is None and team.size == 1:
-            return None
-        fingerprint = self._fingerprint(source)
-        check_alike(team, fingerprint)
-        return None if folder is None else Checkpoints(folder, fingerprint, every, resume, team, source.n_views)
-
-    def _fingerprint(self, source: WindowSource) -> dict[str, Any]:
-        """What a fit must have in common with another that goes on where it was."""
-        parameters = self.get_params(deep=False)
-        chosen = {name: describe(value) for name, value in parameters.items() if name not in _FREE}
-        learned = {"tensorize": describe(self.tensorize_), "seed": self.seed_}
-        return {"estimator": type(self).__name__, **chosen, **learned, "data": data_fingerprint(source.samples)}
 
     @plain_torch()
     def partial_fit(self, X: Any, y: Any = None) -> Self:
