@@ -434,3 +434,6 @@ def test_the_page_says_what_the_run_found(page, written):
     assert result["rows"][0]["split"] in page.page.locator("#provenance").inner_text()
     assert page.page.locator("#result .note").all_inner_texts()[0].startswith("Not converged")
     assert page.page.locator("#result .note").count() == 1  # model and probe are of one split
+    # Inside the table, which scrolls on a phone, the sentence would be cut.
+    assert page.page.locator(".scroll caption:not(.hidden)").count() == 0
+    assert "95 % interval of the mean" in page.page.locator("p.caption").first.inner_text()
