@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score
 
+from polyadic.augment import Neighbour
+from polyadic.data import Windows
 from polyadic.errors import DataError, PolyadicError
 from polyadic.evaluate import Probe
 from polyadic.evaluate.significance import corrected_resampled, holm
@@ -124,12 +126,26 @@ def test_what_was_done_is_not_done_again_and_a_line_cut_short_is(quick):
     assert not (out / "labels-features").exists()
 
 
+def test_an_augmented_probe_learns_from_views_and_not_from_missing_partners():
+    data = people.read_set(Path(), "synthetic")
+    one = methods.method("in the probe: jitter 0.05")
+    model = one.build(data, 0, "cpu", 1).fit(data.unlabelled())
+    found = methods.features_of(one, model, data, data.labelled())
+    assert found.copies.shape == (3, *found.Z.shape)
+    assert not (found.copies[0] == found.copies[1]).all()
+    assert np.corrcoef(found.copies[0].ravel(), found.Z.ravel())[0, 1] > 0.9
+    windows = Windows(data.windows.X[:6], fs=64.0, recording=list("aaabbb"), start=[0, 64, 128] * 2)
+    copies, Z = methods._view_features(model, Neighbour(), windows), model.transform(windows)
+    assert np.isnan(copies[0, [2, 5]]).all()
+    np.testing.assert_array_equal(copies[0, [0, 1, 3, 4]], Z[[1, 2, 4, 5]])
+
+
 def test_coefficients_have_the_variance_of_the_isometric_features_and_keep_the_levels():
     data = people.read_set(Path(), "synthetic")
     one = methods.method("coefficients for isometric features")
     model = one.build(data, 0, "cpu", 1).fit(data.unlabelled())
-    found = methods.features_of(one, model, data.labelled())
-    plain = methods.features_of(methods.method("polyadic"), model, data.labelled())
+    found = methods.features_of(one, model, data, data.labelled())
+    plain = methods.features_of(methods.method("polyadic"), model, data, data.labelled())
     assert found.Z.shape == plain.Z.shape
     assert (found.levels == plain.levels).all()
     np.testing.assert_array_equal(found.Z[:, found.levels], plain.Z[:, plain.levels])

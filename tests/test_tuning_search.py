@@ -91,7 +91,7 @@ def test_settings_that_are_clearly_better_are_chosen(windows):
 
 
 def _others():
-    return ("n_fft", "rank", "nonnegative", "parts", "view", "whiten", "shrinkage", "recenter")
+    return ("n_fft", "hop", "rank", "nonnegative", "parts", "view", "whiten", "shrinkage", "recenter")
 
 
 def test_shares_of_subjects_add_up_to_the_balanced_accuracy_of_left_out_subjects():
@@ -224,6 +224,7 @@ def test_neighbours_differ_in_one_thing_and_hops_follow_frames(windows):
             assert name != "shrinkage" or space.recommended.whiten != NO_VIEW
     longer = space.with_value(Settings(32, 4), "n_fft", 64, 64)
     assert (longer.n_fft, longer.hop) == (64, 8)
+    assert [one.hop for one in space.neighbours(Settings(32, 4), 64, ("hop",))] == [8, 16]
 
 
 # --------------------------------------------------------------------- command

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["tuning"]
 
 _LABELS = {
-    "n_fft": "frame, samples",
+    "n_fft": "frame length, samples",
+    "hop": "hop, samples",
     "nonnegative": "non-negative",
     "view": "view in the fit",
     "levels": "levels",
@@ -39,7 +40,7 @@ def tuning(tries: Sequence[dict[str, Any]], recommended: dict[str, Any]) -> Figu
     'rank'
     """
     go = graph_objects()
-    names = [name for name in recommended if name != "hop" and len({one[name] for one in tries}) >= _LEAST]
+    names = [name for name in recommended if len({one[name] for one in tries}) >= _LEAST]
     rows = max(1, -(-len(names) // 2))
     figure = blank(height=60 + _ROW * rows, showlegend=False)
     for number, name in enumerate(names):

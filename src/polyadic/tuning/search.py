@@ -26,7 +26,7 @@ from polyadic.validated_probe import level_columns
 
 __all__ = ["Budget", "Search", "Try"]
 
-_FIT_NAMES = ("n_fft", "rank", "nonnegative", "parts")
+_FIT_NAMES = ("n_fft", "hop", "rank", "nonnegative", "parts")
 _READOUT_NAMES = ("levels", "whiten", "shrinkage", "recenter")
 _KEPT = 3
 """A third of the fits that were judged coarsely is judged in full."""

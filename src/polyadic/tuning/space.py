@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ _RANKS = (8, 16, 32, 64)
 _LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0)
 _SHRINKAGES = (0.3, 1.0, 3.0)
 _MOST_FRAMES = 32
+_DISTANCE = 4
+"""Window lengths between a window and its distant neighbour."""
 _AXIS = re.compile(r"(.*?)[\s_.-]*([xyz])$", re.IGNORECASE)
 
 
@@ -122,6 +124,7 @@ class Space:
         whole = bool(len(counts)) and counts.min() >= FEWEST_WINDOWS and bool((windows.subject != "").all())
         values: dict[str, tuple[Any, ...]] = {
             "n_fft": tuple(sizes),
+            "hop": tuple(sorted({hop for size in sizes for hop in _hops(size, length)})),
             "rank": _RANKS,
             "nonnegative": (True, False),
             "parts": ("log_amplitude", "log_re_im"),
@@ -137,15 +140,21 @@ class Space:
         """Settings with one value changed; the hop follows the length of a frame."""
         if name != "n_fft":
             return replace(settings, **{name: value})
-        hop = max(value // 8, -(-(length - value) // (_MOST_FRAMES - 1)), 1)
-        return replace(settings, n_fft=value, hop=hop)
+        return replace(settings, n_fft=value, hop=_hops(value, length)[0])
+
+    def choices(self, settings: Settings, name: str, length: int) -> tuple[Any, ...]:
+        """The values that a name may take beside the other settings: hops depend on the length of a frame."""
+        values = self.values[name]
+        if name != "hop":
+            return values
+        return tuple(hop for hop in _hops(settings.n_fft, length) if hop in values) or (settings.hop,)
 
     def neighbours(self, settings: Settings, length: int, names: tuple[str, ...]) -> Iterator[Settings]:
         """Settings that differ in one of these names, as far as that makes a difference."""
         for name in names:
             if name == "shrinkage" and settings.whiten == NO_VIEW:
                 continue
-            for value in self.values[name]:
+            for value in self.choices(settings, name, length):
                 if value != getattr(settings, name):
                     yield self.with_value(settings, name, value, length)
 
@@ -157,7 +166,8 @@ class Space:
         scores : for each name the best score of each value that was tried
         """
         found = self.recommended
-        for name, values in self.values.items():
+        for name in self.values:
+            values = self.choices(found, name, length)
             known = [scores.get(name, {}).get(value) for value in values]
             least = min((score for score in known if score is not None), default=0.0)
             weights = np.array([least if score is None else score for score in known])
@@ -168,9 +178,16 @@ class Space:
         return found
 
 
-def setting_names() -> tuple[str, ...]:
-    """The names of all settings."""
-    return tuple(field.name for field in fields(Settings))
+def _hops(n_fft: int, length: int) -> tuple[int, ...]:
+    """Hops for frames of that length: the recommended one, twice and four times that, up to half a frame.
+
+    Examples
+    --------
+    >>> _hops(64, 128)
+    (8, 16, 32)
+    """
+    first = max(n_fft // 8, -(-(length - n_fft) // (_MOST_FRAMES - 1)), 1)
+    return (first, *(hop for hop in (2 * first, 4 * first) if hop <= n_fft // 2))
 
 
 def views_for(windows: Windows) -> dict[str, Augmentation]:
@@ -184,6 +201,8 @@ def views_for(windows: Windows) -> dict[str, Augmentation]:
     found: dict[str, Augmentation] = {"jitter 0.05": Jitter(0.05), "jitter 0.3": Jitter(0.3)}
     if _has_neighbours(windows):
         found["neighbour"] = Neighbour()
+        if windows.fs is not None:
+            found["distant neighbour"] = Neighbour(gap=_DISTANCE * windows.shape[2] / windows.fs)
     triads = _triads(windows.channels)
     if triads:
         found["rotation 20°"] = Rotate3D(triads, degrees=20.0)

@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from polyadic import ATD, SALS
-from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Neighbour
+from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, WindowIndex, split_pairing
 from polyadic.errors import PolyadicError
 from polyadic.experiments.labels.people import LabelSet
 from polyadic.presets import PAPER_METHOD
 from polyadic.readout import Readout
 from polyadic.spectral import STFT, recommended_stft
+from polyadic.tuning.space import views_for
 from polyadic.validated_probe import level_columns
 
 __all__ = ["DEFAULT", "METHODS", "Features", "Group", "Method", "features_of", "method"]
@@ -27,6 +29,8 @@ Group = Literal["default", "rivals", "paper", "less", "views"]
 ProbeKind = Literal["auto", "plain", "standardised"]
 
 _OLD_LONGEST_FRAME = 256
+_COPIES = 3
+"""Views of each labelled window that an augmented probe learns from, beside the window itself."""
 _BETAS = (2.0, 25.0, 125.0)
 
 
@@ -41,6 +45,7 @@ class Method:
     columns : "features", or "coefficients" for those of a decomposition in the place of its isometric features
     is_classifier : whether the estimator learns from the labels itself
     most_seeds : how many seeds it is fitted with at most; one for what takes long
+    probe_view : the view from which the probe learns too, by its name; "" for none
     """
 
     name: str
@@ -50,17 +55,24 @@ class Method:
     columns: Literal["features", "coefficients"] = "features"
     is_classifier: bool = False
     most_seeds: int = 10_000
+    probe_view: str = ""
 
 
 @dataclass(frozen=True)
 class Features:
-    """Features (N, F) of all labelled windows, and which of the columns are the level block."""
+    """Features of all labelled windows.
+
+    Z : (N, F)
+    levels : which of the columns are the level block
+    copies : (copies, N, F), features of views for an augmented probe; NaN for windows without such a view
+    """
 
     Z: NDArray[np.float32]
     levels: NDArray[np.intp]
+    copies: NDArray[np.float32]
 
 
-def features_of(one: Method, model: Any, windows: Any) -> Features:
+def features_of(one: Method, model: Any, data: LabelSet, windows: Any) -> Features:
     """Compute what a method's probe sees of windows."""
     Z, levels = np.asarray(model.transform(windows), np.float32), level_columns(model)
     if one.columns == "coefficients":
@@ -69,7 +81,20 @@ def features_of(one: Method, model: Any, windows: Any) -> Features:
         x *= np.sqrt(x.shape[1] / max(float(x.var(axis=0).sum()), 1e-300))
         Z = np.hstack([x.astype(np.float32), Z[:, levels]])
         levels = np.arange(x.shape[1], Z.shape[1])
-    return Features(Z, levels)
+    copies = _view_features(model, _views(data, one.probe_view), windows) if one.probe_view else Z[None][:0]
+    return Features(Z, levels, copies)
+
+
+def _view_features(model: Any, view: Augmentation, windows: Any) -> NDArray[np.float32]:
+    """Features (copies, N, F) of views of windows; a partner window is one view, what is drawn at random several."""
+    pairing, _ = split_pairing(view)
+    X = torch.from_numpy(np.ascontiguousarray(windows.X, np.float32))
+    if pairing is None:
+        return np.stack([model.transform(view(X, sweep=sweep).numpy()) for sweep in range(_COPIES)])
+    partner = pairing.partners(WindowIndex.of(windows), torch.arange(len(X))).numpy()
+    found: NDArray[np.float32] = np.asarray(model.transform(windows), np.float32)[partner]
+    found[partner < 0] = np.nan
+    return found[None]
 
 
 # --------------------------------------------------------------------- default
@@ -93,17 +118,19 @@ def _frames(data: LabelSet, **changes: Any) -> STFT:
 
 
 def _views(data: LabelSet, name: str) -> Augmentation:
-    if name == "neighbour" and data.name == "ptb_xl":
-        raise PolyadicError("PTB-XL has one window of each recording, so that windows have no neighbours")
-    found: Augmentation = {"jitter": Jitter(0.05), "neighbour": Neighbour(), "the paper's": data.paper.augment}[name]
+    known = {**views_for(data.windows), "the paper's": data.paper.augment}
+    if name not in known:
+        raise PolyadicError(f"the view {name!r} does not suit {data.title}")
+    found: Augmentation = known[name]
     return found
 
 
-_VIEWS = ("jitter", "neighbour", "the paper's")
+_VIEWS = ("jitter 0.05", "jitter 0.3", "neighbour", "distant neighbour", "rotation 20°", "dropped channels", "shift",
+          "scale", "band-pass", "the paper's")  # fmt: skip
 
 
 def _view_methods() -> list[Method]:
-    """Return what the second view may do: in the fit, in the fit with the paper's loss, in the readout."""
+    """Return what the second view may do: in the fit, with the paper's loss, in the readout, and in the probe."""
 
     def fitted(name: str, beta: float = 0.0) -> Callable[[LabelSet, int, str, int], Any]:
         return _default(lambda data: {"augment": _views(data, name), "beta": beta})
@@ -111,10 +138,18 @@ def _view_methods() -> list[Method]:
     def whitened(name: str) -> Callable[[LabelSet, int, str, int], Any]:
         return _default(lambda data: {"readout": Readout(whiten=_views(data, name))})
 
+    def probed(name: str) -> Callable[[LabelSet, int, str, int], Any]:
+        def unchanged(data: LabelSet) -> dict[str, Any]:
+            _views(data, name)  # refuses a view that does not suit the set
+            return {}
+
+        return _default(unchanged)
+
     return [
-        *(Method(f"second view in the fit, {name}", "views", fitted(name)) for name in _VIEWS),
+        *(Method(f"in the fit: {name}", "views", fitted(name)) for name in _VIEWS),
         *(Method(f"the paper's loss, β = {beta:g}", "views", fitted("the paper's", beta)) for beta in _BETAS),
-        *(Method(f"whitening, {name}", "views", whitened(name)) for name in _VIEWS),
+        *(Method(f"whitening: {name}", "views", whitened(name)) for name in _VIEWS),
+        *(Method(f"in the probe: {name}", "views", probed(name), probe_view=name) for name in _VIEWS),
     ]
 
 

@@ -149,7 +149,7 @@ def _har(arrays: dict[str, Any]) -> LabelSet:
     both = {name: np.concatenate([arrays[f"{name}_train"], arrays[f"{name}_test"]]) for name in ("X", "y", "subject")}
     recording, start = np.concatenate([arrays["exp_pos_train"], arrays["exp_pos_test"]]).T
     units = ("g",) * 3 + ("rad/s",) * 3 + ("g",) * 3
-    windows = _windows(both["X"], both["y"], both["subject"], 50.0, units, recording, start)
+    windows = _windows(both["X"], both["y"], both["subject"], 50.0, units, arrays, recording, start)
     development = np.arange(len(windows)) < len(arrays["X_train"])
     return LabelSet("har", "HAR", windows, development, preset("har"), {"SimCLR": _SIMCLR_HAR, "CNN": _CNN_HAR})
 
@@ -157,7 +157,7 @@ def _har(arrays: dict[str, Any]) -> LabelSet:
 def _geotec(arrays: dict[str, Any]) -> LabelSet:
     units = ("m/s2",) * 3 + ("rad/s",) * 3
     X, label, who = (arrays[name] for name in ("X", "y", "subject"))
-    windows = _windows(X, label, who, 50.0, units, arrays["recording"], arrays["start"])
+    windows = _windows(X, label, who, 50.0, units, arrays, arrays["recording"], arrays["start"])
     har, triads = preset("har"), ((0, 1, 2), (3, 4, 5))
     views = Compose([*har.augment.steps[:2], Rotate3D(triads)])
     frames = STFT(32, har.tensorize.hop, window="rectangular", parts="log_re_im", floor="channel")
@@ -170,7 +170,7 @@ def _ptb_xl(arrays: dict[str, Any]) -> LabelSet:
     patient = arrays["patient_id"].astype(np.int64)
     unknown = patient == -1  # a record of an unknown patient counts as a patient of its own
     patient[unknown] = patient.max() + 1 + np.arange(unknown.sum())
-    windows = _windows(arrays["X"], arrays["sex"], patient, 100.0, ("mV",) * 12)
+    windows = _windows(arrays["X"], arrays["sex"], patient, 100.0, ("mV",) * 12, {})
     tuned: dict[str, dict[str, Any]] = {"SimCLR": _SIMCLR_PTB_XL, "CNN": {}}
     return LabelSet("ptb_xl", "PTB-XL sex", windows, _share_of(patient, 0.7), preset("ptb_xl_100hz"), tuned)
 
@@ -193,12 +193,14 @@ def _windows(
     who: NDArray[Any],
     fs: float,
     units: tuple[str, ...],
+    arrays: dict[str, Any],
     recording: NDArray[Any] | None = None,
     start: NDArray[Any] | None = None,
 ) -> Windows:
     place: dict[str, Any] = (
         {} if recording is None else {"recording": [str(name) for name in recording], "start": start}
     )
+    place["channels"] = [str(name) for name in arrays.get("channels", ())]
     return Windows(X, fs=fs, units=units, label=y.astype(int), subject=[str(name) for name in who], **place)
 
 

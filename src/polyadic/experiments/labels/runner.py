@@ -42,12 +42,16 @@ __all__ = ["LabelRequest", "run"]
 Row = dict[str, Any]
 
 _DRAWS = 3
+_WITH_VIEWS: tuple[Count, ...] = (3, 10, "all")
+"""Labels per class at which views are judged."""
 _RECENTRED: tuple[Count, ...] = (10, "all")
 """Labels per class at which features are also recentred by subject."""
 _FEWEST_TO_TRAIN = 4
 """Windows below which a network has none to hold out."""
 _STEM = "labels"
-_QUICK_METHODS = ("polyadic", "hand features", "the paper's ATD, plain probe", "CNN, supervised", "whitening, jitter")
+_QUICK_METHODS = ("polyadic", "hand features", "the paper's ATD, plain probe", "CNN, supervised",
+                  "whitening: jitter 0.05",
+                  "in the probe: jitter 0.05")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class _Cell:
         windows = self.set.windows
         parts: list[Any] = [type(self.build()).__name__, parameters, self.one.columns, self.data, list(windows.shape)]
         parts += [float(np.abs(windows.X[0]).sum()), self.development]
+        parts += [self.one.probe_view] * bool(self.one.probe_view)
         if what == "scores":
             parts += [self.method, self.one.probe, self.seed, _DRAWS]
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:20]
@@ -147,7 +152,7 @@ def _applies(name: str, data: LabelSet) -> bool:
     try:
         method(name).build(data, 0, "cpu", 1)
     except PolyadicError as error:
-        if "neighbours" in str(error):
+        if "does not suit" in str(error):
             return False
         raise
     return True
@@ -177,10 +182,10 @@ def _fit_one(cell: _Cell, path: Path, key: str) -> tuple[str, Row]:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(cell.set.unlabelled())
     fitted = time.perf_counter()
-    found = features_of(cell.one, model, windows)
+    found = features_of(cell.one, model, cell.set, windows)
     seconds = {"fit_seconds": fitted - begun, "predict_seconds": time.perf_counter() - fitted}
     with output_path(path).open("wb") as file:
-        np.savez(file, Z=found.Z, levels=found.levels)
+        np.savez(file, Z=found.Z, levels=found.levels, copies=found.copies)
     classes = len(np.unique(windows.label))
     lines = 1 if classes == 2 else classes
     sizes = {"numbers": int(model.n_parameters_), "probe_numbers": lines * (found.Z.shape[1] + 1)}
@@ -209,7 +214,7 @@ def _score_one(cell: _Cell, split: int, path: Path, key: str) -> tuple[str, Row]
     half = halves(windows.label, windows.subject, split + 1)[split]
     row: Row = {}
     predictor = _classifier(cell, windows, row) if cell.one.is_classifier else _probes(cell, path, windows)
-    for count in COUNTS:
+    for count in _WITH_VIEWS if cell.one.group == "views" else COUNTS:
         scores: dict[str, list[float]] = {}
         for number in range(1 if count == "all" else _DRAWS):
             rows, begun = drawn(windows.label, half.train, count, [split, number]), time.perf_counter()
@@ -227,7 +232,7 @@ def _probes(cell: _Cell, path: Path, windows: Windows) -> _Predictor:
     """Return what trains a method's probe on some rows and predicts the test rows, as they are and recentred."""
     one = cell.one
     with np.load(path) as file:
-        found = Features(file["Z"], file["levels"])
+        found = Features(file["Z"], file["levels"], file["copies"])
     Z, label, subject = found.Z.astype(np.float64), windows.label, windows.subject
     _, sizes = np.unique(subject, return_counts=True)
     centred = None
@@ -241,7 +246,11 @@ def _probes(cell: _Cell, path: Path, windows: Windows) -> _Predictor:
         for name, F in kinds.items():
             with unthreaded():
                 classifier = Probe() if one.probe == "auto" else probe(one.probe)
-                fitted = train_probe(classifier, F[rows], label[rows], subject[rows], found.levels)
+                seen, own = F[rows], rows
+                for copy in found.copies:
+                    known = rows[np.isfinite(copy[rows]).all(axis=1)]
+                    seen, own = np.concatenate([seen, copy[known]]), np.concatenate([own, known])
+                fitted = train_probe(classifier, seen, label[own], subject[own], found.levels)
                 yield name, np.asarray(fitted.predict(F[half.test]))
 
     return predict
@@ -333,7 +342,7 @@ def _result(request: LabelRequest, cells: Sequence[_Cell], done: dict[str, Row])
         if not cell.one.is_classifier:
             known["probe_seconds"] = float(np.mean([row["seconds all"] for row in scored]))
         fits.append({**about, **{name: _rounded(value) for name, value in known.items()}})
-        for labels in map(str, COUNTS):
+        for labels in (count for count in map(str, COUNTS) if count in scored[0]):
             columns = {name: [row[labels][name] for row in scored] for name in scored[0][labels]}
             rows.append({**about, "labels": labels, **columns})
     return {

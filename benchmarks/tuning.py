@@ -1,0 +1,216 @@
+"""What `polyadic tune` is worth on people it never saw: HAR, GeoTec phone and PTB-XL sex, three outer splits each.
+
+Features may learn from the windows of the development people and of a training half of the others; labels are those of
+the training half, ten per class or all. One search chooses settings on them, as `tune` does within each outer fold, and
+both its choice and the recommended settings are scored on the other half. Sets, halves and labels are the first three
+splits of `polyadic bench labels`. A cell that was measured is not measured again.
+
+    python benchmarks/tuning.py DATA docs/results/tuning --minutes 10     # also writes tuning.md
+    python benchmarks/tuning.py DATA OUT --set har --labels 10            # one cell, to run several at once
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyadic.data import Windows
+from polyadic.evaluate import WindowClassifier, labels_of
+from polyadic.evaluate.metrics import scores
+from polyadic.evaluate.significance import corrected_resampled
+from polyadic.experiments.labels.people import FILES, Count, drawn, halves, read_set
+from polyadic.experiments.labels.tables import mean_and_error
+from polyadic.experiments.markdown import as_code, machine_name, table
+from polyadic.files import write_atomically
+from polyadic.provenance import provenance
+from polyadic.tuning.search import Budget, Search
+from polyadic.tuning.space import Settings, Space
+
+SPLITS = 3
+COUNTS: tuple[Count, ...] = (10, "all")
+TEST_SHARE = 0.5
+Row = dict[str, Any]
+
+
+def parts(folder: Path, name: str, count: Count, split: int) -> tuple[Windows, Windows]:
+    """The windows to choose and learn from, with the labels that may be known, and the windows to be scored on."""
+    data = read_set(folder, name)
+    windows, others = data.windows, np.flatnonzero(~data.development)
+    label, subject = windows.label[others], windows.subject[others]
+    half = halves(label, subject, split + 1)[split]
+    known = np.full(len(windows), -1)
+    rows = others[drawn(label, half.train, count, [split, 0])]
+    known[rows] = windows.label[rows]
+    kept = np.sort(np.concatenate([np.flatnonzero(data.development), others[half.train]]))
+    own = windows[kept]
+    place = {"recording": own.recording, "start": own.start} if (own.start >= 0).any() else {}
+    about = {"fs": windows.fs, "units": windows.units, "channels": windows.channels, "classes": windows.classes}
+    return Windows(own.X, label=known[kept], subject=own.subject, **place, **about), windows[others[half.test]]
+
+
+def measured(folder: Path, name: str, count: Count, split: int, seconds: float, device: str) -> Row:
+    """Search on one split for some seconds, and score what was chosen and what is recommended."""
+    train, test = parts(folder, name, count, split)
+    space = Space.of(train)
+    search = Search(train, space, 0, device, Budget(time.monotonic() + seconds))
+    begun = time.perf_counter()
+    chosen = search.run().settings
+    spent = time.perf_counter() - begun
+    truth = labels_of(test)
+    settings = {"tuned": chosen, "recommended": space.recommended}
+    found = {key: score(search, value, test, truth) for key, value in settings.items()}
+    return {
+        "set": name,
+        "labels": str(count),
+        "split": split,
+        **found,
+        "changes": chosen.changed_from(space.recommended),
+        "inner": 100 * max(one.judged.score for one in search.tries if one.settings == chosen),
+        "seconds": spent,
+        **sharing(search),
+    }
+
+
+def score(search: Search, settings: Settings, test: Windows, truth: np.ndarray) -> float:
+    """Balanced accuracy in percent on windows of people that took no part."""
+    classifier = WindowClassifier(search.model(settings), recenter=settings.recenter).fit(search.windows)
+    return 100 * float(scores(truth, classifier.predict(test))["balanced_accuracy"])
+
+
+def sharing(search: Search) -> Row:
+    """How many tries there were, how many fits, and how long the tries would have taken with a fit for each.
+
+    What a fit costs is the time of the try that made it less that of a try that made none; fits that share second
+    moments are cheaper still, so the figure is on the low side.
+    """
+    judging = {
+        full: float(np.median([one.seconds for one in search.tries if one.full == full and not one.fitted] or [0.0]))
+        for full in (False, True)
+    }
+    cost = {one.settings.fitted: max(one.seconds - judging[one.full], 0.0) for one in search.tries if one.fitted}
+    apart = sum(one.seconds + (0.0 if one.fitted else cost[one.settings.fitted]) for one in search.tries)
+    return {
+        "tries": len(search.tries),
+        "fits": sum(one.fitted for one in search.tries),
+        "seconds_without_sharing": apart,
+    }
+
+
+# ------------------------------------------------------------------------ files
+
+
+def page(result: Row) -> str:
+    """The table, in Markdown."""
+    rows, lines, gaps = result["rows"], [], []
+    for name in dict.fromkeys(row["set"] for row in rows):
+        for count in dict.fromkeys(row["labels"] for row in rows if row["set"] == name):
+            own = [row for row in rows if (row["set"], row["labels"]) == (name, count)]
+            tuned, kept = (np.array([row[key] for row in own]) for key in ("tuned", "recommended"))
+            gap, error = mean_and_error(tuned - kept, TEST_SHARE)
+            _, p = corrected_resampled(tuned - kept, TEST_SHARE)
+            gaps.append(gap)
+            minutes = sum(row["seconds"] for row in own) / 60
+            tries, fits = (sum(row[key] for row in own) for key in ("tries", "fits"))
+            saved = sum(row["seconds_without_sharing"] for row in own) / sum(row["seconds"] for row in own)
+            figures = [_figure(values) for values in (tuned, kept)]
+            inner = np.mean([row["inner"] for row in own])
+            lines.append([f"{result['titles'][name]}, {count}", *figures, f"{gap:+.1f} ± {error:.1f}", f"{p:.2g}",
+                          f"{inner:.1f}", f"{tries / minutes:.0f}", f"{fits / tries:.0%}", f"{saved:.1f}"])  # fmt: skip
+    heads = ["labels per class", "tuned", "recommended", "difference", "p", "inner", "tries per minute",
+             "tries with a fit", "times sharing saves"]  # fmt: skip
+    chosen = [
+        [f"{result['titles'][row['set']]}, {row['labels']}", str(row["split"] + 1), _changes(row["changes"])]
+        for row in rows
+    ]
+    return "\n".join(
+        [
+            "# What `polyadic tune` is worth on new people",
+            "",
+            f"Balanced accuracy in percent on people who took no part in the choice: mean of {SPLITS} outer splits ± "
+            "its standard error, which takes into account that splits share people; p of the paired test with the same "
+            "correction. *Inner* is the score that the search itself saw for its choice: it flatters. Each split had "
+            f"{60 * result['minutes'] / SPLITS:.0f} seconds on {result['cores']} cores. "
+            "*Times sharing saves*: how much longer the same tries would have taken with a fit for each.",
+            "",
+            f"Written by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
+            f"{machine_name(result['machine'])}.",
+            "",
+            table(heads, lines).rstrip(),
+            "",
+            f"Mean difference of the {len(gaps)} cells: {np.mean(gaps):+.1f} points; lowest {min(gaps):+.1f}.",
+            "",
+            "## What was chosen",
+            "",
+            table(["", "split", "changes to the recommended settings"], chosen).rstrip(),
+            "",
+        ]
+    )
+
+
+def _figure(values: np.ndarray) -> str:
+    mean, error = mean_and_error(values, TEST_SHARE)
+    return f"{mean:.1f} ± {error:.1f}" if math.isfinite(error) else f"{mean:.1f}"
+
+
+def _changes(changes: Row) -> str:
+    return ", ".join(f"{name} {value}" for name, value in changes.items()) or "none"
+
+
+def cells(out: Path) -> dict[tuple[str, str, int], Row]:
+    """What was measured before, by set, labels and split."""
+    found = {}
+    for path in sorted(out.glob("tuning-*.cells.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            found[row["set"], row["labels"], row["split"]] = row
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what `polyadic tune` is worth on new people.")
+    parser.add_argument("data", type=Path, help="folder with har.npz, geotec_phone.npz and ptbxl100.npz")
+    parser.add_argument("out", type=Path, help="folder to write to")
+    parser.add_argument("--set", choices=FILES, action="append", help="one set; may be given again")
+    parser.add_argument("--labels", choices=[str(count) for count in COUNTS], action="append")
+    parser.add_argument("--minutes", type=float, default=10.0, help="for the three splits of a cell together")
+    parser.add_argument("--cores", type=int, default=2, help="how many the process may use; for the page")
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    done = cells(given.out)
+    for name in given.set or FILES:
+        for count in COUNTS:
+            if given.labels and str(count) not in given.labels:
+                continue
+            for split in range(SPLITS):
+                if (name, str(count), split) in done:
+                    continue
+                row = measured(given.data, name, count, split, 60 * given.minutes / SPLITS, given.device)
+                done[name, str(count), split] = row
+                with (given.out / f"tuning-{name}-{count}.cells.jsonl").open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+                print(
+                    {key: row[key] for key in ("set", "labels", "split", "tuned", "recommended", "tries")}, flush=True
+                )
+    order = {name: number for number, name in enumerate(FILES)}
+    rows = [done[key] for key in sorted(done, key=lambda key: (order[key[0]], key[1], key[2]))]
+    result = {
+        "experiment": "tuning",
+        "titles": {name: read_set(given.data, name).title for name in dict.fromkeys(row["set"] for row in rows)},
+        "minutes": given.minutes,
+        "cores": given.cores,
+        **provenance(given.device),
+        "rows": rows,
+    }
+    write_atomically(given.out / "tuning.json", (json.dumps(result, indent=1) + "\n").encode())
+    write_atomically(given.out / "tuning.md", page(result).encode())
+
+
+if __name__ == "__main__":
+    main()
