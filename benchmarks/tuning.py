@@ -7,6 +7,10 @@ splits of `polyadic bench labels`. A cell that was measured is not measured agai
 
     python benchmarks/tuning.py DATA docs/results/tuning --minutes 10     # also writes tuning.md
     python benchmarks/tuning.py DATA OUT --set har --labels 10            # one cell, to run several at once
+
+`--development` splits the development people instead: labels of five of them, the windows of half of the rest without
+labels, and the others to be scored on. By what that gave, the rule was chosen that says when a search keeps the
+recommended settings (`polyadic.tuning.search.is_better`).
 """
 
 from __future__ import annotations
@@ -19,62 +23,84 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyadic.data import Windows
 from polyadic.evaluate import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
 from polyadic.evaluate.significance import corrected_resampled
-from polyadic.experiments.labels.people import FILES, Count, drawn, halves, read_set
+from polyadic.experiments.labels.people import FILES, Count, LabelSet, drawn, halves, read_set
 from polyadic.experiments.labels.tables import mean_and_error
 from polyadic.experiments.markdown import as_code, machine_name, table
 from polyadic.files import write_atomically
 from polyadic.provenance import provenance
-from polyadic.tuning.search import Budget, Search
+from polyadic.tuning.judging import difference
+from polyadic.tuning.search import Budget, Search, is_better
 from polyadic.tuning.space import Settings, Space
 
 SPLITS = 3
+FEW = 5
 COUNTS: tuple[Count, ...] = (10, "all")
 TEST_SHARE = 0.5
 Row = dict[str, Any]
+Rows = NDArray[np.intp]
 
 
-def parts(folder: Path, name: str, count: Count, split: int) -> tuple[Windows, Windows]:
+def parts(folder: Path, name: str, count: Count, split: int, development: bool) -> tuple[Windows, Windows]:
     """The windows to choose and learn from, with the labels that may be known, and the windows to be scored on."""
     data = read_set(folder, name)
-    windows, others = data.windows, np.flatnonzero(~data.development)
-    label, subject = windows.label[others], windows.subject[others]
-    half = halves(label, subject, split + 1)[split]
+    windows = data.windows
+    unlabelled, train, test = _developers(data, split) if development else _new_people(data, split)
     known = np.full(len(windows), -1)
-    rows = others[drawn(label, half.train, count, [split, 0])]
+    rows = train[drawn(windows.label[train], np.arange(len(train)), count, [split, 0])]
     known[rows] = windows.label[rows]
-    kept = np.sort(np.concatenate([np.flatnonzero(data.development), others[half.train]]))
+    kept = np.sort(np.concatenate([unlabelled, train]))
     own = windows[kept]
     place = {"recording": own.recording, "start": own.start} if (own.start >= 0).any() else {}
     about = {"fs": windows.fs, "units": windows.units, "channels": windows.channels, "classes": windows.classes}
-    return Windows(own.X, label=known[kept], subject=own.subject, **place, **about), windows[others[half.test]]
+    return Windows(own.X, label=known[kept], subject=own.subject, **place, **about), windows[test]
 
 
-def measured(folder: Path, name: str, count: Count, split: int, seconds: float, device: str) -> Row:
-    """Search on one split for some seconds, and score what was chosen and what is recommended."""
-    train, test = parts(folder, name, count, split)
+def _new_people(data: LabelSet, split: int) -> tuple[Rows, Rows, Rows]:
+    """Rows without labels, rows that may have labels, and rows to be scored on."""
+    others = np.flatnonzero(~data.development)
+    half = halves(data.windows.label[others], data.windows.subject[others], split + 1)[split]
+    return np.flatnonzero(data.development), others[half.train], others[half.test]
+
+
+def _developers(data: LabelSet, split: int) -> tuple[Rows, Rows, Rows]:
+    """The same, of development people alone."""
+    own = np.flatnonzero(data.development)
+    people = np.random.default_rng([split, 1]).permutation(np.unique(data.windows.subject[own]))
+    count = FEW if len(people) < 100 else len(people) // 5
+    middle = count + (len(people) - count) // 2
+    parts = (people[count:middle], people[:count], people[middle:])
+    unlabelled, train, test = (own[np.isin(data.windows.subject[own], names)] for names in parts)
+    return unlabelled, train, test
+
+
+def measured(train: Windows, test: Windows, budget: Budget, device: str) -> Row:
+    """Search on some windows, and score on others what was tried in full; the first is what is recommended."""
     space = Space.of(train)
-    search = Search(train, space, 0, device, Budget(time.monotonic() + seconds))
+    search = Search(train, space, 0, device, budget)
     begun = time.perf_counter()
-    chosen = search.run().settings
+    search.run()
     spent = time.perf_counter() - begun
-    truth = labels_of(test)
-    settings = {"tuned": chosen, "recommended": space.recommended}
-    found = {key: score(search, value, test, truth) for key, value in settings.items()}
-    return {
-        "set": name,
-        "labels": str(count),
-        "split": split,
-        **found,
-        "changes": chosen.changed_from(space.recommended),
-        "inner": 100 * max(one.judged.score for one in search.tries if one.settings == chosen),
-        "seconds": spent,
-        **sharing(search),
-    }
+    truth, first = labels_of(test), search.tries[0].judged
+    candidates = []
+    for one in search.tries:
+        if one.full:
+            gap, error = difference(one.judged, first)
+            found = {"changes": one.settings.changed_from(space.recommended), "inner": 100 * one.judged.score}
+            found |= {"gap": gap, "error": error if math.isfinite(error) else None}
+            candidates.append({**found, "score": score(search, one.settings, test, truth)})
+    return {"candidates": candidates, "seconds": spent, **sharing(search)}
+
+
+def chosen(row: Row) -> Row:
+    """The candidate that a search chooses: the best in its own eyes, or what is recommended."""
+    best = max(row["candidates"], key=lambda one: one["inner"])
+    return best if best["error"] is not None and is_better(best["gap"], best["error"]) else row["candidates"][0]
 
 
 def score(search: Search, settings: Settings, test: Windows, truth: np.ndarray) -> float:
@@ -111,7 +137,8 @@ def page(result: Row) -> str:
     for name in dict.fromkeys(row["set"] for row in rows):
         for count in dict.fromkeys(row["labels"] for row in rows if row["set"] == name):
             own = [row for row in rows if (row["set"], row["labels"]) == (name, count)]
-            tuned, kept = (np.array([row[key] for row in own]) for key in ("tuned", "recommended"))
+            tuned = np.array([chosen(row)["score"] for row in own])
+            kept = np.array([row["candidates"][0]["score"] for row in own])
             gap, error = mean_and_error(tuned - kept, TEST_SHARE)
             _, p = corrected_resampled(tuned - kept, TEST_SHARE)
             gaps.append(gap)
@@ -119,23 +146,23 @@ def page(result: Row) -> str:
             tries, fits = (sum(row[key] for row in own) for key in ("tries", "fits"))
             saved = sum(row["seconds_without_sharing"] for row in own) / sum(row["seconds"] for row in own)
             figures = [_figure(values) for values in (tuned, kept)]
-            inner = np.mean([row["inner"] for row in own])
+            inner = np.mean([chosen(row)["inner"] for row in own])
             lines.append([f"{result['titles'][name]}, {count}", *figures, f"{gap:+.1f} ± {error:.1f}", f"{p:.2g}",
                           f"{inner:.1f}", f"{tries / minutes:.0f}", f"{fits / tries:.0%}", f"{saved:.1f}"])  # fmt: skip
     heads = ["labels per class", "tuned", "recommended", "difference", "p", "inner", "tries per minute",
              "tries with a fit", "times sharing saves"]  # fmt: skip
     chosen = [
-        [f"{result['titles'][row['set']]}, {row['labels']}", str(row["split"] + 1), _changes(row["changes"])]
+        [f"{result['titles'][row['set']]}, {row['labels']}", str(row["split"] + 1), _changes(chosen(row)["changes"])]
         for row in rows
     ]
     return "\n".join(
         [
             "# What `polyadic tune` is worth on new people",
             "",
-            f"Balanced accuracy in percent on people who took no part in the choice: mean of {SPLITS} outer splits ± "
-            "its standard error, which takes into account that splits share people; p of the paired test with the same "
+            f"Balanced accuracy in percent on people who took no part in the choice: mean of {result['splits']} "
+            "outer splits ± its standard error, which takes into account that splits share people; p of the paired test with the same "
             "correction. *Inner* is the score that the search itself saw for its choice: it flatters. Each split had "
-            f"{60 * result['minutes'] / SPLITS:.0f} seconds on {result['cores']} cores. "
+            f"{60 * result['minutes'] / result['splits']:.0f} seconds on {result['cores']} cores. "
             "*Times sharing saves*: how much longer the same tries would have taken with a fit for each.",
             "",
             f"Written by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
@@ -180,6 +207,9 @@ def main() -> None:
     parser.add_argument("--labels", choices=[str(count) for count in COUNTS], action="append")
     parser.add_argument("--minutes", type=float, default=10.0, help="for the three splits of a cell together")
     parser.add_argument("--cores", type=int, default=2, help="how many the process may use; for the page")
+    parser.add_argument("--tries", type=int, help="bound each search by tries instead of minutes")
+    parser.add_argument("--splits", type=int, default=SPLITS)
+    parser.add_argument("--development", action="store_true", help="development people alone")
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -188,21 +218,25 @@ def main() -> None:
         for count in COUNTS:
             if given.labels and str(count) not in given.labels:
                 continue
-            for split in range(SPLITS):
+            for split in range(given.splits):
                 if (name, str(count), split) in done:
                     continue
-                row = measured(given.data, name, count, split, 60 * given.minutes / SPLITS, given.device)
+                budget = Budget(tries=given.tries)
+                if given.tries is None:
+                    budget.until = time.monotonic() + 60 * given.minutes / given.splits
+                found = measured(*parts(given.data, name, count, split, given.development), budget, given.device)
+                row = {"set": name, "labels": str(count), "split": split, **found}
                 done[name, str(count), split] = row
                 with (given.out / f"tuning-{name}-{count}.cells.jsonl").open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")
-                print(
-                    {key: row[key] for key in ("set", "labels", "split", "tuned", "recommended", "tries")}, flush=True
-                )
+                print(name, count, split, f"{row['tries']} tries, {chosen(row)['changes']}", flush=True)
     order = {name: number for number, name in enumerate(FILES)}
     rows = [done[key] for key in sorted(done, key=lambda key: (order[key[0]], key[1], key[2]))]
     result = {
         "experiment": "tuning",
         "titles": {name: read_set(given.data, name).title for name in dict.fromkeys(row["set"] for row in rows)},
+        "splits": given.splits,
+        "people": "development" if given.development else "new",
         "minutes": given.minutes,
         "cores": given.cores,
         **provenance(given.device),

@@ -24,7 +24,7 @@ from polyadic.tuning.judging import Judged, difference, judge
 from polyadic.tuning.space import Settings, Space
 from polyadic.validated_probe import level_columns
 
-__all__ = ["Budget", "Search", "Try"]
+__all__ = ["Budget", "Search", "Try", "is_better"]
 
 _FIT_NAMES = ("n_fft", "hop", "rank", "nonnegative", "parts")
 _READOUT_NAMES = ("levels", "whiten", "shrinkage", "recenter")
@@ -61,6 +61,21 @@ class Try:
     seconds: float
     full: bool
     fitted: bool
+
+
+def is_better(gap: float, error: float) -> bool:
+    """Whether the best of many tries is better than the recommended settings beyond noise.
+
+    Parameters
+    ----------
+    gap, error : by how much it is better on left-out subjects, and the standard error of that
+
+    Examples
+    --------
+    >>> is_better(0.02, 0.01), is_better(0.005, 0.01)
+    (True, False)
+    """
+    return gap > error
 
 
 @dataclass
@@ -110,8 +125,7 @@ class Search:
         """The best of the tries that were judged in full; the recommended unless another is better beyond noise."""
         first = self.tries[0]
         best = max((one for one in self.tries if one.full), key=lambda one: one.judged.score)
-        gap, error = difference(best.judged, first.judged)
-        return best if gap > error else first
+        return best if is_better(*difference(best.judged, first.judged)) else first
 
     def _typical(self, full: bool) -> float:
         spent = [one.seconds for one in self.tries if one.full == full]
