@@ -151,7 +151,7 @@ def page(result: Row) -> str:
                           f"{inner:.1f}", f"{tries / minutes:.0f}", f"{fits / tries:.0%}", f"{saved:.1f}"])  # fmt: skip
     heads = ["labels per class", "tuned", "recommended", "difference", "p", "inner", "tries per minute",
              "tries with a fit", "times sharing saves"]  # fmt: skip
-    chosen = [
+    choices = [
         [f"{result['titles'][row['set']]}, {row['labels']}", str(row["split"] + 1), _changes(chosen(row)["changes"])]
         for row in rows
     ]
@@ -160,9 +160,9 @@ def page(result: Row) -> str:
             "# What `polyadic tune` is worth on new people",
             "",
             f"Balanced accuracy in percent on people who took no part in the choice: mean of {result['splits']} "
-            "outer splits ± its standard error, which takes into account that splits share people; p of the paired test with the same "
-            "correction. *Inner* is the score that the search itself saw for its choice: it flatters. Each split had "
-            f"{60 * result['minutes'] / result['splits']:.0f} seconds on {result['cores']} cores. "
+            "outer splits ± its standard error, which takes into account that splits share people; p of the paired test "
+            "with the same correction. *Inner* is the score that the search itself saw for its choice: it is optimistic. Each split "
+            f"had {60 * result['minutes'] / result['splits']:.0f} seconds on {result['cores']} cores. "
             "*Times sharing saves*: how much longer the same tries would have taken with a fit for each.",
             "",
             f"Written by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
@@ -174,7 +174,7 @@ def page(result: Row) -> str:
             "",
             "## What was chosen",
             "",
-            table(["", "split", "changes to the recommended settings"], chosen).rstrip(),
+            table(["", "split", "changes to the recommended settings"], choices).rstrip(),
             "",
         ]
     )
