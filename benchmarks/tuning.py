@@ -9,8 +9,8 @@ splits of `polyadic bench labels`. A cell that was measured is not measured agai
     python benchmarks/tuning.py DATA OUT --set har --labels 10            # one cell, to run several at once
 
 `--development` splits the development people instead: labels of five of them, the windows of half of the rest without
-labels, and the others to be scored on. By what that gave, the rule was chosen that says when a search keeps the
-recommended settings (`polyadic.tuning.search.is_better`).
+labels, and the others to be scored on. By what that gave, the rule was chosen by which a search picks a try
+(`polyadic.tuning.search.worth`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from polyadic.experiments.markdown import as_code, machine_name, table
 from polyadic.files import write_atomically
 from polyadic.provenance import provenance
 from polyadic.tuning.judging import difference
-from polyadic.tuning.search import Budget, Search, is_better
+from polyadic.tuning.search import Budget, Search, worth
 from polyadic.tuning.space import Settings, Space
 
 SPLITS = 3
@@ -98,9 +98,10 @@ def measured(train: Windows, test: Windows, budget: Budget, device: str) -> Row:
 
 
 def chosen(row: Row) -> Row:
-    """The candidate that a search chooses: the best in its own eyes, or what is recommended."""
-    best = max(row["candidates"], key=lambda one: one["inner"])
-    return best if best["error"] is not None and is_better(best["gap"], best["error"]) else row["candidates"][0]
+    """The candidate that a search chooses."""
+    return max(
+        row["candidates"], key=lambda one: -math.inf if one["error"] is None else worth(one["gap"], one["error"])
+    )
 
 
 def score(search: Search, settings: Settings, test: Windows, truth: np.ndarray) -> float:
@@ -160,10 +161,11 @@ def page(result: Row) -> str:
             "# What `polyadic tune` is worth on new people",
             "",
             f"Balanced accuracy in percent on people who took no part in the choice: mean of {result['splits']} "
-            "outer splits ± its standard error, which takes into account that splits share people; p of the paired test "
-            "with the same correction. *Inner* is the score that the search itself saw for its choice: it is optimistic. Each split "
-            f"had {60 * result['minutes'] / result['splits']:.0f} seconds on {result['cores']} cores. "
-            "*Times sharing saves*: how much longer the same tries would have taken with a fit for each.",
+            "outer splits ± its standard error, which takes into account that splits share people; p of the paired "
+            "test with the same correction. *Inner* is the score that the search itself saw for its choice: it is "
+            f"optimistic. Each split had {60 * result['minutes'] / result['splits']:.0f} seconds on "
+            f"{result['cores']} cores. *Times sharing saves*: how much longer the same tries would have taken with a "
+            "fit for each.",
             "",
             f"Written by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
             f"{machine_name(result['machine'])}.",

@@ -17,7 +17,7 @@ from polyadic.evaluate import labels_of
 from polyadic.spectral import recommended_stft
 from polyadic.tuning import nested
 from polyadic.tuning.judging import Judged, difference, judge
-from polyadic.tuning.search import Budget, Search
+from polyadic.tuning.search import Budget, Search, Try
 from polyadic.tuning.space import NO_VIEW, Settings, Space, views_for
 
 
@@ -88,6 +88,19 @@ def test_settings_that_are_clearly_better_are_chosen(windows):
     best = search.run()
     assert best.settings.levels == 0.25
     assert best.judged.score > search.tries[0].judged.score + 0.2
+
+
+def test_a_steady_gain_is_preferred_to_a_larger_one_of_a_single_subject(windows):
+    space = Space.of(windows)
+    search = Search(windows, space, 0, "cpu", Budget(tries=1))
+    shares = {32: [0.2, 0.2, 0.2, 0.2], 16: [0.21, 0.21, 0.21, 0.21], 8: [0.2, 0.2, 0.2, 0.25]}
+    for rank, own in shares.items():
+        judged = Judged(sum(own), np.array(own))
+        search.tries.append(Try(replace(space.recommended, rank=rank), judged, 0.0, True, True))
+    assert search.best().settings.rank == 16
+    del search.tries[1:2]
+    search.tries[1] = replace(search.tries[1], judged=Judged(0.8, np.array([0.1, 0.2, 0.2, 0.3])))
+    assert search.best().settings.rank == 32
 
 
 def _others():
@@ -254,6 +267,8 @@ def test_the_plot_has_a_panel_for_each_setting_that_was_varied():
         {"n_fft": 32, "rank": 16, "view": NO_VIEW, "score": 0.8, "full": False},
     ]
     figure = plot.tuning(tries, {"n_fft": 32, "rank": 16, "view": NO_VIEW})
-    assert len(figure.data) == 1
-    assert list(figure.data[0].y) == [70.0, 80.0]
+    assert [(trace.name, list(trace.y)) for trace in figure.data] == [
+        ("judged with two probe settings", [80.0]),
+        ("judged with all probe settings", [70.0]),
+    ]
     assert list(figure.layout.xaxis.ticktext) == ["8", "16 *"]

@@ -21,6 +21,7 @@ _LABELS = {
     "whiten": "whitening",
     "recenter": "recentring",
 }
+_KINDS = {False: ("judged with two probe settings", NEUTRAL), True: ("judged with all probe settings", PALETTE[0])}
 _LEAST = 2
 _ROW = 150
 
@@ -42,7 +43,8 @@ def tuning(tries: Sequence[dict[str, Any]], recommended: dict[str, Any]) -> Figu
     go = graph_objects()
     names = [name for name in recommended if len({one[name] for one in tries}) >= _LEAST]
     rows = max(1, -(-len(names) // 2))
-    figure = blank(height=60 + _ROW * rows, showlegend=False)
+    figure = blank(height=90 + _ROW * rows, showlegend=True)
+    figure.update_layout(legend={"orientation": "h", "x": 0.0, "y": 1.02, "yanchor": "bottom"})
     for number, name in enumerate(names):
         values = sorted({one[name] for one in tries}, key=lambda value: (isinstance(value, str), value))
         places = {value: place for place, value in enumerate(values)}
@@ -50,17 +52,22 @@ def tuning(tries: Sequence[dict[str, Any]], recommended: dict[str, Any]) -> Figu
         column, row = number % 2, number // 2
         gap = 0.09
         low = 1 - (row + 1) / rows
-        figure.add_trace(
-            go.Scatter(
-                x=[places[one[name]] for one in tries],
-                y=[100 * one["score"] for one in tries],
-                mode="markers",
-                marker={"size": 7, "opacity": 0.7, "color": [PALETTE[0] if one["full"] else NEUTRAL for one in tries]},
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                hovertemplate="%{y:.1f} %<extra></extra>",
+        for full, (text, colour) in _KINDS.items():
+            own = [one for one in tries if one["full"] == full]
+            figure.add_trace(
+                go.Scatter(
+                    x=[places[one[name]] for one in own],
+                    y=[100 * one["score"] for one in own],
+                    mode="markers",
+                    name=text,
+                    legendgroup=text,
+                    showlegend=number == 0,
+                    marker={"size": 7, "opacity": 0.7, "color": colour},
+                    xaxis=f"x{axis}",
+                    yaxis=f"y{axis}",
+                    hovertemplate="%{y:.1f} %<extra></extra>",
+                )
             )
-        )
         texts = [short(_text(value)) + (" *" if value == recommended[name] else "") for value in values]
         figure.update_layout(
             {
@@ -77,7 +84,7 @@ def tuning(tries: Sequence[dict[str, Any]], recommended: dict[str, Any]) -> Figu
                 f"yaxis{axis}": {
                     "domain": [low + 0.35 / rows, low + 0.95 / rows],
                     "anchor": f"x{axis}",
-                    "title": {"text": "%" if column == 0 else ""},
+                    "title": {"text": "balanced accuracy, %" if column == 0 and row == 0 else ""},
                 },
             }
         )

@@ -24,10 +24,11 @@ from polyadic.tuning.judging import Judged, difference, judge
 from polyadic.tuning.space import Settings, Space
 from polyadic.validated_probe import level_columns
 
-__all__ = ["Budget", "Search", "Try", "is_better"]
+__all__ = ["Budget", "Search", "Try", "worth"]
 
 _FIT_NAMES = ("n_fft", "hop", "rank", "nonnegative", "parts")
 _READOUT_NAMES = ("levels", "whiten", "shrinkage", "recenter")
+_CAUTION = 0.5
 _KEPT = 3
 """A third of the fits that were judged coarsely is judged in full."""
 
@@ -63,8 +64,11 @@ class Try:
     fitted: bool
 
 
-def is_better(gap: float, error: float) -> bool:
-    """Whether the best of many tries is better than the recommended settings beyond noise.
+def worth(gap: float, error: float) -> float:
+    """What a try promises over the recommended settings: its gain less half the standard error of that.
+
+    The best of many tries looks better than it is, the more so the noisier its gain. Half a standard error was chosen
+    on the development people of `benchmarks/tuning.py`.
 
     Parameters
     ----------
@@ -72,10 +76,10 @@ def is_better(gap: float, error: float) -> bool:
 
     Examples
     --------
-    >>> is_better(0.02, 0.01), is_better(0.005, 0.01)
-    (True, False)
+    >>> worth(3.0, 2.0), worth(0.5, 2.0)
+    (2.0, -0.5)
     """
-    return gap > error
+    return gap - _CAUTION * error
 
 
 @dataclass
@@ -122,10 +126,11 @@ class Search:
         return self.best()
 
     def best(self) -> Try:
-        """The best of the tries that were judged in full; the recommended unless another is better beyond noise."""
+        """The most promising of the tries that were judged in full; the recommended unless another promises a gain."""
         first = self.tries[0]
-        best = max((one for one in self.tries if one.full), key=lambda one: one.judged.score)
-        return best if is_better(*difference(best.judged, first.judged)) else first
+        return max(
+            (one for one in self.tries if one.full), key=lambda one: worth(*difference(one.judged, first.judged))
+        )
 
     def _typical(self, full: bool) -> float:
         spent = [one.seconds for one in self.tries if one.full == full]

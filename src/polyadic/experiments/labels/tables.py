@@ -92,6 +92,7 @@ def page(result: Result) -> str:
             names = _methods(result, name, ("default", *groups))
             if len(names) > 1:
                 lines += [f"### {title}", ""] if title else []
+                lines += [*_views_table(result, name, names, comparisons), ""] if groups == ("views",) else []
                 lines += [_table(result, name, names, comparisons), ""]
     lines += ["## Differences", "", *_difference_lines(result, comparisons)]
     return "\n".join(lines) + "\n"
@@ -113,21 +114,44 @@ def _methods(result: Result, data: str, groups: Iterable[str]) -> list[str]:
 
 def _table(result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str], Any]) -> str:
     share = result["sets"][data]["test_share"]
-    recentred = [
-        count
-        for count in map(str, COUNTS)
-        if any(len(split_scores(result, data, n, count, "recentred")) for n in names)
-    ]
-    heads = ["labels per class", *map(str, COUNTS), *(f"{count}, recentred" for count in recentred)]
+    counts = [count for count in map(str, COUNTS) if _known(result, data, names[1:], count, "score")]
+    recentred = [count for count in map(str, COUNTS) if _known(result, data, names[1:], count, "recentred")]
+    heads = ["labels per class", *counts, *(f"{count}, recentred" for count in recentred)]
     lines = []
     for name in names:
         cells = [
             _cell(split_scores(result, data, name, count), share) + _mark(comparisons, data, name, count)
-            for count in map(str, COUNTS)
+            for count in counts
         ]
         cells += [_cell(split_scores(result, data, name, count, "recentred"), share) for count in recentred]
         lines.append([as_text(name), *cells, *_size_and_time(result, data, name)])
     return table([*heads, "numbers", "fit, s", "probe, s", "features, s"], lines).rstrip()
+
+
+def _known(result: Result, data: str, names: Sequence[str], count: str, column: str) -> bool:
+    """Whether any of these methods has scores at that many labels."""
+    return any(len(split_scores(result, data, name, count, column)) for name in names)
+
+
+def _views_table(
+    result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str], Any]
+) -> list[str]:
+    """Return what each view adds to the default, in points, by where it is used: a line of text and a table."""
+    uses = ("in the fit", "whitening", "in the probe")
+    views = dict.fromkeys(name.split(": ")[1] for name in names if name.startswith(uses))
+    heads = [f"{use}, {count}" for use in uses for count in (10, "all")]
+    lines = []
+    for view in views:
+        cells = [comparisons.get((data, f"{use}: {view}", count)) for use in uses for count in ("10", "all")]
+        lines.append(
+            [as_text(view), *("–" if cell is None else f"{-cell[0]:+.1f}{_p_text(cell[1])}" for cell in cells)]
+        )
+    about = (
+        "What each view adds to the default, in points, at 10 and all labels per class: as the second view of the fit, "
+        "in whitening, and as more windows for the probe to learn from. In brackets p of the paired test, before "
+        "Holm's correction."
+    )
+    return [about, "", table(["view", *heads], lines).rstrip()]
 
 
 def _cell(values: np.ndarray, share: float) -> str:
