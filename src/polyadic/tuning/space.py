@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from polyadic.readout import Readout
 from polyadic.recentring import FEWEST_WINDOWS
 from polyadic.spectral import SHORTEST_FRAME, STFT, recommended_stft
 
-__all__ = ["NO_VIEW", "Settings", "Space", "views_for"]
+__all__ = ["NO_VIEW", "Settings", "Space", "tries", "views_for"]
 
 NO_VIEW = "none"
 _RANKS = (8, 16, 32, 64)
@@ -229,3 +230,35 @@ def _triads(channels: tuple[str, ...]) -> tuple[tuple[int, int, int], ...]:
         if part:
             groups.setdefault(part[1].lower(), {})[part[2].lower()] = number
     return tuple((own["x"], own["y"], own["z"]) for own in groups.values() if set(own) == {"x", "y", "z"})
+
+
+def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[dict[str, Any]]:
+    """Return up to `count` different settings of a space: first its defaults, then others sampled at random.
+
+    Where `views` are among them, they take turns, each of them first with the defaults of the rest: all are tried
+    equally often. Fewer are the beginning of more. A space with fewer settings is tried as a whole.
+
+    Parameters
+    ----------
+    space : the values of each setting, its default first
+
+    Returns
+    -------
+    the changes that each try makes to the defaults; the first makes none
+
+    Examples
+    --------
+    >>> tries({"alpha": (1, 2, 3)}, 12)
+    [{}, {'alpha': 2}, {'alpha': 3}]
+    >>> tries({"alpha": (1, 2), "views": ("all", "jitter 0.3")}, 3)
+    [{}, {'views': 'jitter 0.3'}, {'alpha': 2}]
+    """
+    defaults = {name: values[0] for name, values in space.items()}
+    rng = np.random.default_rng(0)
+    turns: list[list[dict[str, Any]]] = []
+    for view in space.get("views", (None,)):
+        own = {**space, "views": (view,)} if "views" in space else space
+        first, *rest = (dict(zip(own, values, strict=True)) for values in product(*own.values()))
+        turns.append([first, *(rest[k] for k in rng.permutation(len(rest)))])
+    drawn = [settings for turn in zip(*turns, strict=True) for settings in turn][: max(count, 1)]
+    return [{name: value for name, value in one.items() if value != defaults[name]} for one in drawn]

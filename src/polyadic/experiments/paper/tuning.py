@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from polyadic.experiments.paper.methods import (
 )
 from polyadic.experiments.paper.tables import Result, distinct_values, footer, heading
 from polyadic.files import check_regular_file
+from polyadic.tuning.space import tries
 
 __all__ = [
     "SPACES",
@@ -49,7 +49,6 @@ MethodSettings = dict[str, Any]
 Space = dict[str, tuple[Any, ...]]
 
 _FRACTIONS = (4.0, 1.0, 1.0)
-_DRAW = 0
 
 _FRAMES: Space = {"window": ("hann", "rectangular"), "parts": ("log_re_im", "log_amplitude")}
 _ALS: Space = {
@@ -88,38 +87,6 @@ SPACES: dict[str, Space] = {
     "CP-ALS": {"alpha": (1e-3, 1e-2, 1e-1), **_FRAMES},
 }
 """What may be tried, those that take longest first. Of each setting the first value is the library's."""
-
-
-def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[MethodSettings]:
-    """Return up to `count` different settings of a space: first its defaults, then others sampled at random.
-
-    Where `views` are among them, they take turns, each of them first with the defaults of the rest: all are tried
-    equally often. Fewer are the beginning of more. A space with fewer settings is tried as a whole.
-
-    Parameters
-    ----------
-    space : the values of each setting, its default first
-
-    Returns
-    -------
-    the changes that each try makes to the defaults; the first makes none
-
-    Examples
-    --------
-    >>> tries({"alpha": (1, 2, 3)}, 12)
-    [{}, {'alpha': 2}, {'alpha': 3}]
-    >>> tries({"alpha": (1, 2), "views": ("all", "jitter 0.3")}, 3)
-    [{}, {'views': 'jitter 0.3'}, {'alpha': 2}]
-    """
-    defaults = {name: values[0] for name, values in space.items()}
-    rng = np.random.default_rng(_DRAW)
-    turns: list[list[MethodSettings]] = []
-    for view in space.get("views", (None,)):
-        own = {**space, "views": (view,)} if "views" in space else space
-        first, *rest = (dict(zip(own, values, strict=True)) for values in product(*own.values()))
-        turns.append([first, *(rest[k] for k in rng.permutation(len(rest)))])
-    drawn = [settings for turn in zip(*turns, strict=True) for settings in turn][: max(count, 1)]
-    return [{name: value for name, value in one.items() if value != defaults[name]} for one in drawn]
 
 
 def without_tested_subjects(settings: ExperimentSettings) -> ExperimentSettings:
