@@ -22,7 +22,7 @@ from command_line import polyadic
 from problems import paper
 from typer.testing import CliRunner
 
-from polyadic import ATD, SALS, load, report
+from polyadic import ATD, SALS, load, plot, report
 from polyadic.algebra import khatri_rao
 from polyadic.augment import Jitter
 from polyadic.cli import app
@@ -458,6 +458,26 @@ def test_a_timeline_has_what_was_predicted_for_its_windows(model, windows):
         "probability",
         "components",
     ]
+
+
+@pytest.mark.parametrize("length", [150, 1000])
+def test_the_window_beside_the_map_is_what_plot_preview_draws(length):
+    rng = np.random.default_rng(0)
+    X = rng.lognormal(size=(60, 3, 1)) * rng.normal(size=(60, 3, length))
+    windows = Windows(X, 100.0, channels=["Fz", "Cz", "EMG"], units=["µV", "µV", "mV"])
+    model = SALS(rank=2, max_sweeps=1).fit(windows)
+    found = content(render(model, windows))["previews"]
+    shown = np.unique(np.linspace(0, 59, 40).astype(int))  # the windows of the map
+    digits = np.frombuffer(base64.b64decode(found["bytes"]), np.int8)
+    heights = digits.reshape(len(shown), -1, found["lines"], found["points"]) * found["height"]
+    for number in (0, 17, 39):
+        figure = plot.preview(windows, int(shown[number]))
+        drawn = np.array([trace.y for trace in figure.data]).reshape(3, found["lines"], -1)
+        assert heights[number] - np.arange(3)[:, None, None] == pytest.approx(drawn, abs=0.002)
+        assert found["texts"][number] == list(figure.layout.yaxis.ticktext)
+    first = plot.preview(windows, 0)
+    kept = [(trace["x0"], trace["dx"], trace.get("fill")) for trace in found["figure"]["data"]]
+    assert kept == [(trace.x0, trace.dx, trace.fill) for trace in first.data]
 
 
 def test_the_script_in_the_page_fits_the_model_again(tmp_path, monkeypatch, windows):

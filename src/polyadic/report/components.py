@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from polyadic.algebra import gram
 from polyadic.electrodes import positions
-from polyadic.explain.spectra import band, effect_sizes, greedy_shares, is_flat
+from polyadic.explain.spectra import band, effect_sizes, is_flat, shares
 from polyadic.tensorize import Axis
 
 __all__ = ["Component", "Place", "describe_components", "rhythm", "strongest_class"]
@@ -81,13 +79,13 @@ def describe_components(
     """
     checked = getattr(model, "replicability_", None)
     found = []
-    shares = None if x is None else _shares(model, x)
+    explained = None if x is None else shares(model, x)
     for r in range(model.rank):
         columns = [np.asarray(factor[:, r]) for factor in model.factors_]
         found.append(
             Component(
                 number=r + 1,
-                share=None if shares is None else float(shares[r]),
+                share=None if explained is None else float(explained[r]),
                 places=[_place(axis, column, axes) for axis, column in zip(axes, columns, strict=True)],
                 band=_frequency_band(axes, columns),
                 **_by_class(x, label, r),
@@ -97,11 +95,6 @@ def describe_components(
             )
         )
     return sorted(found, key=lambda one: (not one.replicates, -(one.share or 0.0), one.number))
-
-
-def _shares(model: Any, x: NDArray[Any]) -> NDArray[np.float64]:
-    G = gram([torch.as_tensor(factor, dtype=torch.float64) for factor in model.factors_]).numpy()
-    return greedy_shares(G, np.cov(x.T, bias=True).reshape(len(G), len(G)))
 
 
 def _by_class(x: NDArray[Any] | None, label: NDArray[Any] | None, r: int) -> dict[str, Any]:

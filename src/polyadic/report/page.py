@@ -21,7 +21,7 @@ from polyadic.report.again import fit_script
 from polyadic.report.citation import bibtex
 from polyadic.report.components import strongest_class
 from polyadic.report.contents import ReportContents, as_windows, collect_contents, headline, methods_of
-from polyadic.report.figures import figures, thumbnails
+from polyadic.report.figures import figures, previews
 from polyadic.thumbnails import picture
 from polyadic.version import __version__
 
@@ -135,7 +135,7 @@ def render(
     methods = [] if result is None else methods_of(result, _method_name(model), contents.probe)
     shown = [method for method in methods if method.protocol == methods[0].protocol]
     drawn = figures(model, contents, shown, lambda done, stage: begin(1 + done, stage))
-    shots = thumbnails(contents.sample)
+    shown_windows = previews(contents.sample)
     begin(model.rank + 2, "page")
     file = resources.files("polyadic.report")
     values = {
@@ -167,8 +167,8 @@ def render(
         "version": __version__,
         "style": (file / "report.css").read_text(encoding="utf-8"),
         "script": (file / "report.js").read_text(encoding="utf-8"),
-        "figures": packed(json.dumps({"figures": drawn, "thumbnails": shots}, allow_nan=False).encode()),
-        "thumbnails": shots is not None,
+        "figures": packed(json.dumps({"figures": drawn, "previews": shown_windows}, allow_nan=False).encode()),
+        "previews": shown_windows is not None,
         "heads": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
         "sections": _sections(contents, drawn),
         "plotly": packed(_plotly_script()),
