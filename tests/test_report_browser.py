@@ -201,7 +201,7 @@ def test_components_that_do_not_come_back_are_grey_and_folded_until_asked_for(ru
             assert page.page.locator(shown).count() == count
             assert page.page.locator(f"{shown}.gone").count() == 0
             button = page.page.locator("#unfold")
-            assert button.inner_text() == "Show all 16, 4 of which do not come back"
+            assert button.inner_text() == "Show all 16 (4 do not replicate)"
             button.click()
             assert page.page.locator(shown).count() == 16
             grey = page.page.locator("tr.gone").first.evaluate("one => getComputedStyle(one).filter")

@@ -19,7 +19,17 @@ from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.tensorize import Axis, Scale, tensors
 
-__all__ = ["Typical", "band", "effect_sizes", "greedy_shares", "is_flat", "shares", "typical", "where_strongest"]
+__all__ = [
+    "Typical",
+    "band",
+    "count_peaks",
+    "effect_sizes",
+    "greedy_shares",
+    "is_flat",
+    "shares",
+    "typical",
+    "where_strongest",
+]
 
 _AT_A_TIME = 64
 _FLAT = 0.75
@@ -215,6 +225,19 @@ def band(axis: Axis, weights: NDArray[Any]) -> tuple[float, float, float] | None
     while last < len(high) - 1 and high[last + 1]:
         last += 1
     return float(axis.positions[peak]), float(axis.positions[first]), float(axis.positions[last])
+
+
+def count_peaks(weights: NDArray[Any]) -> int:
+    """How many separate stretches of a profile have at least half the weight of its peak.
+
+    Examples
+    --------
+    >>> count_peaks(np.array([0.0, 1.0, 0.9, 0.1, 0.7, 0.2]))
+    2
+    """
+    peak = weights[np.abs(weights).argmax()]
+    high = weights * np.sign(peak) >= 0.5 * abs(peak)
+    return int(high[0]) + int((high[1:] & ~high[:-1]).sum())
 
 
 def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:

@@ -19,7 +19,7 @@ from polyadic.persist import encode
 from polyadic.plot.canvas import graph_objects
 from polyadic.report.again import fit_script
 from polyadic.report.citation import bibtex
-from polyadic.report.components import strongest_class
+from polyadic.report.components import Component, strongest_class
 from polyadic.report.contents import ReportContents, as_windows, collect_contents, headline, methods_of
 from polyadic.report.figures import figures, previews
 from polyadic.thumbnails import picture
@@ -161,7 +161,6 @@ def render(
         "feature_names": list(model.get_feature_names_out()) if hasattr(model, "readout_") else [],
         "checked": getattr(model, "replicability_", None),
         "check_note": check_note,
-        "folded": _count_folded(contents),
         "rhythms": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
         "cite": bibtex(),
         "version": __version__,
@@ -247,21 +246,20 @@ def _component_rows(model: Any, contents: ReportContents) -> list[dict[str, Any]
                 "spread": spread,
                 "words": words,
                 "largest": largest,
-                "folded": not component.replicates or place >= _SHOWN,
-                "folded_on_phones": not component.replicates or place >= _SHOWN_ON_PHONES,
+                "state": _row_state(component, place),
             }
         )
     return rows
 
 
-def _count_folded(contents: ReportContents) -> dict[str, int]:
-    """How many components do not come back, and how many stand open on a large and on a small screen."""
-    returning = sum(component.replicates for component in contents.components)
-    return {
-        "gone": len(contents.components) - returning,
-        "wide": min(returning, _SHOWN),
-        "narrow": min(returning, _SHOWN_ON_PHONES),
-    }
+def _row_state(component: Component, place: int) -> str:
+    """The classes of a row: whether it is hidden at first, and whether it is grey."""
+    states = []
+    if component.folded or place >= _SHOWN:
+        states.append("folded")
+    elif place >= _SHOWN_ON_PHONES:
+        states.append("folded-small")
+    return " ".join([*states, "gone"] if not component.replicates else states)
 
 
 def _parameter_texts(model: Any) -> dict[str, str]:

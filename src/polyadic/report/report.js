@@ -215,13 +215,13 @@
   }
 
   function count() {
-    const folded = rows().filter((row) => row.className).length;
+    const folded = rows().filter((row) => row.className.includes("folded")).length;
     const gone = rows().filter((row) => row.classList.contains("gone")).length;
     const open = table.classList.contains("unfolded");
     one("#shown").textContent = `${visible().length} of ${rows().length}`;
     unfold.hidden = !folded || table.classList.contains("searched") || (!open && visible().length === rows().length);
     unfold.setAttribute("aria-expanded", String(open));
-    unfold.textContent = open ? "Show fewer" : `Show all ${rows().length}` + (gone ? `, ${gone} of which do not come back` : "");
+    unfold.textContent = open ? "Show fewer" : `Show all ${rows().length}` + (gone ? ` (${gone} do not replicate)` : "");
   }
   unfold.addEventListener("click", () => { table.classList.toggle("unfolded"); count(); });
   addEventListener("resize", count);
@@ -241,8 +241,8 @@
     one("#detail-h").textContent = `Component ${number}`;
     const told = all("td", row).map((cell) => {
       const text = (cell.querySelector(".at") || cell.querySelector("span")).textContent.trim();
-      if (cell.dataset.label === "by class") return text === "no class" ? "alike in all classes" : `strongest in ${text}`;
-      if (cell.dataset.label === "returns") return `match ${cell.textContent.trim().replace(/\s+/g, " ")} of refits`;
+      if (cell.dataset.label === "by class") return text === "no class" ? "no difference between classes" : `strongest in ${text}`;
+      if (cell.dataset.label === "returns") return `median match ${cell.querySelector("span").textContent}, returns ${text} of refits`;
       return `${cell.dataset.label} ${text}`;
     });
     one("#detail-words").textContent = told.join(" · ");
