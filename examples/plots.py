@@ -66,7 +66,14 @@ plot.class_means(x, windows.label, alpha, windows.classes).show()
 
 # %%
 # The windows that express it most, sample by sample. Beside a channel stands what half of its row is.
-plot.signals(windows, np.argsort(-x[:, alpha])[:2], points=256).show()
+strongest = np.argsort(-x[:, alpha])
+plot.signals(windows, strongest[:2], points=256).show()
+
+# %%
+# A whole window, as beside the map in the report. One with more samples than `points` is drawn as a band from its
+# lowest to its highest values, so that no rhythm appears that is not there.
+plot.preview(windows, int(strongest[0]), points=512).show()
+plot.preview(windows, int(strongest[0]), points=128).show()
 
 # %%
 # What it is worth for people it has not seen: a cross-validation by subject, its confusions, and each person's score.
@@ -85,11 +92,14 @@ names = [f"component {number + 1}" for number in range(4)]
 plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=names).show()
 
 # %%
-# Which components come back. `fit --check` refits on halves of the people; here another start must do.
+# Which components replicate, and how much each explains. `fit --check` refits on halves of the people; here another
+# start must do.
 again = match(model, clone(model).set_params(random_state=1).fit(windows)).similarity
-plot.replicability(
-    Replicability(again, (again > 0.9).astype(float), refits=1, halves=False)
-).show()
+model.replicability_ = Replicability(
+    again, (again > 0.9).astype(float), refits=1, halves=False
+)
+plot.replicability(model).show()
+plot.shares(model, x).show()
 
 # %%
 # What classifiers see: features by their spread, the levels of the channels by class, and a map.

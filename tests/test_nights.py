@@ -11,19 +11,21 @@ from nights import PLANTED, SECONDS, STAGES, write_nights
 pytest.importorskip("edfio")
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory) -> str:
+def write_report(folder, seed=0, fit=(), report=()) -> str:
     """What a new user would do: a folder, a fit, a report."""
-    folder = tmp_path_factory.mktemp("nights")
-    write_nights(folder / "nights")
+    write_nights(folder / "nights", seed=seed)
     stages = [word for stage in STAGES for word in ("--class", stage)]
     cut = ("--seconds", str(SECONDS), *stages)
     polyadic("prepare", "folder", "nights", "my.store", *cut, cwd=folder)
-    polyadic("fit", "my.store", "--rank", "6", "-o", "m.safetensors", cwd=folder)
-    polyadic(
-        "report", "m.safetensors", "--data", "my.store", "--transductive", "--probe", "plain", "--no-check", cwd=folder
-    )
+    polyadic("fit", "my.store", *fit, "-o", "m.safetensors", cwd=folder)
+    quick = ("--transductive", "--probe", "plain")
+    polyadic("report", "m.safetensors", "--data", "my.store", *quick, *report, cwd=folder)
     return (folder / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> str:
+    return write_report(tmp_path_factory.mktemp("nights"), fit=("--rank", "6"), report=("--no-check",))
 
 
 def cells(row: str, label: str) -> str:
@@ -31,19 +33,34 @@ def cells(row: str, label: str) -> str:
     return found[1]
 
 
-def test_the_first_components_name_the_planted_rhythms(page):
+def assert_first_three_are_planted(page: str, least_effect: float) -> None:
     rows = re.findall(r"<tr data-component=.*?</tr>", page, re.DOTALL)[:3]
     assert len(rows) == 3
     found = {}
     for row in rows:
+        assert "folded" not in row.partition(">")[0]
         name, _, frequency = cells(row, "frequency").partition(", ")
         peak = float(frequency.split()[0])
         stage, _, effect = cells(row, "by class").partition(", d ")
         found[name] = (cells(row, "channel"), stage)
         low, high = PLANTED[name][2]
         assert low <= peak <= high
-        assert float(effect) > 2
+        assert float(effect) > least_effect
     assert found == {name: (channel, stage) for name, (channel, stage, _) in PLANTED.items()}
+
+
+def test_the_first_components_name_the_planted_rhythms(page):
+    assert_first_three_are_planted(page, 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [0, 2])
+def test_so_do_they_at_the_default_rank_with_the_check(tmp_path, seed):
+    # At rank 32 a rhythm may be split. The slow waves of seed 2 return in fewer than half of the refits.
+    # A report checks by itself where that is fast; here it must, however busy the machine.
+    page = write_report(tmp_path, seed, report=("--check",))
+    assert re.search(r"\d+ of 32 components replicate", page)
+    assert_first_three_are_planted(page, 0.8)
 
 
 def test_the_timeline_of_each_person_is_there(page):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from copy import copy
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from polyadic.errors import PolyadicError
 from polyadic.explain import typical
 from polyadic.explain.scalp import interpolated
 from polyadic.plot.canvas import short
-from polyadic.plot.samples import envelope
+from polyadic.plot.previews import envelope, outlines
 from polyadic.replication import Replicability
 from polyadic.spectral import PARTS, STFT
 from polyadic.thumbnails import model_html, picture
@@ -274,30 +275,89 @@ def test_signals_are_drawn_to_scale_and_of_long_ones_a_stretch(windows):
     ]
 
 
-def drawn_spectrum(signal: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Frequencies and powers of the line that is drawn of a window of 30 s at 100 Hz, as a reader would take it."""
-    (line,) = plot.signals(Windows(signal[None, None], fs=100.0), [0], points=points).data
+def spectrum(line) -> tuple[np.ndarray, np.ndarray]:
+    """Frequencies and powers of a line as a reader would take it."""
     power = np.abs(np.fft.rfft(line.y - np.mean(line.y))) ** 2
     return np.fft.rfftfreq(len(line.y), line.dx), power
 
 
-@pytest.mark.parametrize("points", [300, 600, 3000])
-def test_a_drawn_line_has_the_rhythm_of_its_signal_and_no_other(points):
-    time = np.arange(3000) / 100
-    frequency, power = drawn_spectrum(np.sin(2 * np.pi * 10 * time), points)
+def half_a_minute(signal: np.ndarray) -> Windows:
+    """A window of 30 s at 100 Hz."""
+    return Windows(signal[None, None], fs=100.0)
+
+
+TIME = np.arange(3000) / 100
+NOISE = np.random.default_rng(0).normal(size=3000)
+
+
+@pytest.mark.parametrize(
+    ("draw", "points"),
+    [(plot.signals, 300), (plot.signals, 600), (plot.signals, 3000), (plot.preview, 3000)],
+)
+def test_a_drawn_line_has_the_rhythm_of_its_signal_and_no_other(draw, points):
+    (line,) = draw(half_a_minute(np.sin(2 * np.pi * 10 * TIME)), 0, points).data
+    frequency, power = spectrum(line)
     assert frequency[power.argmax()] == pytest.approx(10, abs=0.2)
     assert power[np.abs(frequency - 10) < 1].sum() > 0.98 * power.sum()
-    frequency, power = drawn_spectrum(np.random.default_rng(0).normal(size=3000), points)
+    (line,) = draw(half_a_minute(NOISE), 0, points).data
+    frequency, power = spectrum(line)
     shares = [power[(frequency > low) & (frequency <= low + 10)].sum() / power.sum() for low in range(0, 50, 10)]
     assert shares == pytest.approx([0.2] * 5, abs=0.1)
 
 
-def test_an_envelope_has_the_lowest_and_the_highest_of_every_stretch():
+@pytest.mark.parametrize("points", [24, 87, 240, 600])
+def test_a_drawn_band_has_no_rhythm_that_its_signal_has_not(points):
+    # What is too fast for the band fills it from edge to edge.
+    low, high = plot.preview(half_a_minute(np.sin(2 * np.pi * 10 * TIME)), 0, points).data
+    assert np.var(low.y) < 0.001 > np.var(high.y)
+    assert np.mean(high.y) - np.mean(low.y) == pytest.approx(0.9, abs=0.03)
+    for edge in plot.preview(half_a_minute(NOISE), 0, points).data:
+        frequency, power = spectrum(edge)
+        assert power[frequency > 0.5 * frequency[-1]].sum() < 0.5 * power.sum()  # no zigzag
+        assert np.std(edge.y) < 0.3 * abs(np.mean(edge.y))
+
+
+@pytest.mark.parametrize("points", [87, 240, 600])
+def test_the_edges_of_a_band_move_with_a_slow_rhythm_or_not_at_all(points):
+    hertz = np.arange(7, 450, 4) / 30  # whole cycles in 30 s, for a spectrum without leakage
+    drawn = outlines(np.sin(2 * np.pi * hertz[:, None] * TIME + 1)[:, None], points)
+    edges = drawn.values[:, 0, 1]
+    power = np.abs(np.fft.rfft(edges - edges.mean(axis=1, keepdims=True))) ** 2
+    found = np.fft.rfftfreq(edges.shape[1], drawn.step / 100)[power.argmax(axis=1)]
+    moves = edges.var(axis=1) > 0.01 * 0.5
+    assert moves.any()
+    assert not moves.all()
+    assert found[moves] == pytest.approx(hertz[moves])
+
+
+def test_an_envelope_has_the_lowest_and_the_highest_of_every_place():
     line = np.random.default_rng(0).normal(size=1000)
     step, (low, high) = envelope(line, 40)
     assert step == 25
-    assert np.array_equal(low, line.reshape(40, 25).min(axis=1))
-    assert np.array_equal(high, line.reshape(40, 25).max(axis=1))
+    for place in range(40):
+        around = line[max(0, 25 * (place - 1)) : 25 * (place + 2)]
+        assert (low[place], high[place]) == (around.min(), around.max())
+
+
+def test_a_preview_is_the_whole_window_in_its_units():
+    X = np.random.default_rng(0).normal(size=(4, 2, 500)) * np.array([150.0, 0.5])[None, :, None]
+    windows = Windows(X, fs=50.0, channels=["Fz", "EMG"], units=["µV", "mV"], label=[0, 1, 0, 1], classes=["W", "N2"])
+    whole = plot.preview(windows, 3, points=500)
+    middle = np.median(X[3], axis=1, keepdims=True)
+    size = np.abs(X[3] - middle).max(axis=1)
+    for channel, trace in enumerate(whole.data):
+        drawn = (np.asarray(trace.y) + channel) / 0.45 * size[channel] + middle[channel]
+        assert drawn == pytest.approx(X[3, channel], abs=1e-4 * size[channel])
+    assert list(whole.layout.yaxis.ticktext) == [f"Fz ±{size[0]:.0f} µV", f"EMG ±{size[1]:.2g} mV"]
+    assert whole.layout.xaxis.title.text == "time (s)"
+    assert "window 4" in whole.layout.annotations[0].text
+    assert "N2" in whole.layout.annotations[0].text
+    band = plot.preview(windows, 3, points=100).data
+    assert [trace.fill for trace in band] == [None, "tonexty"] * 2
+    assert (band[0].x0, band[0].dx) == pytest.approx((0.1, 0.2))  # middles of stretches
+    assert len(band[0].y) * band[0].dx == pytest.approx(10)
+    with pytest.raises(PolyadicError, match="row must be below 4, the number of windows"):
+        plot.preview(windows, 4)
 
 
 def test_channels_stand_beside_the_unit_and_size_of_their_rows():
@@ -402,6 +462,22 @@ def test_components_that_come_back_are_told_from_those_that_do_not_and_counted_f
         plot.replicability(None)
 
 
+def test_shares_are_sorted_and_those_of_components_that_do_not_come_back_are_grey(model, windows):
+    checked = copy(model)
+    checked.replicability_ = Replicability(np.array([0.97, 0.5, 0.93]), np.array([1.0, 0.0, 0.75]), refits=4)
+    x = model.coefficients(windows)
+    back, gone = plot.shares(checked, x).data
+    assert (list(back.customdata), list(gone.customdata), gone.name) == ([1, 3], [2], "does not return")
+    by_place = dict(zip([*back.x, *gone.x], [*back.y, *gone.y], strict=True))
+    assert [by_place[place] for place in range(3)] == sorted(by_place.values(), reverse=True)
+    assert sum(by_place.values()) == pytest.approx(100, abs=1e-3)
+    ticks = plot.shares(checked, x).layout.xaxis.ticktext
+    numbers = dict(zip([*back.x, *gone.x], [*back.customdata, *gone.customdata], strict=True))
+    assert [int(text) for text in ticks] == [numbers[place] for place in range(3)]
+    with pytest.raises(PolyadicError, match=r"x must have shape \(N, 3\)"):
+        plot.shares(model, x[:, :2])
+
+
 def test_features_are_shown_as_what_they_are(windows):
     model = ATD(rank=3, max_sweeps=2).fit(windows)
     Z = model.transform(windows)
@@ -435,9 +511,11 @@ def every_plot(model, windows) -> dict:
         "features": plot.features(x[:, :2], windows),
         "levels": plot.levels(model, Z, windows.label),
         "low_label": plot.low_label({10: [60.0, 70.0], 100: [90.0, 91.0]}),
+        "preview": plot.preview(windows, 2, points=100),
         "profile": plot.profile(model, 0, 1, windows, found),
         "readout": plot.readout(model, Z),
         "replicability": plot.replicability(checked),
+        "shares": plot.shares(model, x),
         "signals": plot.signals(windows, [0, 1]),
         "spectrum_by_class": plot.spectrum_by_class(found, "Oz", band=(8, 12)),
         "subjects": plot.subjects({"a": 1.0, "b": 0.5}, chance=0.25),

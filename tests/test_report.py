@@ -22,7 +22,7 @@ from command_line import polyadic
 from problems import paper
 from typer.testing import CliRunner
 
-from polyadic import ATD, SALS, load, report
+from polyadic import ATD, SALS, load, plot, report
 from polyadic.algebra import khatri_rao
 from polyadic.augment import Jitter
 from polyadic.cli import app
@@ -35,9 +35,9 @@ from polyadic.evaluate.validation import Fold
 from polyadic.explain.spectra import effect_sizes
 from polyadic.replication import Replicability
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
-from polyadic.report.components import _place, strongest_class
+from polyadic.report.components import _place, describe_components, strongest_class
 from polyadic.report.contents import collect_contents, headline, methods_of
-from polyadic.report.page import render
+from polyadic.report.page import _row_state, render
 from polyadic.report.scores import ProbeResult, _result, _SeenFolds, interval, score_probe
 from polyadic.spectral import STFT
 from polyadic.tensorize import Axis
@@ -113,6 +113,10 @@ def test_a_flat_profile_has_no_when_and_no_frequency():
     assert place("frequency", [0.0] * 10 + [0.6, 1.0, 0.6] + [0.0] * 10) == "6 Hz (5–6)"
 
 
+def test_a_profile_with_several_peaks_says_how_many():
+    assert place("time", [0.0, 0.8, 0.0, 0.0, 1.0, 0.0, 0.6, 0.6, 0.0, 0.4]) == "2 s and 2 more"
+
+
 def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):
     component = collect_contents(model).components[0]
     rare = replace(component, effects=[0.1, -0.9, 0.05, 0.19])
@@ -120,19 +124,57 @@ def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(mod
     assert strongest_class(replace(rare, effects=[0.1, -0.9, 0.05, 0.3]), ["a", "b", "c", "d"]) == ("d", "d, d +0.3")
 
 
+def with_shares(model, percent):
+    """Coefficients whose components have these shares, if the components were orthogonal."""
+    sizes = np.prod([np.linalg.norm(factor, axis=0) for factor in model.factors_], axis=0)
+    angles = 2 * np.pi * np.arange(400)[:, None] * np.arange(1, 1 + len(percent)) / 400
+    return np.sqrt(percent) * np.sin(angles) / sizes
+
+
+def apart(model):
+    """A copy whose components do not overlap."""
+    found = copy(model)
+    found.factors_ = [np.abs(factor) for factor in model.factors_]
+    found.factors_[1] = np.eye(*model.factors_[1].shape)
+    return found
+
+
 def test_components_that_do_not_come_back_are_last_and_folded(model, windows):
-    checked = copy(model)
+    checked = apart(model)
     checked.replicability_ = Replicability([0.95, 0.5, 0.99, 0.2], [1.0, 0.0, 1.0, 0.25], refits=4)
-    contents = collect_contents(checked, windows, probe_kind="plain")
-    assert [component.replicates for component in contents.components] == [True, True, False, False]
-    assert {component.number for component in contents.components[:2]} == {1, 3}
+    found = describe_components(checked, checked.axes(), with_shares(checked, [20, 40, 30, 10]), None)
+    assert [(one.number, one.folded, one.replicates) for one in found] == [
+        (3, False, True),
+        (1, False, True),
+        (2, True, False),
+        (4, True, False),
+    ]
+    checked = copy(model)
+    checked.replicability_ = Replicability([0.95, 0.3, 0.99, 0.2], [1.0, 0.0, 1.0, 0.25], refits=4)
     page = render(checked, windows, probe="plain")
     rows = re.findall(r'<tr data-component="(\d)"[^>]*?(class="[^"]*")?>', page)
     assert {number for number, kind in rows if kind == 'class="folded gone"'} == {"2", "4"}
     assert {number for number, kind in rows if not kind} == {"1", "3"}
-    assert "2 of 4 components come back in at least half of 4 refits on halves of the subjects" in page
+    assert "2 of 4 components replicate: they return in at least half of 4 refits on halves of the subjects" in page
     assert "replicability" in content(page)["figures"]
     assert "has not been checked" in render(model)
+
+
+def test_a_large_component_that_is_split_in_other_ways_stays_in_the_table_in_grey(model):
+    # At too high a rank a rhythm is split between components, in each refit in another way.
+    checked = apart(model)
+    checked.replicability_ = Replicability([0.85, 0.95, 0.85, 0.99], [0.4, 1.0, 0.4, 1.0], refits=10)
+    x = with_shares(checked, [60, 20, 15, 5])
+    found = describe_components(checked, checked.axes(), x, None)
+    assert [one.share for one in found] == pytest.approx([60, 20, 5, 15])
+    assert [(one.number, one.folded, one.replicates) for one in found] == [
+        (1, False, False),
+        (2, False, True),
+        (4, False, True),
+        (3, True, False),
+    ]
+    assert [_row_state(one, place) for place, one in enumerate(found)] == ["gone", "", "", "folded gone"]
+    assert _row_state(found[1], 6) == "folded-small"
 
 
 def test_a_fit_that_has_not_converged_is_called_so(windows, model):
@@ -172,7 +214,7 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     assert probe.scores["accuracy"] == pytest.approx(expected.accuracy)
     assert probe.over_subjects == expected.over_subjects
     assert [windows.classes[code] for code in probe.predicted] == expected.predicted[0].tolist()
-    assert (probe.protocol, probe.how, probe.seen) == ("subject", "leaving one subject out", False)
+    assert (probe.protocol, probe.how, probe.seen) == ("subject", "leave-one-subject-out cross-validation", False)
     assert probe.features == expected.features
     assert probe.reason == expected.reasons[0]
     assert probe.n_test == len(rows)
@@ -186,7 +228,7 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     assert probe.probability.sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert np.array_equal(probe.probability.argmax(axis=1), probe.predicted)
     assert len(list(probe.curve.values())[-1]) == 5
-    assert probe.curve_of == f"5 of {probe.groups} folds, evenly chosen"
+    assert probe.curve_of == f"5 of {probe.groups} folds, evenly spaced"
     assert list(probe.curve) == sorted(probe.curve)
 
 
@@ -199,7 +241,7 @@ def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, p
     assert f"{100 * probe.over_subjects['mean']:.1f}<span" in page
     assert f"± {100 * probe.over_subjects['std']:.1f}" in page
     assert f"balanced accuracy {100 * probe.scores['balanced_accuracy']:.1f} % (chance 25.0 %)" in page
-    assert f"accuracy {100 * probe.scores['accuracy']:.1f} % (always naming the most frequent class" in page
+    assert f"accuracy {100 * probe.scores['accuracy']:.1f} % (majority class" in page
 
 
 def test_the_curve_over_labels_is_from_folds_all_over_the_subjects(windows, monkeypatch):
@@ -211,7 +253,7 @@ def test_the_curve_over_labels_is_from_folds_all_over_the_subjects(windows, monk
         test = np.arange(8) == number % 8
         folds(Fold(number, 17, np.zeros((8, 1)), y, np.arange(8).astype(str), test, np.arange(0), None))
     assert drawn == [1, 5, 9, 13, 17]
-    assert folds.curve_of == "5 of 17 folds, evenly chosen"
+    assert folds.curve_of == "5 of 17 folds, evenly spaced"
 
 
 def test_a_subject_of_one_class_does_not_take_the_spread_away(windows):
@@ -233,7 +275,7 @@ def test_more_than_twenty_subjects_are_left_out_in_groups_twice(windows):
     everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
     probe = score_probe(everything, windows, None, 0, "plain", transductive=True)
     expected = cross_validate(everything, windows, 5, 2, "plain", transductive=True)
-    assert probe.how == "5 folds of subjects, repeated 2 times"
+    assert probe.how == "5-fold cross-validation by subject, repeated 2 times"
     assert probe.scores["balanced_accuracy"] == pytest.approx(expected.balanced_accuracy)
 
 
@@ -259,7 +301,7 @@ def perfect(by_subject: bool, spread: float = 0.0) -> ProbeResult:
     low, high = interval(np.ones(40, bool), np.repeat(np.arange(10), 4), y)
     assert low == high
     windows = Windows(np.zeros((40, 1, 2)), label=y, subject=np.repeat(np.arange(10), 4), classes=["a", "b"])
-    told = {"protocol": "subject", "how": "leaving one subject out", "kind": "auto", "reason": "", "features": ""}
+    told = {"protocol": "subject", "how": "leave-one-out", "kind": "auto", "reason": "", "features": ""}
     told |= {"seen": False, "n_train": 36, "probability": None, "per_subject": {}, "over_subjects": over}
     told |= {"scores": {"balanced_accuracy": 1.0}, "classes": [], "guess": 0.5, "curve": {}}
     return _result(windows, np.arange(40), y, **told)
@@ -268,10 +310,10 @@ def perfect(by_subject: bool, spread: float = 0.0) -> ProbeResult:
 def test_no_interval_has_a_width_of_zero():
     probe = perfect(by_subject=False)
     assert (probe.low, probe.high) == (None, None)
-    assert headline([], 0, probe).words.startswith("No interval: it would be the same for any choice among the 10")
+    assert headline([], 0, probe).words.startswith("No interval: every resample of the 10 subjects gives")
     alike = headline([], 0, perfect(by_subject=True))
     assert (alike.value, alike.spread) == (100.0, None)
-    assert alike.words.startswith("The same for all 10 subjects, so nothing is known of its spread")
+    assert alike.words.startswith("The same for all 10 subjects, which says nothing about its spread")
     same = result()
     for row in same["rows"]:
         row["standardised"] = 91.0
@@ -361,7 +403,8 @@ def test_intervals_over_seeds_are_students(model, windows):
     assert (first.low, first.high) == pytest.approx((91 - 4.302653 / np.sqrt(3), 91 + 4.302653 / np.sqrt(3)))
     best = headline(methods_of(result()), 3, None)
     assert (best.value, best.spread) == (91.0, None)
-    assert f"Mean over 3 seeds, each with its own start and split; 95 % interval {first.low:.1f} to" in best.words
+    assert best.words.startswith("Mean over 3 seeds, each with its own random start and split; ")
+    assert f"95 % interval {first.low:.1f} to" in best.words
 
 
 def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
@@ -449,8 +492,8 @@ def test_a_timeline_has_what_was_predicted_for_its_windows(model, windows):
     able = [name for name in np.unique(named.recording) if (named.recording == name).sum() >= 8]
     assert contents.recordings == len(able) > len(contents.timelines) == 12
     page = render(everything, named, probe="plain", transductive=True)
-    assert f"12 of {len(able)} recordings, evenly chosen." in page
-    assert "In 5 of 10 folds, evenly chosen." in page
+    assert f"12 of {len(able)} recordings, evenly spaced." in page
+    assert "over 5 of 10 folds, evenly spaced." in page
     figure = content(page)["figures"]["timeline-0"]
     assert [axis["title"]["text"] for name, axis in figure["layout"].items() if name.startswith("yaxis")] == [
         "predicted",
@@ -458,6 +501,26 @@ def test_a_timeline_has_what_was_predicted_for_its_windows(model, windows):
         "probability",
         "components",
     ]
+
+
+@pytest.mark.parametrize("length", [150, 1000])
+def test_the_window_beside_the_map_is_what_plot_preview_draws(length):
+    rng = np.random.default_rng(0)
+    X = rng.lognormal(size=(60, 3, 1)) * rng.normal(size=(60, 3, length))
+    windows = Windows(X, 100.0, channels=["Fz", "Cz", "EMG"], units=["µV", "µV", "mV"])
+    model = SALS(rank=2, max_sweeps=1).fit(windows)
+    found = content(render(model, windows))["previews"]
+    shown = np.unique(np.linspace(0, 59, 40).astype(int))  # the windows of the map
+    digits = np.frombuffer(base64.b64decode(found["bytes"]), np.int8)
+    heights = digits.reshape(len(shown), -1, found["lines"], found["points"]) * found["height"]
+    for number in (0, 17, 39):
+        figure = plot.preview(windows, int(shown[number]))
+        drawn = np.array([trace.y for trace in figure.data]).reshape(3, found["lines"], -1)
+        assert heights[number] - np.arange(3)[:, None, None] == pytest.approx(drawn, abs=0.002)
+        assert found["texts"][number] == list(figure.layout.yaxis.ticktext)
+    first = plot.preview(windows, 0)
+    kept = [(trace["x0"], trace["dx"], trace.get("fill")) for trace in found["figure"]["data"]]
+    assert kept == [(trace.x0, trace.dx, trace.fill) for trace in first.data]
 
 
 def test_the_script_in_the_page_fits_the_model_again(tmp_path, monkeypatch, windows):

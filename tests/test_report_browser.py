@@ -11,9 +11,10 @@ from browser import Page, browser
 from problems import paper
 from typer.testing import CliRunner
 
-from polyadic import SALS, report
+from polyadic import SALS, plot, report
 from polyadic.cli import app
 from polyadic.data import Windows, synthetic
+from polyadic.data.loading import open_windows
 from polyadic.replication import Replicability
 from polyadic.spectral import STFT
 
@@ -200,7 +201,7 @@ def test_components_that_do_not_come_back_are_grey_and_folded_until_asked_for(ru
             assert page.page.locator(shown).count() == count
             assert page.page.locator(f"{shown}.gone").count() == 0
             button = page.page.locator("#unfold")
-            assert button.inner_text() == "Show all 16, 4 of which do not come back"
+            assert button.inner_text() == "Show all 16 (4 do not replicate)"
             button.click()
             assert page.page.locator(shown).count() == 16
             grey = page.page.locator("tr.gone").first.evaluate("one => getComputedStyle(one).filter")
@@ -313,6 +314,21 @@ def test_text_stands_out_from_its_ground_and_everything_has_a_name(running, writ
         assert nameless == []
         assert page.page.locator("html").get_attribute("lang") == "en"
         assert page.page.locator("h1").count() == 1
+
+
+def test_the_window_beside_the_map_is_drawn_as_plot_preview_draws_it(page, written):
+    windows = open_windows(written.parent.parent / "eeg.npz")
+    page.page.locator("#window-number").scroll_into_view_if_needed()
+    page.page.locator("#window-figure .main-svg").first.wait_for()
+    page.page.locator("#window-number").fill("17")
+    drawn = page.page.evaluate(
+        "() => { const { data, layout } = document.querySelector('#window-figure');"
+        "return { y: data.map(one => [...one.y]), fill: data.map(one => one.fill), ticks: layout.yaxis.ticktext }; }"
+    )
+    figure = plot.preview(windows, 16)
+    assert np.allclose(drawn["y"], [trace.y for trace in figure.data], atol=0.002)
+    assert drawn["fill"] == [trace.fill for trace in figure.data]
+    assert drawn["ticks"] == list(figure.layout.yaxis.ticktext)
 
 
 @pytest.mark.long

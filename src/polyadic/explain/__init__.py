@@ -5,7 +5,7 @@ from __future__ import annotations
 from polyadic.explain.matching import Match, match
 from polyadic.explain.rank import RankSuggestion, core_consistency, suggest_rank
 from polyadic.explain.replicability import Replicability, replicability
-from polyadic.explain.spectra import Typical, typical
+from polyadic.explain.spectra import Typical, shares, typical
 
 __all__ = [
     "Match",
@@ -15,6 +15,7 @@ __all__ = [
     "core_consistency",
     "match",
     "replicability",
+    "shares",
     "suggest_rank",
     "typical",
 ]

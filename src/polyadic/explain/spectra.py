@@ -19,7 +19,17 @@ from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.tensorize import Axis, Scale, tensors
 
-__all__ = ["Typical", "band", "effect_sizes", "greedy_shares", "is_flat", "typical", "where_strongest"]
+__all__ = [
+    "Typical",
+    "band",
+    "count_peaks",
+    "effect_sizes",
+    "greedy_shares",
+    "is_flat",
+    "shares",
+    "typical",
+    "where_strongest",
+]
 
 _AT_A_TIME = 64
 _FLAT = 0.75
@@ -217,6 +227,19 @@ def band(axis: Axis, weights: NDArray[Any]) -> tuple[float, float, float] | None
     return float(axis.positions[peak]), float(axis.positions[first]), float(axis.positions[last])
 
 
+def count_peaks(weights: NDArray[Any]) -> int:
+    """How many separate stretches of a profile have at least half the weight of its peak.
+
+    Examples
+    --------
+    >>> count_peaks(np.array([0.0, 1.0, 0.9, 0.1, 0.7, 0.2]))
+    2
+    """
+    peak = weights[np.abs(weights).argmax()]
+    high = weights * np.sign(peak) >= 0.5 * abs(peak)
+    return int(high[0]) + int((high[1:] & ~high[:-1]).sum())
+
+
 def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
     """Cohen's d of each class against all other labelled windows: the difference of means over the pooled SD.
 
@@ -245,6 +268,31 @@ def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
         pooled = np.sqrt(squares / max(len(own) + len(rest) - 2, 1))
         found[number] = (own.mean() - rest.mean()) / pooled if pooled > 0 else 0.0
     return found
+
+
+def shares(model: Any, x: NDArray[Any]) -> _Floats:
+    """What each component adds to the variation that a model explains, in percent: (R,), adding up to 100.
+
+    Parameters
+    ----------
+    model : fitted
+    x : (N, R), of `model.coefficients`
+
+    Examples
+    --------
+    >>> from polyadic import SALS
+    >>> X = np.random.default_rng(0).normal(size=(20, 3, 4))
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(X)
+    >>> round(shares(model, model.coefficients(X)).sum())
+    100
+    """
+    check_is_fitted(model)
+    values, rank = np.asarray(x, np.float64), model.factors_[0].shape[1]
+    if values.ndim != 2 or values.shape[1] != rank or not len(values):
+        raise PolyadicError(f"x must have shape (N, {rank}), one row for each window, but has shape {values.shape}")
+    factors = [np.asarray(factor, np.float64) for factor in model.factors_]
+    gram = np.prod([factor.T @ factor for factor in factors], axis=0)
+    return greedy_shares(gram, np.cov(values.T, bias=True).reshape(rank, rank))
 
 
 def greedy_shares(gram: _Floats, covariance: _Floats) -> _Floats:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from polyadic.plot.components import class_means, component, components, profile, spectrum_by_class
 from polyadic.plot.maps import channels
-from polyadic.plot.readouts import levels, readout, replicability
+from polyadic.plot.previews import preview
+from polyadic.plot.readouts import levels, readout, replicability, shares
 from polyadic.plot.samples import embedded, features, signals
 from polyadic.plot.scores import comparison, confusion, low_label, subjects, training
 from polyadic.plot.static import static
@@ -29,9 +30,11 @@ __all__ = [
     "features",
     "levels",
     "low_label",
+    "preview",
     "profile",
     "readout",
     "replicability",
+    "shares",
     "signals",
     "spectrum_by_class",
     "static",

@@ -192,7 +192,7 @@ def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | 
         figure.update_layout(xaxis_title_text=axis.title, yaxis_title_text=_in_unit("added", unit))
     if is_flat(weights):
         figure.add_annotation(
-            text="flat: no peak", x=1, y=0.02, xref="paper", yref="paper", xanchor="right", yanchor="bottom",
+            text="no distinct peak", x=1, y=0.02, xref="paper", yref="paper", xanchor="right", yanchor="bottom",
             showarrow=False, font={"size": 11},
         )  # fmt: skip
     figure.update_yaxes(rangemode="tozero", selector={"anchor": "x"})

@@ -140,7 +140,7 @@ def _add_map(
             text=names,
             textposition="top center",
             textfont={"size": 9},
-            marker={"size": 4, "color": "#777"},
+            marker={"size": 5, "color": "#777", "line": {"width": 1, "color": "white"}},  # seen on any colour
             customdata=compact(values),
             hovertemplate="%{text}: %{customdata:.3g}<extra></extra>",
             **where,

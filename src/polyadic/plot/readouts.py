@@ -1,4 +1,4 @@
-"""Plots of what classifiers see: the spread of features, the levels of channels, and which components come back."""
+"""Plots of how much components explain and which replicate, and of what classifiers see: features, channel levels."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import PolyadicError
+from polyadic.explain import spectra
 from polyadic.plot.canvas import LESS, NEUTRAL, PALETTE, blank, compact, graph_objects, short
 from polyadic.replication import Replicability
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["levels", "readout", "replicability"]
+__all__ = ["levels", "readout", "replicability", "shares"]
 
 _LEVEL = PALETTE[2]
 
@@ -64,6 +65,48 @@ def replicability(found: Any) -> Figure:
         yaxis={"title": {"text": f"median match in {known.refits} refits"}, "range": [0, 1.05]},
         showlegend=True,
     )
+    return figure
+
+
+def shares(model: Any, x: ArrayLike) -> Figure:
+    """What each component adds to the variation explained, in percent, the largest first; shares add up to 100 %.
+
+    Components that do not replicate are grey, where the model knows which.
+
+    Parameters
+    ----------
+    model : fitted
+    x : (N, rank), of `model.coefficients`
+
+    Examples
+    --------
+    >>> from polyadic import SALS
+    >>> X = np.random.default_rng(0).normal(size=(20, 3, 4))
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(X)
+    >>> round(float(sum(shares(model, model.coefficients(X)).data[0].y)))
+    100
+    """
+    percent = spectra.shares(model, np.asarray(x))
+    known = getattr(model, "replicability_", None)
+    back = np.ones(len(percent), bool) if known is None else known.replicates
+    order = np.argsort(-percent, kind="stable")
+    place = np.argsort(order)
+    go, figure = graph_objects(), blank(height=260, showlegend=known is not None)
+    for name, mine, colour in (("returns", back, LESS), ("does not return", ~back, NEUTRAL)):
+        if mine.any():
+            figure.add_trace(
+                go.Bar(
+                    x=place[mine],
+                    y=compact(percent[mine]),
+                    name=name,
+                    marker_color=colour,
+                    customdata=np.flatnonzero(mine) + 1,
+                    hovertemplate="component %{customdata}: %{y:.1f} %<extra></extra>",
+                )
+            )
+    shown = range(0, len(order), -(-len(order) // 32))
+    ticks = {"tickvals": list(shown), "ticktext": [str(order[number] + 1) for number in shown], "tickangle": 0}
+    figure.update_layout(xaxis={"title": {"text": "component"}, **ticks}, yaxis_title_text="share (%)")
     return figure
 
 

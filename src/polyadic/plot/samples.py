@@ -13,11 +13,11 @@ from polyadic.plot.canvas import PALETTE, SYMBOLS, blank, compact, graph_objects
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["embedded", "envelope", "features", "signals"]
+__all__ = ["MOST_CHANNELS", "add_title", "embedded", "features", "scale_texts", "signals", "window_titles"]
 
 _GROUPS = ("class", "subject", "recording")
 _MOST_NAMED = 14
-_MOST_CHANNELS = 16
+MOST_CHANNELS = 16
 _TSNE_STEPS = 500
 
 
@@ -194,7 +194,7 @@ def signals(
     """
     chosen = np.atleast_1d(np.asarray(rows, dtype=np.intp))
     whole = np.asarray(windows.read(chosen), dtype=np.float64)
-    shown = np.arange(whole.shape[1])[:_MOST_CHANNELS] if channels is None else np.asarray(channels, dtype=np.intp)
+    shown = np.arange(whole.shape[1])[:MOST_CHANNELS] if channels is None else np.asarray(channels, dtype=np.intp)
     first, X = _stretches(whole[:, shown], int(points), centre)
     middle = np.median(X, axis=(0, 2), keepdims=True)
     spread = np.abs(X - middle).max(axis=(0, 2), keepdims=True)
@@ -203,10 +203,10 @@ def signals(
     titles = _signal_titles(windows, chosen, first, X.shape[2], whole.shape[2])
     above = 12 + 14 * (1 + max(title.count("<br>") for title in titles))
     figure = blank(height=40 + above + max(120, 34 * len(shown)), showlegend=False, margin_t=above)
-    ticks = _scale_texts(windows, shown, spread.ravel())
+    ticks = scale_texts(windows, shown, spread.ravel())
     for number, (begin, window) in enumerate(zip(first, scaled, strict=True)):
         _add_window(figure, window, begin / (windows.fs or 1.0), windows.fs, ticks, number, len(chosen))
-        _add_title(figure, titles[number], number)
+        add_title(figure, titles[number], number)
     return figure
 
 
@@ -219,9 +219,14 @@ def _stretches(X: NDArray[Any], points: int, centre: ArrayLike | None) -> tuple[
     return first, np.stack([window[:, begin : begin + count] for begin, window in zip(first, X, strict=True)])
 
 
+def window_titles(windows: Any, rows: NDArray[Any]) -> list[str]:
+    """Which windows these are, in two lines."""
+    return _hover_texts(windows[rows], len(rows), most=14, lines=2)
+
+
 def _signal_titles(windows: Any, rows: NDArray[Any], first: NDArray[Any], drawn: int, length: int) -> list[str]:
     """Which windows these are, and which stretch of them is drawn if it is not all."""
-    titles = _hover_texts(windows[rows], len(rows), most=14, lines=2)
+    titles = window_titles(windows, rows)
     if drawn == length:
         return titles
     unit, rate = ("s", windows.fs) if windows.fs else ("samples", 1.0)
@@ -230,8 +235,8 @@ def _signal_titles(windows: Any, rows: NDArray[Any], first: NDArray[Any], drawn:
     return [f"{title}<br>{a:.3g} to {b:.3g} {whole}" for title, (a, b) in zip(titles, ends, strict=True)]
 
 
-def _scale_texts(windows: Any, shown: NDArray[np.intp], spread: NDArray[np.float64]) -> list[str]:
-    """Names of channels with what half a row stands for, in the unit of the channel."""
+def scale_texts(windows: Any, shown: NDArray[np.intp], spread: NDArray[np.float64]) -> list[str]:
+    """Names of channels with what half a row stands for, in the unit of the channel, as "Fz ±150 µV"."""
     names = windows.channels or [str(number + 1) for number in range(windows.shape[1])]
     units = windows.units or [""] * windows.shape[1]
     return [
@@ -277,34 +282,10 @@ def _add_window(
     )
 
 
-def _add_title(figure: Figure, text: str, number: int) -> None:
+def add_title(figure: Figure, text: str, number: int) -> None:
+    """A text above the `number`-th panel."""
     name = "" if number == 0 else str(number + 1)
     place = {"x": 0, "y": 1, "xref": f"x{name} domain", "yref": f"y{name} domain"}
     figure.add_annotation(
         text=text, **place, xanchor="left", yanchor="bottom", showarrow=False, align="left", font={"size": 11}
     )
-
-
-def envelope(lines: NDArray[np.float64], points: int) -> tuple[float, NDArray[np.float64]]:
-    """The lowest and the highest value of each of `points` stretches: what is left of a line that has no more room.
-
-    The two are drawn as the edges of a band. Joined to one line they would make a rhythm of their own.
-
-    Parameters
-    ----------
-    lines : (…, time)
-
-    Returns
-    -------
-    samples from one stretch to the next, and the band (…, 2, n)
-
-    Examples
-    --------
-    >>> envelope(np.array([0.0, 3.0, 1.0, 2.0, 9.0, 5.0]), 2)
-    (3.0, array([[0., 2.],
-           [3., 9.]]))
-    """
-    count = max(1, min(points, lines.shape[-1]))
-    edges = np.linspace(0, lines.shape[-1], count + 1).astype(np.intp)[:-1]
-    low, high = np.minimum.reduceat(lines, edges, axis=-1), np.maximum.reduceat(lines, edges, axis=-1)
-    return lines.shape[-1] / count, np.stack([low, high], axis=-2)

@@ -149,6 +149,7 @@ def subjects(accuracy: Mapping[str, float], measure: str = "accuracy", chance: f
     names = [short(name) for name, _ in ordered]
     figure.update_layout(
         xaxis={"title": {"text": f"{measure} (%)"}, "range": [0, 100]},
+        margin_r=16,  # for the 100
         yaxis={"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False},
     )
     return figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from polyadic import augment
 from polyadic.data.splits import PROTOCOLS
 from polyadic.data.windows import Windows
 from polyadic.evaluate.scoring import own_split
@@ -13,7 +14,7 @@ __all__ = ["fit_script"]
 
 _MODULES = {
     "polyadic": ("ATD", "SALS", "GRSALS"),
-    "polyadic.augment": ("Bandpass", "Compose", "Jitter", "Neighbour", "OneOf", "Rotate3D"),
+    "polyadic.augment": tuple(augment.__all__),
     "polyadic.readout": ("Readout",),
     "polyadic.spectral": ("STFT",),
 }

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from polyadic.algebra import gram
 from polyadic.electrodes import positions
-from polyadic.explain.spectra import band, effect_sizes, greedy_shares, is_flat
+from polyadic.explain.spectra import band, count_peaks, effect_sizes, is_flat, shares
 from polyadic.tensorize import Axis
 
 __all__ = ["Component", "Place", "describe_components", "rhythm", "strongest_class"]
@@ -47,6 +45,7 @@ class Component:
     windows : (3,), rows of the sample with its largest coefficients
     match, returned : median match and share of refits that have it; None if replicability has not been checked
     replicates : whether it comes back; True if that has not been checked
+    folded : whether it is hidden at first: it does not come back, and is not large
     """
 
     number: int
@@ -60,6 +59,7 @@ class Component:
     match: float | None
     returned: float | None
     replicates: bool
+    folded: bool
 
     @property
     def index(self) -> int:
@@ -70,7 +70,10 @@ class Component:
 def describe_components(
     model: Any, axes: list[Axis], x: NDArray[Any] | None, label: NDArray[Any] | None
 ) -> list[Component]:
-    """All components: those that come back before the others, and the larger share first.
+    """All components, the most reliable variation first: by share times match, and those that are folded last.
+
+    A rhythm that is in the data may not come back as one component: at too high a rank it splits, each time in another
+    way. So a component that does not come back is folded only if its share times its match is below the mean share.
 
     Parameters
     ----------
@@ -81,27 +84,29 @@ def describe_components(
     """
     checked = getattr(model, "replicability_", None)
     found = []
-    shares = None if x is None else _shares(model, x)
+    explained = None if x is None else shares(model, x)
     for r in range(model.rank):
         columns = [np.asarray(factor[:, r]) for factor in model.factors_]
         found.append(
             Component(
                 number=r + 1,
-                share=None if shares is None else float(shares[r]),
+                share=None if explained is None else float(explained[r]),
                 places=[_place(axis, column, axes) for axis, column in zip(axes, columns, strict=True)],
                 band=_frequency_band(axes, columns),
                 **_by_class(x, label, r),
                 match=None if checked is None else float(checked.match[r]),
                 returned=None if checked is None else float(checked.returned[r]),
                 replicates=checked is None or bool(checked.replicates[r]),
+                folded=checked is not None
+                and not checked.replicates[r]
+                and (explained is None or explained[r] * checked.match[r] < 100 / model.rank),
             )
         )
-    return sorted(found, key=lambda one: (not one.replicates, -(one.share or 0.0), one.number))
+    return sorted(found, key=lambda one: (one.folded, -_reliable_share(one), one.number))
 
 
-def _shares(model: Any, x: NDArray[Any]) -> NDArray[np.float64]:
-    G = gram([torch.as_tensor(factor, dtype=torch.float64) for factor in model.factors_]).numpy()
-    return greedy_shares(G, np.cov(x.T, bias=True).reshape(len(G), len(G)))
+def _reliable_share(component: Component) -> float:
+    return (component.share or 0.0) * (1.0 if component.match is None else component.match)
 
 
 def _by_class(x: NDArray[Any] | None, label: NDArray[Any] | None, r: int) -> dict[str, Any]:
@@ -139,7 +144,8 @@ def _place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> Place:
         return Place(_EVERYWHERE.get(axis.kind, "flat"), float("nan"))
     peak, low, high = (_rounded(axis, value) for value in found)
     ends = f" ({low}–{high})" if low != high else ""
-    text = f"{peak} {axis.unit}".strip() + ends
+    more = count_peaks(weights) - 1
+    text = f"{peak} {axis.unit}".strip() + ends + (f" and {more} more" if more else "")
     if axis.kind == "frequency" and axis.unit == "Hz" and positions(axes[0].labels):
         text = f"{rhythm(found[0])}, {text}"
     return Place(text, found[0])

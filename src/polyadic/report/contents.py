@@ -263,7 +263,7 @@ def headline(methods: list[MethodScores], seeds: int, probe: ProbeResult | None)
         return None if probe is None else _probe_headline(probe)
     best = methods[0]
     count = f"{seeds} seed{'s' * (seeds != 1)}"
-    words = f"Mean over {count}, each with its own start and split" if seeds > 1 else f"{count}, no interval"
+    words = f"Mean over {count}, each with its own random start and split" if seeds > 1 else f"{count}, no interval"
     ends = "" if best.low is None else f"; 95 % interval {best.low:.1f} to {best.high:.1f} %"
     return Headline(best.measure, methods[0].accuracy, None, f"{words}{ends}.")
 
@@ -277,13 +277,13 @@ def _probe_headline(probe: ProbeResult) -> Headline:
         told = (
             f"Mean and standard deviation over {whom}, from {over['min']:.1f} to {over['max']:.1f} %"
             if spread is not None
-            else f"The same for all {whom}, so nothing is known of its spread"
+            else f"The same for all {whom}, which says nothing about its spread"
         )
         return Headline("balanced accuracy", over["mean"], spread, f"{told}; {probe.how}.")
     whom = f"{probe.groups} subjects" if probe.by_people else f"{probe.groups:,} windows"
     told = (
         f"95 % interval {100 * probe.low:.1f} to {100 * probe.high:.1f} %, by resampling {whom}"
         if probe.low is not None and probe.high is not None
-        else f"No interval: it would be the same for any choice among the {whom} tested"
+        else f"No interval: every resample of the {whom} gives the same score"
     )
     return Headline("balanced accuracy", 100 * probe.scores["balanced_accuracy"], None, f"{told}; {probe.how}.")

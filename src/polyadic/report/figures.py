@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from polyadic import plot
 from polyadic.explain.spectra import where_strongest
-from polyadic.plot.canvas import short
-from polyadic.plot.samples import envelope
+from polyadic.plot.previews import HALF_ROW, Outlines, outlines, preview_figure
+from polyadic.plot.samples import MOST_CHANNELS, scale_texts
 from polyadic.report.components import Component
 from polyadic.report.contents import MethodScores, ReportContents, Sample
 from polyadic.report.scores import thinned
@@ -21,15 +21,15 @@ from polyadic.report.scores import thinned
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["figures", "thumbnails"]
+__all__ = ["figures", "previews"]
 
 _MAPPED = 1000
-_THUMBNAIL_BYTES = 700_000
+_PREVIEW_BYTES = 700_000
 _AT_A_TIME = 50
 _POINTS = 600
 _DRAWN_NUMBERS = 250_000
 _DRAWN_COMPONENTS = 16
-_CHANNELS, _DRAWN_CHANNELS = 16, 8
+_DRAWN_CHANNELS = 8
 
 Figures = dict[str, Any]
 
@@ -191,40 +191,33 @@ def _feature_maps(sample: Sample) -> dict[str, Figure]:
     return found
 
 
-def thumbnails(sample: Sample | None) -> dict[str, Any] | None:
-    """The windows of the map as signals in 8 bits, coarse enough for all of them to fit into the page.
+def previews(sample: Sample | None) -> dict[str, Any] | None:
+    """The windows of the map as `plot.preview` draws them, in 8 bits, coarse enough for all to fit into the page.
 
     Returns
     -------
-    `bytes` (base64 of windows × channels × `lines` × points, 127 for the largest of a channel in a window), `lines` (1
-    if all samples are there, 2 for the lowest and the highest of stretches), `channels`, `points`, and the `step` from
-    one point to the next in `unit`; None for tensors
+    `figure`, that of the first window; `bytes` (base64 of windows × lines of the figure × `points`), which by `height`
+    become the heights above the rows of all windows; `lines` of a channel; `texts` (windows × channels), which stand at
+    the rows; None for tensors
     """
     if sample is None or sample.windows is None or len(sample.Z) < 3:
         return None
     windows = sample.windows[thinned(np.arange(len(sample.Z)), _MAPPED)]
-    count = min(windows.shape[1], _CHANNELS)
-    room = int(np.clip(_THUMBNAIL_BYTES // (len(windows) * count), 24, 240))
-    points = windows.shape[2] if windows.shape[2] <= room else room // 2
-    # Some at a time: a thousand long windows take much memory, their thumbnails little.
-    parts = np.split(np.arange(len(windows)), range(_AT_A_TIME, len(windows), _AT_A_TIME))
-    pieces = [_to_8_bits(windows.read(rows)[:, :count], points) for rows in parts]
-    step, digits = pieces[0][0], np.concatenate([digits for _, digits in pieces])
-    names = windows.channels or [str(number + 1) for number in range(count)]
+    count = min(windows.shape[1], MOST_CHANNELS)
+    room = int(np.clip(_PREVIEW_BYTES // (len(windows) * count), 24, 1000))
+    digits, texts, first = [], list[list[str]](), None
+    # Some at a time: a thousand long windows take much memory, their outlines little.
+    for rows in np.split(np.arange(len(windows)), range(_AT_A_TIME, len(windows), _AT_A_TIME)):
+        drawn = outlines(windows.read(rows)[:, :count], room)
+        first = first or drawn
+        digits.append(np.rint(127 * drawn.values).astype(np.int8))
+        texts += [scale_texts(windows, np.arange(count), spread) for spread in drawn.spread]
+    assert isinstance(first, Outlines)
     return {
-        "bytes": base64.b64encode(digits.tobytes()).decode(),
-        "lines": digits.shape[2],
-        "channels": [short(name) for name in names[:count]],
-        "points": digits.shape[3],
-        "step": step / (windows.fs or 1.0),
-        "unit": "s" if windows.fs else "samples",
+        "figure": _without_template(preview_figure(windows, 0, first)),
+        "bytes": base64.b64encode(np.concatenate(digits).tobytes()).decode(),
+        "lines": first.values.shape[2],
+        "points": first.values.shape[3],
+        "height": HALF_ROW / 127,
+        "texts": texts,
     }
-
-
-def _to_8_bits(X: NDArray[Any], points: int) -> tuple[float, NDArray[np.int8]]:
-    """Samples from one point to the next, and the windows in 8 bits: (n, channels, lines, points)."""
-    centred = X - np.median(X, axis=2, keepdims=True)
-    spread = np.abs(centred).max(axis=2, keepdims=True)
-    scaled = centred / np.where(spread > 0, spread, 1.0)
-    step, drawn = (1.0, scaled[:, :, None]) if X.shape[2] <= points else envelope(scaled, points)
-    return step, np.rint(127 * drawn).astype(np.int8)

@@ -19,9 +19,9 @@ from polyadic.persist import encode
 from polyadic.plot.canvas import graph_objects
 from polyadic.report.again import fit_script
 from polyadic.report.citation import bibtex
-from polyadic.report.components import strongest_class
+from polyadic.report.components import Component, strongest_class
 from polyadic.report.contents import ReportContents, as_windows, collect_contents, headline, methods_of
-from polyadic.report.figures import figures, thumbnails
+from polyadic.report.figures import figures, previews
 from polyadic.thumbnails import picture
 from polyadic.version import __version__
 
@@ -135,7 +135,7 @@ def render(
     methods = [] if result is None else methods_of(result, _method_name(model), contents.probe)
     shown = [method for method in methods if method.protocol == methods[0].protocol]
     drawn = figures(model, contents, shown, lambda done, stage: begin(1 + done, stage))
-    shots = thumbnails(contents.sample)
+    shown_windows = previews(contents.sample)
     begin(model.rank + 2, "page")
     file = resources.files("polyadic.report")
     values = {
@@ -161,14 +161,13 @@ def render(
         "feature_names": list(model.get_feature_names_out()) if hasattr(model, "readout_") else [],
         "checked": getattr(model, "replicability_", None),
         "check_note": check_note,
-        "folded": _count_folded(contents),
         "rhythms": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
         "cite": bibtex(),
         "version": __version__,
         "style": (file / "report.css").read_text(encoding="utf-8"),
         "script": (file / "report.js").read_text(encoding="utf-8"),
-        "figures": packed(json.dumps({"figures": drawn, "thumbnails": shots}, allow_nan=False).encode()),
-        "thumbnails": shots is not None,
+        "figures": packed(json.dumps({"figures": drawn, "previews": shown_windows}, allow_nan=False).encode()),
+        "previews": shown_windows is not None,
         "heads": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
         "sections": _sections(contents, drawn),
         "plotly": packed(_plotly_script()),
@@ -247,21 +246,20 @@ def _component_rows(model: Any, contents: ReportContents) -> list[dict[str, Any]
                 "spread": spread,
                 "words": words,
                 "largest": largest,
-                "folded": not component.replicates or place >= _SHOWN,
-                "folded_on_phones": not component.replicates or place >= _SHOWN_ON_PHONES,
+                "state": _row_state(component, place),
             }
         )
     return rows
 
 
-def _count_folded(contents: ReportContents) -> dict[str, int]:
-    """How many components do not come back, and how many stand open on a large and on a small screen."""
-    returning = sum(component.replicates for component in contents.components)
-    return {
-        "gone": len(contents.components) - returning,
-        "wide": min(returning, _SHOWN),
-        "narrow": min(returning, _SHOWN_ON_PHONES),
-    }
+def _row_state(component: Component, place: int) -> str:
+    """The classes of a row: whether it is hidden at first, and whether it is grey."""
+    states = []
+    if component.folded or place >= _SHOWN:
+        states.append("folded")
+    elif place >= _SHOWN_ON_PHONES:
+        states.append("folded-small")
+    return " ".join([*states, "gone"] if not component.replicates else states)
 
 
 def _parameter_texts(model: Any) -> dict[str, str]:

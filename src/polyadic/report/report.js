@@ -5,7 +5,7 @@
   const one = (selector) => document.querySelector(selector);
   const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   let figures = {};
-  let thumbnails = null;
+  let previews = null;
   let digits = null;
 
   // ------------------------------------------------------------------ figures
@@ -47,8 +47,7 @@
     place.hidden = !figure;
     if (!figure || !window.Plotly) return;
     place.dataset.drawn = name;
-    place.style.setProperty("--height", `${figure.layout.height}px`);
-    const layout = { ...figure.layout, template: style(), autosize: true, dragmode: false };
+    const layout = { ...figure.layout };
     if (matchMedia("(pointer: fine)").matches && name.startsWith("map ")) layout.dragmode = "zoom";
     if (name.endsWith("-windows") && narrow()) stack(layout);
     if (name.startsWith("timeline-") && narrow()) layout.coloraxis = { ...layout.coloraxis, showscale: false };
@@ -58,9 +57,15 @@
       ? figure.data.map((trace) => trace.mode === "markers+text" ? { ...trace, mode: "markers" } : trace)
       : figure.data;
     const first = !place.data;
-    Plotly.react(place, data, layout, config);
+    paint(place, data, layout);
     if (first && name.startsWith("map ")) place.on("plotly_hover", (event) => show(event.points[0].customdata));
     if (first && name.startsWith("map ")) place.on("plotly_click", (event) => show(event.points[0].customdata));
+  }
+
+  function paint(place, data, layout) {
+    if (!window.Plotly) return;
+    place.style.setProperty("--height", `${layout.height}px`);
+    Plotly.react(place, data, { template: style(), autosize: true, dragmode: false, ...layout }, config);
   }
   const config = { responsive: true, displayModeBar: false, displaylogo: false };
 
@@ -99,33 +104,21 @@
     return [...new kind(bytes(array.bdata).buffer)];
   }
 
+  // The figure is that of `plot.preview`; only numbers and the texts at the rows are those of another window.
   function show(number) {
-    if (!thumbnails || number === undefined) return;
-    const { channels, points, lines, step, unit } = thumbnails;
+    if (!previews || number === undefined) return;
+    const { figure, points, lines, height, texts } = previews;
     const place = one("#window-figure");
     place.dataset.shown = number;
     one("#window-number").value = number + 1;
     one("#window-words").textContent = words(number);
-    if (!window.Plotly) return;
-    // One line where all samples are there; else the edges of a band, which a line in between would turn into a rhythm.
-    const data = channels.flatMap((name, channel) => Array.from({ length: lines }, (_, line) => {
-      const begin = ((number * channels.length + channel) * lines + line) * points;
-      return {
-        x0: 0, dx: step, y: Array.from(digits.subarray(begin, begin + points), (digit) => digit / 270 - channel),
-        mode: "lines", line: { width: lines > 1 ? 0.5 : 1, color: colour("part-1") }, name, hoverinfo: "name+x",
-        ...(line > 0 ? { fill: "tonexty", fillcolor: colour("part-1") } : {}),
-      };
-    }));
-    const layout = {
-      template: style(), height: Math.max(220, 60 + 30 * channels.length), showlegend: false, dragmode: false,
-      margin: { l: 8, r: 8, t: 8, b: 8 },
-      xaxis: { title: { text: `time (${unit})` }, zeroline: false },
-      yaxis: {
-        tickvals: channels.map((_, channel) => -channel), ticktext: channels, zeroline: false,
-        range: [-channels.length + 0.4, 0.6],
-      },
-    };
-    Plotly.react(place, data, layout, config);
+    const data = figure.data.map((trace, line) => {
+      const begin = (number * figure.data.length + line) * points;
+      const row = -Math.floor(line / lines);
+      return { ...trace, y: Array.from(digits.subarray(begin, begin + points), (digit) => digit * height + row) };
+    });
+    const yaxis = { ...figure.layout.yaxis, ticktext: texts[number] };
+    paint(place, data, { ...figure.layout, yaxis });
   }
   one("#window-number")?.addEventListener("input", (event) => {
     const number = Number(event.target.value) - 1;
@@ -150,8 +143,8 @@
     const script = document.createElement("script");
     script.textContent = await unpacked("#plotly");
     document.head.append(script);
-    ({ figures, thumbnails } = JSON.parse(await unpacked("#figures")));
-    digits = thumbnails && new Int8Array(bytes(thumbnails.bytes).buffer);
+    ({ figures, previews } = JSON.parse(await unpacked("#figures")));
+    digits = previews && new Int8Array(bytes(previews.bytes).buffer);
   }
 
   const ready = unpack().then(() => {
@@ -222,13 +215,13 @@
   }
 
   function count() {
-    const folded = rows().filter((row) => row.className).length;
+    const folded = rows().filter((row) => row.className.includes("folded")).length;
     const gone = rows().filter((row) => row.classList.contains("gone")).length;
     const open = table.classList.contains("unfolded");
     one("#shown").textContent = `${visible().length} of ${rows().length}`;
     unfold.hidden = !folded || table.classList.contains("searched") || (!open && visible().length === rows().length);
     unfold.setAttribute("aria-expanded", String(open));
-    unfold.textContent = open ? "Show fewer" : `Show all ${rows().length}` + (gone ? `, ${gone} of which do not come back` : "");
+    unfold.textContent = open ? "Show fewer" : `Show all ${rows().length}` + (gone ? ` (${gone} do not replicate)` : "");
   }
   unfold.addEventListener("click", () => { table.classList.toggle("unfolded"); count(); });
   addEventListener("resize", count);
@@ -248,8 +241,8 @@
     one("#detail-h").textContent = `Component ${number}`;
     const told = all("td", row).map((cell) => {
       const text = (cell.querySelector(".at") || cell.querySelector("span")).textContent.trim();
-      if (cell.dataset.label === "by class") return text === "no class" ? "alike in all classes" : `strongest in ${text}`;
-      if (cell.dataset.label === "returns") return `match ${cell.textContent.trim().replace(/\s+/g, " ")} of refits`;
+      if (cell.dataset.label === "by class") return text === "no class" ? "no difference between classes" : `strongest in ${text}`;
+      if (cell.dataset.label === "returns") return `median match ${cell.querySelector("span").textContent}, returns ${text} of refits`;
       return `${cell.dataset.label} ${text}`;
     });
     one("#detail-words").textContent = told.join(" · ");

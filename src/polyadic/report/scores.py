@@ -187,9 +187,9 @@ def _by_subject(
 
 def _way(found: CrossValidation) -> str:
     if found.folds == found.subjects:
-        return "leaving one subject out"
+        return "leave-one-subject-out cross-validation"
     times = f", repeated {found.repeats} times" if found.repeats > 1 else ""
-    return f"{found.folds} folds of subjects{times}"
+    return f"{found.folds}-fold cross-validation by subject{times}"
 
 
 def _over_subjects(found: CrossValidation, windows: Windows) -> tuple[dict[str, float], int]:
@@ -216,7 +216,7 @@ class _SeenFolds:
         parts = fold.Z[train], fold.y[train], fold.Z[fold.test], fold.y[fold.test]
         drawn = thinned(np.arange(1, fold.count + 1), _DRAWS)
         if fold.count > len(drawn):
-            self.curve_of = f"{len(drawn)} of {fold.count} folds, evenly chosen"
+            self.curve_of = f"{len(drawn)} of {fold.count} folds, evenly spaced"
         if fold.number in drawn:
             self.curve.add(*parts, fold.subject[train], fold.level_columns, fold.number, fold.probe)
         self.trained.append(int(train.sum()))

@@ -1,0 +1,156 @@
+"""One whole window at a glance: every sample where there is room, else a band from the lowest to the highest value.
+
+The window beside the map of a report is this plot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic.checks import check_integer
+from polyadic.errors import PolyadicError
+from polyadic.plot.canvas import PALETTE, blank, compact, graph_objects, short
+from polyadic.plot.samples import MOST_CHANNELS, add_title, scale_texts, window_titles
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["HALF_ROW", "Outlines", "envelope", "outlines", "preview", "preview_figure"]
+
+HALF_ROW = 0.45
+"""The largest value of a channel, where rows are 1 apart."""
+_FEWEST_POINTS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Outlines:
+    """Windows as they are drawn.
+
+    values : (n, channels, lines, points), from -1 to 1; one line if it has every sample, else the two edges of a band
+    spread : (n, channels), what a value of 1 is in the unit of the channel
+    first, step : the place of the first point and the distance of points, in samples
+    """
+
+    values: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    first: float
+    step: float
+
+
+def preview(windows: Any, row: int = 0, points: int = 1000) -> Figure:
+    """One window from its first to its last sample, channel below channel, each to the scale that stands at its name.
+
+    A window with more samples than `points` is a band between its lowest and its highest values. `plot.signals` shows
+    a part of such a window sample by sample.
+
+    Parameters
+    ----------
+    windows : `Windows`
+    row : which window
+    points : numbers that are drawn of each channel, at most; a band takes two for each place
+
+    Examples
+    --------
+    >>> from polyadic.data import synthetic
+    >>> signals = synthetic(5, n_channels=3)
+    >>> len(preview(signals, 4, points=256).data), len(preview(signals, 4, points=100).data)
+    (3, 6)
+    """
+    check_integer("row", row, 0)
+    check_integer("points", points, _FEWEST_POINTS)
+    if row >= len(windows):
+        raise PolyadicError(f"row must be below {len(windows)}, the number of windows, but is {row}")
+    figure = preview_figure(windows, row, outlines(windows.read(np.array([row]))[:, :MOST_CHANNELS], points))
+    add_title(figure, window_titles(windows, np.array([row]))[0], 0)
+    figure.update_layout(margin_t=40, height=figure.layout.height + 32)
+    return figure
+
+
+def preview_figure(windows: Any, row: int, drawn: Outlines) -> Figure:
+    """The first of some outlines, of the window `row`, as a figure without a title."""
+    go = graph_objects()
+    rate, unit = (windows.fs, "s") if windows.fs else (1.0, "samples")
+    _, count, lines, _ = drawn.values.shape
+    names = [short(name) for name in (windows.channels or [str(number + 1) for number in range(count)])[:count]]
+    figure = blank(height=max(220, 60 + 30 * count), showlegend=False)
+    for channel in range(count):
+        for line, values in enumerate(drawn.values[0, channel]):
+            figure.add_trace(
+                go.Scatter(
+                    x0=drawn.first / rate,
+                    dx=drawn.step / rate,
+                    y=compact(HALF_ROW * values - channel),
+                    mode="lines",
+                    line={"width": 0.5 if lines > 1 else 1, "color": PALETTE[0]},
+                    name=names[channel],
+                    hoverinfo="name+x",
+                    # A line in between the edges would show a rhythm that is not there.
+                    **({"fill": "tonexty", "fillcolor": PALETTE[0]} if line else {}),
+                )
+            )
+    texts = scale_texts(windows, np.arange(count), drawn.spread[0])
+    figure.update_layout(
+        xaxis={"title": {"text": f"time ({unit})"}, "zeroline": False},
+        yaxis={
+            "tickvals": [-channel for channel in range(count)],
+            "ticktext": texts,
+            "zeroline": False,
+            "range": [-count + 0.4, 0.6],
+        },
+    )
+    return figure
+
+
+def outlines(X: NDArray[Any], points: int) -> Outlines:
+    """What is drawn of windows where each channel has room for so many numbers.
+
+    Parameters
+    ----------
+    X : (n, channels, time)
+
+    Examples
+    --------
+    >>> outlines(np.ones((2, 3, 100)), 100).values.shape, outlines(np.ones((2, 3, 100)), 99).values.shape
+    ((2, 3, 1, 100), (2, 3, 2, 49))
+    """
+    values = np.asarray(X, dtype=np.float64)
+    centred = values - np.median(values, axis=2, keepdims=True)
+    spread = np.abs(centred).max(axis=2)
+    scaled = centred / np.where(spread > 0, spread, 1.0)[:, :, None]
+    if values.shape[2] <= points:
+        return Outlines(scaled[:, :, None], spread, 0.0, 1.0)
+    step, band = envelope(scaled, points // 2)
+    return Outlines(band, spread, step / 2, step)
+
+
+def envelope(lines: NDArray[np.float64], points: int) -> tuple[float, NDArray[np.float64]]:
+    """The lowest and the highest value around each of `points` places: what is left of a line that has no more room.
+
+    The two are drawn as the edges of a band. Joined to one line they would make a rhythm of their own. Each place
+    covers its neighbours, too: else the edges of a rhythm of one or two steps would beat at another frequency.
+
+    Parameters
+    ----------
+    lines : (…, time)
+
+    Returns
+    -------
+    samples from one place to the next, and the band (…, 2, n)
+
+    Examples
+    --------
+    >>> envelope(np.arange(8.0), 4)
+    (2.0, array([[0., 0., 2., 4.],
+           [3., 5., 7., 7.]]))
+    """
+    length = lines.shape[-1]
+    count = max(1, min(points, length))
+    step, places = length / count, np.arange(count)
+    ends = np.stack([np.floor(step * (places - 1)), np.ceil(step * (places + 2))], axis=1)
+    # Every second range is from the start to the end of a place; no range may begin behind the last sample.
+    ranges, padded = ends.clip(0, length).astype(np.intp).ravel(), np.concatenate([lines, lines[..., -1:]], axis=-1)
+    return step, np.stack([of.reduceat(padded, ranges, axis=-1)[..., ::2] for of in (np.minimum, np.maximum)], axis=-2)
