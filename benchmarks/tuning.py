@@ -32,6 +32,7 @@ from polyadic.evaluate.significance import corrected_resampled
 from polyadic.experiments.labels.people import FILES, Count, LabelSet, drawn, halves, read_set
 from polyadic.experiments.labels.tables import mean_and_error
 from polyadic.experiments.markdown import as_code, machine_name, table
+from polyadic.experiments.result_files import write_result
 from polyadic.files import write_atomically
 from polyadic.provenance import provenance
 from polyadic.tuning.judging import difference
@@ -91,10 +92,11 @@ def measured(train: Windows, test: Windows, budget: Budget, device: str) -> Row:
     for one in search.tries:
         if one.full:
             gap, error = difference(one.judged, first)
-            found = {"changes": one.settings.changed_from(space.recommended), "inner": 100 * one.judged.score}
-            found |= {"gap": gap, "error": error if math.isfinite(error) else None}
-            candidates.append({**found, "score": score(search, one.settings, test, truth)})
-    return {"candidates": candidates, "seconds": spent, **sharing(search)}
+            figures = {"inner": 100 * one.judged.score, "score": score(search, one.settings, test, truth)}
+            figures |= {"gap": gap, "error": error}
+            changes = one.settings.changed_from(space.recommended)
+            candidates.append({"changes": changes} | {name: round(value, 4) for name, value in figures.items()})
+    return {"candidates": candidates, "seconds": round(spent, 1), **sharing(search)}
 
 
 def chosen(row: Row) -> Row:
@@ -125,7 +127,7 @@ def sharing(search: Search) -> Row:
     return {
         "tries": len(search.tries),
         "fits": sum(one.fitted for one in search.tries),
-        "seconds_without_sharing": apart,
+        "seconds_without_sharing": round(apart, 1),
     }
 
 
@@ -158,14 +160,13 @@ def page(result: Row) -> str:
     ]
     return "\n".join(
         [
-            "# What `polyadic tune` is worth on new people",
+            f"# What `polyadic tune` is worth on {result['people']} people",
             "",
             f"Balanced accuracy in percent on people who took no part in the choice: mean of {result['splits']} "
             "outer splits ± its standard error, which takes into account that splits share people; p of the paired "
             "test with the same correction. *Inner* is the score that the search itself saw for its choice: it is "
-            f"optimistic. Each split had {60 * result['minutes'] / result['splits']:.0f} seconds on "
-            f"{result['cores']} cores. *Times sharing saves*: how much longer the same tries would have taken with a "
-            "fit for each.",
+            f"optimistic. Each split had {_bound(result)} on {result['cores']} cores. *Times sharing saves*: how much "
+            "longer the same tries would have taken with a fit for each.",
             "",
             f"Written by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
             f"{machine_name(result['machine'])}.",
@@ -180,6 +181,10 @@ def page(result: Row) -> str:
             "",
         ]
     )
+
+
+def _bound(result: Row) -> str:
+    return f"{result['tries']} tries" if result["tries"] else f"{60 * result['minutes'] / result['splits']:.0f} seconds"
 
 
 def _figure(values: np.ndarray) -> str:
@@ -240,12 +245,14 @@ def main() -> None:
         "splits": given.splits,
         "people": "development" if given.development else "new",
         "minutes": given.minutes,
+        "tries": given.tries,
         "cores": given.cores,
         **provenance(given.device),
         "rows": rows,
     }
-    write_atomically(given.out / "tuning.json", (json.dumps(result, indent=1) + "\n").encode())
-    write_atomically(given.out / "tuning.md", page(result).encode())
+    stem = "tuning-development" if given.development else "tuning"
+    write_result(given.out / f"{stem}.json", result)
+    write_atomically(given.out / f"{stem}.md", page(result).encode())
 
 
 if __name__ == "__main__":
