@@ -340,7 +340,7 @@ def _result(request: LabelRequest, cells: Sequence[_Cell], done: dict[str, Row])
         scored = [done[f"{cell.key('scores')}:{split}"] for split in range(count)]
         known = scored[0]["fit"] if cell.one.is_classifier else dict(done.get(cell.key("features"), {}))
         if not cell.one.is_classifier:
-            known["probe_seconds"] = float(np.mean([row["seconds all"] for row in scored]))
+            known["probe_seconds"] = scored[0]["seconds all"]
         fits.append({**about, **{name: _rounded(value) for name, value in known.items()}})
         for labels in (count for count in map(str, COUNTS) if count in scored[0]):
             columns = {name: [row[labels][name] for row in scored] for name in scored[0][labels]}

@@ -27,6 +27,7 @@ _GROUPS = {
     "views": "The default with a second view",
 }
 _CLAIM = 0.05
+_TIMES = ("fit, s", "probe, s", "features, s")
 _DRAWN = ("polyadic", "hand features", "MiniRocket", "PCA-32", "tangent space", "CNN, supervised", "SimCLR-32",
           "polyadic 0.1.0, standardised probe", "the paper's ATD, plain probe")  # fmt: skip
 
@@ -74,8 +75,8 @@ def page(result: Result) -> str:
         "The standard error takes into account that splits share people. ▲ and ▼ mark methods that are better or worse "
         f"than {DEFAULT} (p < 0.05 in a paired test, corrected for shared people and, by Holm, for all comparisons "
         "on this page). *numbers* are those of the model without its probe; *fit* are the seconds to learn features "
-        "without labels, *probe* to train the probe with all labels, *features* to compute features of all "
-        "labelled windows.",
+        "without labels, *probe* to train the probe with all labels of the first split, *features* to "
+        "compute features of all labelled windows.",
         "",
         f"Made by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
         f"{machine_name(result['machine'])}, `--jobs {result['jobs']}`.",
@@ -93,7 +94,7 @@ def page(result: Result) -> str:
             if len(names) > 1:
                 lines += [f"### {title}", ""] if title else []
                 lines += [*_views_table(result, name, names, comparisons), ""] if groups == ("views",) else []
-                lines += [_table(result, name, names, comparisons), ""]
+                lines += [_table(result, name, names, comparisons, timed=not title), ""]
     lines += ["## Differences", "", *_difference_lines(result, comparisons)]
     return "\n".join(lines) + "\n"
 
@@ -112,7 +113,9 @@ def _methods(result: Result, data: str, groups: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _table(result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str], Any]) -> str:
+def _table(
+    result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str], Any], timed: bool
+) -> str:
     share = result["sets"][data]["test_share"]
     counts = [count for count in map(str, COUNTS) if _known(result, data, names[1:], count, "score")]
     recentred = [count for count in map(str, COUNTS) if _known(result, data, names[1:], count, "recentred")]
@@ -124,8 +127,8 @@ def _table(result: Result, data: str, names: Sequence[str], comparisons: dict[tu
             for count in counts
         ]
         cells += [_cell(split_scores(result, data, name, count, "recentred"), share) for count in recentred]
-        lines.append([as_text(name), *cells, *_size_and_time(result, data, name)])
-    return table([*heads, "numbers", "fit, s", "probe, s", "features, s"], lines).rstrip()
+        lines.append([as_text(name), *cells, *_size_and_time(result, data, name)[: 4 if timed else 1]])
+    return table([*heads, "numbers", *(_TIMES if timed else ())], lines).rstrip()
 
 
 def _known(result: Result, data: str, names: Sequence[str], count: str, column: str) -> bool:
@@ -171,8 +174,9 @@ def _size_and_time(result: Result, data: str, name: str) -> list[str]:
     own = [row for row in result["fits"] if (row["set"], row["method"]) == (data, name) and "numbers" in row]
     if not own:
         return ["–"] * 4
+    where = "" if own[0].get("device", "cpu") == "cpu" else " (GPU)"
     seconds = [
-        f"{np.mean([row[key] for row in own]):.2f}" if key in own[0] else "–"
+        f"{np.mean([row[key] for row in own]):.2f}{where if key != 'probe_seconds' else ''}" if key in own[0] else "–"
         for key in ("fit_seconds", "probe_seconds", "predict_seconds")
     ]
     return [f"{own[0]['numbers']:,}", *seconds]
