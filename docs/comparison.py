@@ -1,6 +1,6 @@
 """The table of the README, from the results of `polyadic bench labels`: `python docs/comparison.py` writes it anew.
 
-Accuracies and numbers are those of `labels/labels.json`.
+Accuracies, numbers and seconds are those of `labels/labels.json`.
 """
 
 from __future__ import annotations
@@ -17,37 +17,35 @@ README = ROOT / "README.md"
 RESULTS = ROOT / "docs" / "results" / "labels"
 METHODS = {
     "polyadic": "**polyadic**",
-    "hand features": "hand-made features",
+    "hand features": "hand-crafted features",
     "MiniRocket": "MiniRocket",
-    "PCA-32": "PCA of the same spectra",
     "the paper's ATD, plain probe": "ATD as in the paper",
-    "polyadic 0.1.0, standardised probe": "polyadic 0.1.0",
 }
 COUNTS = (3, 10, "all")
 BETWEEN = re.compile(r"(?<=<!-- comparison -->\n).*?(?=<!-- end of the comparison -->)", re.DOTALL)
 
 
 def table() -> str:
-    """Balanced accuracy of some methods on new people by labels per class, with their sizes, in Markdown."""
+    """Balanced accuracy of some methods on new subjects by labels per class, with sizes and seconds, in Markdown."""
     result = _read(RESULTS / "labels.json")
-    sets, known = result["sets"], {row["method"] for row in result["rows"]}
-    heads = [
-        "labels per class",
-        *(f"{about['title']}, {count}" for about in sets.values() for count in COUNTS),
-        "numbers",
+    sets = result["sets"]
+    lines = [
+        f"| balanced accuracy on new subjects, % | labels per class | {' | '.join(METHODS.values())} |",
+        "|---|---:" + "|---:" * len(METHODS) + "|",
     ]
-    lines = [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-    for method, name in METHODS.items():
-        if method in known:
-            cells = [_accuracy(result, data, method, count) for data in sets for count in COUNTS]
-            lines.append(f"| {' | '.join([name, *cells, _numbers(result, method)])} |")
+    for data, about in sets.items():
+        for count in COUNTS:
+            cells = [_accuracy(result, data, method, count) for method in METHODS]
+            lines.append(f"| {about['title']} | {count} | {' | '.join(cells)} |")
+    lines.append(f"| *numbers in the model* | | {' | '.join(_numbers(result, method) for method in METHODS)} |")
+    lines.append(f"| *seconds to fit* | | {' | '.join(_seconds(result, method) for method in METHODS)} |")
     splits = ", ".join(f"{about['title']} {about['splits']}" for about in sets.values())
     link = (RESULTS / "labels.md").relative_to(ROOT).as_posix()
     lines += [
         "",
-        "Balanced accuracy in percent ± standard error, by labels per class, on people who took no part in any choice; "
-        f"splits: {splits}. *Numbers* are those in the model and its probe for HAR. All methods and all tests: "
-        f"[`{link}`]({link}).",
+        f"Mean ± standard error over splits by subject ({splits}); no setting was chosen on these subjects. Numbers "
+        "of features and probe, and seconds to fit both on two cores, are for HAR with all labels. "
+        f"[All methods and tests]({link}).",
     ]
     return "\n".join(lines) + "\n"
 
@@ -71,5 +69,16 @@ def _numbers(result: dict[str, Any], method: str) -> str:
     return f"{row['numbers'] + row['probe_numbers']:,}"
 
 
-if __name__ == "__main__":
+def _seconds(result: dict[str, Any], method: str) -> str:
+    row = _fit(result, method)
+    total = row["fit_seconds"] + row["probe_seconds"]
+    return f"{total:.0f}" if total >= 10 else f"{total:.1f}"
+
+
+def write() -> None:
+    """Write the table into the README."""
     README.write_text(BETWEEN.sub(lambda _: table(), README.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
