@@ -16,7 +16,7 @@ from environments import ROOT, environment, install, run, say
 
 EXTRAS = ("download", "edf", "interop", "mgh", "mne", "onnx", "report", "wfdb")
 """All but `bench`, whose packages need a newer numpy than the rest, and those for development."""
-TOOLS = ("hypothesis", "pytest")
+TOOLS = ("hypothesis", "pytest", "pytest-xdist")
 TESTS = (
     "test_estimators.py",
     "test_nonnegative.py",
@@ -53,7 +53,7 @@ def main() -> None:
         say("tests")
         # What old versions warn of in new Pythons is not for this test: warnings are errors in `make test`.
         chosen = [f"tests/{test}" for test in words.tests]
-        options = ("-p", "no:cacheprovider", "-o", "filterwarnings=", "-m", "not long")
+        options = ("--numprocesses", "auto", "-p", "no:cacheprovider", "-o", "filterwarnings=", "-m", "not long")
         run(python, "-m", "pytest", *options, *chosen, PYTHONPATH=str(ROOT / "src"))
     say("the oldest versions work")
 
