@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-long test-all lint docs linkcheck bench reliability clean
+.PHONY: help setup demo test test-long test-all lint docs linkcheck package lower-bounds bench reliability clean
 
 help:
 	@echo "make setup  install everything into .venv; then . .venv/bin/activate, and polyadic --help"
@@ -15,6 +15,8 @@ help:
 	@echo "make lint   ruff, mypy, import-linter"
 	@echo "make docs   build the documentation into docs/_build/html"
 	@echo "make linkcheck  ask the addresses that the documentation names (needs a network)"
+	@echo "make package  build sdist and wheel into dist, check them, install the wheel into a clean environment, use it there"
+	@echo "make lower-bounds  run tests with the oldest versions that pyproject.toml allows"
 	@echo "make bench  time every stage against what the machine can do, and one step against TensorLy (minutes)"
 	@echo "make reliability  kills, damaged files, faults and long runs, counted into docs/results/reliability.json (some two"
 	@echo "            hours: an hour of sweeps in one fit, and a fit of 12 GiB; RELIABILITY='--seconds 60 --gib 0' leaves them out,"
@@ -55,6 +57,14 @@ docs: $(READY)
 
 linkcheck: $(READY)
 	$(BIN)/sphinx-build --quiet --builder linkcheck docs docs/_build/linkcheck
+
+# Both have environments of their own.
+package:
+	rm -rf dist
+	$(PYTHON) .ci/check_package.py --out dist
+
+lower-bounds:
+	$(PYTHON) .ci/lower_bounds.py
 
 bench: $(READY)
 	$(BIN)/polyadic bench speed --out docs/results/speed

@@ -1,4 +1,4 @@
-"""polyadic: small, fast features that can be looked into, from many unlabelled multichannel recordings.
+"""polyadic: interpretable features from unlabelled multichannel recordings, and classifiers from few labels.
 
 from polyadic import ATD, SALS, GRSALS, load, match, suggest_rank, tune, reuse_memory
 """

@@ -29,9 +29,9 @@ from polyadic.engine.fit_identity import agreed_tensorizer, checkpoints_of, shar
 from polyadic.engine.graph import Graph
 from polyadic.engine.loop import Fit, FitSettings, History, empty_history
 from polyadic.engine.observers import observing
+from polyadic.engine.outcome import warn_of_outcome
 from polyadic.engine.solvers import SOLVERS, choose_solver
 from polyadic.errors import PolyadicError
-from polyadic.nonnegative import warn_of_vanished
 from polyadic.team import ALONE, Team
 from polyadic.torch_state import plain_torch
 
@@ -129,8 +129,7 @@ class _CPEstimator(CPModel):
             self.attempt_ = settings.attempts if self.consensus else int(np.argmin(fit.progress.finished)) + 1
             self.fit_seconds_, self.waited_ = fit.progress.spent, source.waited
             self._keep(fit.state)
-            if self.nonnegative_:
-                warn_of_vanished(fit.state.factors)
+            warn_of_outcome(fit, self.nonnegative_)
             # After the last checkpoint: a fit that is stopped here resumes with this pass alone.
             self._fit_readout(source, team)
         return self
@@ -305,8 +304,8 @@ class SALS(_CPEstimator):
     learning_rate : share η of a batch in the bases ("blend"), or of the old statistics forgotten at a step ("memory")
     batch_size : windows in a batch; None for full-batch alternating least squares; "auto" is None for "moments", else
         128
-    max_sweeps : most passes over the data
-    tol, patience : stop when the loss changed by less than `tol` of itself in each of `patience` sweeps
+    max_sweeps : maximum number of passes over the data; a `ConvergenceWarning` says that the loss has not converged
+    tol, patience : stop when the loss changed by less than `tol` of itself in each of `patience` sweeps; 0 for never
     device : "auto", "cpu", "cuda", …
     random_state : seed of the start, of the order of windows and of the augmentations
     verbose : 1 for a progress bar
@@ -363,8 +362,8 @@ class ATD(_CPEstimator):
     learning_rate : share η of a batch in the bases ("blend"), or of the old statistics forgotten at a step ("memory")
     batch_size : windows in a batch (Algorithm 2); None for full-batch alternating least squares (Algorithm 1); "auto"
         is None for "moments", else 128
-    max_sweeps : most passes over the data
-    tol, patience : stop when the loss changed by less than `tol` of itself in each of `patience` sweeps
+    max_sweeps : maximum number of passes over the data; a `ConvergenceWarning` says that the loss has not converged
+    tol, patience : stop when the loss changed by less than `tol` of itself in each of `patience` sweeps; 0 for never
     device : "auto", "cpu", "cuda", …
     random_state : seed of the start, of the order of windows and of the augmentations
     verbose : 1 for a progress bar

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from polyadic.errors import PolyadicError
 
-__all__ = ["Immutable"]
+__all__ = ["Immutable", "complete_repr"]
+
+_SHOWN = 4
+_complete: ContextVar[bool] = ContextVar("complete", default=False)
+
+
+@contextmanager
+def complete_repr() -> Iterator[None]:
+    """Write out all numbers in reprs, so that they are code."""
+    token = _complete.set(True)
+    try:
+        yield
+    finally:
+        _complete.reset(token)
 
 
 class Immutable:
@@ -20,6 +39,8 @@ class Immutable:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # or `dataclass` would write one of its own
         Immutable._kinds[cls.type_name()] = cls
 
     @classmethod
@@ -56,3 +77,39 @@ class Immutable:
 
     def __sklearn_clone__(self) -> Self:
         return self
+
+    def __repr__(self) -> str:
+        """Like scikit-learn's: fields that differ from their defaults; of many numbers only how many they are.
+
+        Examples
+        --------
+        >>> from polyadic.spectral import STFT
+        >>> STFT(64, 16), STFT(4, 2, mean=np.zeros((20, 3)))
+        (STFT(n_fft=64, hop=16), STFT(n_fft=4, hop=2, mean=<20 × 3 numbers>))
+        """
+        shown: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        known = [(one, getattr(self, one.name)) for one in shown if one.repr]
+        given = [f"{one.name}={_value_repr(value)}" for one, value in known if not _is_same(value, one.default)]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+def _is_same(value: Any, default: Any) -> bool:
+    """Whether a value is a field's default; 1 and True are not the same."""
+    return default is not MISSING and type(value) is type(default) and repr(value) == repr(default)
+
+
+def _value_repr(value: Any) -> str:
+    if isinstance(value, tuple | list | np.ndarray) and not _complete.get():
+        array = np.asarray(value, dtype=object) if isinstance(value, np.ndarray) else _as_array(value)
+        if array is not None and array.size > _SHOWN:
+            return f"<{' × '.join(map(str, array.shape))} numbers>"
+    return repr(value)
+
+
+def _as_array(value: Any) -> np.ndarray | None:
+    """Nested sequences of numbers as an array; None for anything else."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        return None
+    return array if array.dtype.kind in "iuf" else None

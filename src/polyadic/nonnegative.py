@@ -62,5 +62,5 @@ def warn_of_vanished(factors: Sequence[Tensor]) -> None:
             f"{int(dead.sum())} of {len(dead)} components have vanished: the data has no use for them. A smaller rank "
             "gives the same fit.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=5,  # the line that called `fit`
         )

@@ -54,6 +54,10 @@ class WindowPredictor:
         self.probe = probe
         self.recenter = recenter
 
+    def __repr__(self) -> str:
+        classes = ", ".join(map(str, self.probe.classes_))
+        return f"<WindowPredictor of {type(self.features).__name__}: {classes}{'; recentred' * self.recenter}>"
+
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> WindowPredictor:
         """The predictor of a model file with a probe.

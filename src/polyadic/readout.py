@@ -284,6 +284,10 @@ class FittedReadout:
             array.flags.writeable = False
             object.__setattr__(self, name, array)
 
+    def __repr__(self) -> str:
+        levels = f" and {self.n_channels} level{'s' * (self.n_channels != 1)}" if self.n_channels else ""
+        return f"<FittedReadout of {self.readout}: {self.rank} feature{'s' * (self.rank != 1)}{levels}>"
+
     # ------------------------------------------------------------------ features
 
     @property

@@ -176,6 +176,9 @@ class StoredProbe:
     settings: Settings | None = None
     recenter_: bool = False
 
+    def __repr__(self) -> str:
+        return f"<StoredProbe of {self.coef.shape[1]} features: {', '.join(map(str, self.classes_))}>"
+
     def decision_function(self, Z: NDArray[Any]) -> NDArray[np.float64]:
         """Log odds of the second of two classes (N,), or the score of each of more classes (N, K)."""
         scaled = Z if self.mean is None or self.scale is None else (Z - self.mean) / self.scale

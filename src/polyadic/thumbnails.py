@@ -110,8 +110,8 @@ def _head(values: NDArray[Any], places: dict[int, tuple[float, float]]) -> str:
     return _svg(_DOTS, _DOTS, "".join(body))
 
 
-def model_html(model: Any) -> str:
-    """A fitted model for a notebook: what it is, and its first components.
+def model_html(model: Any, outcome: str = "") -> str:
+    """A fitted model for a notebook: what it is, one line on its fit, and its first components.
 
     Examples
     --------
@@ -130,11 +130,9 @@ def model_html(model: Any) -> str:
             for axis, factor in zip(axes, model.factors_, strict=True)
         )
         rows.append(f'<tr style="background:none"><th scope="row" style="{cell}">{r + 1}</th>{cells}</tr>')
-    sizes = " × ".join(str(len(factor)) for factor in model.factors_)
-    loss = f", loss {model.history_['loss'][-1]:.4g}" if model.history_["loss"] else ""
     summary = (
-        f"<strong>{escape(type(model).__name__)}</strong>, rank {model.rank}: {model.n_parameters_:,} parameters for "
-        f"tensors of {sizes}, {model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)}{loss}"
+        f"<strong>{escape(type(model).__name__)}</strong>, rank {model.rank}, {model.n_parameters_:,} parameters"
+        f"{f'; {escape(outcome)}' if outcome else ''}"
     )
     more = model.rank - len(rows)
     rest = (

@@ -101,7 +101,7 @@ def split_pairing(augment: Any) -> tuple[Pairing | None, Any]:
     --------
     >>> from polyadic.augment import Jitter, Neighbour
     >>> split_pairing(Compose([Neighbour(), Jitter(0.05)]))
-    (Neighbour(gap=0.0), Compose(steps=(Jitter(degree=0.05),)))
+    (Neighbour(), Compose(steps=(Jitter(degree=0.05),)))
     >>> split_pairing(Jitter(0.05))
     (None, Jitter(degree=0.05))
     """

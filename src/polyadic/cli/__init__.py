@@ -25,13 +25,13 @@ def main() -> None:
 
     handle_signals(main.__code__)
     with exit_on_interrupt():
-        from polyadic.cli.errors import exit_on_error
+        from polyadic.cli.errors import exit_on_error, plain_warnings
         from polyadic.memory import reuse_memory
         from polyadic.terminal import robust_streams
 
         reuse_memory()
 
-        with robust_streams(), exit_on_error():
+        with robust_streams(), exit_on_error(), plain_warnings():
             from polyadic.cli.commands import app
 
             app(prog_name="polyadic")

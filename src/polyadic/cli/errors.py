@@ -1,15 +1,17 @@
-"""How a command ends that fails: one sentence on standard error, and an exit code."""
+"""What a command says of trouble: a line for a warning, and for an error that ends it a sentence and an exit code."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from polyadic.errors import PolyadicError
 from polyadic.terminal import echo
 
-__all__ = ["SettingsError", "exit_on_error"]
+__all__ = ["SettingsError", "exit_on_error", "plain_warnings"]
 
 
 class SettingsError(PolyadicError):
@@ -30,6 +32,24 @@ def exit_on_error() -> Iterator[None]:
         first = str(error).partition("\n")[0]
         _print(f"there is not enough memory{f': {first}' if first else ''}")
         raise SystemExit(1) from None
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show warnings as a line of text, without file, line and code; those meant for developers stay as they are."""
+    usual = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning | RuntimeWarning):
+            echo(f"polyadic: warning: {' '.join(str(message).split())}", err=True, colour="yellow")
+        else:
+            usual(message, category, *where, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = usual
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

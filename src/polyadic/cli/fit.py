@@ -318,6 +318,8 @@ def _trained(model: Any, windows: Windows, kind: ProbeKind, recenter: bool, hidd
 
 
 def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | None, out: Path, json: bool) -> None:
+    from polyadic.engine.outcome import is_converged
+
     seconds = model.fit_seconds_
     trained = 0 if labelled is None else int((labelled.label >= 0).sum())
     outcome = {
@@ -333,6 +335,7 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
         "seconds": seconds,
         "waited": model.waited_,
         "loss": model.history_["loss"][-1],
+        "converged": is_converged(model),
         "split": model.split_,
         "classes": model.probe_.classes_.tolist() if trained else [],
         "labelled": trained,

@@ -44,6 +44,11 @@ class Index:
     def __len__(self) -> int:
         return len(self.recording)
 
+    def __repr__(self) -> str:
+        counts = [(len(self), "window"), (int(self.present().sum()), "recording"), (self.n_subjects, "subject")]
+        listed = ", ".join(f"{count:,} {what}{'s' * (count != 1)}" for count, what in counts)
+        return f"<Index of {listed}>"
+
     def take(self, rows: _Rows | slice) -> Index:
         """The index of some windows; the tables of recordings stay."""
         return replace(self, recording=self.recording[rows], start=self.start[rows], label=self.label[rows])

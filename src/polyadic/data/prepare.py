@@ -93,12 +93,12 @@ class StorePlan:
     left_out : files and folders that are not read, with the reason
     """
 
-    recordings: Sequence[PlannedRecording]
+    recordings: Sequence[PlannedRecording] = field(repr=False)
     length: Callable[[float], int]
     classes: tuple[str, ...]
     dataset: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def header(self, recording: Recording) -> Header:
         return Header(

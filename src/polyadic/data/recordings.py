@@ -85,6 +85,14 @@ class Recording:
     limits: NDArray[Any] | None = None
     rates: tuple[float, ...] = ()
 
+    def __repr__(self) -> str:
+        channels, samples = self.signal.shape
+        noted = f", {len(self.annotations):,} annotation{'s' * (len(self.annotations) != 1)}"
+        return (
+            f"<Recording {self.name!r} of subject {self.subject!r}: {channels} channel{'s' * (channels != 1)}, "
+            f"{samples / self.fs:,.1f} s at {self.fs:g} Hz{noted if self.annotations else ''}>"
+        )
+
     def __post_init__(self) -> None:
         if self.signal.ndim != 2 or 0 in self.signal.shape:
             raise DataError(

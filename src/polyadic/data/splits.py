@@ -82,6 +82,11 @@ class Split:
             part.split = f"{self.hash}:{name}"
             yield part
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(getattr(self, name)):,} {name}" for name in ("unlabelled", "train", "test"))
+        way = "subjects may be in several parts" if self.shared_subjects else "no subject in two parts"
+        return f"<Split of {len(self.windows):,} windows: {sizes}; {way}>"
+
     @cached_property
     def hash(self) -> str:
         """16 hexadecimal digits that change with any window, its recording or its part."""

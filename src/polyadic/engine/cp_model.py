@@ -20,6 +20,7 @@ from polyadic.engine import cp_files
 from polyadic.engine.batches import WindowSource
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing
 from polyadic.engine.inference import Inference
+from polyadic.engine.outcome import describe_fit
 from polyadic.engine.readout_pass import fit_readout
 from polyadic.errors import PolyadicError
 from polyadic.inputs import Samples, choose_device
@@ -198,7 +199,12 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
 
     def _html_repr(self) -> str:
         """What a notebook shows: scikit-learn's diagram before the fit, pictures of the components after it."""
-        return model_html(self) if hasattr(self, "factors_") else str(super()._html_repr())
+        return model_html(self, describe_fit(self)) if hasattr(self, "factors_") else str(super()._html_repr())
+
+    def __str__(self) -> str:
+        """The settings and, of a fitted model, one line on the fit."""
+        settings = repr(self)
+        return f"{settings}\n{describe_fit(self)}" if hasattr(self, "factors_") else settings
 
     # ----------------------------------------------------------------- files
 

@@ -165,6 +165,13 @@ class Fit:
     on_attempt: Callable[[int], None] | None = None
     fast_sweep: Callable[[State, int], Tensor | None] | None = None
     share_key: Hashable | None = None
+    all_converged: bool = field(default=True, init=False)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the loss of the kept attempt converged or, with a consensus, that of each attempt it is made of."""
+        losses, settings = self.progress.best_history["loss"], self.settings
+        return self.all_converged if settings.consensus else has_converged(losses, settings.tol, settings.patience)
 
     def run(self) -> History:
         """Sweep until the loss has converged or `max_sweeps` are done, in each attempt.
@@ -199,6 +206,8 @@ class Fit:
             progress.best, progress.best_history = self.team.gather(self.state, self.source.n_views), progress.history
         if settings.consensus:
             progress.bases_of.append(self.state.factors)
+            converged = has_converged(progress.history["loss"], settings.tol, settings.patience)
+            self.all_converged &= converged or progress.attempt >= settings.restarts
         progress.finished.append(loss)
         progress.spent += sum(progress.history["seconds"])
 

@@ -54,6 +54,10 @@ class Fold:
     level_columns: NDArray[np.intp]
     probe: Any
 
+    def __repr__(self) -> str:
+        tested = int(self.test.sum())
+        return f"<Fold {self.number} of {self.count}: {len(self.y) - tested:,} training and {tested:,} test windows>"
+
 
 @dataclass(frozen=True, eq=False)
 class CrossValidation:
@@ -114,6 +118,9 @@ class CrossValidation:
         plain["over_repeats"] = {**self.over_repeats, "kappa": kappas}
         plain["kappa"] = None if np.isnan(self.kappa) else self.kappa
         return plain
+
+    def __repr__(self) -> str:
+        return self.summary()
 
     def summary(self) -> str:
         """The result in a few lines of text."""

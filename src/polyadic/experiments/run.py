@@ -6,6 +6,7 @@ screen; models, results and a report go to a folder.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD, GRSALS, SALS, load, report
 from polyadic.data import Split, Windows, split, synthetic
@@ -164,7 +166,10 @@ def _fit_one(
         part = split_for(windows, protocol, seed)
         if model is None or not np.array_equal(part.unlabelled, learned):
             learned, unlabelled = part.unlabelled, next(iter(part))
-            model = clone(estimator).set_params(random_state=seed).fit(unlabelled)
+            with warnings.catch_warnings():
+                # The table has the sweeps.
+                warnings.filterwarnings("ignore", "The fit stopped at max_sweeps", ConvergenceWarning)
+                model = clone(estimator).set_params(random_state=seed).fit(unlabelled)
         rows.append({"protocol": protocol, "split": part.hash, **_score(model, windows, part, probes)})
     assert model is not None
     return rows, model

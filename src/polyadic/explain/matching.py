@@ -20,6 +20,7 @@ from polyadic.errors import PolyadicError
 __all__ = ["Match", "match"]
 
 _Floats = NDArray[np.float64]
+_SHOWN = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +72,8 @@ class Match:
             lines.append(
                 f"{first + 1:4d} {second + 1:4d}  {similarity:10.3f}" + "".join(f"  {value:6.3f}" for value in row)
             )
+        if len(self.a) > _SHOWN:
+            lines[2 + _SHOWN :] = [f"… and {len(self.a) - _SHOWN} more"]
         return "\n".join(lines)
 
 

@@ -62,6 +62,11 @@ class Typical:
     units: tuple[str, ...]
     scales: tuple[tuple[Scale | None, ...], ...]
 
+    def __repr__(self) -> str:
+        sizes = " × ".join(str(size) for size in self.mean.shape)
+        count = len(self.classes)
+        return f"<Typical of {sizes} and {len(self.spread)} components, {count} class{'es' * (count != 1)}>"
+
     def scale(self, row: int) -> Scale:
         """How numbers in a row of the first mode read in a unit; as they are, where they have none."""
         part, channel = divmod(row, len(self.scales[0]))

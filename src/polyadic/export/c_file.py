@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,8 +67,8 @@ class CExport:
     stream_bytes: int
     int8: bool
     accumulator: str
-    _tensorizer: Tensorizer | None
-    _inference: Inference
+    _tensorizer: Tensorizer | None = field(repr=False)
+    _inference: Inference = field(repr=False)
 
     def features(self, X: ArrayLike) -> NDArray[np.float64]:
         """Features (N, F) of windows (N, channels, time) with the weights in the file, in float64."""

@@ -9,6 +9,7 @@ from polyadic import augment
 from polyadic.data.splits import PROTOCOLS
 from polyadic.data.windows import Windows
 from polyadic.evaluate.scoring import own_split
+from polyadic.immutable import complete_repr
 
 __all__ = ["fit_script"]
 
@@ -30,7 +31,8 @@ def fit_script(model: Any, windows: Windows | None, source: str = "", versions: 
     source : an expression for the windows, as `open_windows("sleep.store")`; a placeholder file if it is not known
     versions : of Python and packages, for a comment
     """
-    made = model.__repr__(N_CHAR_MAX=10**6)
+    with complete_repr():
+        made = model.__repr__(N_CHAR_MAX=10**6)
     read = source or 'open_windows("windows.npz")  # a store or file with the windows of this report'
     protocol = None if windows is None else _own_protocol(model, windows)
     names = {module: [name for name in known if re.search(rf"\b{name}\(", made)] for module, known in _MODULES.items()}

@@ -13,7 +13,7 @@ from scipy import stats
 from polyadic.data.splits import Protocol
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
-from polyadic.engine.loop import has_converged
+from polyadic.engine.outcome import is_converged
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import AUTO
 from polyadic.explain.spectra import Typical, typical
@@ -135,7 +135,7 @@ def collect_contents(
         timelines=shown,
         recordings=recordings,
         store=store,
-        converged=_has_converged(model),
+        converged=is_converged(model),
     )
 
 
@@ -144,14 +144,6 @@ def _typical(model: Any, data: Any, sample: Sample) -> Typical:
     if sample.windows is not None:
         return typical(model, sample.windows[rows], sample.x)
     return typical(model, np.asarray(data)[thinned(np.arange(len(data)), _SAMPLED)][rows], sample.x)
-
-
-def _has_converged(model: Any) -> bool | None:
-    if getattr(model, "consensus", False):
-        return None  # the history is that of the one sweep from what the starts agree on
-    losses = model.history_["loss"]
-    known = losses and all(hasattr(model, name) for name in ("max_sweeps", "tol", "patience"))
-    return has_converged(losses, model.tol, model.patience) if known else None
 
 
 def as_windows(model: Any, data: Any) -> Windows | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class Judged:
     """
 
     score: float
-    shares: NDArray[np.float64]
+    shares: NDArray[np.float64] = field(repr=False)
 
 
 def judge(

@@ -102,7 +102,7 @@ class Tuning:
             ],
         }
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.summary()
 
 

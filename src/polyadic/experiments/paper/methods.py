@@ -289,6 +289,8 @@ def fit_variant(one: MethodVariant, settings: ExperimentSettings, part: Split, s
     model = one.build(settings, seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
+        # The paper's methods make a fixed number of sweeps.
+        warnings.filterwarnings("ignore", "The fit stopped at max_sweeps", ConvergenceWarning)
         if one.method == "CP-ALS":
             unlabelled = unlabelled[:: -(-len(unlabelled) // _CP_ALS_WINDOWS)]
         model.fit(unlabelled) if one.kind == "features" else model.fit(train, train.label)

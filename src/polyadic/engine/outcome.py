@@ -1,0 +1,69 @@
+"""What a fit came to, for people: whether the loss converged, warnings, and one line of text."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from polyadic.engine.loop import Fit, has_converged
+from polyadic.nonnegative import warn_of_vanished
+
+__all__ = ["describe_fit", "is_converged", "warn_of_outcome"]
+
+_USER = 4
+"""Stack level of the line that called `fit`: above this function, `fit` and its decorator."""
+
+
+def is_converged(model: Any) -> bool | None:
+    """Whether the fit of a model ended because its loss converged; None where that is not known.
+
+    Examples
+    --------
+    >>> from polyadic import SALS
+    >>> from polyadic.data import synthetic
+    >>> is_converged(SALS(rank=2, max_sweeps=500).fit(synthetic(50))), is_converged(SALS(rank=2))
+    (True, None)
+    """
+    if getattr(model, "consensus", False):
+        return None  # the history is that of the one sweep from what the starts agree on
+    losses: list[float] = getattr(model, "history_", {}).get("loss", [])
+    known = bool(losses) and all(hasattr(model, name) for name in ("max_sweeps", "tol", "patience"))
+    return has_converged(losses, model.tol, model.patience) if known else None
+
+
+def warn_of_outcome(fit: Fit, nonnegative: bool) -> None:
+    """Warn of components that vanished and, in the first process of a team, of a loss that has not converged."""
+    if nonnegative:
+        warn_of_vanished(fit.state.factors)
+    settings = fit.settings
+    if fit.converged or settings.tol == 0 or fit.team.index > 0:  # with tol=0 all sweeps are asked for
+        return
+    from sklearn.exceptions import ConvergenceWarning
+
+    warnings.warn(
+        f"The fit stopped at max_sweeps={settings.max_sweeps} before the loss converged. Increase max_sweeps (--sweeps "
+        "on the command line), or set tol=0 if exactly this many sweeps are intended.",
+        ConvergenceWarning,
+        stacklevel=_USER,
+    )
+
+
+def describe_fit(model: Any) -> str:
+    """One line on a fitted model: the windows it has seen, its tensors, sweeps and loss, and whether it converged.
+
+    Examples
+    --------
+    >>> from polyadic import SALS
+    >>> from polyadic.data import synthetic
+    >>> describe_fit(SALS(rank=2, max_sweeps=500).fit(synthetic(50)))  # doctest: +ELLIPSIS
+    'fitted to 50 windows of 8 × 256, as tensors 8 × 33 × 25; ... sweeps, loss ..., converged'
+    """
+    sizes = " × ".join(str(len(factor)) for factor in model.factors_)
+    count, sweeps, losses = model._n_seen, model.n_sweeps_, model.history_["loss"]
+    shape = " × ".join(str(size) for size in model._sample_shape)
+    tensors = f", as tensors {sizes}" if sizes != shape else ""
+    parts = [f"fitted to {count:,} window{'s' * (count != 1)} of {shape}{tensors}"]
+    if losses:
+        converged = {True: ", converged", False: ", not converged", None: ""}[is_converged(model)]
+        parts.append(f"{sweeps} sweep{'s' * (sweeps != 1)}, loss {losses[-1]:.4g}{converged}")
+    return "; ".join(parts)

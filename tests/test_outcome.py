@@ -1,0 +1,184 @@
+"""What a fit says of its own outcome: the warning when max_sweeps ends it, and what repr, str and notebooks show."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+
+import numpy as np
+import pytest
+from command_line import polyadic
+from sklearn.exceptions import ConvergenceWarning
+
+from polyadic import ATD, GRSALS, SALS, load, match
+from polyadic.augment import Compose, Jitter
+from polyadic.data import Windows, split, synthetic
+from polyadic.engine.outcome import is_converged
+from polyadic.evaluate import WindowClassifier, cross_validate
+from polyadic.explain import typical
+from polyadic.immutable import complete_repr
+from polyadic.prediction import WindowPredictor
+from polyadic.readout import Readout
+from polyadic.spectral import STFT
+
+STOPPED = r"The fit stopped at max_sweeps=2 before the loss converged\. Increase max_sweeps \(--sweeps"
+
+
+def tensors(count=40):
+    return np.random.default_rng(0).normal(size=(count, 4, 6))
+
+
+def unwarned(model, X):
+    """Fit, with every warning as an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return model.fit(X)
+
+
+@pytest.mark.parametrize("solver", ["moments", "blend"])
+@pytest.mark.parametrize("kind", [ATD, SALS, GRSALS])
+def test_a_fit_that_max_sweeps_ends_warns_at_the_line_that_called_it(kind, solver):
+    if (kind, solver) == (GRSALS, "moments"):
+        pytest.skip("a graph has no second moments")
+    with pytest.warns(ConvergenceWarning, match=STOPPED) as caught:
+        model = kind(rank=3, tensorize=None, solver=solver, max_sweeps=2).fit(tensors())
+    assert [warning.filename for warning in caught] == [__file__]
+    assert is_converged(model) is False
+
+
+def test_a_fit_that_converges_does_not_warn():
+    model = unwarned(SALS(rank=3, tensorize=None, max_sweeps=500), tensors())
+    assert model.n_sweeps_ < 500
+    assert is_converged(model) is True
+
+
+def test_a_fit_that_converges_in_its_last_sweep_does_not_warn():
+    last = unwarned(SALS(rank=3, tensorize=None, max_sweeps=500), tensors()).n_sweeps_
+    assert unwarned(SALS(rank=3, tensorize=None, max_sweeps=last), tensors()).n_sweeps_ == last
+    with pytest.warns(ConvergenceWarning, match=f"max_sweeps={last - 1} "):
+        SALS(rank=3, tensorize=None, max_sweeps=last - 1).fit(tensors())
+
+
+def test_tol_0_asks_for_all_sweeps_and_does_not_warn():
+    assert unwarned(SALS(rank=3, tensorize=None, max_sweeps=2, tol=0), tensors()).n_sweeps_ == 2
+
+
+def test_restarts_warn_if_the_kept_one_has_not_converged():
+    kept = unwarned(SALS(rank=3, tensorize=None, max_sweeps=500, restarts=2), tensors())
+    assert is_converged(kept) is True
+    with pytest.warns(ConvergenceWarning, match=STOPPED):
+        SALS(rank=3, tensorize=None, max_sweeps=2, restarts=2).fit(tensors())
+
+
+def test_a_consensus_warns_if_one_of_its_starts_has_not_converged():
+    unwarned(SALS(rank=3, tensorize=None, max_sweeps=500, restarts=2, consensus=True), tensors())
+    with pytest.warns(ConvergenceWarning, match=STOPPED):
+        model = SALS(rank=3, tensorize=None, max_sweeps=2, restarts=2, consensus=True).fit(tensors())
+    assert is_converged(model) is None  # the last sweep alone says nothing
+
+
+def test_the_command_line_shows_the_warning_as_one_line(tmp_path):
+    np.savez(tmp_path / "windows.npz", X=np.random.default_rng(0).normal(size=(30, 2, 64)), fs=64.0)
+    done = polyadic("fit", "windows.npz", "--rank", 2, "--sweeps", 2, "--quiet", "-o", "m.safetensors", cwd=tmp_path)
+    lines = [line for line in done.stderr.splitlines() if "max_sweeps" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("polyadic: warning: The fit stopped at max_sweeps=2 before")
+    assert "ConvergenceWarning" not in done.stderr
+
+
+def test_the_command_says_for_programs_whether_the_loss_converged(tmp_path):
+    np.savez(tmp_path / "windows.npz", X=np.random.default_rng(0).normal(size=(30, 2, 64)), fs=64.0)
+    words = ("fit", "windows.npz", "--rank", 2, "--json", "--force", "--sweeps")
+    assert json.loads(polyadic(*words, 2, cwd=tmp_path).stdout)["converged"] is False
+    done = polyadic(*words, 500, cwd=tmp_path)
+    assert json.loads(done.stdout)["converged"] is True
+    assert done.stderr == ""
+
+
+# ---------------------------------------------------------------------------------------------------------- texts
+
+
+@pytest.fixture(scope="module")
+def windows():
+    return synthetic(60, n_channels=3)
+
+
+@pytest.fixture(scope="module")
+def model(windows):
+    return ATD(rank=3, max_sweeps=3).fit(windows)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (ATD(), "ATD()"),
+        (ATD(rank=4, tensorize=STFT(32, 16)), "ATD(rank=4, tensorize=STFT(n_fft=32, hop=16))"),
+        (ATD(readout=Readout(levels=0)), "ATD(readout=Readout(levels=0))"),
+        (ATD(beta=2.0, augment=Jitter(0.1)), "ATD(augment=Jitter(degree=0.1), beta=2.0)"),
+        (STFT(32, 16, floor=(1.0, 2.0)), "STFT(n_fft=32, hop=16, floor=(1.0, 2.0))"),
+        (STFT(4, 2, mean=np.zeros((9, 3))), "STFT(n_fft=4, hop=2, mean=<9 × 3 numbers>)"),
+        (Compose([Jitter(0.1), Jitter(0.2)]), "Compose(steps=(Jitter(degree=0.1), Jitter(degree=0.2)))"),
+    ],
+)
+def test_reprs_show_only_what_differs_from_the_defaults(value, text):
+    assert repr(value) == text
+
+
+def test_a_complete_repr_is_code_that_gives_the_same_value():
+    value = STFT(4, 2, mean=np.arange(27.0).reshape(9, 3))
+    with complete_repr():
+        assert eval(repr(value)) == value
+    assert "numbers" in repr(value)
+
+
+def test_a_fit_does_not_change_the_repr_and_str_says_what_it_came_to(windows, model, tmp_path):
+    assert repr(model) == "ATD(max_sweeps=3, rank=3)"
+    loss = f"{model.history_['loss'][-1]:.4g}"
+    outcome = f"fitted to 60 windows of 3 × 256, as tensors 3 × 33 × 25; 3 sweeps, loss {loss}, not converged"
+    assert str(model) == f"ATD(max_sweeps=3, rank=3)\n{outcome}"
+    assert str(ATD()) == "ATD()"
+    model.save(tmp_path / "m.safetensors")
+    assert str(load(tmp_path / "m.safetensors")).endswith(outcome)
+
+
+def test_str_of_other_models(windows):
+    converged = SALS(rank=1, tensorize=None, max_sweeps=500).fit(tensors())
+    assert re.search(r"^fitted to 40 windows of 4 × 6; \d+ sweeps, loss \S+, converged$", str(converged), re.MULTILINE)
+    consensus = SALS(rank=1, tensorize=None, restarts=2, consensus=True).fit(tensors())
+    assert re.search(r"of 4 × 6; 1 sweep, loss \S+$", str(consensus))
+    assert str(SALS(rank=1, tensorize=None).partial_fit(tensors(1))).endswith("fitted to 1 window of 4 × 6")
+
+
+def test_a_notebook_shows_the_outcome_of_a_fit(model):
+    page = model._repr_html_()
+    assert "fitted to 60 windows of 3 × 256" in page
+    assert "not converged" in page
+    assert "<script" not in page
+
+
+def test_texts_of_values_with_many_numbers_are_short(windows, model, tmp_path):
+    classifier = WindowClassifier(model).fit(windows)
+    classifier.save(tmp_path / "m.safetensors")
+    folds = []
+    found = cross_validate(model, windows, folds=2, on_fold=folds.append)
+    values = [
+        model.tensorize_,
+        model.readout_,
+        windows,
+        windows.index,
+        split(windows),
+        classifier,
+        classifier.probe_,
+        found,
+        folds[0],
+        match(model, model),
+        typical(model, windows),
+        WindowPredictor.load(tmp_path / "m.safetensors"),
+        WindowPredictor.load(tmp_path / "m.safetensors").probe,
+        Windows(np.zeros((5000, 2, 8)), subject=np.arange(5000)),
+    ]
+    for value in values:
+        assert len(repr(value)) < 600, type(value)
+        assert "array(" not in repr(value), type(value)
+        assert "object at 0x" not in repr(value), type(value)
