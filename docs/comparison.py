@@ -71,5 +71,10 @@ def _numbers(result: dict[str, Any], method: str) -> str:
     return f"{row['numbers'] + row['probe_numbers']:,}"
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Write the table into the README."""
     README.write_text(BETWEEN.sub(lambda _: table(), README.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

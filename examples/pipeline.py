@@ -1,6 +1,6 @@
 """A scikit-learn pipeline with grid search.
 
-Rank and the strength of the probe's penalty, chosen together by cross-validation that keeps people apart.
+Rank and the penalty of the probe, chosen jointly by subject-wise cross-validation.
 """
 
 import plotly.graph_objects as go
