@@ -44,7 +44,7 @@ print(
 )
 
 # %%
-# Features of all windows, written as they come and mapped back:
+# Features of all windows, written batch by batch and memory-mapped:
 Z = model.transform(store, out=folder / "features.npy")
 print(type(Z).__name__, Z.shape, Z.dtype)
 
