@@ -113,6 +113,11 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     assert "gallery/index" in listed
 
 
+def test_every_example_is_listed_in_the_repository() -> None:
+    listed = re.findall(r"\]\((\w+)\.py\)", (ROOT / "examples" / "README.md").read_text(encoding="utf-8"))
+    assert sorted(listed) == sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+
+
 # --------------------------------------------------------------------------------------------------- tables and figures
 
 
