@@ -256,8 +256,8 @@ def accuracies(path: str, with_size: bool = True) -> str:
     heads = [f"{name}, {probe}" for name in tables for probe in ("plain", "standardised")]
     rows = []
     for method, about in tables["random windows"].items():
-        if method.endswith("-128") and not with_size:
-            continue
+        if method.endswith("-128"):
+            continue  # the page of the table has them
         cells = [table[method][probe] for table in tables.values() for probe in ("plain", "standardised")]
         rows.append([method, *cells, *([about["parameters"]] if with_size else []), about["paper"]])
     return _markdown(["accuracy, %", *heads, *(["parameters"] if with_size else []), "paper (random, plain)"], rows)
@@ -349,6 +349,81 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-measured": partial(whole, "scale/measured.md"),
     "scale-model": partial(whole, "scale/model.md"),
 }
+
+
+# ------------------------------------------------------------------------------------------- figures in running text
+
+
+def statements() -> list[tuple[str, str]]:
+    """Pages and the figures they state, computed from the files: each text must be on its page."""
+    cpu, cuda = (_json(f"speed/speed-{device}.json")["rows"] for device in ("cpu", "cuda"))
+    return [
+        *_statements_on_speed(cpu, cuda),
+        *_statements_on_memory(),
+        *_statements_on_results(),
+        ("which-tool.md", f"with {_size(_json('labels/labels.json'), 'polyadic')} numbers for HAR"),
+    ]
+
+
+def _statements_on_speed(cpu: list[dict[str, Any]], cuda: list[dict[str, Any]]) -> Iterable[tuple[str, str]]:
+    timed = _json("speed/har-default-cpu.json")["rows"]
+    default, rocket = (next(row for row in timed if row["method"] == name) for name in ("ATD()", "MiniRocket"))
+    parts = {name: f"{default[name]:.1f} s" for name in ("fit", "readout", "features", "probe", "total")}
+    yield "speed.md", f"takes {parts['total']} on two CPU cores: fit {parts['fit']}, readout {parts['readout']}"
+    yield "speed.md", f"{parts['features']}, probe {parts['probe']}"
+    yield "speed.md", f"takes {rocket['total']:.0f} s in the same run, {rocket['probe']:.0f} s of them"
+    yield "which-tool.md", f"takes {rocket['probe']:.0f} s on HAR, where polyadic's takes {parts['probe']}"
+    har = [next(row["sweep"] for row in rows if row["dataset"] == "har") for rows in (cpu, cuda)]
+    rates = [row["features"]["windows_per_second"] for row in har]
+    yield (
+        "speed.md",
+        f"{rates[1] / 1e6:.1f} million HAR windows per second on the H200, {rates[0]:,.0f} on two CPU cores",
+    )
+    slower = [
+        row["sweep"]["defaults"]["sweep_seconds"] / row["sweep"]["seconds"]["median"]
+        for row in cuda
+        if row["sweep"]["defaults"]["solver"] == "blend"
+    ]
+    yield "speed.md", f"takes {slower[0]:.0f} and {slower[1]:.0f} times as long as with the paper's settings"
+    gains = {row["dataset"]: row["gain"] for row in _json("memory/reuse-cpu.json")["rows"]}
+    yield "speed.md", f"{gains['sleep_edf']:.2f} times as long at the shape of Sleep-EDF"
+    yield "speed.md", f"{gains['ptb_xl']:.2f} times at that of PTB-XL"
+
+
+def _statements_on_memory() -> Iterable[tuple[str, str]]:
+    large, paper = (_json(f"store/memory-{name}.json") for name in ("12gib", "paper"))
+    mib = {name: large[f"{name}_bytes"] / 2**20 for name in ("own", "after_imports")}
+    yield "memory.md", f"{mib['own']:.0f} MiB above the {mib['after_imports']:.0f} MiB after the imports"
+    yield "memory.md", f"four times as large: {paper['own_bytes'] / 2**20:.0f} MiB"
+    reliable = _json("reliability.json")
+    yield (
+        "measurements.md",
+        f"{reliable['large']['own_bytes'] / 2**20:.0f} MiB with a hop of {reliable['large']['hop']}",
+    )
+    kills = reliable["kills"]
+    yield "measurements.md", f"{kills['kills']} fits killed with SIGKILL, {kills['while writing']} of them"
+    yield "measurements.md", f"{reliable['mutations']['mutations']:,} damaged files"
+    read = _json("store/cpu.json")
+    yield "measurements.md", f"{read['reading']['windows_per_second']['digits'] / 1e3:.0f},000 as digits"
+    yield "measurements.md", f"at the paper's settings: {100 * read['fit']['share']:.1f} %"
+
+
+def _statements_on_results() -> Iterable[tuple[str, str]]:
+    random, subject = (_table("har/table2-har.md", protocol) for protocol in PROTOCOLS.values())
+    ours = [float(table["ATD"]["standardised"].split(" ")[0]) for table in (random, subject)]
+    yield "evaluate.md", f"has {ours[0]:.1f} % with random windows and {ours[1]:.1f} %"
+    yield "results/README.md", f"Yes: {random['ATD']['plain']} with library settings"
+    best = {name: float(subject[name]["standardised"].split(" ")[0]) for name in ("Hand", "MiniRocket", "CNN")}
+    yield "results/README.md", f"reach {best['Hand']:.1f} subject-wise, MiniRocket {best['MiniRocket']:.1f}"
+    yield "results/README.md", f"the supervised CNN {best['CNN']:.1f}"
+    tried = {row["rank"]: row["replicating"] for row in _json("rank/har.json")["tried"]}
+    yield "rank.md", f"{tried[8]} of 8 at rank 8 and {tried[16]} of 16 at rank 16"
+    changed = max(
+        code["other_labels"] / row["compared_windows"]
+        for row in _json("microcontroller/cortex-m.json")["rows"]
+        for code in row["c"]
+    )
+    yield "deploy.md", f"0 to {100 * changed:.1f} % of the labels change"
 
 
 def filled(text: str) -> str:

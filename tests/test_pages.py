@@ -147,6 +147,11 @@ def test_the_page_of_a_benchmark_is_rendered_from_its_json(
     assert module.page(content) == path.with_suffix(".md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("page", "stated"), tables.statements())
+def test_a_figure_in_running_text_is_that_of_its_file(page: str, stated: str) -> None:
+    assert stated in " ".join((DOCS / page).read_text(encoding="utf-8").split())
+
+
 def test_every_table_is_on_a_page_and_every_place_is_closed() -> None:
     places = []
     for page in tables.PAGES:
