@@ -28,7 +28,7 @@ PAGES = [
     *sorted(DOCS.glob("*.md")),
     *sorted(DOCS.glob("results/**/*.md")),
 ]
-GUIDES = [page for page in sorted(DOCS.glob("*.md")) if page.name not in ("limits.md", "install.md")]
+GUIDES = [page for page in sorted(DOCS.glob("*.md")) if page.name != "limits.md"]
 
 
 def named(page: Path) -> str:
