@@ -65,7 +65,7 @@ plot.spectrum_by_class(found, "O1", band=(8, 12)).show()
 plot.class_means(x, windows.label, alpha, windows.classes).show()
 
 # %%
-# The windows that express it most, as signals. The number next to a channel is half the height of its row.
+# The windows that express it most, sample by sample. Beside a channel stands what half of its row is.
 plot.signals(windows, np.argsort(-x[:, alpha])[:2], points=256).show()
 
 # %%
@@ -85,7 +85,7 @@ names = [f"component {number + 1}" for number in range(4)]
 plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=names).show()
 
 # %%
-# Which components replicate. `fit --check` refits halves of the subjects; here a second random start stands in.
+# Which components come back. `fit --check` refits on halves of the people; here another start must do.
 again = match(model, clone(model).set_params(random_state=1).fit(windows)).similarity
 plot.replicability(
     Replicability(again, (again > 0.9).astype(float), refits=1, halves=False)
