@@ -126,8 +126,8 @@ def page(result: dict[str, Any]) -> str:
     lines = [
         "# How the default front end and readout were chosen",
         "",
-        "Balanced accuracy in percent on held-out development people, with ten labels per class (mean of three parts "
-        "of the people and three draws) and with all labels (mean of three parts). One thing is changed at a time.",
+        "Balanced accuracy in percent on held-out development subjects, with ten labels per class (mean of three parts "
+        "of the subjects and three draws) and with all labels (mean of three parts). One setting is changed at a time.",
         "",
         f"Made by `{result['command']}` on {result['date']}, commit {result['commit']}, "
         f"{result['machine']['processor']}.",

@@ -176,20 +176,20 @@ def solvers(Z: np.ndarray, y: np.ndarray, who: np.ndarray) -> list[dict]:
 def page(result: dict) -> str:
     """The tables for a reader."""
     lines = [
-        "# How the probe's fixed choice was found",
+        "# How the fixed settings of the probe were chosen",
         "",
-        f"Balanced accuracy in percent on held-out development people; means over {PARTS} parts of the people and "
+        f"Balanced accuracy in percent on held-out development subjects; means over {PARTS} parts of the subjects and "
         f"{DRAWS} draws of labels (one for all). *fixed* is {result['fixed']}; *validated* is what `Probe` chooses by "
-        "leaving people out, whatever the number of labels, *blocks* by contiguous blocks without knowing people; "
-        "*best* is the best setting for the test people, which nobody can know. *gain* is validated − fixed, ± its "
-        "standard error.",
+        "leaving subjects out, for any number of labels, *blocks* by contiguous blocks without known subjects; "
+        "*best* is the best setting for the test subjects, which is unknown in practice. *gain* is validated − fixed, "
+        "± its standard error.",
         "",
         f"Made by `{result['command']}` on {result['date']}, commit {result['commit']}, "
         f"{result['machine']['processor']}.",
     ]
     for name, table in result["tables"].items():
         lines += ["", f"## {name}", ""]
-        lines += ["| labels per class | labels | people | fixed | validated | blocks | best | gain | CPU seconds |"]
+        lines += ["| labels per class | labels | subjects | fixed | validated | blocks | best | gain | CPU seconds |"]
         lines += ["|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
         for row in table:
             lines += [
@@ -204,7 +204,7 @@ def page(result: dict) -> str:
         means = [np.mean([table[place]["settings"][setting] for table in isometric]) for place in range(len(COUNTS))]
         lines += [f"| {setting} | " + " | ".join(f"{mean:.1f}" for mean in means) + " |"]
     lines += ["", "## Solvers", ""]
-    lines += [f"CPU seconds for {len(SCALES)} scalings × {len(GRID)} values of C × 5 folds on 9 people of HAR.", ""]
+    lines += [f"CPU seconds for {len(SCALES)} scalings × {len(GRID)} values of C × 5 folds on 9 subjects of HAR.", ""]
     lines += [
         "| solver | tolerance | windows | seconds | best plain | best standardised |",
         "|---|---|---:|---:|---:|---:|",

@@ -101,12 +101,12 @@ def accuracy(name: str, windows: Windows, who: np.ndarray, rank: int) -> list[di
 def page(result: dict[str, Any]) -> str:
     """The tables for a reader."""
     lines = [
-        "# Which components come back in other people",
+        "# Which components replicate in other subjects",
         "",
-        "Two halves of the development people, split several ways, ATD with `solver='moments'`,",
+        "Two halves of the development subjects, split several ways, ATD with `solver='moments'`,",
         "all else by default. Mean over the splits (least to most): share of components whose match with those of the",
-        "other half is above 0.9, and mean match. `nearest`: how alike a component is to the most similar other one of",
-        "its model; where that is near 0.9, a match of 0.9 says little. `noise` is white noise in the place of HAR.",
+        "other half is above 0.9, and mean match. `nearest`: match of a component with the most similar other one of",
+        "its model; where that is near 0.9, a match of 0.9 says little. `noise` is white noise in place of HAR.",
         "",
         "| set | rank | profiles | fit | splits | above 0.9 | mean match | nearest |",
         "|---|---:|---|---|---:|---:|---:|---:|",
@@ -123,8 +123,8 @@ def page(result: dict[str, Any]) -> str:
     if result["accuracy"]:
         lines += [
             "",
-            "Features learned from all development people, non-negative profiles: fitness, and balanced accuracy in",
-            "percent when labels come from two thirds of them and the others are tested.",
+            "Features learned from all development subjects, non-negative profiles: fitness, and balanced accuracy in",
+            "percent with labels of two thirds of them, tested on the others.",
             "",
             "| set | rank | fit | fitness | 10 labels per class | all labels |",
             "|---|---:|---|---:|---:|---:|",

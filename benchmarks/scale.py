@@ -282,10 +282,10 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 
 def measured_table(result: dict[str, Any]) -> str:
-    """What two processes did, as a part of a page."""
+    """Return the measured sweeps of one and two processes in Markdown."""
     alone = {run["shape"]: run for run in result["one process"] if run["kind"] == "strong"}
     lines = [
-        "| windows | scaling | exchange | one process | two processes | times as fast | in messages | the model said |",
+        "| windows | scaling | exchange | one process | two processes | speed-up | share of messages | predicted |",
         "|---|---|---|---:|---:|---:|---:|---:|",
     ]
     lines += [
@@ -298,15 +298,15 @@ def measured_table(result: dict[str, Any]) -> str:
     crossing = result["block bytes from which on modes are faster"]
     beyond = f"from {crossing / 1024:.0f} KiB on" if math.isfinite(crossing) else "at no size measured"
     text = f"""
-Milliseconds of a sweep, in weak scaling of twice the windows. The model is off by {error["median"]:.0%} (median) and
-{error["largest"]:.0%} (at worst). Three messages of 100 rows are faster than the block {beyond}; the exchange that is
-taken by size costs at most {worst:.0%} over the better of the two ([`cpu.json`](results/scale/cpu.json)).
+Milliseconds per sweep; weak scaling has twice the windows. The prediction is off by {error["median"]:.0%} (median) and
+{error["largest"]:.0%} (worst). Three messages of 100 rows are faster than the block {beyond}; choosing the exchange
+by size costs at most {worst:.0%} over the better of the two ([`cpu.json`](cpu.json)).
 """
     return "\n".join(lines) + "\n" + text
 
 
 def model_table(sweeps: list[dict[str, Any]]) -> str:
-    """What the model says about larger machines, as a part of a page."""
+    """Return the predictions for larger machines in Markdown."""
     names = {MGH["windows"]: "MGH", 100 * MGH["windows"]: "a hundred times MGH"}
     machines = list(dict.fromkeys((row["machines"], row["GPUs in each"]) for row in sweeps))
     heads = [f"{count} × {gpus} GPUs" if count > 1 else f"{gpus} GPU{'s' * (gpus > 1)}" for count, gpus in machines]
@@ -317,10 +317,10 @@ def model_table(sweeps: list[dict[str, Any]]) -> str:
     rate, fixed, disk, *links = ASSUMED.values()
     within, between = (link["bytes a second"] / 1e9 for link in links)
     text = f"""
-Assumed: {rate:,} windows a second on one GPU, {1e3 * fixed:g} ms of a step that do not shrink, {disk / 1e9:g} GB/s from
-the disks of each machine, {within:g} GB/s within a machine and {between:g} GB/s between machines. To be kept busy,
-eight GPUs would need {8 * rate * MGH["window bytes"] / 1e9:.0f} GB/s from the disks, or windows that stay in memory
-(all of MGH as digits: {MGH["windows"] * MGH["window bytes"] / 1e9:.0f} GB).
+Assumptions: {rate:,} windows per second on one GPU, {1e3 * fixed:g} ms per step that do not shrink, {disk / 1e9:g} GB/s
+from the disks of each machine, {within:g} GB/s within a machine and {between:g} GB/s between machines. To keep eight
+GPUs busy, the disks would have to deliver {8 * rate * MGH["window bytes"] / 1e9:.0f} GB/s, or windows to stay in memory
+(all of MGH as int16: {MGH["windows"] * MGH["window bytes"] / 1e9:.0f} GB).
 """
     return "\n".join(lines) + "\n" + text
 
@@ -329,7 +329,7 @@ def cell(row: dict[str, Any]) -> str:
     """A sweep's time, and what it consists of."""
     working = row["computing"] + row["messages"]
     if row["reading, beside it"] >= working:
-        return f"{lasting(row['seconds a sweep'])} (the disks; {lasting(working)} at work)"
+        return f"{lasting(row['seconds a sweep'])} (disk-bound; {lasting(working)} of computation)"
     return f"{lasting(row['seconds a sweep'])} ({row['messages'] / working:.0%} messages)"
 
 

@@ -20,14 +20,8 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "executed"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-# All but the first are parts of pages, or tables that pages refer to.
-exclude_patterns = [
-    "_build",
-    "results/microcontroller/*.md",
-    "results/onnx/*.md",
-    "results/scale/*.md",
-    "results/speed/*.md",
-]
+# All but the first are tables without a title, which pages contain.
+exclude_patterns = ["_build", "results/microcontroller/*.md", "results/onnx/*.md", "results/scale/*.md"]
 html_math_renderer = "mathml"
 html_theme = "furo"
 html_static_path = ["_static"]

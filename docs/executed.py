@@ -1,8 +1,12 @@
 """Code that runs while the documentation is built: the directive `run`, and a page for every script in `examples/`.
 
-What a block prints, the plotly figures it shows and the pictures it saves stand below it. The blocks of a page run one
-after the other in one namespace and one temporary folder. A block that fails is a warning, and so an error of the
-build. Figures are drawn by plotly's own script, which is copied beside the pages: they need no network.
+The output of a block appears below it: printed text, plotly figures, saved pictures. The blocks of a page run in order,
+in one namespace and one temporary folder. A block that fails is a warning, and therefore stops the build. Figures are
+drawn by plotly's own script, which is copied next to the pages, so they need no network.
+
+Pages are plain Markdown, so that they also read well in the repository. Some things are translated for the build: a
+Python block below `<!-- run -->` becomes a `run` directive, the content of a comment `<!-- sphinx … -->` becomes part
+of the page, links to `examples/NAME.py` become links to the gallery, and links to files outside `docs` their names.
 """
 
 from __future__ import annotations
@@ -149,8 +153,9 @@ def write_gallery(app: Sphinx) -> None:
     scripts = [EXAMPLES / f"{name}.py" for name in app.config.gallery]
     listed = "\n".join(script.stem for script in scripts)
     index = (
-        "# Gallery\n\nShort programs that make their own data, so that you can run, change and break them. Each "
-        "takes a few seconds on one core; none is evidence for the method, [the results](../results/README.md) are.\n\n"
+        "# Gallery\n\nShort programs that generate their own data, so that you can run and change them. Each takes a "
+        "few seconds on one core. They illustrate the library; the evidence is in "
+        "[the results](../results/README.md).\n\n"
         f'<div class="gallery">\n{"".join(card(script) for script in scripts)}\n</div>\n\n'
         f"```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
     )
@@ -164,6 +169,26 @@ def write_gallery(app: Sphinx) -> None:
         path = folder / f"{name}.md"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------- plain Markdown, as in the repository
+
+
+def translate(text: str, docname: str, gallery: list[str]) -> str:
+    """Return the source of a page as the build reads it; the number of lines stays the same."""
+    text = re.sub(r"^<!-- sphinx\n(.*?)^-->$", r"\n\1", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^<!-- run -->\n```python$", "\n```{run}", text, flags=re.MULTILINE)
+    up = "../" * docname.count("/")
+    outside = rf"\[[^\]]*\]\((?:{re.escape(up)}\.\./)([A-Z]+\.md)\)"  # files such as CONTRIBUTING.md are no pages
+    text = re.sub(outside, r"`\1`", text)
+    text = re.sub(r"\]\((?:\.\./)+examples\)", f"]({up}gallery/index.md)", text)
+    for name in gallery:
+        text = re.sub(rf"\]\((?:\.\./)+examples/{name}\.py\)", f"]({up}gallery/{name}.md)", text)
+    return text
+
+
+def translate_source(app: Sphinx, docname: str, source: list[str]) -> None:
+    source[0] = translate(source[0], docname, app.config.gallery)
 
 
 # ------------------------------------------------------------------------------------------ scripts, and formulas
@@ -201,6 +226,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("run", Run)
     app.add_html_math_renderer("mathml", (visit_formula, None), (visit_formula_block, None))
     app.connect("builder-inited", write_gallery)
+    app.connect("source-read", translate_source)
     app.connect("html-page-context", add_scripts)
     app.connect("build-finished", copy_plotly)
     return {"parallel_read_safe": True, "version": "1"}

@@ -1,11 +1,19 @@
-"""Pictures of the page on how it works, drawn by the library while the page is built."""
+"""Pictures of the pages, drawn by the library and saved by Chromium: `python docs/pictures.py` writes them.
+
+They are committed under `docs/_static/pictures`, so that pages also show them in the repository.
+"""
 
 from __future__ import annotations
 
+import io
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from polyadic import ATD, SALS, plot
 from polyadic.augment import Bandpass, Jitter
@@ -116,3 +124,38 @@ def training() -> Any:
     augment = Bandpass([(2, 24), (3, 22)], fs=64)
     frames = STFT(n_fft=32, hop=16, parts="amplitude")
     return plot.training(ATD(rank=6, tensorize=frames, augment=augment, beta=2.0, max_sweeps=12).fit(synthetic(400)))
+
+
+def start() -> Any:
+    """The components of the first example."""
+    X = synthetic(400)
+    return plot.components(ATD(rank=4).fit(X), X)
+
+
+def save(figures: dict[str, Any], folder: Path) -> None:
+    """Save plotly figures as small PNG files, 800 pixels wide."""
+    from playwright.sync_api import sync_playwright
+
+    browser = next(path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path)
+    folder.mkdir(exist_ok=True, parents=True)
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as scratch:
+        chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        tab = chromium.new_page(viewport={"width": 800, "height": 1200}, device_scale_factor=1.5)
+        for name, figure in figures.items():
+            figure.update_layout(width=800, height=figure.layout.height or 400, template="plotly_white")
+            page = Path(scratch) / f"{name}.html"
+            figure.write_html(page, config={"staticPlot": True})
+            tab.goto(page.as_uri())
+            tab.wait_for_selector(".main-svg")
+            tab.wait_for_timeout(500)
+            shot = Image.open(io.BytesIO(tab.locator(".js-plotly-plot").screenshot())).convert("RGB")
+            shot.quantize(64).save(folder / f"{name}.png", optimize=True)
+            print(f"{name}.png: {(folder / f'{name}.png').stat().st_size / 1000:.0f} kB")
+        chromium.close()
+
+
+if __name__ == "__main__":
+    signals, slices = tensor()
+    found = {"window": signals, "tensor": slices, "components": model(), "sum": sum_of_components()}
+    found |= {"views": views(), "training": training(), "start": start()}
+    save(found, Path(__file__).parent / "_static" / "pictures")

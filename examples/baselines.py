@@ -1,7 +1,7 @@
 """Comparing baselines.
 
-Is a decomposition worth it on your data? Ask something simpler first. Five ways to make features, one probe, three
-subject-wise splits.
+Is a decomposition worth it on your data? Compare it with something simpler first: five feature extractors, one probe,
+three subject-wise splits.
 """
 
 import numpy as np
@@ -15,8 +15,8 @@ from polyadic.presets import PAPER_METHOD
 from polyadic.spectral import STFT
 
 # %%
-# Every method sees the same windows. `ATD` comes with the library's settings and with the paper's, which need frames
-# and views.
+# Every method gets the same windows. `ATD` is fitted with the library's settings and with the paper's, which need
+# frames and views.
 signals = synthetic(600)
 frames = STFT(n_fft=32, hop=16, parts="log_re_im", floor="channel")
 views = Compose([Jitter(0.01), Bandpass([(2, 24), (3, 22)], fs=64)])
@@ -29,7 +29,7 @@ methods = {
 }
 
 # %%
-# Features are learned without labels, a probe is trained on some people and tested on others.
+# Features are learned without labels; a probe is trained on some subjects and tested on others.
 accuracy = {name: [] for name in methods}
 for seed in range(3):
     unlabelled, train, test = split(signals, protocol="subject", seed=seed)
@@ -43,8 +43,8 @@ for seed in range(3):
         accuracy[name].append(100 * probe.score(Z_test, test.label))
 
 # %%
-# Mean, lowest and highest of the three splits. These signals were made up, and are no evidence for any method;
-# [the results](../results/README.md) are of real ones.
+# Mean, lowest and highest of the three splits. These signals are synthetic and no evidence for any method;
+# [the results](../results/README.md) are of real recordings.
 for name, scores in accuracy.items():
     print(
         f"{name:12s} {np.mean(scores):5.1f} %   ({np.min(scores):.1f} to {np.max(scores):.1f})"

@@ -12,8 +12,8 @@ from polyadic.electrodes import position
 from polyadic.spectral import STFT
 
 # %%
-# Made-up EEG: alpha at the back that is strong with closed eyes, a mu rhythm over the left hand area that goes away
-# when the right hand moves, and theta in front that nobody asked for.
+# Synthetic EEG: alpha at the back that is strong with closed eyes, a mu rhythm over the left hand area that goes away
+# when the right hand moves, and theta in front, unrelated to the conditions.
 channels = ["Fp1", "Fp2", "Fz", "C3", "Cz", "C4", "Pz", "O1", "O2"]
 conditions = ("eyes open", "eyes closed", "right hand")
 sources = (  # where on the head, Hz, strength in each condition, when
@@ -37,14 +37,14 @@ windows = Windows(X, fs, channels=channels, label=condition, classes=conditions)
 
 # %%
 # Amplitudes in place of the default's centred logarithms: rhythms add up in them, so that each becomes one component.
-# Profiles are nowhere negative; and all windows are one batch, which finds components to many digits. Each row below is
-# one: electrodes, frequencies, time. One of the four is left for the noise, which is everywhere.
+# Profiles are non-negative, and all windows form one batch, which converges precisely. Each row below is one component:
+# electrodes, frequencies, time. One of the four models the noise, which is everywhere.
 frames = STFT(n_fft=64, hop=16, parts="amplitude")
 model = ATD(rank=4, tensorize=frames, nonnegative=True, batch_size=None).fit(windows)
 plot.components(model, windows).show()
 
 # %%
-# Where names of electrodes are known, a component is a map of the head. This one peaks where alpha was put:
+# With known electrode names, a component is a scalp map. This one peaks where alpha was simulated:
 frequencies = model.axes()[1].positions
 peaks = [float(frequencies[np.abs(column).argmax()]) for column in model.factors_[1].T]
 alpha = int(np.abs(np.array(peaks) - 10).argmin())
@@ -52,13 +52,13 @@ print(f"peaks of the components: {', '.join(f'{peak:g} Hz' for peak in peaks)}")
 plot.channels(model, alpha, windows).show()
 
 # %%
-# And it is strong in the condition in which alpha is. Coefficients are by component; the features of `transform` are
-# made of them for classifiers.
+# And it is strong in the condition with alpha. Coefficients belong to components; the features of `transform` are
+# derived from them for classifiers.
 x = model.coefficients(windows)
 plot.class_means(x, windows.label, alpha, windows.classes).show()
 
 # %%
-# Before believing a component, start again from another seed and see whether it comes back. Likeness is 1 for the
-# same one.
+# Before interpreting a component, fit again from another seed and check whether it is found again. A match of 1 means
+# the same component.
 again = clone(model).set_params(random_state=1).fit(windows)
 print(match(model, again))

@@ -1,7 +1,7 @@
 """Heartbeats from WFDB.
 
-Records in PhysioNet's format, read as they are. The model learns what windows of five seconds
-look like, and a map of them tells fast hearts from slow ones without a label.
+Records in PhysioNet's format. The model learns from windows of five seconds, and a map of their features separates
+fast from slow hearts without a label.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ with warnings.catch_warnings():  # wfdb's import warns of what pandas will do on
     import wfdb
 
 # %%
-# Eight made-up records of a minute with two leads, half of them with a fast heart. A beat is a sum of three bumps (P,
+# Eight synthetic records of a minute with two leads, half of them with a fast heart. A beat is a sum of three bumps (P,
 # QRS and T), each with its own width and its own weight in the two leads.
 FS, SECONDS = 100, 60
 folder = Path(tempfile.mkdtemp())
@@ -45,7 +45,7 @@ for record in range(8):
     )
 
 # %%
-# Any folder of records becomes windows; the digits of the files are kept.
+# A folder of records becomes windows, stored with the digits of the files.
 windows = datasets.folder(folder, folder / "ecg.store", seconds=5).windows
 model = ATD(rank=4).fit(windows)
 print(windows)
@@ -57,8 +57,8 @@ Z = model.transform(windows)
 plot.features(Z, windows, colour="recording").show()
 
 # %%
-# The two windows with the least and the most of the component that differs most between slow and fast hearts. Features
-# suit maps and classifiers; to speak of a component, take its coefficients:
+# The windows with the least and the most of the component that differs most between slow and fast hearts. Features
+# are made for maps and classifiers; to interpret a component, use its coefficients:
 x = model.coefficients(windows)
 fast = np.char.startswith(windows.recording.astype(str), "fast")
 apart = np.abs(x[fast].mean(axis=0) - x[~fast].mean(axis=0)) / x.std(axis=0)

@@ -1,7 +1,7 @@
 """Training from disk.
 
-Windows that need not fit into memory: a store is written piece by piece, a fit reads it batch by batch while a thread
-reads ahead, and the features go to a file as they come.
+Windows that do not fit into memory: a store is written piece by piece, a fit reads it batch by batch while a thread
+prefetches, and the features are written to a file batch by batch.
 """
 
 import tempfile
@@ -14,7 +14,7 @@ from polyadic.data import Windows, WindowStore, synthetic
 from polyadic.data.prepare import write_windows
 
 # %%
-# Four days of 500 windows, as a study would bring them in; `append` adds each to what is there.
+# Four days of 500 windows, as in a running study; `append` adds each day to the store.
 folder = Path(tempfile.mkdtemp())
 signals = synthetic(2000)
 for day in range(4):
@@ -30,14 +30,13 @@ store = WindowStore(folder / "days.store")
 print(store)
 
 # %%
-# What lies on the disk, in files that are checked by checksums:
+# The files of the store, checked by checksums:
 for path in sorted((folder / "days.store").iterdir()):
     print(f"{path.stat().st_size / 2**20:8.2f} MiB  {path.name}")
 
 # %%
-# The store stands where an array would. A default fit reads windows as small as these once for their second moments
-# and once for the readout; larger ones are read in every sweep ({doc}`../defaults`). Checkpoints make the fit one that
-# can be killed and goes on ({doc}`../scale`).
+# The store takes the place of an array. A default fit reads windows as small as these once for their second moments
+# and once for the readout; larger ones are read in every sweep. With checkpoints, a killed fit can be resumed.
 model = ATD()
 model.fit(store, checkpoint=folder / "checkpoints", resume=True)
 print(
@@ -45,7 +44,7 @@ print(
 )
 
 # %%
-# Features of all windows, written as they come and mapped back:
+# Features of all windows, written batch by batch and memory-mapped:
 Z = model.transform(store, out=folder / "features.npy")
 print(type(Z).__name__, Z.shape, Z.dtype)
 

@@ -1,7 +1,7 @@
 """Your own CSV files.
 
-A header with the names of the channels, a column of seconds, a row for each sample: that is all a folder of tables
-needs. From there to features in a table of your own it is four lines.
+A header with the names of the channels, a column of seconds, one row per sample: this is all that a folder of tables
+needs. From there to a table of features takes four lines.
 """
 
 import csv
@@ -14,7 +14,7 @@ from polyadic import ATD, plot
 from polyadic.data import datasets
 
 # %%
-# Three machines with a vibration sensor of two axes. One of them has a bearing that wears out half-way through.
+# Three machines with a two-axis vibration sensor. The bearing of one of them wears out half-way through.
 folder = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(0)
 time = np.arange(0, 60, 0.01)
@@ -39,8 +39,8 @@ Z = model.transform(windows)
 print(windows)
 
 # %%
-# With who and when, ready for a spreadsheet or pandas (on the command line: `polyadic transform model.safetensors
-# machines.store -o features.csv`):
+# With subject, recording and start, ready for a spreadsheet or pandas (on the command line:
+# `polyadic transform model.safetensors machines.store -o features.csv`):
 print(*model.get_feature_names_out(), sep=", ")
 for row in range(42, 48):
     print(
@@ -50,6 +50,5 @@ for row in range(42, 48):
     )
 
 # %%
-# Nobody said that a bearing wore out, yet the windows of the mill fall into two groups in the first two features, which
-# vary most:
+# Without any label, the windows of the mill form two groups in the first two features, which vary most:
 plot.features(Z[:, :2], windows, colour="subject").show()

@@ -1,6 +1,6 @@
 """A scikit-learn pipeline with grid search.
 
-Rank and the strength of the probe's penalty, chosen together by cross-validation that keeps people apart.
+Rank and the penalty of the probe, chosen jointly by subject-wise cross-validation.
 """
 
 import plotly.graph_objects as go
@@ -12,14 +12,14 @@ from polyadic import ATD
 from polyadic.data import synthetic
 
 # %%
-# The estimators are transformers like any other: they can be cloned, searched over and put into pipelines. Their
-# features are scaled already and need no `StandardScaler`.
+# The estimators are scikit-learn transformers: they can be cloned, searched over and used in pipelines. Their features
+# need no `StandardScaler`.
 signals = synthetic(240)
 X, y, person = signals.X, signals.label, signals.subject
 pipeline = make_pipeline(ATD(max_sweeps=10), LogisticRegression(max_iter=500))
 
 # %%
-# Three folds; the windows of a person are all in the same one.
+# Three folds; all windows of a subject are in the same fold.
 grid = {"atd__rank": [2, 4, 8, 16], "logisticregression__C": [0.01, 0.1, 1.0]}
 search = GridSearchCV(pipeline, grid, cv=GroupKFold(3)).fit(X, y, groups=person)
 print(f"best: {search.best_params_}, {search.best_score_:.1%} in cross-validation")

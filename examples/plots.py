@@ -14,8 +14,8 @@ from polyadic.explain import typical
 from polyadic.replication import Replicability
 
 # %%
-# Made-up nights of eight people in four stages: alpha at the back in W, spindles at the top in N2, slow waves in front
-# in N3. Windows know their person, their recording, and when they begin.
+# Synthetic nights of eight subjects in four stages: alpha at the back in W, spindles at the top in N2, slow waves in
+# front in N3. Windows have a subject, a recording and a start.
 channels, stages, fs = ["Fz", "Cz", "Pz", "O1", "O2", "EMG"], ("W", "N2", "N3", "R"), 64.0
 rhythms = {
     "W": (10, 20, "O1 O2"),
@@ -51,7 +51,7 @@ plot.components(model, windows).show()
 
 # %%
 # A component in real units. `typical` is the mean spectrum of all windows and of each class; with it, profiles say what
-# one standard deviation of a component adds, in dB. Numbers in code count from 0, those that people see from 1.
+# one standard deviation of a component adds, in dB. Components are counted from 0 in code, from 1 in figures.
 x = model.coefficients(windows)
 found = typical(model, windows, x)
 alpha = int(np.argmax([column[3] for column in model.factors_[0].T]))
@@ -60,7 +60,7 @@ plot.profile(model, alpha, 1, windows, found).show()
 plot.profile(model, alpha, 2, windows, found).show()
 
 # %%
-# Which class has it: the spectra of a channel by class, and effect sizes.
+# In which class it occurs: the spectra of a channel by class, and effect sizes.
 plot.spectrum_by_class(found, "O1", band=(8, 12)).show()
 plot.class_means(x, windows.label, alpha, windows.classes).show()
 
@@ -76,7 +76,7 @@ plot.preview(windows, int(strongest[0]), points=512).show()
 plot.preview(windows, int(strongest[0]), points=128).show()
 
 # %%
-# What it is worth for people it has not seen: a cross-validation by subject, its confusions, and each person's score.
+# Accuracy on new subjects: cross-validation by subject, the confusion matrix, and the score of each subject.
 result = cross_validate(model, windows, transductive=True)
 codes = {name: code for code, name in enumerate(stages)}
 predicted = np.array([codes[name] for name in result.predicted[0]])
@@ -85,7 +85,7 @@ scores = {name: row["balanced_accuracy"] for name, row in result.per_subject.ite
 plot.subjects(scores, "balanced accuracy", result.chance).show()
 
 # %%
-# The night of one person: predicted by a probe that has not seen it, the true stage below it, and the components.
+# The night of one subject: stages predicted by a probe that has not seen it, true stages below, and components.
 one = subject == "person 3"
 strengths = (x - x.mean(axis=0)) / x.std(axis=0)
 names = [f"component {number + 1}" for number in range(4)]
@@ -102,14 +102,14 @@ plot.replicability(model).show()
 plot.shares(model, x).show()
 
 # %%
-# What classifiers see: features by their spread, the levels of the channels by class, and a map.
+# Input of a classifier: features by their variance, channel levels by class, and a map.
 Z = model.transform(windows)
 plot.readout(model, Z).show()
 plot.levels(model, Z, windows.label, stages).show()
 plot.features(plot.embedded(Z), windows).show()
 
 # %%
-# The fit, and how far a few labels get.
+# The course of the fit, and accuracy by number of labels.
 plot.training(model).show()
 plot.low_label(
     {8: [60.0, 70.0, 66.0], 40: [81.0, 84.0, 86.0], 160: [92.0, 93.0, 93.0]}
@@ -117,5 +117,5 @@ plot.low_label(
 plot.comparison({"ATD": (93.0, 91.0, 95.0), "SALS": (92.0, 90.0, 94.0)}).show()
 
 # %%
-# And without a browser, for a paper:
+# The same without a browser, for a paper:
 plot.static(plot.profile(model, alpha, 1, windows, found)).savefig("component.png")

@@ -1,7 +1,7 @@
 """Choosing the rank.
 
-How many components can be relied on? Fit halves of the subjects at several ranks, and look which components come back.
-Here the answer is known: four.
+How many components replicate? Fit halves of the subjects at several ranks, and count the components that are found in
+both. Here the answer is known: four.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Sleep stages from EDF.
 
 A folder of EDF files with annotations, cut into windows of 30 seconds, a model, and the hypnogram of a night that it
-has never seen. Put your own folder in the place of the one made here.
+has not seen. Replace the folder made here by your own.
 """
 
 import tempfile
@@ -15,8 +15,8 @@ from polyadic.data import datasets
 from polyadic.evaluate import WindowClassifier, labels_of
 
 # %%
-# Six short nights of two EEG channels and one of the eyes, each stage with the rhythms it is known for: alpha in wake,
-# theta and spindles in N2, delta in N3, theta and eye movements in REM.
+# Six short synthetic nights of two EEG channels and one EOG channel, each stage with its typical rhythms: alpha in
+# wake, theta and spindles in N2, delta in N3, theta and eye movements in REM.
 STAGES, FS = ("W", "N2", "N3", "R"), 64
 RHYTHMS = {  # Hz and µV of a slow and of a fast rhythm
     "W": (10, 30, 8, 5),
@@ -59,14 +59,14 @@ for night in range(6):
     edfio.Edf(signals, annotations=notes).write(folder / f"night{night}.edf")
 
 # %%
-# The folder becomes a store: windows on disk, with who, when and the stage. On the command line this is
+# The folder becomes a store: windows on disk, with subject, start and stage. On the command line this is
 # `polyadic prepare folder recordings my.store --seconds 30 --class W --class N2 --class N3 --class R`.
 store = datasets.folder(folder, folder / "my.store", seconds=30, classes=STAGES)
 windows = store.windows
 print(store)
 
 # %%
-# Five nights to learn from, the sixth to try it on.
+# Five nights to learn from, the sixth to test on.
 last = windows.subject == "night5"
 features = ATD(rank=10).fit(windows[~last])
 classifier = WindowClassifier(features).fit(windows[~last])

@@ -1,7 +1,7 @@
 """Activities from a wearable.
 
-A motion sensor on the belt, five activities, thirty people, labels for three of them. Features are learned from windows
-without labels, and the probe is tested on people that nothing has seen before.
+A motion sensor on the belt, five activities, thirty subjects, labels for three of them. Features are learned from
+windows without labels, and the probe is tested on new subjects.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from polyadic.data import Windows, split
 from polyadic.evaluate import WindowClassifier, labels_of
 
 # %%
-# Made-up signals at 50 Hz: gravity, which tells a lying from an upright person, and steps whose frequency and height
+# Synthetic signals at 50 Hz: gravity, which separates lying from upright, and steps whose frequency and height
 # depend on the activity and on the person.
 activities = ("walk", "run", "stairs", "sit", "lie")
 fs, length = 50.0, 128
@@ -49,14 +49,14 @@ windows = Windows(
 )
 
 # %%
-# Most people stay unlabelled; of the others, half train the probe and half test it. Nobody is on two sides.
+# Most subjects stay unlabelled; of the others, half train the probe and half test it. No subject is in two parts.
 unlabelled, train, test = split(windows, protocol="subject", seed=0)
 print(
     f"{len(unlabelled)} windows without labels, {len(train)} to train the probe, {len(test)} to test it"
 )
 
 # %%
-# Twelve components by the default settings. Levels, the means of the axes, tell how the sensor lies.
+# Twelve components with default settings. Levels, the means of the axes, show the orientation of the sensor.
 features = ATD(rank=12).fit(unlabelled)
 print(*features.get_feature_names_out())
 classifier = WindowClassifier(features).fit(train)
@@ -66,6 +66,6 @@ print(
 )
 
 # %%
-# What is taken for what, in percent of each activity:
+# Confusion matrix, in percent of each activity:
 codes = {name: code for code, name in enumerate(activities)}
 plot.confusion(test.label, [codes[name] for name in predicted], activities).show()

@@ -1,7 +1,7 @@
 """Every Python block of the README and the pages runs, page by page in order; the README's table is that of its file.
 
-Blocks of the kind `{run}` run when the pages are built, too, and stop the build if they fail; so do the examples of the
-gallery. A block that is only shown has a comment before it that says so; there is none today.
+Blocks below `<!-- run -->` also run when the pages are built, and stop the build if they fail; so do the examples of
+the gallery. `test_pages.py` checks the other properties of the pages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 import comparison  # noqa: E402
 from executed import cells, execute, page  # noqa: E402
 
-BLOCK = re.compile(r"^```(python|\{run\})\n((?::\w+:[^\n]*\n)*)(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 WINDOWS = """
 import numpy as np
@@ -50,7 +50,7 @@ BEFORE = {
         model = SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2).fit(X)
         probe = probes().fit(model.transform(X), np.arange(40) % 2)
         """,
-    "other-tools.md": """
+    "which-tool.md": """
         import mne
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
@@ -67,9 +67,6 @@ BEFORE = {
         """,
     "rank.md": """
         X = rng.normal(size=(12, 9, 128)).astype(np.float32)
-        model_a, model_b = (
-            SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, random_state=seed).fit(X) for seed in (0, 1)
-        )
         """,
     "recordings.md": """
         import pathlib, trees
@@ -85,13 +82,18 @@ BEFORE = {
         store = write_windows(synthetic(80), "sleep.store")
         model = SALS(rank=3, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2)
         """,
+    "start.md": """
+        import pathlib, people
+        people.sleep(pathlib.Path("sleep"))
+        people.wearables(pathlib.Path("wearables"))
+        """,
 }
 
 
 def blocks(path: Path) -> list[tuple[int, str]]:
     """The Python blocks of a page with their first lines."""
     text = path.read_text(encoding="utf-8")
-    return [(text.count("\n", 0, match.start(3)), match[3]) for match in BLOCK.finditer(text)]
+    return [(text.count("\n", 0, match.start(1)), match[1]) for match in BLOCK.finditer(text)]
 
 
 PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if blocks(path)]
@@ -99,9 +101,9 @@ PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.m
 
 def test_all_pages_with_python_are_found():
     names = {path.name for path in PAGES}
-    assert {"README.md", "index.md", "how.md", "data.md", "reproduce.md", *BEFORE} <= names
+    assert {"README.md", "index.md", "how.md", "start.md", "reproduce.md", *BEFORE} <= names
     for path in PAGES:
-        opened = re.findall(r"^ *```(?:python|\{run\})", path.read_text(encoding="utf-8"), re.MULTILINE)
+        opened = re.findall(r"^ *```(?:py|\{run\})", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert len(opened) == len(blocks(path)), f"{path.name} has a block that is not found"
 
 

@@ -53,7 +53,7 @@ def finished(arrays):
 def test_run_writes_a_table_the_results_and_a_model_of_each_method(arrays, finished):
     result, out = finished
     assert all(method in result.stdout for method in METHODS)
-    assert "protocol subject: people apart" in result.stdout
+    assert "protocol subject: subject-wise split" in result.stdout
     text = (out / "results.json").read_text()
     written = json.loads(text)
     assert text == encode_result(written)
@@ -89,7 +89,7 @@ def test_both_protocols_are_told_apart(tmp_path, arrays):
     result = run("--data", str(arrays), "--out", str(tmp_path / "out"), "--protocol", "both", *QUICK)
     assert result.exit_code == 0, result.output
     assert "windows drawn at random" in result.stdout
-    assert "people apart" in result.stdout
+    assert "subject-wise split" in result.stdout
 
 
 def test_windows_without_labels_get_models_and_no_accuracy(tmp_path):

@@ -362,7 +362,7 @@ def _lines(result: dict[str, Any], protocol: str) -> list[list[str]]:
 
 def _title(result: dict[str, Any], protocol: str) -> str:
     """Return data, number of seeds and protocol."""
-    drawn = {"subject": "people apart", "paper": f"{result['data']['drawn']} drawn at random"}[protocol]
+    drawn = {"subject": "subject-wise split", "paper": f"{result['data']['drawn']} drawn at random"}[protocol]
     labelled = any(name in result["summary"][0] for name in _SCORES)
     count = len(result["seeds"])
     seeds = f"{count} seed{'s' * (count > 1)}"

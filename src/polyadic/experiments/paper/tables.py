@@ -33,7 +33,7 @@ __all__ = [
 Row = dict[str, Any]
 Result = dict[str, Any]
 
-_PROTOCOL = {"subject": "people apart", "paper": "as in the paper"}
+_PROTOCOL = {"subject": "subject-wise split", "paper": "as in the paper"}
 _PROBES = ("plain", "standardised", "augmented")
 _SCORED_BY = (*_PROBES, "standardised perturbed", "augmented perturbed")
 
@@ -65,7 +65,7 @@ def footer(result: Result) -> str:
     where = " and ".join(places) or here
     commits = " and ".join(dict.fromkeys(str(row.get("commit", result["commit"])) for row in result["rows"]))
     jobs = max([result["jobs"], *(row.get("jobs", 1) for row in result["rows"])])
-    note = "" if jobs == 1 else f" Up to {jobs} processes at a time: the seconds mean nothing."
+    note = "" if jobs == 1 else f" Up to {jobs} processes at a time, so the seconds are not comparable."
     return (
         f"Settings: {result['settings']['which']}. Accuracy in percent, mean ± standard deviation over the seeds. "
         f"{as_code(result['command'])}, {where}, {result['date']}, commit {commits or result['commit']}.{note}\n"

@@ -263,10 +263,10 @@ def markdown(result: Result) -> str:
                 stop,
             ]
         )
-    heads = ["", "s a sweep", "converged, %", "s to 99 % of the paper's", "times sooner", "s to 99 % of the best's"]
-    heads += ["times sooner", "at the stop rule"]
+    heads = ["", "s per sweep", "converged, %", "s to 99 % of the paper's", "speed-up", "s to 99 % of the best's"]
+    heads += ["speed-up", "at the stop rule"]
     seeds = len(result["seeds"])
-    text = f"**Accuracy against seconds of the fit, {result['dataset']}, {seeds} seed{'s' * (seeds != 1)}**\n\n"
+    text = f"# Accuracy against seconds of the fit, {result['dataset']}, {seeds} seed{'s' * (seeds != 1)}\n\n"
     return text + table(heads, lines) + "\n" + footer(result)
 
 

@@ -16,11 +16,11 @@ Result = dict[str, Any]
 
 def markdown(result: Result) -> str:
     """Return all tables of a result; parts that are not there yet are left out."""
-    text = []
+    text = [f"# Speed on the {'GPU' if 'gpu' in result['machine'] else 'CPU'}\n"]
     if result["rows"]:
         text += ["**Sweeps**\n", _sweep_table(result)]
         if all("defaults" in row["sweep"] for row in result["rows"]):
-            text += ["**Default settings beside the paper's**\n", _defaults_table(result)]
+            text += ["**Default settings next to the paper's**\n", _defaults_table(result)]
     text += [_stage_table(row) for row in result["rows"]]
     if "growth" in result:
         text += ["**Growth**\n", _scaling_table(result)]
@@ -37,7 +37,7 @@ def footer(result: Result) -> str:
     where = machine_name(processor)
     where = f"{result['machine']['gpu']} ({where})" if "gpu" in result["machine"] else where
     load = "" if result.get("load") is None else f" Load average before the run: {result['load']:.1f}."
-    small = " Sizes of a quick run: the figures mean nothing." if result.get("quick") else ""
+    small = " Sizes of a quick run: the figures are not representative." if result.get("quick") else ""
     return f"{as_code(result['command'])}, {where}, {result['date']}, commit {result['commit']}.{load}{small}\n"
 
 
@@ -81,7 +81,7 @@ def _sweep_table(result: Result) -> str:
         if streamed:
             line.insert(4, _number(sweep["streamed_sweep_seconds"]))
         lines.append(line)
-    heads = ["", "windows", "s a sweep", "timed", "paper, s", "batch, ms", "sum of its stages, ms", "bound, ms"]
+    heads = ["", "windows", "s per sweep", "timed", "paper, s", "batch, ms", "sum of its stages, ms", "bound, ms"]
     heads += ["× bound", "GFLOP/s", "GB/s", "memory", "features, windows/s"]
     if streamed:
         heads.insert(4, "from host memory, s")
@@ -143,8 +143,8 @@ def _stage_table(row: Result) -> str:
     ]
     heads = [
         "stage",
-        "ms a batch",
-        "s a sweep",
+        "ms per batch",
+        "s per sweep",
         "GFLOP/s",
         "GB/s",
         "bound, ms",
@@ -235,7 +235,7 @@ def plot_stages(result: Result, path: Path) -> None:
             bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
         fit = 1e3 * row["whole_batch"]["seconds"]
         axis.axhline(fit, color="black", linestyle="--", linewidth=1, label="in a fit")
-        axis.set(title=reference.DATASETS[row["dataset"]], ylabel="ms a batch" if row is result["rows"][0] else None)
+        axis.set(title=reference.DATASETS[row["dataset"]], ylabel="ms per batch" if row is result["rows"][0] else None)
         axis.tick_params(labelsize=8)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, fontsize=8, loc="outside right center", reverse=True)

@@ -1,0 +1,442 @@
+"""Tables of the pages, generated from the files under `docs/results`: `python docs/tables.py` writes them.
+
+A page marks the place of a table with `<!-- table: NAME -->` and `<!-- end of table -->`. The tests fail when a
+page differs from its files. The table of the README is that of `comparison.py`, which this command writes too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import comparison
+
+from polyadic.experiments.labels.tables import mean_and_error, split_scores
+from polyadic.presets import preset
+from polyadic.spectral import recommended_stft
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS / "results"
+PLACE = re.compile(r"(?<=^<!-- table: )([\w-]+)( -->\n).*?(?=^<!-- end of table -->$)", re.MULTILINE | re.DOTALL)
+NAMES = {"sleep_edf": "Sleep-EDF", "har": "HAR", "ptb_xl": "PTB-XL", "mgh": "MGH"}
+Table = list[list[str]]
+
+
+# ------------------------------------------------------------------------------------------------ reading and rendering
+
+
+def _json(path: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / path).read_text(encoding="utf-8"))
+    return found
+
+
+def _markdown(heads: Iterable[str], rows: Iterable[Iterable[str]], text: int = 1) -> str:
+    """Return a Markdown table; the first `text` columns are aligned left, the others right."""
+    heads = list(heads)
+    rule = "|" + "---|" * text + "---:|" * (len(heads) - text)
+    return "\n".join([f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def _tables(path: str) -> list[tuple[str, Table]]:
+    """The tables of a Markdown file, each with the last line of text above it; the first row has the column names."""
+    above, found = "", []
+    inside = False
+    for line in (RESULTS / path).read_text(encoding="utf-8").splitlines():
+        if line.startswith("|"):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if not inside:
+                found.append((above, []))
+            if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
+                found[-1][1].append(cells)
+        elif line.strip():
+            above = line
+        inside = line.startswith("|")
+    return found
+
+
+def _table(path: str, above: str, first: str = "") -> dict[str, dict[str, str]]:
+    """Rows of the first table whose line above contains `above` and whose first column name starts with `first`."""
+    rows = next(rows for text, rows in _tables(path) if above in text and rows[0][0].startswith(first))
+    return {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[1:]}
+
+
+def _number(value: float) -> str:
+    """Three significant digits, thousands separated."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def whole(path: str) -> str:
+    """A results file with links that work from a page in `docs`."""
+    text = (RESULTS / path).read_text(encoding="utf-8")
+    folder = f"results/{Path(path).parent.as_posix()}"
+    return re.sub(r"\]\((?!https?:|#)([^)]+)\)", rf"]({folder}/\1)", text).strip() + "\n"
+
+
+# --------------------------------------------------------------------------------------------------- accuracy by labels
+
+METHODS = {
+    "polyadic": "**polyadic** (default)",
+    "hand features": "hand-crafted features",
+    "MiniRocket": "MiniRocket",
+    "tangent space": "tangent space (pyRiemann)",
+    "SimCLR-32": "SimCLR (deep, self-supervised)",
+    "CNN, supervised": "CNN (deep, supervised)",
+    "PCA-32": "PCA of the same spectra",
+    "the paper's ATD, plain probe": "ATD as in the paper",
+}
+
+
+def which_tool() -> str:
+    """Balanced accuracy on new subjects and model size of every method in the comparison."""
+    result = _json("labels/labels.json")
+    sets, known = result["sets"], {row["method"] for row in result["rows"]}
+    rows = []
+    for method, name in METHODS.items():
+        if method in known:
+            cells = [_accuracy(result, data, method, count) for data in sets for count in (10, "all")]
+            rows.append([name, *cells, _size(result, method)])
+    heads = [f"{about['title']}, {count}" for about in sets.values() for count in (10, "all")]
+    return _markdown(["labels per class", *heads, "numbers"], rows)
+
+
+def _accuracy(result: dict[str, Any], data: str, method: str, count: object) -> str:
+    scores = split_scores(result, data, method, count)
+    if not len(scores):
+        return "–"
+    mean, error = mean_and_error(scores, result["sets"][data]["test_share"])
+    return f"{mean:.1f} ± {error:.1f}"
+
+
+def _size(result: dict[str, Any], method: str) -> str:
+    row = next((row for row in result["fits"] if (row["set"], row["method"]) == ("har", method)), None)
+    return "–" if row is None else f"{row['numbers'] + row.get('probe_numbers', 0):,}"
+
+
+# ----------------------------------------------------------------------------------------------------- default settings
+
+
+def default_frames() -> str:
+    """The default transform of the paper's data sets next to the paper's."""
+    shapes = {"sleep_edf": (7, 3000, 100), "har": (9, 128, 50), "ptb_xl": (12, 5000, 500), "mgh": (6, 6000, 200)}
+    rows = []
+    for name, (channels, length, fs) in shapes.items():
+        row = [f"{NAMES[name]}, {fs} Hz", f"{channels} × {length}"]
+        for stft in (recommended_stft(length, fs), preset(name).tensorize):
+            size = " × ".join(map(str, stft.shape(channels, length)))
+            row += [f"`n_fft={stft.n_fft}, hop={stft.hop}`", size]
+        rows.append(row)
+    return _markdown(["data set", "window", "default `STFT`", "tensor", "the paper's `STFT`", "tensor"], rows, 6)
+
+
+def front_end(what: str, settings: dict[str, str]) -> str:
+    """Balanced accuracy on development subjects with one setting changed; `settings` names the rows."""
+    tables = _json("defaults/front-end.json")["tables"]
+    heads = [f"{name.split(' ')[0]}, {count}" for name in tables for count in ("10", "all")]
+    rows = []
+    for setting, shown in settings.items():
+        cells = []
+        for table in tables.values():
+            row = next((row for row in table if (row["what"], row["setting"]) == (what, setting)), {})
+            cells += [f"{row[count]:.1f}" if row.get(count) is not None else "–" for count in ("10", "all")]
+        rows.append([shown, *cells])
+    return _markdown([what, *heads], rows)
+
+
+# ---------------------------------------------------------------------------------------------------------------- speed
+
+
+def speed_sweeps() -> str:
+    """Seconds per sweep of ATD with the paper's settings."""
+    rows = []
+    files = [_json(f"speed/speed-{device}.json")["rows"] for device in ("cpu", "cuda")]
+    for cpu, cuda in zip(*files, strict=True):
+        sweeps = [_number(row["sweep"]["sweep_seconds"]) for row in (cpu, cuda)]
+        paper = cpu["sweep"]
+        rows.append([NAMES[cpu["dataset"]], f"{paper['paper_windows']:,}", *sweeps, _number(paper["paper_seconds"])])
+    return _markdown(["s per sweep", "windows", "2 CPU cores", "H200", "the paper"], rows)
+
+
+def speed_defaults(device: str) -> str:
+    """Seconds of a fit with the default settings, stage by stage."""
+    rows = []
+    for row in _json(f"speed/speed-{device}.json")["rows"]:
+        fit = row["sweep"]["defaults"]
+        moments = _number(fit["pass_seconds"]) if fit["solver"] == "moments" else "–"
+        seconds = [moments, _number(fit["sweep_seconds"]), _number(fit["readout_seconds"])]
+        rows.append([NAMES[row["dataset"]], f"{fit['windows']:,}", f"`{fit['solver']}`", *seconds])
+    heads = ["", "windows", "solver", "pass for second moments, s", "s per sweep", "readout, s"]
+    return _markdown(heads, rows)
+
+
+def compared_speed() -> str:
+    """A sweep of the library against a textbook implementation and TensorLy, on two cores."""
+    cpu = _json("speed/speed-cpu.json")
+    rows = [
+        [
+            "ATD, one sweep of HAR",
+            "direct transcription of the paper's Algorithm 2",
+            *_race(cpu["textbook"], "textbook"),
+        ],
+        ["SALS, one full-batch sweep", "TensorLy `parafac`", *_race(cpu["tensorly"], "tensorly")],
+    ]
+    for row in cpu["mttkrp"]:
+        for backend in ("numpy", "torch"):
+            ratio = row[f"step_ratio_to_{backend}"]
+            seconds = [row["step_seconds"]["median"], row[f"{backend}_seconds"]["median"]]
+            rows.append(
+                [
+                    f"ATD, one step, {NAMES[row['dataset']]}",
+                    f"TensorLy MTTKRP of all modes, {backend}",
+                    *(f"{_number(1e3 * value)} ms" for value in seconds),
+                    _spread(ratio),
+                ]
+            )
+    return _markdown(["polyadic", "compared with", "polyadic", "other", "ratio (range)"], rows, 2)
+
+
+def _race(found: dict[str, Any], other: str) -> list[str]:
+    seconds = [found[f"{name}_seconds"]["median"] for name in ("polyadic", other)]
+    return [*(f"{_number(value)} s" for value in seconds), _spread(found["ratio"])]
+
+
+def _spread(ratio: dict[str, float]) -> str:
+    return f"{ratio['median']:.1f} ({ratio['least']:.1f} to {ratio['most']:.1f})"
+
+
+def startup() -> str:
+    """Seconds of short commands in fresh processes."""
+    rows = _json("startup/cpu.json")["rows"]
+    seconds = {(row["tree"], row["command"]): row["median_seconds"] for row in rows}
+    named = {"--help": "`polyadic --help`", "info model": "`polyadic info` of a model"}
+    named |= {"info arrays": "`polyadic info` of arrays", "predict": "`polyadic predict`"}
+    named |= {"import torch": "for comparison: `import torch`"}
+    tree = {"import torch": "bare"}
+    return _markdown(
+        ["command", "seconds"], [[name, f"{seconds[tree.get(key, 'this'), key]:.2f}"] for key, name in named.items()]
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- components
+
+
+def replication() -> str:
+    """How often components replicate on HAR with non-negative profiles."""
+    (_, rows), *_ = _tables("replicability/cpu.md")
+    heads, found = rows[0], {}
+    for row in rows[1:]:
+        cell = dict(zip(heads, row, strict=True))
+        if (cell["set"], cell["profiles"]) == ("HAR", "non-negative"):
+            found.setdefault(cell["fit"], []).extend([_mean(cell["above 0.9"]), _mean(cell["mean match"])])
+    named = {
+        "one start": "one start (default)",
+        "best of 30": "best of 30 starts (`restarts=30`)",
+        "consensus of 30": "consensus of 30 starts (`restarts=30, consensus=True`)",
+    }
+    heads = ["", "rank 8: above 0.9", "mean match", "rank 16: above 0.9", "mean match"]
+    return _markdown(heads, [[shown, *found[fit]] for fit, shown in named.items()])
+
+
+def _mean(cell: str) -> str:
+    """The mean of a cell `mean (least to most)`."""
+    return cell.split(" (")[0]
+
+
+# --------------------------------------------------------------------------------------------------- the paper's tables
+
+PROTOCOLS = {"random windows": "protocol paper", "subject-wise": "protocol subject"}
+
+
+def accuracies(path: str, with_size: bool = True) -> str:
+    """Accuracy of every method with both probes and both protocols, next to the paper's."""
+    tables = {name: _table(path, protocol) for name, protocol in PROTOCOLS.items()}
+    heads = [f"{name}, {probe}" for name in tables for probe in ("plain", "standardised")]
+    rows = []
+    for method, about in tables["random windows"].items():
+        if method.endswith("-128"):
+            continue  # the page of the table has them
+        cells = [table[method][probe] for table in tables.values() for probe in ("plain", "standardised")]
+        rows.append([method, *cells, *([about["parameters"]] if with_size else []), about["paper"]])
+    return _markdown(["accuracy, %", *heads, *(["parameters"] if with_size else []), "paper (random, plain)"], rows)
+
+
+def differences(paths: dict[str, str]) -> str:
+    """ATD minus ATD_ss- and minus SALS, in points, with p-values."""
+    probes = ["plain", "standardised", "augmented", "standardised, perturbed", "augmented, perturbed"]
+    rows = []
+    for data, path in paths.items():
+        for name, protocol in PROTOCOLS.items():
+            below = False
+            for above, table in _tables(path):
+                below = below or protocol in above
+                if below and table[0][0].startswith("points"):
+                    for row in table[1:]:
+                        cells = dict(zip(table[0], row, strict=True))
+                        what = row[0].replace(" less ", " − ")
+                        rows.append([f"{data}, {name}: {what}", *(cells[probe] for probe in probes)])
+                    break
+    return _markdown(["points (p)", *(probe.replace("augmented", "augmented probe") for probe in probes)], rows)
+
+
+def deep_baselines() -> str:
+    """Accuracy of the deep baselines with the paper's views and tuned, next to the paper's."""
+    library, tuned = (_table(f"har/table2-har{end}.md", "protocol paper") for end in ("", "-tuned"))
+    rows = [
+        [method, about["paper"], about["plain"], tuned[method]["plain"]]
+        for method, about in library.items()
+        if method.split("-")[0] in ("SimCLR", "BYOL", "AE", "AE_ss")
+    ]
+    return _markdown(["accuracy, %", "paper", "the paper's views", "tuned"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "which-tool": which_tool,
+    "default-frames": default_frames,
+    "frames": partial(front_end, "frames", {name: name for name in ("0.32 s", "0.64 s", "1.28 s", "2.56 s")}),
+    "floor": partial(
+        front_end,
+        "floor",
+        {
+            "0.03 by unit": "0.03 by unit",
+            "0.1 by unit": "0.1 by unit",
+            "0.3 by unit": "**0.3 by unit**",
+            "1 by unit": "1 by unit",
+            "0.3 by all": "0.3 for all channels",
+            "0.3 by channel": "0.3 by channel",
+        },
+    ),
+    "profiles": partial(
+        front_end, "profiles", {"non-negative": "**non-negative**", "of either sign": "of either sign"}
+    ),
+    "features": partial(front_end, "features", {"readout": "**readout**", "coefficients": "coefficients"}),
+    "levels": partial(
+        front_end,
+        "levels",
+        {
+            "weight 0, as the probe chooses": "0",
+            "weight 0.25, as the probe chooses": "**0.25**",
+            "weight 1, as the probe chooses": "1",
+        },
+    ),
+    "whitening": partial(
+        front_end,
+        "whitening",
+        {
+            "none": "**none**",
+            "Jitter, shrinkage 1": "`Jitter(0.05)`, shrinkage 1",
+            "Neighbour, shrinkage 1": "`Neighbour()`, shrinkage 1",
+            "Neighbour, shrinkage 0.3": "`Neighbour()`, shrinkage 0.3",
+        },
+    ),
+    "speed-sweeps": speed_sweeps,
+    "speed-defaults-cpu": partial(speed_defaults, "cpu"),
+    "speed-defaults-cuda": partial(speed_defaults, "cuda"),
+    "speed-compared": compared_speed,
+    "startup": startup,
+    "replication": replication,
+    "har": partial(accuracies, "har/table2-har.md"),
+    "ptb-xl": partial(accuracies, "ptb_xl/table2-ptb_xl-tuned.md", with_size=False),
+    "self-supervised": partial(
+        differences,
+        {"HAR": "har/table2-har.md", "PTB-XL, tuned": "ptb_xl/table2-ptb_xl-tuned.md"},
+    ),
+    "deep-baselines": deep_baselines,
+    "cortex-m": partial(whole, "microcontroller/cortex-m.md"),
+    "onnx": partial(whole, "onnx/cpu.md"),
+    "scale-measured": partial(whole, "scale/measured.md"),
+    "scale-model": partial(whole, "scale/model.md"),
+}
+
+
+# ------------------------------------------------------------------------------------------- figures in running text
+
+
+def statements() -> list[tuple[str, str]]:
+    """Pages and the figures they state, computed from the files: each text must be on its page."""
+    cpu, cuda = (_json(f"speed/speed-{device}.json")["rows"] for device in ("cpu", "cuda"))
+    return [
+        *_statements_on_speed(cpu, cuda),
+        *_statements_on_memory(),
+        *_statements_on_results(),
+        ("which-tool.md", f"with {_size(_json('labels/labels.json'), 'polyadic')} numbers for HAR"),
+    ]
+
+
+def _statements_on_speed(cpu: list[dict[str, Any]], cuda: list[dict[str, Any]]) -> Iterable[tuple[str, str]]:
+    timed = _json("speed/har-default-cpu.json")["rows"]
+    default, rocket = (next(row for row in timed if row["method"] == name) for name in ("ATD()", "MiniRocket"))
+    parts = {name: f"{default[name]:.1f} s" for name in ("fit", "readout", "features", "probe", "total")}
+    yield "speed.md", f"takes {parts['total']} on two CPU cores: fit {parts['fit']}, readout {parts['readout']}"
+    yield "speed.md", f"{parts['features']}, probe {parts['probe']}"
+    yield "speed.md", f"takes {rocket['total']:.0f} s in the same run, {rocket['probe']:.0f} s of them"
+    yield "which-tool.md", f"takes {rocket['probe']:.0f} s on HAR, where polyadic's takes {parts['probe']}"
+    har = [next(row["sweep"] for row in rows if row["dataset"] == "har") for rows in (cpu, cuda)]
+    rates = [row["features"]["windows_per_second"] for row in har]
+    yield (
+        "speed.md",
+        f"{rates[1] / 1e6:.1f} million HAR windows per second on the H200, {rates[0]:,.0f} on two CPU cores",
+    )
+    slower = [
+        row["sweep"]["defaults"]["sweep_seconds"] / row["sweep"]["seconds"]["median"]
+        for row in cuda
+        if row["sweep"]["defaults"]["solver"] == "blend"
+    ]
+    yield "speed.md", f"takes {slower[0]:.0f} and {slower[1]:.0f} times as long as with the paper's settings"
+    gains = {row["dataset"]: row["gain"] for row in _json("memory/reuse-cpu.json")["rows"]}
+    yield "speed.md", f"{gains['sleep_edf']:.2f} times as long at the shape of Sleep-EDF"
+    yield "speed.md", f"{gains['ptb_xl']:.2f} times at that of PTB-XL"
+
+
+def _statements_on_memory() -> Iterable[tuple[str, str]]:
+    large, paper = (_json(f"store/memory-{name}.json") for name in ("12gib", "paper"))
+    mib = {name: large[f"{name}_bytes"] / 2**20 for name in ("own", "after_imports")}
+    yield "memory.md", f"{mib['own']:.0f} MiB above the {mib['after_imports']:.0f} MiB after the imports"
+    yield "memory.md", f"four times as large: {paper['own_bytes'] / 2**20:.0f} MiB"
+    reliable = _json("reliability.json")
+    yield (
+        "measurements.md",
+        f"{reliable['large']['own_bytes'] / 2**20:.0f} MiB with a hop of {reliable['large']['hop']}",
+    )
+    kills = reliable["kills"]
+    yield "measurements.md", f"{kills['kills']} fits killed with SIGKILL, {kills['while writing']} of them"
+    yield "measurements.md", f"{reliable['mutations']['mutations']:,} damaged files"
+    read = _json("store/cpu.json")
+    yield "measurements.md", f"{read['reading']['windows_per_second']['digits'] / 1e3:.0f},000 as digits"
+    yield "measurements.md", f"at the paper's settings: {100 * read['fit']['share']:.1f} %"
+
+
+def _statements_on_results() -> Iterable[tuple[str, str]]:
+    random, subject = (_table("har/table2-har.md", protocol) for protocol in PROTOCOLS.values())
+    ours = [float(table["ATD"]["standardised"].split(" ")[0]) for table in (random, subject)]
+    yield "evaluate.md", f"has {ours[0]:.1f} % with random windows and {ours[1]:.1f} %"
+    yield "results/README.md", f"Yes: {random['ATD']['plain']} with library settings"
+    best = {name: float(subject[name]["standardised"].split(" ")[0]) for name in ("Hand", "MiniRocket", "CNN")}
+    yield "results/README.md", f"reach {best['Hand']:.1f} subject-wise, MiniRocket {best['MiniRocket']:.1f}"
+    yield "results/README.md", f"the supervised CNN {best['CNN']:.1f}"
+    tried = {row["rank"]: row["replicating"] for row in _json("rank/har.json")["tried"]}
+    yield "rank.md", f"{tried[8]} of 8 at rank 8 and {tried[16]} of 16 at rank 16"
+    changed = max(
+        code["other_labels"] / row["compared_windows"]
+        for row in _json("microcontroller/cortex-m.json")["rows"]
+        for code in row["c"]
+    )
+    yield "deploy.md", f"0 to {100 * changed:.1f} % of the labels change"
+
+
+def filled(text: str) -> str:
+    """The text of a page with its tables as the files under `docs/results` have them."""
+    return PLACE.sub(lambda place: f"{place[1]}{place[2]}{TABLES[place[1]]()}", text)
+
+
+PAGES = [*sorted(DOCS.glob("*.md")), RESULTS / "README.md"]
+
+if __name__ == "__main__":
+    comparison.write()
+    for page in PAGES:
+        before = page.read_text(encoding="utf-8")
+        if filled(before) != before:
+            page.write_text(filled(before), encoding="utf-8")
+            print(page.relative_to(DOCS.parent))
