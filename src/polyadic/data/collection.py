@@ -73,7 +73,7 @@ def folder(
     store : folder of the store
     seconds : length of a window
     channels : which ones, in this order; by default all, which must then be the same in all files
-    fs, resample : rate to resample all channels to, and how ("hold" or "polyphase"); without them a file of several
+    fs, resample : rate to resample channels to, and how ("hold" or "polyphase"); without them a file of several
         rates is an error. For CSV files without a time column, `fs` is their rate
     keep_slow : how ("hold" or "polyphase") to keep channels of a quarter of the fastest rate or less; they are left out
         by default

@@ -381,18 +381,26 @@ def _read_edf(
 
 def _without_slow(
     rates: dict[str, float], reading: Reading
-) -> tuple[list[str] | None, Literal["hold", "polyphase"] | None, tuple[str, ...]]:
-    """The channels to read, how to bring them to one rate, and a note about slow ones that are left out."""
-    how = reading.resample or reading.keep_slow
-    if reading.channels is not None:
-        return list(reading.channels), how, ()
+) -> tuple[list[str] | None, dict[str, str | None], tuple[str, ...]]:
+    """The channels to read, how to bring each to one rate, and a note about slow ones that are left out.
+
+    A channel that is slow by the side of the fastest is not by that of a lower rate to which all are brought. Naming a
+    channel keeps it.
+    """
     fastest = max(rates.values(), default=0.0)
+    if reading.resample is not None and reading.fs is not None:
+        fastest = min(fastest, reading.fs)
     slow = {channel: rate for channel, rate in rates.items() if rate * _SLOW <= fastest}
-    if how is not None or not slow:
-        return None, how, ()
+    ways: dict[str, str | None] = {
+        channel: (reading.keep_slow if channel in slow else None) or reading.resample for channel in rates
+    }
+    if reading.channels is not None:
+        return list(reading.channels), ways, ()
+    if reading.keep_slow is not None or not slow:
+        return None, ways, ()
     words = ", ".join(f"{channel} ({rate:g} Hz)" for channel, rate in slow.items())
     note = f"left out slow channels: {words}. --keep-slow hold repeats their samples, --keep-slow polyphase filters"
-    return [channel for channel in rates if channel not in slow], None, (note,)
+    return [channel for channel in rates if channel not in slow], ways, (note,)
 
 
 def _read_wfdb(

@@ -11,7 +11,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -82,7 +82,7 @@ def read_edf(
     *,
     channels: Sequence[str] | None = None,
     fs: float | None = None,
-    resample: Literal["hold", "polyphase"] | None = None,
+    resample: Literal["hold", "polyphase"] | Mapping[str, str | None] | None = None,
     name: str | None = None,
     subject: str | None = None,
     signals: bool = True,
@@ -95,7 +95,8 @@ def read_edf(
     channels : names in the order wanted; all signals but annotations if None
     fs : sampling rate in Hz; the highest of the chosen channels if None
     resample : what to do with channels of other rates than `fs`. "hold" repeats digits by whole factors, "polyphase"
-        filters each segment and gives float32 values; None makes other rates an error
+        filters each segment and gives float32 values; None makes other rates an error. Or one of them for each channel
+        by name
     name, subject : of the recording; by default the name of the file without its ending, and the recording's name
     signals : without them only lengths, times and annotations are read, and all samples are 0
 
@@ -112,12 +113,13 @@ def read_edf(
     path = Path(path)
     header = _read_header(path)
     chosen = _choose(header, channels)
-    target = _target_rate(header, chosen, fs, resample)
+    how = [resample.get(one.label) if isinstance(resample, Mapping) else resample for one in chosen]
+    target = _target_rate(header, chosen, fs, how)
     scale, offset, limits = _calibrate(header, chosen)
     onsets, annotations = _read_times(path, header)
     segments = _find_segments(header, onsets, max(header.rate(one) for one in chosen))
     bounds = _segment_bounds(header, segments, target)
-    as_values = resample == "polyphase" or header.sample_bytes == 3
+    as_values = "polyphase" in how or header.sample_bytes == 3
     kind = np.float32 if as_values else np.int16
     shape = (len(chosen), bounds[-1])
     signal = np.empty(shape, kind) if signals else np.broadcast_to(np.zeros((), kind), shape)
@@ -125,7 +127,7 @@ def read_edf(
         content = digits * scale[row] + offset[row] if as_values else digits
         edges = [record * chosen[row].samples for record, _ in segments[1:]]
         for piece, start, stop in zip(np.split(content, edges), bounds[:-1], bounds[1:], strict=True):
-            signal[row, start:stop] = _at_rate(piece, header.rate(chosen[row]), target, resample)[: stop - start]
+            signal[row, start:stop] = _at_rate(piece, header.rate(chosen[row]), target, how[row])[: stop - start]
     if as_values:
         limits = np.sort(limits * scale[:, None] + offset[:, None], axis=1)
         scale, offset = np.ones(len(chosen)), np.zeros(len(chosen))
@@ -188,8 +190,9 @@ def read_start(path: str | os.PathLike[str]) -> str:
 
 
 def _check_arguments(channels: object, fs: object, resample: object) -> None:
-    if resample not in (None, "hold", "polyphase"):
-        raise PolyadicError(f"resample must be 'hold', 'polyphase' or None, but is {resample!r}")
+    for how in resample.values() if isinstance(resample, Mapping) else [resample]:
+        if how not in (None, "hold", "polyphase"):
+            raise PolyadicError(f"resample must be 'hold', 'polyphase' or None, but is {how!r}")
     if fs is not None and not (isinstance(fs, int | float | np.integer | np.floating) and 0 < fs < math.inf):
         raise PolyadicError(f"fs must be a positive number in Hz, but is {fs!r}")
     if channels is None:
@@ -350,21 +353,31 @@ def _common_ending(file: str) -> str:
     return found[0] if found else file
 
 
-def _target_rate(header: _EdfHeader, chosen: list[_EdfSignal], fs: float | None, resample: str | None) -> float:
+def _target_rate(
+    header: _EdfHeader, chosen: list[_EdfSignal], fs: float | None, resample: Sequence[str | None]
+) -> float:
+    """The rate to read at, after checking that every channel can be brought to it; `resample` is one per channel."""
     rates = [header.rate(signal) for signal in chosen]
     if not all(0 < rate < math.inf for rate in rates):
         raise DataError(f"{header.file}: data records of {header.duration:g} s give no sampling rate in Hz")
     target = float(max(rates) if fs is None else fs)
     factors = [target / rate for rate in rates]
     listed = ", ".join(f"{signal.label} {rate:g} Hz" for signal, rate in zip(chosen, rates, strict=True))
-    if resample is None and not all(math.isclose(factor, 1, rel_tol=1e-9) for factor in factors):
+    refused = [
+        factor
+        for factor, how in zip(factors, resample, strict=True)
+        if how is None and not math.isclose(factor, 1, rel_tol=1e-9)
+    ]
+    if refused:
         raise DataError(
-            f"{header.file}: without resample all channels must have {target:g} Hz, but have {listed}: {_hint(factors)}"
+            f"{header.file}: without resample all channels must have {target:g} Hz, but have {listed}: {_hint(refused)}"
         )
     if max(factors) > _FACTOR:
         raise DataError(f"{header.file}: all rates must be {target / _FACTOR:g} Hz or more, but are {listed}")
-    if resample == "hold" and not all(
-        round(factor) >= 1 and math.isclose(factor, round(factor), rel_tol=1e-9) for factor in factors
+    if not all(
+        round(factor) >= 1 and math.isclose(factor, round(factor), rel_tol=1e-9)
+        for factor, how in zip(factors, resample, strict=True)
+        if how == "hold"
     ):
         raise DataError(
             f"{header.file}: resample='hold' needs whole factors to {target:g} Hz, but rates are {listed}: "

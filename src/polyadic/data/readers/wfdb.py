@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,8 @@ _SEGMENT_LINE = re.compile(r"(?P<name>[-\w]+|~)\s+(?P<samples>\d{1,15})", re.ASC
 _RESOLUTION = re.compile(r"## time resolution: (\d{1,12}(?:\.\d{0,30})?)")
 _DEFINITION = re.compile(r"(\d{1,2}) (\S+) .*")
 
+_Resample = str | Mapping[str, str | None] | None
+
 _NOTE, _RHYTHM, _LAST_CODE, _SKIP, _AUX = 22, 28, 49, 59, 63
 """Codes of annotations: a comment, a change of rhythm, the last that may mean something, a long interval, a text."""
 
@@ -137,7 +139,7 @@ def read_wfdb(
     annotations: str | Sequence[str] | None = None,
     name: str | None = None,
     subject: str | None = None,
-    resample: str | None = None,
+    resample: str | Mapping[str, str | None] | None = None,
 ) -> Recording:
     """Read a record of one or several segments; formats of up to 16 bits keep their digits exactly.
 
@@ -150,7 +152,8 @@ def read_wfdb(
     annotations : extensions of annotation files, such as "atr"; texts are their notes, or else their symbols ("[42]"
         for a code without one). A change of rhythm lasts until the next, all others are moments
     name, subject : of the recording; by default the name of the record, and `name`
-    resample : "hold" or "polyphase": how to bring channels of several rates to the highest one; None refuses them
+    resample : "hold" or "polyphase": how to bring channels of several rates to the highest one; None refuses them.
+        Or one of them for each channel by name
 
     Raises
     ------
@@ -175,7 +178,7 @@ def read_wfdb(
     )
 
 
-def _read_single(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: str | None) -> Recording:
+def _read_single(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: _Resample) -> Recording:
     """A record of one segment, without annotations."""
     package = _import_wfdb()
     if "::" in str(path.absolute()):
@@ -213,23 +216,24 @@ def _read_single(path: Path, header: WfdbHeader, channels: Sequence[str] | None,
 
 
 def _at_one_rate(
-    header: WfdbHeader, signals: Sequence[WfdbSignal], rows: Sequence[NDArray[Any]], resample: str | None
+    header: WfdbHeader, signals: Sequence[WfdbSignal], rows: Sequence[NDArray[Any]], resample: _Resample
 ) -> Recording:
     """A recording of channels of several rates, (samples,) each, brought to the highest of them."""
     listed = ", ".join(f"{signal.name} {header.fs * signal.frame:g} Hz" for signal in signals)
-    if resample is None:
+    most = max(signal.frame for signal in signals)
+    ways = [resample.get(signal.name) if isinstance(resample, Mapping) else resample for signal in signals]
+    if any(how is None and signal.frame != most for how, signal in zip(ways, signals, strict=True)):
         raise DataError(
             f"{header.record}.hea: without resample all channels must have one rate, but have {listed}: --resample "
             "hold repeats the samples of slow channels, --resample polyphase filters"
         )
-    target = header.fs * max(signal.frame for signal in signals)
     each = [
         build_recording(header, [signal], np.ascontiguousarray(row)[None], (), header.record, None)
         for signal, row in zip(signals, rows, strict=True)
     ]
-    if resample == "polyphase" or len({one.signal.dtype for one in each}) > 1:
+    if "polyphase" in ways or len({one.signal.dtype for one in each}) > 1:
         each = [as_values(one) for one in each]
-    each = [resample_recording(one, target, resample) for one in each]
+    each = [resample_recording(one, header.fs * most, how or "hold") for one, how in zip(each, ways, strict=True)]
     missing = [np.zeros(one.signal.shape, bool) if one.missing is None else one.missing for one in each]
     return replace(
         each[0],
@@ -243,7 +247,7 @@ def _at_one_rate(
     )
 
 
-def _read_segments(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: str | None) -> Recording:
+def _read_segments(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: _Resample) -> Recording:
     """A record of several segments; times without a segment are gaps."""
     layout, others = _layout(path, header)
     wanted = [layout[number].name for number in choose_signals(replace(header, signals=layout), channels)]
