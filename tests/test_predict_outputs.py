@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import json
 import shutil
 import warnings
@@ -56,6 +57,20 @@ def test_labels_are_written_as_events_and_as_annotations_of_a_copy(made: Path, t
     assert np.array_equal(
         read_edf(night, channels=channels).signal, read_edf(tmp_path / "n.edf", channels=channels).signal
     )
+
+
+def test_labels_have_the_date_and_time_where_the_recording_says_when_it_began(made: Path, tmp_path: Path) -> None:
+    night = made / "sleep" / "S01" / "night.edf"
+    late = edfio.read_edf(night)
+    late.startdate, late.starttime = datetime.date(2024, 5, 1), datetime.time(23, 59, 50, 500_000)
+    late.write(tmp_path / "late.edf")
+    found = {}
+    for path in (night, tmp_path / "late.edf"):
+        polyadic("predict", made / "sleep.safetensors", path, "-o", f"{path.stem}.csv", cwd=tmp_path)
+        with (tmp_path / f"{path.stem}.csv").open(newline="") as file:
+            found[path.stem] = [(row["start"], row["time"]) for row in csv.DictReader(file)]
+    assert found["night"][:2] == [("2", ""), ("7", "")]
+    assert found["late"][1:3] == [("7", "2024-05-01T23:59:57.500"), ("12", "2024-05-02T00:00:02.500")]
 
 
 def test_a_copy_of_a_recording_with_gaps_is_refused_for_it_would_lose_its_times(made: Path, tmp_path: Path) -> None:

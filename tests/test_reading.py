@@ -15,7 +15,9 @@ from command_line import polyadic
 
 from polyadic import load
 from polyadic.data import WindowStore, datasets
+from polyadic.data.readers.edf import read_edf
 from polyadic.data.readers.tables import TableColumns, read_csv
+from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.reading import Reading, parse_classes
 from polyadic.data.recordings import Annotation, Recording, label_windows, scored_phase, window_starts
 from polyadic.errors import DataError, PolyadicError
@@ -175,6 +177,56 @@ def test_uneven_times_are_refused_or_interpolated_on_request(tmp_path):
     at = found.elapsed_samples(np.arange(found.signal.shape[1])) / found.fs + times[0]
     np.testing.assert_allclose(found.signal[0], np.sin(at), atol=0.02)
     assert [one.text for one in found.annotations] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("time", "began"),
+    [
+        (lambda n: f"2024-05-01 10:00:{n / 50:09.6f}", "2024-05-01T10:00:00.000"),
+        (lambda n: f"2024-05-01T10:00:{n / 50:09.6f}+02:00", "2024-05-01T10:00:00.000+02:00"),
+        (lambda n: str(1714557600000 + 20 * n), "2024-05-01T10:00:00.000+00:00"),
+        (lambda n: f"{1714557600.25 + n / 50:.2f}", "2024-05-01T10:00:00.250+00:00"),
+        (lambda n: f"{7 + n / 50:.2f}", ""),
+    ],
+)
+def test_dates_in_a_table_say_when_it_began(time, began, tmp_path):
+    (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{time(n)},{n}\n" for n in range(150)))
+    assert read_csv(tmp_path / "a.csv").began == began
+
+
+@pytest.mark.parametrize(
+    ("said", "began"),
+    [
+        ("23:59:58 01/05/2024", "2024-05-01T23:59:58.000"),
+        ("9:59:58.25", "09:59:58.250"),
+        ("noon", ""),
+        ("", ""),
+    ],
+)
+def test_the_base_time_of_a_wfdb_record_says_when_it_began(said, began, tmp_path):
+    people.ecg(tmp_path, 1)
+    header = tmp_path / "S01" / "r.hea"
+    first, rest = header.read_text().split("\n", 1)
+    header.write_text(f"{first} {said}\n{rest}")
+    assert read_wfdb(header).began == began
+
+
+@pytest.mark.parametrize(
+    ("date", "time", "began"),
+    [
+        (b"01.05.24", b"22.30.00", "2024-05-01T22:30:00.000"),
+        (b"01.05.89", b"22.30.00", "1989-05-01T22:30:00.000"),
+        (b"01.01.85", b"22.30.00", "22:30:00.000"),  # of an unknown date
+        (b"01.01.85", b"00.00.00", ""),
+        (b"31.02.24", b"22.30.00", ""),
+    ],
+)
+def test_the_header_of_an_edf_file_says_when_it_began(date, time, began, tmp_path):
+    people.night_and_hypnogram(tmp_path / "in")
+    path = tmp_path / "in" / "SC4001E0-PSG.edf"
+    content = path.read_bytes()
+    path.write_bytes(content[:168] + date + time + content[184:])
+    assert read_edf(path).began == began
 
 
 def test_predictions_and_features_of_polyadic_do_not_break_a_folder(tmp_path):

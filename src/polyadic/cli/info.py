@@ -273,10 +273,11 @@ def _table(path: Path) -> Facts:
     """A table that `transform` or `predict` wrote, or else a recording."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         heads = file.readline().strip().split(",")
-        if heads[:4] != ["subject", "recording", "start", "label"]:
+        own, known = heads[:3] == ["subject", "recording", "start"], ("time", "label", "confidence", "unusual")
+        if not own or "label" not in heads[3:5]:
             return _recording(path)
         rows = sum(1 for _ in file)
-    kind = "labels" if all(head.startswith(("p(", "confidence", "unusual")) for head in heads[4:]) else "features"
+    kind = "labels" if all(head in known or head.startswith("p(") for head in heads[3:]) else "features"
     return {"kind": f"table of {kind}", "columns": heads, "rows": rows}
 
 
@@ -297,7 +298,8 @@ def _recording(path: Path) -> Facts:
     whole = all(max(rates.values()) % rate == 0 for rate in rates.values())
     columns: Facts = {}
     try:
-        found = read_recording(path, resample=("hold" if whole else "polyphase") if mixed else None)
+        how = ("hold" if whole else "polyphase") if mixed else None
+        found = read_recording(path, resample=how, keep_slow=how)
         samples, annotations = found.signal.shape[1], found.annotations
     except DataError:
         guess = guess_columns(path) if table_ending(path) else TableColumns()
@@ -317,6 +319,7 @@ def _recording(path: Path) -> Facts:
         "seconds": samples / found.fs,
         "samples": samples,
         "type": str(found.signal.dtype),
+        **({"began": found.began} if found.began else {}),
         **columns,
         "annotations": _texts(annotations),
     }

@@ -71,9 +71,10 @@ def predict(
 ) -> None:
     """Write labels and probabilities for windows, as CSV or as annotations.
 
-    A line has subject, recording, start in seconds, label, its probability (confidence), unusual (1 for a window unlike
-    those of the fit), and a probability for each class. Recordings are read as those were that the model learned from.
-    A model of [bold]fit --probe --recenter[/bold] needs at least 20 windows of every subject.
+    A line has subject, recording, start in seconds, its date and time (where the recording says when it began), label,
+    its probability (confidence), unusual (1 for a window unlike those of the fit), and a probability for each class.
+    Recordings are read as those were that the model learned from. A model of [bold]fit --probe
+    --recenter[/bold] needs at least 20 windows of every subject.
     """
     from polyadic.engine.unusual import unusual_windows
     from polyadic.prediction import WindowPredictor
@@ -121,7 +122,7 @@ def predict(
                 f"--out {out.name} is for the labels of one recording, but {data.name} has several: use .csv"
             )
         if out.suffix.lower() == ".csv":
-            write_table(out, windows, heads, columns, fs=fs, on_rows=on_rows)
+            write_table(out, windows, heads, columns, fs=fs, on_rows=on_rows, clock=True)
         else:
             for first in range(0, count, _STEP):
                 columns(windows[first : first + _STEP])

@@ -80,6 +80,7 @@ def write_table(
     *,
     fs: float | None,
     on_rows: Callable[[int], None],
+    clock: bool = False,
 ) -> None:
     """Write a line for each window: subject, recording, start in seconds (empty if unknown), and further columns.
 
@@ -91,19 +92,26 @@ def write_table(
     columns : from some windows to the cells of each; the first of them is a text
     fs : sampling rate in Hz; without it the start stays empty
     on_rows : called with the number of windows done
+    clock : write the date and time of the start besides, in ISO 8601; empty where the recording does not know it
     """
+    from polyadic.data.clock import clock_time
     from polyadic.files import open_atomically
 
+    entries = windows.store.recordings if clock and windows.store is not None else ()
+    began = {str(entry["name"]): str(entry.get("began", "")) for entry in entries}
     with open_atomically(out) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         table = csv.writer(text)
-        table.writerow(["subject", "recording", "start", *(harmless(head) for head in heads)])
+        table.writerow(
+            ["subject", "recording", "start", *(["time"] if clock else []), *(harmless(head) for head in heads)]
+        )
         for first in range(0, len(windows), _STEP):
             part = windows[first : first + _STEP]
             starts = ["" if start < 0 or fs is None else f"{start / fs:.10g}" for start in part.start.tolist()]
             rows = zip(part.subject.tolist(), part.recording.tolist(), starts, columns(part), strict=True)
             for subject, recording, start, (label, *values) in rows:
-                table.writerow([harmless(subject), harmless(recording), start, harmless(label), *values])
+                when = [clock_time(began.get(recording, ""), float(start)) if start else ""] if clock else []
+                table.writerow([harmless(subject), harmless(recording), start, *when, harmless(label), *values])
             on_rows(first + len(part))
         text.flush()
         text.detach()

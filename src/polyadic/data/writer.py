@@ -210,6 +210,7 @@ class StoreWriter:
             "offset": recording.offset.tolist(),
             "quality": {kind: counts for kind, counts in quality(recording).items() if counts},
             **({"rates": list(recording.rates)} if recording.rates else {}),
+            **({"began": recording.began} if recording.began else {}),
         }
         windows = (
             _Block(cut_windows(recording, starts[rows], length), recorded[rows], labels[rows]) for rows in blocks

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.clock import clock_start
 from polyadic.data.readers.texts import as_unit, decode_text
 from polyadic.data.reading import close_match
 from polyadic.data.recordings import Annotation, Recording, Segment, repeat_samples, resample_polyphase
@@ -116,7 +118,7 @@ def read_edf(
     how = [resample.get(one.label) if isinstance(resample, Mapping) else resample for one in chosen]
     target = _target_rate(header, chosen, fs, how)
     scale, offset, limits = _calibrate(header, chosen)
-    onsets, annotations = _read_times(path, header)
+    zero, onsets, annotations = _read_times(path, header)
     segments = _find_segments(header, onsets, max(header.rate(one) for one in chosen))
     bounds = _segment_bounds(header, segments, target)
     as_values = "polyphase" in how or header.sample_bytes == 3
@@ -147,6 +149,7 @@ def read_edf(
         segments=tuple(Segment(first, onset) for first, (_, onset) in zip(bounds[:-1], segments, strict=True)),
         limits=limits.astype(signal.dtype),
         rates=rates if any(not math.isclose(rate, target, rel_tol=1e-9) for rate in rates) else (),
+        began=_read_clock(path, zero),
     )
 
 
@@ -161,7 +164,7 @@ def read_annotations(path: str | os.PathLike[str]) -> tuple[Annotation, ...]:
     header = _read_header(path)
     if not header.annotations:
         raise DataError(f"{header.file}: must have a signal of annotations, but has none")
-    return _read_times(path, header)[1]
+    return _read_times(path, header)[2]
 
 
 def read_channels(path: str | os.PathLike[str]) -> dict[str, tuple[float, str]]:
@@ -187,6 +190,28 @@ def read_start(path: str | os.PathLike[str]) -> str:
     with path.open("rb") as file:
         head = file.read(_SIZE)
     return f"{_text(header.file, 'start date', head[168:176])} {_text(header.file, 'start time', head[176:184])}"
+
+
+def _read_clock(path: Path, seconds: float) -> str:
+    """When a recording began, some seconds after the time of the header; 01.01.85 stands for an unknown date in EDF+.
+
+    A date in the words of EDF+ has the whole year. Without a date, midnight is no time either.
+    """
+    with path.open("rb") as file:
+        head = file.read(_SIZE)
+    said = re.search(rb"\d\d\.\d\d\.\d\d" * 2, head[168:184])
+    if said is None:
+        return ""
+    day, month, year, hour, minute, second = (int(part) for part in re.findall(rb"\d\d", said[0]))
+    whole = re.match(rb"Startdate \d\d-[A-Z]{3}-(\d{4}) ", head[88:168])
+    try:
+        start: date | None = date(int(whole[1]) if whole else year + (1900 if year >= 85 else 2000), month, day)
+        if not whole and (day, month, year) == (1, 1, 85):
+            start = None
+        at = time(hour, minute, second)
+        return "" if start is None and at == time() else clock_start(start, at, seconds)
+    except ValueError:
+        return ""
 
 
 def _check_arguments(channels: object, fs: object, resample: object) -> None:
@@ -447,13 +472,14 @@ def _at_rate(content: NDArray[Any], rate: float, target: float, resample: str | 
 # Times
 
 
-def _read_times(path: Path, header: _EdfHeader) -> tuple[list[Decimal | None], tuple[Annotation, ...]]:
-    """Onsets of the data records, None where a record does not give its own, and annotations.
+def _read_times(path: Path, header: _EdfHeader) -> tuple[float, list[Decimal | None], tuple[Annotation, ...]]:
+    """Onset of the first sample, of the data records, None where a record does not give its own, and annotations.
 
-    Both are seconds from the first sample, or from the file's start time if there are no samples.
+    The first is in seconds after the file's start time. The others are seconds from the first sample, or from the
+    file's start time if there are no samples.
     """
     if not header.annotations:
-        return [], ()
+        return 0.0, [], ()
     content = np.memmap(path, np.uint8, "r", header.begin, (header.records, header.record_bytes))
     onsets: list[Decimal | None] = []
     found = []
@@ -474,7 +500,7 @@ def _read_times(path: Path, header: _EdfHeader) -> tuple[list[Decimal | None], t
         if text or duration is not None
     ]
     shifted = [None if onset is None else onset - zero for onset in onsets]
-    return shifted, tuple(sorted(annotations, key=lambda annotation: annotation.onset))
+    return float(zero), shifted, tuple(sorted(annotations, key=lambda annotation: annotation.onset))
 
 
 def _parse_tals(file: str, record: int, raw: bytes) -> list[tuple[Decimal, Decimal | None, list[str]]]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.clock import clock_time, unix_time
 from polyadic.data.labels import is_unknown
 from polyadic.data.readers.cells import Table, is_number, read_heads, read_table
 from polyadic.data.reading import close_match, listed, shell_word
@@ -243,9 +244,9 @@ def _recording(
     channels = tuple(columns.channels) if columns.channels is not None else tuple(table.numbers)
     values = np.array([table.numbers[channel][rows] for channel in channels]).reshape(len(channels), len(rows))
     labels = None if columns.label is None else [table.texts[columns.label][row] for row in rows.tolist()]
-    segments = _row_segments(rows)
+    segments, began = _row_segments(rows), ""
     if columns.time is not None:
-        times = _seconds([table.texts[columns.time][row] for row in rows.tolist()], columns.time, file)
+        times, began = _seconds([table.texts[columns.time][row] for row in rows.tolist()], columns.time, file)
         try:
             fs, segments = _timed(times, rows, fs if columns.resample is None else None, file)
         except DataError:
@@ -266,7 +267,16 @@ def _recording(
         raise DataError(f"{file}: sample {row} must be a number that fits float32, but is infinite")
     count = len(channels)
     recording = Recording(
-        name, subject, float(fs), channels, ("",) * count, signal, np.ones(count), np.zeros(count), segments=segments
+        name,
+        subject,
+        float(fs),
+        channels,
+        ("",) * count,
+        signal,
+        np.ones(count),
+        np.zeros(count),
+        segments=segments,
+        began=began,
     )
     return recording if labels is None else _labelled(recording, labels)
 
@@ -303,8 +313,8 @@ def _label_text(cell: str) -> str:
 # --------------------------------------------------------------------------------------------------------------- times
 
 
-def _seconds(cells: list[str], column: str, file: str) -> NDArray[np.float64]:
-    """Times in seconds, counted from the first if they are dates or large numbers."""
+def _seconds(cells: list[str], column: str, file: str) -> tuple[NDArray[np.float64], str]:
+    """Times in seconds, counted from the first if they are dates or large numbers, and the first as a date or ""."""
     wanted = f"{file}: the time column must have two or more times in seconds and none missing"
     if "" in cells or len(cells) < 2:
         raise DataError(wanted)
@@ -317,15 +327,16 @@ def _seconds(cells: list[str], column: str, file: str) -> NDArray[np.float64]:
     if not np.isfinite(times).all():
         raise DataError(wanted)
     unit = re.search(r"(?:^|[\s_(\[])(ms|us|µs|ns)[)\]]?$", column.lower())
-    if unit:
-        return np.asarray((times - times[0]) * _SCALES[unit[1]])
-    for size, scale in _EPOCHS:
+    scale = _SCALES[unit[1]] if unit else 1.0
+    for size, smaller in () if unit else _EPOCHS:
         if size <= abs(times[0]) < size * 1e3 and size <= abs(times[-1]) < size * 1e3:
-            return np.asarray((times - times[0]) * scale)
-    return times
+            scale = smaller
+    began = unix_time(float(times[0]) * scale)
+    return times if scale == 1 else np.asarray((times - times[0]) * scale), began
 
 
-def _dates(cells: list[str], file: str) -> NDArray[np.float64]:
+def _dates(cells: list[str], file: str) -> tuple[NDArray[np.float64], str]:
+    """Seconds from the first of some dates, and the first."""
     found: list[float] = []
     first: Any = None
     for row, cell in enumerate(cells):
@@ -338,7 +349,7 @@ def _dates(cells: list[str], file: str) -> NDArray[np.float64]:
                 f"{file}, line {row + 2}: times must be numbers or dates such as 2024-05-01 10:00:00.02, but there is "
                 f"{cell!r}"
             ) from error
-    return np.array(found)
+    return np.array(found), clock_time(first.isoformat(), 0.0)
 
 
 def _timed(

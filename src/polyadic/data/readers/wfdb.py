@@ -11,12 +11,14 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.clock import clock_start
 from polyadic.data.readers.compression import check_inflation
 from polyadic.data.readers.texts import as_unit, decode_text
 from polyadic.data.reading import close_match
@@ -63,9 +65,10 @@ _LARGEST_HEADER = 1 << 20
 
 _RECORD_LINE = re.compile(
     r"(?P<name>[-\w]+)(?P<segments>/\d+)?\s+(?P<signals>\d{1,9})\s+(?P<fs>\d{1,12}(?:\.\d{0,30})?)"
-    r"(?:/\d+(?:\.\d*)?(?:\(-?\d+(?:\.\d*)?\))?)?(?:\s+(?P<samples>\d{1,15})(?:\s+\S.*)?)?",
+    r"(?:/\d+(?:\.\d*)?(?:\(-?\d+(?:\.\d*)?\))?)?(?:\s+(?P<samples>\d{1,15})(?:\s+(?P<base>\S.*))?)?",
     re.ASCII,
 )
+_BASE = re.compile(r"(?P<time>\d{1,2}:\d\d:\d\d)(?P<part>\.\d{1,9})?(?:\s+(?P<date>\d{1,2}/\d{1,2}/\d{4}))?", re.ASCII)
 _SIGNAL_LINE = re.compile(
     r"(?P<file>\w[-\w]*(?:\.\w+)?|~)\s+(?P<format>\d{1,3})(?:x(?P<frame>\d{1,9}))?(?::(?P<skew>\d{1,15}))?"
     r"(?:\+(?P<start>\d{1,15}))?"
@@ -130,6 +133,7 @@ class WfdbHeader:
     samples: int | None
     signals: tuple[WfdbSignal, ...]
     segments: tuple[tuple[str, int], ...] = ()
+    began: str = ""
 
 
 def read_wfdb(
@@ -175,6 +179,7 @@ def read_wfdb(
         name=name,
         subject=subject or name,
         annotations=tuple(_read_annotations(path, annotations, header.fs, duration)),
+        began=header.began,
     )
 
 
@@ -439,7 +444,22 @@ def read_header(path: Path, *, segments: bool = False, layout: bool = False) -> 
         raise DataError(f"{path.name}: the header is the layout of a record of several segments, and has no samples")
     if (samples == 0 and not layout) or float(match["fs"]) == 0:
         raise DataError(f"{path.name}: rate and number of samples must not be 0")
-    return WfdbHeader(match["name"], float(match["fs"]), samples, signals)
+    return WfdbHeader(match["name"], float(match["fs"]), samples, signals, began=_base_time(match["base"] or ""))
+
+
+def _base_time(text: str) -> str:
+    """When a record began, from the base time and base date of its header; "" if they are absent or make no sense."""
+    found = _BASE.fullmatch(text.strip())
+    if found is None:
+        return ""
+    try:
+        hour, minute, second = map(int, found["time"].split(":"))
+        day, month, year = map(int, found["date"].split("/")) if found["date"] else (0, 0, 0)
+        return clock_start(
+            date(year, month, day) if found["date"] else None, time(hour, minute, second), float(found["part"] or 0)
+        )
+    except ValueError:
+        return ""
 
 
 def _parse_segments(path: Path, match: re.Match[str], lines: list[str]) -> WfdbHeader:
@@ -459,7 +479,7 @@ def _parse_segments(path: Path, match: re.Match[str], lines: list[str]) -> WfdbH
         raise DataError(
             f"{path.name}: the segments must have {samples} samples, but have {sum(count for _, count in found)}"
         )
-    return WfdbHeader(match["name"], float(match["fs"]), samples, (), tuple(found))
+    return WfdbHeader(match["name"], float(match["fs"]), samples, (), tuple(found), _base_time(match["base"] or ""))
 
 
 def _header_lines(path: Path) -> list[str]:
