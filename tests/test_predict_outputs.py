@@ -16,7 +16,7 @@ import pytest
 from command_line import polyadic
 
 from polyadic import SALS
-from polyadic.data import Windows, synthetic
+from polyadic.data import Windows, datasets, synthetic
 from polyadic.data.readers.edf import read_annotations, read_edf
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.engine.unusual import typical_windows, unusual_windows
@@ -57,6 +57,20 @@ def test_labels_are_written_as_events_and_as_annotations_of_a_copy(made: Path, t
     assert np.array_equal(
         read_edf(night, channels=channels).signal, read_edf(tmp_path / "n.edf", channels=channels).signal
     )
+
+
+def test_a_copy_with_labels_is_no_recording_where_its_original_is(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "sleep", tmp_path / "new")
+    words = ("predict", made / "sleep.safetensors", "new/S01/night.edf", "-o", "new/S01/scored.edf")
+    for more in ((), ("--force",)):
+        polyadic(*words, *more, cwd=tmp_path)
+    found = datasets.find_recordings(tmp_path / "new")
+    assert [path.parent.name for path in found.files] == ["S01", "S02", "S03"]
+    assert found.left_out == {"S01/scored.edf": "a copy of night.edf with labels, which polyadic wrote"}
+    (tmp_path / "new" / "S01" / "night.edf").unlink()
+    assert len(datasets.find_recordings(tmp_path / "new").files) == 3  # the copy may be all that is left
+    refused = polyadic(*(*words[:2], "new/S02/night.edf", "-o", "new/S03/night.edf", "--force"), cwd=tmp_path, code=1)
+    assert "night.edf exists and is not a .edf file that polyadic wrote" in " ".join(refused.stderr.split())
 
 
 def test_labels_have_the_date_and_time_where_the_recording_says_when_it_began(made: Path, tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def _write_edf(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
     """A copy of an EDF file with the labels as annotations; its own with the texts of classes give way to them."""
     import edfio
 
+    from polyadic.data.readers.edf import mark_copy
     from polyadic.files import write_atomically
 
     try:
@@ -92,7 +93,7 @@ def _write_edf(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
             kept = [one for one in copy.annotations if one.text not in classes]
             found = [edfio.EdfAnnotation(one.onset, one.duration, one.text) for one in labels]
             copy.set_annotations([*kept, *found])
-            content = copy.to_bytes()
+            content = mark_copy(copy.to_bytes())
     except Exception as error:
         raise DataError(f"{data.name}: edfio cannot write a copy with annotations: {error}. Use a .tsv file") from error
     write_atomically(out, content)

@@ -33,6 +33,7 @@ _PACKAGES = {".edf": "edfio", ".bdf": "edfio", ".hea": "wfdb", ".vhdr": "mne", "
 _FAMILIES = {".edf": "edf", ".bdf": "bdf", ".hea": "wfdb", ".vhdr": "mne", ".set": "mne"}
 _EXTRAS = {"edfio": "edf", "wfdb": "wfdb", "mne": "mne"}
 _ANNOTATIONS = (".ann", ".atr")
+_SHOWN = 3
 _SLOW = 4
 """Channels are slow whose rate is less than the fastest by this factor or more."""
 
@@ -103,12 +104,16 @@ def find_recordings(
             left_out[below] = reason
         else:
             files.append(path)
+    for copy, original in _labelled_copies(files).items():
+        files.remove(copy)
+        left_out[copy.relative_to(base).as_posix()] = f"a copy of {original.name} with labels, which polyadic wrote"
     for segment, record in wfdb.find_segments(path for path in files if path.suffix.lower() == ".hea").items():
         files.remove(segment)
         left_out[segment.relative_to(base).as_posix()] = f"a segment of {record}, with which it is read"
     if not files:
         wanted = f"{', '.join(ENDINGS)}{f' that fit --pattern {pattern!r}' if pattern else ''}"
-        raise DataError(f"No recordings found in {base.name or base} (looked for {wanted})")
+        others = "".join(f"; left out {name}: {reason}" for name, reason in list(left_out.items())[:_SHOWN])
+        raise DataError(f"No recordings found in {base.name or base} (looked for {wanted}){others}")
     return FolderFiles(files, dict(sorted(left_out.items())))
 
 
@@ -120,6 +125,18 @@ def _no_recording(path: Path) -> str:
         return "a table about the recordings, by its name"
     heads = [head.lower() for head in read_heads(path)]
     return "a table that polyadic wrote" if any(heads[: len(own)] == own for own in _OWN_TABLES) else ""
+
+
+def _labelled_copies(files: Sequence[Path]) -> dict[Path, Path]:
+    """The copies of EDF and BDF files that `predict` wrote, each with its original, if that is among the files."""
+    ours = [path for path in files if ending_of(path) in (".edf", ".bdf") and path.is_file()]
+    marked = [path for path in ours if edf.is_marked(path)]
+    found: dict[Path, Path] = {}
+    for path in marked:
+        original = next((one for one in ours if one not in marked and edf.is_copy_of(path, one)), None)
+        if original is not None:
+            found[path] = original
+    return found
 
 
 class Sources:

@@ -27,7 +27,7 @@ from polyadic.data.recordings import Annotation, Recording, Segment, repeat_samp
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 from polyadic.files import check_regular_file
 
-__all__ = ["read_annotations", "read_channels", "read_edf", "read_start"]
+__all__ = ["is_copy_of", "is_marked", "mark_copy", "read_annotations", "read_channels", "read_edf", "read_start"]
 
 _PHYSICAL = ("physical minimum", "physical maximum")
 _DIGITAL = ("digital minimum", "digital maximum")
@@ -36,6 +36,11 @@ _FIELDS = {"label": 16, "transducer": 80, "unit": 8, **_EIGHT, "filters": 80, "s
 """Widths in bytes of the header fields of each signal, in their order, up to the last one needed."""
 _SIZE = 256
 """Bytes of the header that describe the file, and bytes that describe each signal."""
+_RECORDING = slice(88, 168)
+"""Where the header has the recording identification, in whose last words a copy says that polyadic wrote it."""
+_MARK = b" polyadic"
+_COMPARED = 64
+"""Bytes of each signal in which a copy and its original are compared."""
 _FACTOR = 10_000
 """The largest factor between two rates: a damaged duration of records must not ask for more memory than there is."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
@@ -203,7 +208,7 @@ def _read_clock(path: Path, seconds: float) -> str:
     if said is None:
         return ""
     day, month, year, hour, minute, second = (int(part) for part in re.findall(rb"\d\d", said[0]))
-    whole = re.match(rb"Startdate \d\d-[A-Z]{3}-(\d{4}) ", head[88:168])
+    whole = re.match(rb"Startdate \d\d-[A-Z]{3}-(\d{4}) ", head[_RECORDING])
     try:
         start: date | None = date(int(whole[1]) if whole else year + (1900 if year >= 85 else 2000), month, day)
         if not whole and (day, month, year) == (1, 1, 85):
@@ -212,6 +217,43 @@ def _read_clock(path: Path, seconds: float) -> str:
         return "" if start is None and at == time() else clock_start(start, at, seconds)
     except ValueError:
         return ""
+
+
+def mark_copy(content: bytes) -> bytes:
+    """The content of an EDF+ or BDF+ file with a word in its recording identification that says polyadic wrote it."""
+    said = content[_RECORDING].rstrip() or b"Startdate X X X X"
+    room = _RECORDING.stop - _RECORDING.start
+    marked = said[: room - len(_MARK)].removesuffix(_MARK) + _MARK
+    return content[: _RECORDING.start] + marked.ljust(room) + content[_RECORDING.stop :]
+
+
+def is_marked(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a copy of a recording that polyadic wrote."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(_SIZE)[_RECORDING].rstrip().endswith(_MARK)
+    except OSError:  # said when the file is read
+        return False
+
+
+def is_copy_of(path: Path, other: Path) -> bool:
+    """Whether two files have the same signals, by their headers and the first samples of each signal."""
+    try:
+        return _outline(path) == _outline(other)
+    except DataError:
+        return False
+
+
+def _outline(path: Path) -> tuple[object, ...]:
+    """Start, length, and the name, the rate and the first samples of each signal."""
+    header = _read_header(path)
+    found: list[object] = [read_start(path), header.records * header.duration]
+    with path.open("rb") as file:
+        for signal in header.ordinary:
+            file.seek(header.begin + signal.first_byte)
+            first = file.read(min(signal.samples * header.sample_bytes, _COMPARED))
+            found.append((signal.label, header.rate(signal), first))
+    return tuple(found)
 
 
 def _check_arguments(channels: object, fs: object, resample: object) -> None:

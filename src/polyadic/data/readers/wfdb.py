@@ -399,6 +399,14 @@ def read_annotations(path: Path, recording: Recording) -> tuple[Annotation, ...]
     return tuple(_read_annotations(path.with_suffix(""), path.suffix[1:], header.fs, duration))
 
 
+def is_annotations(path: Path) -> bool:
+    """Whether a file holds annotations in the MIT format."""
+    try:
+        return bool(list(_decode_annotations(path.read_bytes(), path.name)))
+    except (DataError, OSError):
+        return False
+
+
 def _import_wfdb() -> Any:
     try:
         with warnings.catch_warnings():
