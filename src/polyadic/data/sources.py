@@ -14,6 +14,7 @@ import numpy as np
 
 from polyadic.data import bids
 from polyadic.data.folders import FolderFiles, find_files
+from polyadic.data.marks import hold_marks
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers import mne as mne_reader
 from polyadic.data.readers.cells import read_heads
@@ -203,6 +204,12 @@ class Sources:
         for recording in found:
             source = COLUMN if self._has_subject_column(path) else who.source
             recording, more = self._labelled(self._at_rate(recording, path), path)
+            if self.labels:
+                recording, epoch = hold_marks(recording, self.reading.class_numbers or None)
+                if epoch is not None:
+                    more += (
+                        f"annotations have no duration, but mark epochs of {epoch:g} s: each lasts until the next",
+                    )
             sources.append(Source(recording, source, (*notes, *more)))
         return sources
 
