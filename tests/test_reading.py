@@ -462,12 +462,20 @@ def test_identical_recordings_under_two_names_are_detected(tmp_path):
 
 
 def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path):
-    people.table(tmp_path / "a.csv", ["walk"], 0)
-    said = polyadic("fit", "a.csv", "--seconds", 2, "--label", "activity", *QUICK, cwd=tmp_path).stderr
+    people.table(tmp_path / "in" / "a.csv", ["walk"], 0)
+    said = polyadic("fit", "in", "--seconds", 2, "--label", "activity", *QUICK, cwd=tmp_path).stderr
     assert "There is one recording" in said
     assert "There is one subject" in said
     assert "There is one class, 'walk'" in said
-    refused = polyadic("fit", "a.csv", "--label", "activitie", "-o", "b.safetensors", cwd=tmp_path, code=1)
+    for words in (
+        ("info", "in"),
+        ("report", "model.safetensors", "--data", "in", "--no-check"),
+        ("evaluate", "model.safetensors", "in"),
+    ):
+        said = polyadic(*words, cwd=tmp_path, code=(0, 1)).stderr
+        for what in ("recording", "subject", "class, 'walk'"):
+            assert f"There is one {what}" in said
+    refused = polyadic("fit", "in", "--label", "activitie", "-o", "b.safetensors", cwd=tmp_path, code=1)
     assert "there is no column 'activitie' (--label)" in refused.stderr
     assert "did you mean 'activity'" in refused.stderr
 

@@ -11,7 +11,7 @@ import typer
 from polyadic.cli.options import JsonOption
 from polyadic.errors import DataError, PolyadicError
 from polyadic.files import check_regular_file
-from polyadic.terminal import console, print_json, printable
+from polyadic.terminal import console, echo, print_json, printable
 
 __all__ = ["INFO_EXAMPLES", "describe", "info"]
 
@@ -50,6 +50,8 @@ def info(
     Shapes, rank, settings, where it comes from, sizes.
     """
     facts = describe(path)
+    for sentence in _scarce(facts):
+        echo(sentence, err=True, colour="yellow")
     if json:
         print_json(facts)
         return
@@ -85,6 +87,19 @@ def describe(path: Path) -> Facts:
         known = sorted({*readers, *datasets.ENDINGS})
         raise PolyadicError(f"{path.name} is nothing that polyadic knows: files end in {', '.join(known)}")
     return {"path": path.name, **read(path), "bytes": path.stat().st_size}
+
+
+def _scarce(facts: Facts) -> list[str]:
+    """What a store or a folder has only one of; the classes of a folder are known if it has one recording."""
+    from polyadic.cli.tables import scarcities
+
+    if facts["kind"] == "store of windows":
+        names = [name for name, count in facts["classes"].items() if count]
+    elif facts["kind"] == "folder of recordings":
+        names = list(facts.get("annotations", {})) if facts["recordings"] == 1 else []
+    else:
+        return []
+    return scarcities(facts["recordings"], facts["subjects"], names)
 
 
 def _shown(name: str, value: Any) -> str:

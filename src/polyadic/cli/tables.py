@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
-__all__ = ["describe", "harmless", "write_table"]
+__all__ = ["describe", "harmless", "scarcities", "write_table"]
 
 _STEP = 4096
 
@@ -54,21 +54,27 @@ def describe(windows: Windows, hidden: bool) -> None:
             rest = len(windows) - known
             table.add_row(Text("(no label)"), f"{rest:,}", f"{100 * rest / len(windows):.1f}")
         console(err=True).print(table)
-    for sentence in _scarcities(windows, int((counts > 0).sum())):
+    names = [name for name, count in zip(windows.classes, counts.tolist(), strict=True) if count]
+    recordings = len(set(windows.recording.tolist()) - {""})
+    for sentence in scarcities(recordings, windows.index.n_subjects, names):
         echo(sentence, err=True, colour="yellow")
 
 
-def _scarcities(windows: Windows, classes: int) -> list[str]:
-    """What there is only one of, and what cannot be done with it."""
+def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[str]:
+    """What there is only one of, and what cannot be done with it.
+
+    Examples
+    --------
+    >>> scarcities(2, 2, ["N2"])
+    ["There is one class, 'N2': a probe needs two or more."]
+    """
     found = []
-    recordings = set(windows.recording.tolist()) - {""}
-    if len(recordings) == 1:
+    if recordings == 1:
         found.append("There is one recording: what a model learns from it may hold for this one only.")
-    if windows.index.n_subjects == 1:
+    if subjects == 1:
         found.append("There is one subject: evaluate needs two or more to test on subjects that are new to the model.")
-    if classes == 1:
-        name = windows.classes[int(windows.label[windows.label >= 0][0])]
-        found.append(f"There is one class, {name!r}: a probe needs two or more.")
+    if len(classes) == 1:
+        found.append(f"There is one class, {classes[0]!r}: a probe needs two or more.")
     return found
 
 
