@@ -1,10 +1,11 @@
-"""The commands of docs/recordings.md on folders as people have them: a model, a report, scores and labels.
+"""The commands of the README and of docs/recordings.md on folders as people have them, each in one command per step.
 
 And every wrong use, with its message.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 import shutil
@@ -16,17 +17,47 @@ import people
 import pytest
 from command_line import polyadic
 
-PAGE = Path(__file__).parents[1] / "docs" / "recordings.md"
+ROOT = Path(__file__).parents[1]
+PAGE, README = ROOT / "docs" / "recordings.md", ROOT / "README.md"
 KINDS = {"sleep": people.sleep, "wearables": people.wearables, "ecg": people.ecg, "bids": people.bids}
 QUICK = ("--rank", 3, "--sweeps", 2)
 
 
-def commands_of(kind: str) -> list[list[str]]:
+def commands_of(folder: str, page: Path = PAGE) -> list[list[str]]:
     """The commands of a page that begin with a fit of this folder, as words."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    found = [block for block in blocks if block.startswith(f"polyadic fit {kind} ")]
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    found = [block for block in blocks if block.startswith(f"polyadic fit {folder} ")]
     assert len(found) == 1
-    return [shlex.split(line)[1:] for line in found[0].splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in found[0].splitlines()]
+
+
+LONGER = {"sleep": {"epoch_seconds": 30}, "wearables": {"each": 750}, "ecg": {"seconds": 30}, "bids": {"seconds": 30}}
+"""For the windows of 30 s of the README."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_commands_of_the_readme_do_for_every_kind_of_folder(kind: str, tmp_path: Path) -> None:
+    if kind == "bids":
+        pytest.importorskip("mne_bids")
+        pytest.importorskip("pybv")
+    KINDS[kind](tmp_path / "recordings", **LONGER[kind])
+    KINDS[kind](tmp_path / "new-recordings", 1, **LONGER[kind])
+    fit, *others = commands_of("recordings", README)
+    assert [fit[0], *(words[0] for words in others)] == ["fit", "report", "evaluate", "predict"]
+    if kind == "wearables":
+        refused = polyadic(*fit, cwd=tmp_path, code=1).stderr
+        assert "say --label activity" in " ".join(refused.split())  # the message has what the README's comment says
+        fit = [*fit, "--label", "activity"]
+    said = {words[0]: polyadic(*words, cwd=tmp_path) for words in (fit, *others)}
+    assert "4 subjects" in said["fit"].stdout
+    accuracy = re.search(r"balanced accuracy ([\d.]+) %", said["evaluate"].stdout)
+    assert accuracy is not None
+    assert float(accuracy[1]) > 60
+    with (tmp_path / "labels.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len({row["label"] for row in rows}) > 1
+    assert all(0 < float(row["confidence"]) <= 1 for row in rows)
 
 
 @pytest.mark.long

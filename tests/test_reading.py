@@ -54,7 +54,9 @@ def test_options_that_contradict_a_description_are_refused_with_both_values():
     with pytest.raises(PolyadicError, match="--class is W, but the model has W=Sleep stage W"):
         known.with_given({"classes": parse_classes(["W"])}, "the model")
     assert known.with_given({"seconds": 30.0, "resample": "hold"}, "the model").resample == "hold"
-    with pytest.raises(PolyadicError, match="--offset is 5 s, but the model has none .windows begin at scored epochs"):
+    with pytest.raises(
+        PolyadicError, match=r"--offset is 5 s, but the model has none \(windows begin at scored epochs"
+    ):
         known.with_given({"offset": 5.0}, "the model")
     with pytest.raises(PolyadicError, match="--offset is 5 s, but the model has 0 s"):
         replace(known, offset=0.0).with_given({"offset": 5.0}, "the model")
