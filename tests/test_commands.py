@@ -169,7 +169,7 @@ def test_channels_are_found_by_name_in_recordings_that_have_more(made, here):
     assert (here / "b.csv").read_bytes() == (here / "a.csv").read_bytes()
     recording(here / "less" / "x.edf", 9, channels=("C3",))
     failed = polyadic("predict", "model.safetensors", "less", cwd=here, code=1)
-    assert "must have the channels ['C4']" in failed.stderr
+    assert "must have the channels 'C4'" in failed.stderr
 
 
 def test_names_that_a_spreadsheet_would_take_for_a_formula_are_made_harmless(here):

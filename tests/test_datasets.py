@@ -362,7 +362,7 @@ def test_one_file_is_a_folder_of_one_and_channels_of_a_table_are_chosen_by_name(
     store = datasets.folder(path, tmp_path / "s", seconds=1, fs=50, channels=["right", "left"])
     assert (store.channels, store.windows.recording.tolist()) == (("right", "left"), ["walk", "walk"])
     np.testing.assert_allclose(store.windows.X.swapaxes(1, 2).reshape(100, 2), table[:, [2, 0]], rtol=1e-6)
-    with pytest.raises(DataError, match=r"walk.csv: must have the channels \['up'\]"):
+    with pytest.raises(DataError, match=r"walk.csv: must have the channels 'up'"):
         datasets.recording(path, fs=50, channels=["up"])
     assert datasets.recording(path, fs=50, resample="hold").fs == 50
     with pytest.raises(PolyadicError, match=r"ends in \.edf"):

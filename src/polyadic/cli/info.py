@@ -50,11 +50,11 @@ def info(
     Shapes, rank, settings, where it comes from, sizes.
     """
     facts = describe(path)
-    for sentence in _scarce(facts):
-        echo(sentence, err=True, colour="yellow")
     if json:
         print_json(facts)
         return
+    for sentence in _scarce(facts):
+        echo(sentence, err=True, colour="yellow")
     from rich.table import Table
     from rich.text import Text
 
@@ -62,7 +62,8 @@ def info(
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in facts.items():
-        if value not in (None, "", [], {}):
+        hidden = name == "units" and "rates" in facts  # which say them, too
+        if value not in (None, "", [], {}) and not hidden:
             grid.add_row(name.replace("_", " "), Text(_shown(name, value)))
     console().print(grid)
 

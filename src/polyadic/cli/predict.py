@@ -133,6 +133,7 @@ def predict(
         print_json({"labels": out.name, "windows": count, "classes": numbers, "unusual": rare})
         return
     shares = ", ".join(f"{name} {100 * number / max(count, 1):.1f} %" for name, number in numbers.items())
-    echo(f"{out.name}: {count:,} windows: {shares}")
+    echo(f"{out.name}: {count:,} window{'s' * (count != 1)}: {shares}")
     if rare:
-        echo(f"{rare:,} windows are unlike those that the model was fitted to (column unusual)", err=True)
+        windows_are = "windows are" if rare != 1 else "window is"
+        echo(f"{rare:,} {windows_are} unlike those that the model was fitted to (column unusual)", err=True)

@@ -405,8 +405,8 @@ def _choose(header: _EdfHeader, channels: Sequence[str] | None) -> list[_EdfSign
     wanted = list(counts) if channels is None else channels
     if missing := [name for name in wanted if name not in counts]:
         raise DataError(
-            f"{header.file}: must have the channels {missing}, but has {', '.join(map(repr, counts))}"
-            f"{close_match(missing[0], counts)}"
+            f"{header.file}: must have the channels {', '.join(map(repr, missing))}, but has "
+            f"{', '.join(map(repr, counts))}{close_match(missing[0], counts)}"
         )
     if twice := [name for name in wanted if counts[name] > 1]:
         raise DataError(f"{header.file}: channels must have names of their own, but several are called {twice}")

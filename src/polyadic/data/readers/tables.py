@@ -152,7 +152,8 @@ def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[Table, T
     missing = [channel for channel in columns.channels or () if channel not in heads]
     if missing and heads:
         raise DataError(
-            f"{path.name}: must have the channels {missing}, but has {listed(heads)}{close_match(missing[0], heads)}"
+            f"{path.name}: must have the channels {listed(missing)}, but has {listed(heads)}"
+            f"{close_match(missing[0], heads)}"
         )
     time = columns.time or _time_column(heads)
     if columns.channels is not None and time in columns.channels:
@@ -180,15 +181,21 @@ def _time_column(heads: Sequence[str]) -> str | None:
 def _refuse_names(heads: Sequence[str], known: set[str], file: str) -> None:
     """Refuse columns that are named like labels or subjects; `y` beside an `x` is an axis."""
     names = {head.lower() for head in heads}
-    for head in heads:
-        name = head.lower()
-        if head not in known and _is_label_name(name, names):
-            raise _looks_like_label(file, head, "by its name")
-        if head not in known and name in _SUBJECTS:
-            raise DataError(
-                f"{file}: the column {head!r} looks like the name of a subject, and would be read as a signal: say "
-                f"--subject {shell_word(head)} if it is one, or choose the signals by --channel"
-            )
+    labels = [head for head in heads if head not in known and _is_label_name(head.lower(), names)]
+    subjects = [head for head in heads if head not in known and head.lower() in _SUBJECTS]
+    if labels and subjects:
+        raise DataError(
+            f"{file}: the column {labels[0]!r} looks like a label, and {subjects[0]!r} like the name of a subject; "
+            f"both would be read as signals: say --label {shell_word(labels[0])} --subject {shell_word(subjects[0])} "
+            "if they are, or choose the signals by --channel"
+        )
+    if labels:
+        raise _looks_like_label(file, labels[0], "by its name")
+    if subjects:
+        raise DataError(
+            f"{file}: the column {subjects[0]!r} looks like the name of a subject, and would be read as a signal: say "
+            f"--subject {shell_word(subjects[0])} if it is one, or choose the signals by --channel"
+        )
 
 
 def _is_label_name(name: str, names: Collection[str]) -> bool:
@@ -254,7 +261,7 @@ def _recording(
                 raise
             fs, values, labels, segments = _evened(times, values, labels, columns.resample, file)
     if fs is None:
-        raise PolyadicError(
+        raise DataError(
             f"{file} does not give its sampling rate: add a first column named time, in seconds, name the column of "
             "times (--time), or give the rate in Hz (--fs, or fs=)"
         )
@@ -379,6 +386,8 @@ def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str, row:
         mean = float(times[-1] - times[0]) / len(steps)
     if not 0 < mean < np.inf:
         raise DataError(f"{name}: the time column must rise, but goes from {times[0]:g} to {times[-1]:g}")
+    if fs is not None and abs(mean * fs - 1) > 0.01 and (np.abs(steps - mean) <= 0.01 * mean).all():
+        raise _other_rate(name, 1 / mean, fs)
     # Of a few gaps the median takes no notice, while they change the mean and so make every step look wrong.
     median = float(np.median(steps))
     expected = 1 / fs if fs is not None else median if 0 < median < np.inf else mean
@@ -392,11 +401,15 @@ def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str, row:
             "at gaps"
         )
     if fs is not None and abs(mean - expected) > 0.01 * expected:
-        raise DataError(
-            f"{name}: the times give a rate of {1 / mean:.6g} Hz, but fs is {fs:g} Hz: --resample polyphase brings the "
-            "one to the other"
-        )
+        raise _other_rate(name, 1 / mean, fs)
     return _round_rate(1 / mean, len(times)) if fs is None else fs
+
+
+def _other_rate(name: str, rate: float, fs: float) -> DataError:
+    return DataError(
+        f"{name}: the times give a rate of {rate:.6g} Hz, but fs is {fs:g} Hz: --resample polyphase brings the one to "
+        "the other"
+    )
 
 
 def _round_rate(rate: float, samples: int) -> float:
