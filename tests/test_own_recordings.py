@@ -95,6 +95,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mixed = [edfio.EdfSignal(np.arange(1.0, fs * 10 + 1), fs, label=f"at {fs}") for fs in (100, 60)]
     edfio.Edf(mixed).write(folder / "mixed.edf")
     people.night_and_hypnogram(folder / "psg")
+    for name, rate, channels in (("a", 10, "C3 C4"), ("b", 20, "C3 C4"), ("c", 10, "C3 O1")):
+        signals = [edfio.EdfSignal(np.arange(100.0), rate, label=label) for label in channels.split()]
+        for kind in ("rates", "channels"):
+            if (kind == "rates") != (name == "c") or name == "a":
+                (folder / kind).mkdir(exist_ok=True)
+                edfio.Edf(signals).write(folder / kind / f"{name}.edf")
+    (folder / "uneven.csv").write_text("time,x\n" + "".join(f"{n * n / 100},{n}\n" for n in range(100)))
+    (folder / "codes.csv").write_text(
+        "time,x,code\n" + "".join(f"{n / 10},{n / 7:.3f},{n // 50}\n" for n in range(200))
+    )
+    people.table(folder / "short.csv", ["walk"], 0, each=30)
+    (folder / "scored").mkdir()
+    shutil.copy(folder / "two.edf", folder / "scored" / "S1.edf")
+    (folder / "scored" / "S1_events.csv").write_text("onset,duration,stage\n0,5,W\n5,5,N2\n")
+    (folder / "empty").mkdir()
     return folder
 
 
@@ -118,6 +133,32 @@ WRONG = {
     "fit sleep -o m.safetensors": "m.safetensors exists already: --force replaces it",
     "predict m.safetensors wearables --seconds 3": "--seconds is 3 s, but the model has 2 s",
     "predict m.safetensors wearables --channel x": "--channel is x, but the model has x, y, z",
+    "predict m.safetensors wearables --stride 1": "--stride is 1 s, but the model has 2 s: leave the option out",
+    "predict m.safetensors wearables --offset 1": "--offset is 1 s, but the model has none (windows begin at scored",
+    "evaluate m.safetensors wearables --min-share 0.5": "--min-share is 0.5, but the model has 1",
+    "evaluate m.safetensors wearables --label x": "--label is 'x', but the model has 'activity'",
+    "evaluate m.safetensors wearables --class run": "--class is run, but the model has rest, run, walk",
+    "evaluate m.safetensors wearables/p01.csv": "There is one subject: evaluate needs two or more",
+    "evaluate m.safetensors wearables --folds 9": "at most the number of subjects with labels, 2, but is 9",
+    "evaluate m.safetensors wearables -o s.txt": "--out must end in .csv",
+    "report m.safetensors --data wearables -o r.pdf": "--out must end in .html or .htm",
+    "fit rates": "b is sampled at 20 Hz, but the recordings before it at 10 Hz: --fs 10 --resample polyphase",
+    "fit rates --fs 10": "b.edf is sampled at 20 Hz, not at 10 Hz: --resample polyphase filters and resamples it",
+    "fit rates --fs 20 --resample nearest": "Invalid value for '--resample'",
+    "fit channels": "c has the channels 'C3', 'O1', but the recordings before it have 'C3', 'C4': --channel C3 takes",
+    "fit uneven.csv": "times must be evenly spaced by",
+    "fit uneven.csv --fs 100": "--resample polyphase interpolates them",
+    "fit codes.csv": "the column 'code' looks like a label (it has 4 whole numbers)",
+    "fit short.csv --label activity": "no recording has a complete window of 10 s, so that the store would be empty",
+    "fit scored --probe --seconds 5": "S1_events.csv: a table of events: --scoring '*_events.csv' takes such as labels",
+    "fit empty": "No recordings found in empty (looked for .edf, .bdf, .hea, .csv",
+    "info empty": "No recordings found in empty (looked for .edf, .bdf, .hea, .csv",
+    "info uneven.csv": "times must be evenly spaced by",
+    "fit wearables --label activity --seconds 0": "seconds must be a positive length of a window",
+    "fit wearables --label activity --stride 0.01": "--stride 0.01 s must be a whole number of samples",
+    "fit wearables --label activity --subject who": "there is no column 'who' (--subject)",
+    "fit sleep --subject-from 'X(.)'": "--subject must find the subject in every path, but 'X(.)'",
+    "fit sleep --class 'W=Sleep stage W' --class 'R=Sleep stage W'": "an annotation is of one class",
     "predict m.safetensors fast.csv": "--resample polyphase",
     "predict m.safetensors fast.csv --resample hold": "--resample polyphase goes to any rate",
     "predict m.safetensors wearables -o a.edf": "is for the labels of one recording",
@@ -126,7 +167,31 @@ WRONG = {
 }
 
 
+MISSING = {
+    "edfio": ("fit sleep", "night.edf needs the package edfio, which is not installed: pip install 'polyadic[edf]'"),
+    "wfdb": ("predict m.safetensors ecg/S01/r.hea -o q.atr", "pip install 'polyadic[wfdb]'"),
+    "mne": (
+        "fit vision.vhdr",
+        "vision.vhdr needs the package mne, which is not installed: pip install 'polyadic[mne]'",
+    ),
+    "plotly": ("report m.safetensors -o q.html", "pip install 'polyadic[report]'"),
+    "matplotlib": ("rank wearables --label activity -o q.png", "matplotlib, which is not installed"),
+}
+
+
+@pytest.mark.parametrize("package", MISSING)
+def test_a_missing_package_is_noticed_before_the_computation(package: str, made: Path) -> None:
+    command, message = MISSING[package]
+    (made / "vision.vhdr").touch()
+    if not (made / "ecg").exists():
+        people.ecg(made / "ecg", 1)
+    program = f"import sys; sys.modules[{package!r}] = None\nfrom polyadic.cli import main\nsys.argv[0] = 'p'; main()"
+    said = polyadic("-c", program, *shlex.split(command), cwd=made, code=1)
+    assert message in " ".join((said.stdout + said.stderr).split())
+    assert "sweep" not in said.stderr
+
+
 @pytest.mark.parametrize("command", WRONG)
 def test_a_wrong_use_is_answered_with_what_helps(command: str, made: Path) -> None:
-    said = polyadic(*shlex.split(command), cwd=made, code=1).stderr
+    said = polyadic(*shlex.split(command), cwd=made, code=(1, 2)).stderr
     assert WRONG[command] in " ".join(said.split()), said

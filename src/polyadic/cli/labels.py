@@ -42,7 +42,10 @@ def check_label_file(out: Path, data: Path) -> None:
                 f"--out {out.name} is for recordings that end in {sources[0]}, but {data.name} does not: use .tsv"
             )
         if find_spec(package) is None:
-            raise MissingExtraError(f"{ending} files need the package {package}, which is not installed")
+            extra = "edf" if package == "edfio" else package
+            raise MissingExtraError(
+                f"{ending} files need the package {package}, which is not installed: pip install 'polyadic[{extra}]'"
+            )
         if package == "edfio" and _has_gaps(data):
             raise PolyadicError(
                 f"{data.name} has gaps (EDF+D), which a copy with annotations would lose, and with them the times: use "

@@ -18,6 +18,7 @@ from polyadic.data.marks import hold_marks
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers import mne as mne_reader
 from polyadic.data.readers.cells import read_heads
+from polyadic.data.readers.edf import common_ending
 from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
 from polyadic.data.readers.tables import TableColumns, read_csv, read_csv_by_subject, table_ending
 from polyadic.data.reading import Reading, close_match, listed
@@ -40,7 +41,6 @@ _SLOW = 4
 
 _OWN_TABLES = (
     ["subject", "recording", "start"],
-    ["onset", "duration", "trial_type"],
     ["measure", "name", "value"],
     ["n_fft", "hop", "parts"],
 )
@@ -125,6 +125,8 @@ def _no_recording(path: Path) -> str:
     if _METADATA.fullmatch(path.name):
         return "a table about the recordings, by its name"
     heads = [head.lower() for head in read_heads(path)]
+    if {"onset", "duration"} <= set(heads):
+        return f"a table of events: --scoring '*{common_ending(path.name)}' takes such as labels"
     return "a table that polyadic wrote" if any(heads[: len(own)] == own for own in _OWN_TABLES) else ""
 
 

@@ -27,7 +27,16 @@ from polyadic.data.recordings import Annotation, Recording, Segment, repeat_samp
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 from polyadic.files import check_regular_file
 
-__all__ = ["is_copy_of", "is_marked", "mark_copy", "read_annotations", "read_channels", "read_edf", "read_start"]
+__all__ = [
+    "common_ending",
+    "is_copy_of",
+    "is_marked",
+    "mark_copy",
+    "read_annotations",
+    "read_channels",
+    "read_edf",
+    "read_start",
+]
 
 _PHYSICAL = ("physical minimum", "physical maximum")
 _DIGITAL = ("digital minimum", "digital maximum")
@@ -399,7 +408,7 @@ def _choose(header: _EdfHeader, channels: Sequence[str] | None) -> list[_EdfSign
     if not header.ordinary:
         raise DataError(
             f"{header.file}: must have signals, but has only annotations: if it scores the recording beside it, say "
-            f"--scoring '*{_common_ending(header.file)}'"
+            f"--scoring '*{common_ending(header.file)}'"
         )
     counts = Counter(signal.label for signal in header.ordinary)
     wanted = list(counts) if channels is None else channels
@@ -414,9 +423,15 @@ def _choose(header: _EdfHeader, channels: Sequence[str] | None) -> list[_EdfSign
     return [named[name] for name in wanted]
 
 
-def _common_ending(file: str) -> str:
-    """The part of a file's name that files of its kind most likely share: "-Hypnogram.edf"."""
-    found = re.search(r"[-_.][A-Za-z]+\.\w+$", file)
+def common_ending(file: str) -> str:
+    """The part of a file's name that files of its kind most likely share.
+
+    Examples
+    --------
+    >>> common_ending("SC4001EC-Hypnogram.edf"), common_ending("S1_events.csv"), common_ending("S1.csv")
+    ('-Hypnogram.edf', '_events.csv', '.csv')
+    """
+    found = re.search(r"[-_][A-Za-z]+\.\w+$", file) or re.search(r"\.\w+(?:\.gz)?$", file)
     return found[0] if found else file
 
 
