@@ -59,6 +59,13 @@ def test_labels_are_written_as_events_and_as_annotations_of_a_copy(made: Path, t
     )
 
 
+def test_a_copy_has_no_annotation_of_a_class_but_the_predicted_ones(made: Path, tmp_path: Path) -> None:
+    words = ("--class", "wake=Sleep stage W", "--class", "sleep=Sleep stage N2|Sleep stage R")
+    polyadic("fit", made / "sleep", "--seconds", 10, *words, *QUICK, "-o", "m.safetensors", cwd=tmp_path)
+    polyadic("predict", "m.safetensors", made / "sleep" / "S01" / "night.edf", "-o", "n.edf", cwd=tmp_path)
+    assert {one.text for one in read_annotations(tmp_path / "n.edf")} <= {"wake", "sleep", "Lights off"}
+
+
 def test_a_copy_with_labels_is_no_recording_where_its_original_is(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "sleep", tmp_path / "new")
     words = ("predict", made / "sleep.safetensors", "new/S01/night.edf", "-o", "new/S01/scored.edf")

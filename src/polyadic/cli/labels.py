@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,12 +59,13 @@ def _has_gaps(data: Path) -> bool:
         return file.read(236)[192:197].upper() in (b"EDF+D", b"BDF+D")
 
 
-def write_labels(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
+def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str] = ()) -> None:
     """Write the labels of one recording; the ending of `out` decides how.
 
     Parameters
     ----------
     data : the recording
+    classes : texts of annotations that stand for classes; a copy has the labels in their place
     """
     from polyadic.files import write_atomically
 
@@ -78,10 +79,10 @@ def write_labels(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
     elif ending == ".atr":
         _write_wfdb(out, data, labels)
     else:
-        _write_edf(out, data, labels)
+        _write_edf(out, data, labels, classes)
 
 
-def _write_edf(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
+def _write_edf(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str]) -> None:
     """A copy of an EDF file with the labels as annotations; its own with the texts of classes give way to them."""
     import edfio
 
@@ -92,8 +93,8 @@ def _write_edf(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             copy: Any = edfio.read_edf(data) if out.suffix.lower() == ".edf" else edfio.read_bdf(data)
-            classes = {one.text for one in labels}
-            kept = [one for one in copy.annotations if one.text not in classes]
+            known = {*classes, *(one.text for one in labels)}
+            kept = [one for one in copy.annotations if one.text not in known]
             found = [edfio.EdfAnnotation(one.onset, one.duration, one.text) for one in labels]
             copy.set_annotations([*kept, *found])
             content = mark_copy(copy.to_bytes())

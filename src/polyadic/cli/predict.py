@@ -127,7 +127,8 @@ def predict(
             for first in range(0, count, _STEP):
                 columns(windows[first : first + _STEP])
                 on_rows(min(first + _STEP, count))
-            write_labels(out, data, found)
+            merged = getattr(classifier.features, "reading_", {}).get("classes", {}).values()
+            write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
     numbers = {name: counts[name] for name in classes}
     if json:
         print_json({"labels": out.name, "windows": count, "classes": numbers, "unusual": rare})
