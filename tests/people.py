@@ -22,19 +22,26 @@ def wave(rng: np.random.Generator, frequency: float, count: int, fs: float) -> n
     return np.sin(2 * np.pi * frequency * np.arange(count) / fs + rng.uniform(0, 6)) + 0.3 * rng.normal(size=count)
 
 
-def sleep(root: Path, subjects: int = 4, epochs: int = 12, lead: float = 7.0, fs: int = 50) -> None:
-    """EDF+ recordings with a fast and a slow signal and a text for every epoch of 10 s; the first begins after 7 s."""
+def sleep(
+    root: Path, subjects: int = 4, epochs: int = 12, lead: float = 7.0, fs: int = 50, epoch_seconds: int = 10
+) -> None:
+    """EDF+ recordings with two fast signals, a slow one, and a text for every epoch; the first begins after 7 s."""
     for number in range(subjects):
         rng = np.random.default_rng(number)
         stages = [STAGES[(epoch // 2) % 3] for epoch in range(epochs)]
-        eeg = [0.1 * rng.normal(size=int(lead * fs)), *(wave(rng, FREQUENCIES[s], 10 * fs, fs) for s in stages)]
-        count = int((lead + 10 * epochs) // 1)
+        eeg = [
+            0.1 * rng.normal(size=int(lead * fs)),
+            *(wave(rng, FREQUENCIES[s], epoch_seconds * fs, fs) for s in stages),
+        ]
+        count = int((lead + epoch_seconds * epochs) // 1)
         signals = [
             edfio.EdfSignal(np.concatenate(eeg)[: count * fs], fs, label="EEG Fpz-Cz", physical_dimension="uV"),
             edfio.EdfSignal(np.concatenate(eeg)[::-1][: count * fs].copy(), fs, label="EEG Pz-Oz"),
             edfio.EdfSignal(36 + 0.1 * rng.normal(size=count), 1, label="Temp rectal", physical_dimension="DegC"),
         ]
-        notes = [edfio.EdfAnnotation(lead + 10 * epoch, 10, text) for epoch, text in enumerate(stages)]
+        notes = [
+            edfio.EdfAnnotation(lead + epoch_seconds * epoch, epoch_seconds, text) for epoch, text in enumerate(stages)
+        ]
         notes.append(edfio.EdfAnnotation(1.0, None, "Lights off"))
         folder = root / f"S{number + 1:02d}"
         folder.mkdir(parents=True)
@@ -56,21 +63,21 @@ def table(path: Path, activities: list[str], seed: int, fs: int = 25, each: int 
                 row += 1
 
 
-def wearables(root: Path, subjects: int = 4) -> None:
+def wearables(root: Path, subjects: int = 4, each: int = 100) -> None:
     """A table for each subject, and one about the subjects."""
     for number in range(subjects):
-        table(root / f"p{number + 1:02d}.csv", ["walk", "rest", "run", "walk", "run", "rest"], number)
+        table(root / f"p{number + 1:02d}.csv", ["walk", "rest", "run", "walk", "run", "rest"], number, each=each)
     (root / "participants.csv").write_text(
         "id,age,sex\n" + "".join(f"p{n + 1:02d},{30 + n},f\n" for n in range(subjects))
     )
 
 
-def ecg(root: Path, subjects: int = 4, fs: int = 100) -> None:
-    """WFDB records whose rhythm changes every ten seconds."""
+def ecg(root: Path, subjects: int = 4, fs: int = 100, seconds: int = 10) -> None:
+    """WFDB records whose rhythm changes every ten seconds, or as many as asked for."""
     for number in range(subjects):
         rng = np.random.default_rng(number)
         rhythms = ["(N", "(AFIB"] * 3
-        parts = [np.stack([wave(rng, 3 if r == "(N" else 12, 10 * fs, fs) for _ in range(2)], 1) for r in rhythms]
+        parts = [np.stack([wave(rng, 3 if r == "(N" else 12, seconds * fs, fs) for _ in range(2)], 1) for r in rhythms]
         folder = root / f"S{number + 1:02d}"
         folder.mkdir(parents=True)
         with warnings.catch_warnings():
@@ -87,14 +94,14 @@ def ecg(root: Path, subjects: int = 4, fs: int = 100) -> None:
             wfdb.wrann(
                 "r",
                 "atr",
-                sample=np.arange(6) * 10 * fs,
+                sample=np.arange(6) * seconds * fs,
                 symbol=["+"] * 6,
                 aux_note=rhythms,
                 write_dir=str(folder),
             )
 
 
-def bids(root: Path, subjects: int = 4, fs: int = 50) -> None:
+def bids(root: Path, subjects: int = 4, fs: int = 50, seconds: int = 8) -> None:
     """A BIDS data set of EEG by mne-bids: EDF for some, BrainVision for others, trials of eyes open and closed."""
     import mne
     from mne_bids import BIDSPath, write_raw_bids
@@ -102,11 +109,11 @@ def bids(root: Path, subjects: int = 4, fs: int = 50) -> None:
     for number in range(subjects):
         rng = np.random.default_rng(number)
         trials = ["open", "closed"] * 3
-        parts = [[wave(rng, 3 if t == "open" else 10, 8 * fs, fs) for _ in range(2)] for t in trials]
+        parts = [[wave(rng, 3 if t == "open" else 10, seconds * fs, fs) for _ in range(2)] for t in trials]
         data = 1e-5 * np.concatenate(parts, axis=1)
         raw = mne.io.RawArray(data, mne.create_info(["Oz", "Cz"], fs, "eeg"), verbose="ERROR")
         raw.info["line_freq"] = 50
-        raw.set_annotations(mne.Annotations(8.0 * np.arange(6), [8.0] * 6, trials))
+        raw.set_annotations(mne.Annotations(float(seconds) * np.arange(6), [float(seconds)] * 6, trials))
         path = BIDSPath(subject=f"{number + 1:02d}", task="rest", datatype="eeg", root=root)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -112,7 +112,7 @@ def test_from_a_folder_of_edf_files_to_labels_in_two_commands_after_the_set_up(m
     said = polyadic("predict", "model.safetensors", "new", cwd=tmp_path).stdout
     assert said.startswith("labels.csv: 30 windows: fast ")
     found = rows_of(tmp_path / "labels.csv")
-    heads = ["subject", "recording", "start", "label", "confidence", "unusual", "p(fast)", "p(slow)"]
+    heads = ["subject", "recording", "start", "time", "label", "confidence", "unusual", "p(fast)", "p(slow)"]
     assert list(found[0]) == heads
     assert [float(row["start"]) for row in found] == [2.0 * n for n in range(30)]
     truth = ["fast" if n // 5 % 2 else "slow" for n in range(30)]
@@ -171,7 +171,7 @@ def test_channels_are_found_by_name_in_recordings_that_have_more(made, here):
     assert (here / "b.csv").read_bytes() == (here / "a.csv").read_bytes()
     recording(here / "less" / "x.edf", 9, channels=("C3",))
     failed = polyadic("predict", "model.safetensors", "less", cwd=here, code=1)
-    assert "must have the channels ['C4']" in failed.stderr
+    assert "must have the channels 'C4'" in failed.stderr
 
 
 def test_names_that_a_spreadsheet_would_take_for_a_formula_are_made_harmless(here):

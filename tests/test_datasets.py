@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import edfio
 import numpy as np
 import pytest
 import trees
@@ -270,8 +271,24 @@ def test_slow_channels_are_left_out_with_a_note_until_it_is_said_how_to_keep_the
         datasets.folder(only, tmp_path / "w", seconds=30, channels=["EEG Fpz-Cz", "Temp rectal"])
     held = datasets.folder(only, tmp_path / "t", seconds=30, resample="hold")
     assert held.header.dtype == "int16"
+    assert held.channels == without.channels
+    assert held.notes[0] == without.notes[0]
     filtered = datasets.folder(only, tmp_path / "u", seconds=30, fs=50, resample="polyphase")
-    assert (filtered.header.dtype, filtered.shape[2]) == ("float32", 1500)
+    assert (filtered.header.dtype, filtered.shape[1:]) == ("float32", (3, 1500))
+    slow = datasets.folder(only, tmp_path / "x", seconds=30, fs=2, resample="polyphase")
+    assert len(slow.channels) == 7  # 1 Hz is not far below the rate that was asked for
+
+
+def test_slow_channels_are_kept_as_keep_slow_says_and_others_as_resample_does(tmp_path):
+    rng = np.random.default_rng(0)
+    noise = {fs: rng.integers(-9, 9, 20 * fs).astype(float) for fs in (40, 20, 4)}
+    signals = [edfio.EdfSignal(values, fs, label=f"at {fs}") for fs, values in noise.items()]
+    edfio.Edf(signals).write(tmp_path / "a.edf")
+    store = datasets.folder(tmp_path / "a.edf", tmp_path / "s", seconds=20, resample="polyphase", keep_slow="hold")
+    fast, middle, slow = store.windows.X[0]
+    np.testing.assert_allclose(fast, noise[40], atol=1e-2)
+    np.testing.assert_allclose(slow, np.repeat(noise[4], 10), atol=1e-2)
+    assert not np.allclose(middle, np.repeat(noise[20], 2), atol=1)
 
 
 def test_csv_files_and_wfdb_records_are_recordings_too(tmp_path):
@@ -345,7 +362,7 @@ def test_one_file_is_a_folder_of_one_and_channels_of_a_table_are_chosen_by_name(
     store = datasets.folder(path, tmp_path / "s", seconds=1, fs=50, channels=["right", "left"])
     assert (store.channels, store.windows.recording.tolist()) == (("right", "left"), ["walk", "walk"])
     np.testing.assert_allclose(store.windows.X.swapaxes(1, 2).reshape(100, 2), table[:, [2, 0]], rtol=1e-6)
-    with pytest.raises(DataError, match=r"walk.csv: must have the channels \['up'\]"):
+    with pytest.raises(DataError, match=r"walk.csv: must have the channels 'up'"):
         datasets.recording(path, fs=50, channels=["up"])
     assert datasets.recording(path, fs=50, resample="hold").fs == 50
     with pytest.raises(PolyadicError, match=r"ends in \.edf"):

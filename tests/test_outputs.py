@@ -100,6 +100,55 @@ def test_the_signals_beside_a_header_are_inputs_as_well(tmp_path: Path) -> None:
     check_out_file(tmp_path / "s.dat", tmp_path / "r.hea")
 
 
+OTHER_KINDS = {
+    "n.bdf": b"\xffBIOSEMI a recording of my own",
+    "n.edf": b"0       a recording of my own",
+    "r.atr": b"notes of my own",
+    "p.htm": b"my own page",
+    "m.c": b"int main(void) { return 0; }",
+    "m.h": b"#pragma once",
+    "m.onnx": b"a network of my own",
+    "m.tries.csv": b"my,own,table",
+    "m.tuning.json": b"{}",
+    "m.tuning.png": b"no picture",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_a_file_of_another_kind_is_not_replaced_even_by_force(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(OTHER_KINDS[name])
+    endings = (Path(name).suffix,)
+    with pytest.raises(PolyadicError, match=rf"{name} exists already: --force replaces it"):
+        check_out_file(tmp_path / name, endings=endings, force=False)
+    with pytest.raises(PolyadicError, match=rf"{name} exists and is not a \.\w+ file that polyadic wrote"):
+        check_out_file(tmp_path / name, endings=endings, force=True)
+    (tmp_path / name).write_bytes(b"")
+    check_out_file(tmp_path / name, endings=endings, force=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "there"),
+    [
+        (("export", "m.safetensors", "-o", "x.c"), "x.h"),
+        (("export", "m.safetensors", "-o", "x.onnx"), "x.onnx"),
+        (("tune", "w.npz", "-o", "x.safetensors"), "x.tries.csv"),
+        (("tune", "w.npz", "-o", "x.safetensors"), "x.tuning.json"),
+    ],
+)
+def test_files_beside_the_output_are_not_replaced_either(words: tuple[str, ...], there: str, made: Path) -> None:
+    (made / there).write_bytes(b"mine")
+    assert f"{there} exists already: --force replaces it" in said_by(*words, cwd=made, code=1)
+    assert f"{there} exists and is not a" in said_by(*words, "--force", cwd=made, code=1)
+    assert (made / there).read_bytes() == b"mine"
+    (made / there).unlink()
+
+
+def test_c_and_onnx_files_of_polyadic_are_replaced_by_force(made: Path) -> None:
+    for name in ("y.c", "y.onnx"):
+        for words in ((), ("--force",)):
+            polyadic("export", "m.safetensors", "-o", name, *words, cwd=made)
+
+
 def test_a_model_beside_its_recordings_may_be_written_twice_by_force(made: Path, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "night.csv").write_bytes((made / "own" / "night.csv").read_bytes())

@@ -1,10 +1,11 @@
-"""The commands of docs/recordings.md on folders as people have them: a model, a report, scores and labels.
+"""The commands of the README and of docs/recordings.md on folders as people have them, each in one command per step.
 
 And every wrong use, with its message.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 import shutil
@@ -16,17 +17,47 @@ import people
 import pytest
 from command_line import polyadic
 
-PAGE = Path(__file__).parents[1] / "docs" / "recordings.md"
+ROOT = Path(__file__).parents[1]
+PAGE, README = ROOT / "docs" / "recordings.md", ROOT / "README.md"
 KINDS = {"sleep": people.sleep, "wearables": people.wearables, "ecg": people.ecg, "bids": people.bids}
 QUICK = ("--rank", 3, "--sweeps", 2)
 
 
-def commands_of(kind: str) -> list[list[str]]:
+def commands_of(folder: str, page: Path = PAGE) -> list[list[str]]:
     """The commands of a page that begin with a fit of this folder, as words."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    found = [block for block in blocks if block.startswith(f"polyadic fit {kind} ")]
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    found = [block for block in blocks if block.startswith(f"polyadic fit {folder} ")]
     assert len(found) == 1
-    return [shlex.split(line)[1:] for line in found[0].splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in found[0].splitlines()]
+
+
+LONGER = {"sleep": {"epoch_seconds": 30}, "wearables": {"each": 750}, "ecg": {"seconds": 30}, "bids": {"seconds": 30}}
+"""For the windows of 30 s of the README."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_commands_of_the_readme_do_for_every_kind_of_folder(kind: str, tmp_path: Path) -> None:
+    if kind == "bids":
+        pytest.importorskip("mne_bids")
+        pytest.importorskip("pybv")
+    KINDS[kind](tmp_path / "recordings", **LONGER[kind])
+    KINDS[kind](tmp_path / "new-recordings", 1, **LONGER[kind])
+    fit, *others = commands_of("recordings", README)
+    assert [fit[0], *(words[0] for words in others)] == ["fit", "report", "evaluate", "predict"]
+    if kind == "wearables":
+        refused = polyadic(*fit, cwd=tmp_path, code=1).stderr
+        assert "say --label activity" in " ".join(refused.split())  # the message has what the README's comment says
+        fit = [*fit, "--label", "activity"]
+    said = {words[0]: polyadic(*words, cwd=tmp_path) for words in (fit, *others)}
+    assert "4 subjects" in said["fit"].stdout
+    accuracy = re.search(r"balanced accuracy ([\d.]+) %", said["evaluate"].stdout)
+    assert accuracy is not None
+    assert float(accuracy[1]) > 60
+    with (tmp_path / "labels.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len({row["label"] for row in rows}) > 1
+    assert all(0 < float(row["confidence"]) <= 1 for row in rows)
 
 
 @pytest.mark.long
@@ -64,6 +95,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mixed = [edfio.EdfSignal(np.arange(1.0, fs * 10 + 1), fs, label=f"at {fs}") for fs in (100, 60)]
     edfio.Edf(mixed).write(folder / "mixed.edf")
     people.night_and_hypnogram(folder / "psg")
+    for name, rate, channels in (("a", 10, "C3 C4"), ("b", 20, "C3 C4"), ("c", 10, "C3 O1")):
+        signals = [edfio.EdfSignal(np.arange(100.0), rate, label=label) for label in channels.split()]
+        for kind in ("rates", "channels"):
+            if (kind == "rates") != (name == "c") or name == "a":
+                (folder / kind).mkdir(exist_ok=True)
+                edfio.Edf(signals).write(folder / kind / f"{name}.edf")
+    (folder / "uneven.csv").write_text("time,x\n" + "".join(f"{n * n / 100},{n}\n" for n in range(100)))
+    (folder / "codes.csv").write_text(
+        "time,x,code\n" + "".join(f"{n / 10},{n / 7:.3f},{n // 50}\n" for n in range(200))
+    )
+    people.table(folder / "short.csv", ["walk"], 0, each=30)
+    (folder / "scored").mkdir()
+    shutil.copy(folder / "two.edf", folder / "scored" / "S1.edf")
+    (folder / "scored" / "S1_events.csv").write_text("onset,duration,stage\n0,5,W\n5,5,N2\n")
+    (folder / "empty").mkdir()
     return folder
 
 
@@ -87,6 +133,32 @@ WRONG = {
     "fit sleep -o m.safetensors": "m.safetensors exists already: --force replaces it",
     "predict m.safetensors wearables --seconds 3": "--seconds is 3 s, but the model has 2 s",
     "predict m.safetensors wearables --channel x": "--channel is x, but the model has x, y, z",
+    "predict m.safetensors wearables --stride 1": "--stride is 1 s, but the model has 2 s: leave the option out",
+    "predict m.safetensors wearables --offset 1": "--offset is 1 s, but the model has none (windows begin at scored",
+    "evaluate m.safetensors wearables --min-share 0.5": "--min-share is 0.5, but the model has 1",
+    "evaluate m.safetensors wearables --label x": "--label is 'x', but the model has 'activity'",
+    "evaluate m.safetensors wearables --class run": "--class is run, but the model has rest, run, walk",
+    "evaluate m.safetensors wearables/p01.csv": "There is one subject: evaluate needs two or more",
+    "evaluate m.safetensors wearables --folds 9": "at most the number of subjects with labels, 2, but is 9",
+    "evaluate m.safetensors wearables -o s.txt": "--out must end in .csv",
+    "report m.safetensors --data wearables -o r.pdf": "--out must end in .html or .htm",
+    "fit rates": "b is sampled at 20 Hz, but the recordings before it at 10 Hz: --fs 10 --resample polyphase",
+    "fit rates --fs 10": "b.edf is sampled at 20 Hz, not at 10 Hz: --resample polyphase filters and resamples it",
+    "fit rates --fs 20 --resample nearest": "Invalid value for '--resample'",
+    "fit channels": "c has the channels 'C3', 'O1', but the recordings before it have 'C3', 'C4': --channel C3 takes",
+    "fit uneven.csv": "times must be evenly spaced by",
+    "fit uneven.csv --fs 100": "--resample polyphase interpolates them",
+    "fit codes.csv": "the column 'code' looks like a label (it has 4 whole numbers)",
+    "fit short.csv --label activity": "no recording has a complete window of 10 s, so that the store would be empty",
+    "fit scored --probe --seconds 5": "S1_events.csv: a table of events: --scoring '*_events.csv' takes such as labels",
+    "fit empty": "No recordings found in empty (looked for .edf, .bdf, .hea, .csv",
+    "info empty": "No recordings found in empty (looked for .edf, .bdf, .hea, .csv",
+    "info uneven.csv": "times must be evenly spaced by",
+    "fit wearables --label activity --seconds 0": "seconds must be a positive length of a window",
+    "fit wearables --label activity --stride 0.01": "--stride 0.01 s must be a whole number of samples",
+    "fit wearables --label activity --subject who": "there is no column 'who' (--subject)",
+    "fit sleep --subject-from 'X(.)'": "--subject must find the subject in every path, but 'X(.)'",
+    "fit sleep --class 'W=Sleep stage W' --class 'R=Sleep stage W'": "an annotation is of one class",
     "predict m.safetensors fast.csv": "--resample polyphase",
     "predict m.safetensors fast.csv --resample hold": "--resample polyphase goes to any rate",
     "predict m.safetensors wearables -o a.edf": "is for the labels of one recording",
@@ -95,7 +167,31 @@ WRONG = {
 }
 
 
+MISSING = {
+    "edfio": ("fit sleep", "night.edf needs the package edfio, which is not installed: pip install 'polyadic[edf]'"),
+    "wfdb": ("predict m.safetensors ecg/S01/r.hea -o q.atr", "pip install 'polyadic[wfdb]'"),
+    "mne": (
+        "fit vision.vhdr",
+        "vision.vhdr needs the package mne, which is not installed: pip install 'polyadic[mne]'",
+    ),
+    "plotly": ("report m.safetensors -o q.html", "pip install 'polyadic[report]'"),
+    "matplotlib": ("rank wearables --label activity -o q.png", "matplotlib, which is not installed"),
+}
+
+
+@pytest.mark.parametrize("package", MISSING)
+def test_a_missing_package_is_noticed_before_the_computation(package: str, made: Path) -> None:
+    command, message = MISSING[package]
+    (made / "vision.vhdr").touch()
+    if not (made / "ecg").exists():
+        people.ecg(made / "ecg", 1)
+    program = f"import sys; sys.modules[{package!r}] = None\nfrom polyadic.cli import main\nsys.argv[0] = 'p'; main()"
+    said = polyadic("-c", program, *shlex.split(command), cwd=made, code=1)
+    assert message in " ".join((said.stdout + said.stderr).split())
+    assert "sweep" not in said.stderr
+
+
 @pytest.mark.parametrize("command", WRONG)
 def test_a_wrong_use_is_answered_with_what_helps(command: str, made: Path) -> None:
-    said = polyadic(*shlex.split(command), cwd=made, code=1).stderr
+    said = polyadic(*shlex.split(command), cwd=made, code=(1, 2)).stderr
     assert WRONG[command] in " ".join(said.split()), said

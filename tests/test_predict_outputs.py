@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import json
 import shutil
 import warnings
@@ -15,7 +16,7 @@ import pytest
 from command_line import polyadic
 
 from polyadic import SALS
-from polyadic.data import Windows, synthetic
+from polyadic.data import Windows, datasets, synthetic
 from polyadic.data.readers.edf import read_annotations, read_edf
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.engine.unusual import typical_windows, unusual_windows
@@ -56,6 +57,41 @@ def test_labels_are_written_as_events_and_as_annotations_of_a_copy(made: Path, t
     assert np.array_equal(
         read_edf(night, channels=channels).signal, read_edf(tmp_path / "n.edf", channels=channels).signal
     )
+
+
+def test_a_copy_has_no_annotation_of_a_class_but_the_predicted_ones(made: Path, tmp_path: Path) -> None:
+    words = ("--class", "wake=Sleep stage W", "--class", "sleep=Sleep stage N2|Sleep stage R")
+    polyadic("fit", made / "sleep", "--seconds", 10, *words, *QUICK, "-o", "m.safetensors", cwd=tmp_path)
+    polyadic("predict", "m.safetensors", made / "sleep" / "S01" / "night.edf", "-o", "n.edf", cwd=tmp_path)
+    assert {one.text for one in read_annotations(tmp_path / "n.edf")} <= {"wake", "sleep", "Lights off"}
+
+
+def test_a_copy_with_labels_is_no_recording_where_its_original_is(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "sleep", tmp_path / "new")
+    words = ("predict", made / "sleep.safetensors", "new/S01/night.edf", "-o", "new/S01/scored.edf")
+    for more in ((), ("--force",)):
+        polyadic(*words, *more, cwd=tmp_path)
+    found = datasets.find_recordings(tmp_path / "new")
+    assert [path.parent.name for path in found.files] == ["S01", "S02", "S03"]
+    assert found.left_out == {"S01/scored.edf": "a copy of night.edf with labels, which polyadic wrote"}
+    (tmp_path / "new" / "S01" / "night.edf").unlink()
+    assert len(datasets.find_recordings(tmp_path / "new").files) == 3  # the copy may be all that is left
+    refused = polyadic(*(*words[:2], "new/S02/night.edf", "-o", "new/S03/night.edf", "--force"), cwd=tmp_path, code=1)
+    assert "night.edf exists and is not a .edf file that polyadic wrote" in " ".join(refused.stderr.split())
+
+
+def test_labels_have_the_date_and_time_where_the_recording_says_when_it_began(made: Path, tmp_path: Path) -> None:
+    night = made / "sleep" / "S01" / "night.edf"
+    late = edfio.read_edf(night)
+    late.startdate, late.starttime = datetime.date(2024, 5, 1), datetime.time(23, 59, 50, 500_000)
+    late.write(tmp_path / "late.edf")
+    found = {}
+    for path in (night, tmp_path / "late.edf"):
+        polyadic("predict", made / "sleep.safetensors", path, "-o", f"{path.stem}.csv", cwd=tmp_path)
+        with (tmp_path / f"{path.stem}.csv").open(newline="") as file:
+            found[path.stem] = [(row["start"], row["time"]) for row in csv.DictReader(file)]
+    assert found["night"][:2] == [("2", ""), ("7", "")]
+    assert found["late"][1:3] == [("7", "2024-05-01T23:59:57.500"), ("12", "2024-05-02T00:00:02.500")]
 
 
 def test_a_copy_of_a_recording_with_gaps_is_refused_for_it_would_lose_its_times(made: Path, tmp_path: Path) -> None:

@@ -69,10 +69,10 @@ REASONS = {
     "b1": "b1.edf is cut short",
     "b2": "b2.hyp: No such file",
     "b3": "[Errno 5] Input/output error",
-    "b4": "b4: sampling rate must be 50.0 as in the store, but is 25.0: give one by --fs, with --resample polyphase "
-    "where recordings have others, or choose files by --pattern",
-    "b5": "b5: channels must be ('a', 'b') as in the store, but is ('b', 'a'): choose those that all recordings have "
-    "by --channel, or files by --pattern",
+    "b4": "b4 is sampled at 25 Hz, but the recordings before it at 50 Hz: --fs 25 --resample polyphase brings all to "
+    "one rate, or choose files by --pattern",
+    "b5": "b5 has the channels 'b', 'a' in another order, but the recordings before it have 'a', 'b': --channel a "
+    "--channel b takes those that both have, or choose files by --pattern",
     "b6": "b6: units must be ('V', 'V') as in the store, but is ('V', 'mV')",
     "b7": "b7: type must be 'int16' as in the store, but is 'float32'",
     "b8": "b8: labels must lie between -1 and 1",

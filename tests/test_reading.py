@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import warnings
+from dataclasses import replace
 
 import edfio
 import numpy as np
@@ -12,10 +14,14 @@ import people
 import pytest
 import trees
 from command_line import polyadic
+from people import wfdb
 
 from polyadic import load
 from polyadic.data import WindowStore, datasets
+from polyadic.data.marks import hold_marks, label_by_moments
+from polyadic.data.readers.edf import read_edf
 from polyadic.data.readers.tables import TableColumns, read_csv
+from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.reading import Reading, parse_classes
 from polyadic.data.recordings import Annotation, Recording, label_windows, scored_phase, window_starts
 from polyadic.errors import DataError, PolyadicError
@@ -48,6 +54,13 @@ def test_options_that_contradict_a_description_are_refused_with_both_values():
     with pytest.raises(PolyadicError, match="--class is W, but the model has W=Sleep stage W"):
         known.with_given({"classes": parse_classes(["W"])}, "the model")
     assert known.with_given({"seconds": 30.0, "resample": "hold"}, "the model").resample == "hold"
+    with pytest.raises(
+        PolyadicError, match=r"--offset is 5 s, but the model has none \(windows begin at scored epochs"
+    ):
+        known.with_given({"offset": 5.0}, "the model")
+    with pytest.raises(PolyadicError, match="--offset is 5 s, but the model has 0 s"):
+        replace(known, offset=0.0).with_given({"offset": 5.0}, "the model")
+    assert known.with_given({"offset": 5.0}, "the model", known=False).offset == 5
 
 
 @pytest.mark.parametrize("given", [["a=x", "b=x"], ["=x"], ["a="], "abc"])
@@ -85,6 +98,36 @@ def test_a_window_has_the_class_that_covers_the_share_asked_for():
     assert label_windows(found, starts, 100, classes, 0.6).tolist() == [0, -1]
     assert label_windows(found, starts, 100, classes, 0.8).tolist() == [-1, -1]
     assert label_windows(found, starts, 100, classes, 0.5).tolist() == [0, -1]  # two halves are no majority
+
+
+@pytest.mark.parametrize(
+    ("onsets", "lasting"),
+    [
+        ([0, 30, 60, 90], [30, 30, 30, 30]),  # every epoch
+        ([7, 67, 97, 127, 247], [60, 30, 30, 120, 30]),  # changes
+        ([0, 30, 60, 90, 120, 150, 155, 180, 210, 240, 270], [30] * 6 + [0] + [30] * 4),  # and a moment in between
+        ([*range(0, 330, 30), 400 + 20], [30] * 12),  # what is not scored is not guessed
+        ([0.7, 1.9, 2.5, 3.9, 4.6], None),
+        ([3, 7, 12, 20, 21, 22, 24], None),
+        ([10, 40], None),
+    ],
+)
+def test_marks_of_epochs_last_until_the_next(onsets, lasting):
+    marked = recording([(onset, 0, "W") for onset in onsets], 500)
+    found, epoch = hold_marks(marked, None)
+    assert [one.duration for one in found.annotations] == (lasting or [0] * len(onsets))
+    assert (epoch is None) == (lasting is None)
+    assert hold_marks(marked, {"other"}) == (marked, None)
+    mixed = recording([*((onset, 0, "W") for onset in onsets), (1, 5, "N2")], 500)
+    assert hold_marks(mixed, None) == (mixed, None)
+
+
+def test_moments_label_the_windows_they_are_in():
+    beats = recording([(0, 0, "N"), (3, 0.1, "V"), (9.9, 0, "N"), (10, 0, "V"), (15, 0, "N"), (20, 0, "V")], 40)
+    starts, classes = np.arange(0, 400, 100), {"N": 0, "V": 1}
+    assert label_by_moments(beats, starts, 100, classes).tolist() == [0, -1, 1, -1]
+    assert label_by_moments(beats, starts, 100, classes, min_share=0.7).tolist() == [-1, -1, 1, -1]
+    assert label_by_moments(beats, starts, 100, {"V": 3}).tolist() == [3, 3, 3, -1]
 
 
 # ------------------------------------------------------------------------------------------------------------- tables
@@ -177,6 +220,56 @@ def test_uneven_times_are_refused_or_interpolated_on_request(tmp_path):
     assert [one.text for one in found.annotations] == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("time", "began"),
+    [
+        (lambda n: f"2024-05-01 10:00:{n / 50:09.6f}", "2024-05-01T10:00:00.000"),
+        (lambda n: f"2024-05-01T10:00:{n / 50:09.6f}+02:00", "2024-05-01T10:00:00.000+02:00"),
+        (lambda n: str(1714557600000 + 20 * n), "2024-05-01T10:00:00.000+00:00"),
+        (lambda n: f"{1714557600.25 + n / 50:.2f}", "2024-05-01T10:00:00.250+00:00"),
+        (lambda n: f"{7 + n / 50:.2f}", ""),
+    ],
+)
+def test_dates_in_a_table_say_when_it_began(time, began, tmp_path):
+    (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{time(n)},{n}\n" for n in range(150)))
+    assert read_csv(tmp_path / "a.csv").began == began
+
+
+@pytest.mark.parametrize(
+    ("said", "began"),
+    [
+        ("23:59:58 01/05/2024", "2024-05-01T23:59:58.000"),
+        ("9:59:58.25", "09:59:58.250"),
+        ("noon", ""),
+        ("", ""),
+    ],
+)
+def test_the_base_time_of_a_wfdb_record_says_when_it_began(said, began, tmp_path):
+    people.ecg(tmp_path, 1)
+    header = tmp_path / "S01" / "r.hea"
+    first, rest = header.read_text().split("\n", 1)
+    header.write_text(f"{first} {said}\n{rest}")
+    assert read_wfdb(header).began == began
+
+
+@pytest.mark.parametrize(
+    ("date", "time", "began"),
+    [
+        (b"01.05.24", b"22.30.00", "2024-05-01T22:30:00.000"),
+        (b"01.05.89", b"22.30.00", "1989-05-01T22:30:00.000"),
+        (b"01.01.85", b"22.30.00", "22:30:00.000"),  # of an unknown date
+        (b"01.01.85", b"00.00.00", ""),
+        (b"31.02.24", b"22.30.00", ""),
+    ],
+)
+def test_the_header_of_an_edf_file_says_when_it_began(date, time, began, tmp_path):
+    people.night_and_hypnogram(tmp_path / "in")
+    path = tmp_path / "in" / "SC4001E0-PSG.edf"
+    content = path.read_bytes()
+    path.write_bytes(content[:168] + date + time + content[184:])
+    assert read_edf(path).began == began
+
+
 def test_predictions_and_features_of_polyadic_do_not_break_a_folder(tmp_path):
     people.wearables(tmp_path / "in", 2)
     for name, head in (("labels.csv", "subject,recording,start,label,p(a)"), ("e.tsv", "onset\tduration\ttrial_type")):
@@ -249,6 +342,53 @@ def test_rhythms_of_wfdb_records_label_windows(tmp_path):
     store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=5)
     assert store.classes == ("(AFIB", "(N")
     assert np.bincount(store.index.label).tolist() == [12, 12]
+
+
+def annotated_edf(path, annotations, seconds=120):
+    rng = np.random.default_rng(0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    notes = [edfio.EdfAnnotation(*one) for one in annotations]
+    edfio.Edf([edfio.EdfSignal(rng.normal(size=20 * seconds), 20, label="C3")], annotations=notes).write(path)
+
+
+def test_stages_without_duration_last_until_the_next_and_it_is_said(tmp_path):
+    stages = [(10 * n + 5, None, "W" if n % 3 else "N2") for n in range(11)]
+    annotated_edf(tmp_path / "in" / "a.edf", stages)
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=5)
+    assert store.windows.start[0] == 0  # windows fit into epochs, which begin at 5 s
+    assert np.bincount(store.index.label + 1).tolist() == [2, 8, 14]
+    assert store.notes[0] == "a.edf: annotations have no duration, but mark epochs of 10 s: each lasts until the next"
+
+
+def test_beats_label_windows_by_majority_and_it_is_said(tmp_path):
+    people.ecg(tmp_path / "in", 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wfdb.wrann(
+            "r",
+            "atr",
+            np.arange(50, 6000, 83),
+            list("NNVNNN" * 6 + "VNVVNV" * 6),
+            write_dir=str(tmp_path / "in" / "S01"),
+        )
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=5)
+    assert store.classes == ("N", "V")
+    assert store.index.label.tolist() == [0] * 6 + [1] * 6
+    assert any(
+        note.startswith("annotations have no duration: a window has the class that most") for note in store.notes
+    )
+
+
+def test_annotations_that_occur_once_are_classes_only_by_name(tmp_path):
+    annotated_edf(tmp_path / "in" / "a.edf", [(10, None, "lights off"), (95, None, "lights on")])
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=10)
+    assert store.classes == ()
+    assert "occur once per recording label no window: 'lights off', 'lights on'. --class takes them" in store.notes[0]
+    named = datasets.folder(tmp_path / "in", tmp_path / "t", seconds=10, classes=["lights off", "lights on"])
+    assert np.flatnonzero(named.index.label >= 0).tolist() == [1, 9]
+    annotated_edf(tmp_path / "in" / "a.edf", [(10, None, "lights off"), *((10 * n, 10, "W") for n in range(12))])
+    both = datasets.folder(tmp_path / "in", tmp_path / "u", seconds=10, classes=["lights off", "W"])
+    assert "beside others that last: 'lights off'" in both.notes[-1]
 
 
 # -------------------------------------------------------------------------------------------------------------- paths
@@ -330,12 +470,20 @@ def test_identical_recordings_under_two_names_are_detected(tmp_path):
 
 
 def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path):
-    people.table(tmp_path / "a.csv", ["walk"], 0)
-    said = polyadic("fit", "a.csv", "--seconds", 2, "--label", "activity", *QUICK, cwd=tmp_path).stderr
+    people.table(tmp_path / "in" / "a.csv", ["walk"], 0)
+    said = polyadic("fit", "in", "--seconds", 2, "--label", "activity", *QUICK, cwd=tmp_path).stderr
     assert "There is one recording" in said
     assert "There is one subject" in said
     assert "There is one class, 'walk'" in said
-    refused = polyadic("fit", "a.csv", "--label", "activitie", "-o", "b.safetensors", cwd=tmp_path, code=1)
+    for words in (
+        ("info", "in"),
+        ("report", "model.safetensors", "--data", "in", "--no-check"),
+        ("evaluate", "model.safetensors", "in"),
+    ):
+        said = polyadic(*words, cwd=tmp_path, code=(0, 1)).stderr
+        for what in ("recording", "subject", "class, 'walk'"):
+            assert f"There is one {what}" in said
+    refused = polyadic("fit", "in", "--label", "activitie", "-o", "b.safetensors", cwd=tmp_path, code=1)
     assert "there is no column 'activitie' (--label)" in refused.stderr
     assert "did you mean 'activity'" in refused.stderr
 

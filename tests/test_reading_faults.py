@@ -151,6 +151,28 @@ def test_a_subject_that_would_become_a_signal_is_refused_with_the_option(head, t
     assert set(store.windows.subject) == {"7"}
 
 
+def test_a_table_of_labels_and_subjects_is_answered_with_both_options(tmp_path):
+    rows = "".join(f"{n / 10},{np.sin(n):.4f},p1,walk\n" for n in range(100))
+    (tmp_path / "a.csv").write_text(f"time,x,person,activity\n{rows}")
+    with pytest.raises(DataError, match="say --label activity --subject person if they are"):
+        datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
+
+
+def test_tables_in_the_encoding_of_old_spreadsheets_are_read(tmp_path):
+    rows = "".join(f"{n / 10:.1f};{np.sin(n):.4f};{'gehen' if n < 50 else 'müßig'}\n" for n in range(100))
+    (tmp_path / "a.csv").write_bytes(f"time;x;Aktivität\n{rows}".replace(".", ",").encode("cp1252"))
+    store = datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, label="Aktivität")
+    assert store.classes == ("gehen", "müßig")
+
+
+def test_a_rate_beside_even_times_of_another_is_said_as_such(tmp_path):
+    (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{n / 25:.2f},{n % 7}\n" for n in range(100)))
+    with pytest.raises(
+        DataError, match=r"a\.csv: the times give a rate of 25 Hz, but fs is 50 Hz: --resample polyphase"
+    ):
+        datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, fs=50)
+
+
 def test_whole_numbers_with_empty_cells_look_like_a_label_too(tmp_path):
     rows = "".join(f"{n / 10},{np.sin(n):.4f},{'' if n < 30 else n // 50}\n" for n in range(200))
     (tmp_path / "a.csv").write_text(f"time,x,code\n{rows}")

@@ -279,6 +279,18 @@ def test_more_than_twenty_subjects_are_left_out_in_groups_twice(windows):
     assert probe.scores["balanced_accuracy"] == pytest.approx(expected.balanced_accuracy)
 
 
+def test_the_report_scores_all_windows_as_evaluate_does():
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 20_100)
+    X = rng.normal(size=(len(label), 1, 4)).astype(np.float32) + label[:, None, None]
+    windows = Windows(X, 4.0, label=label, classes=("a", "b"), subject=np.arange(len(label)) % 4)
+    model = SALS(rank=1, max_sweeps=1, tensorize=None, device="cpu").fit(windows)
+    found = score_probe(model, windows, "subject", 0, "plain", transductive=True)
+    assert found.n_test == len(label)
+    expected = cross_validate(model, windows, "loso", probe="plain", transductive=True)
+    assert found.scores["balanced_accuracy"] == expected.balanced_accuracy
+
+
 @pytest.mark.parametrize(("people", "folds", "repeats"), [(6, 6, 1), (30, 5, 2)])
 def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people, folds, repeats):
     subject = [f"S{number % people}" for number in range(300)]

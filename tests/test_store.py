@@ -326,8 +326,8 @@ def test_a_store_without_any_window_is_refused_and_may_be_begun_otherwise(tmp_pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fs": 200.0}, "sampling rate must be 100.0 as in the store, but is 200.0"),
-        ({"channels": ("C4", "C3", "EOG")}, "channels must be"),
+        ({"fs": 200.0}, "is sampled at 200 Hz, but the recordings before it at 100 Hz"),
+        ({"channels": ("C4", "C3", "EOG")}, "has the channels 'C4', 'C3', 'EOG' in another order"),
         ({"units": ("mV", "uV", "mV")}, "units must be"),
         ({"dtype": "float32"}, "type must be 'int16' as in the store, but is 'float32'"),
         ({"name": "r00"}, "different names, but 'r00' occurs twice"),

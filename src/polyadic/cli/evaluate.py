@@ -24,6 +24,7 @@ from polyadic.cli.options import (
 )
 from polyadic.cli.outputs import check_out_file
 from polyadic.cli.reading import reads_recordings
+from polyadic.cli.tables import describe
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
 from polyadic.terminal import console, print_json, printable
@@ -155,6 +156,8 @@ def evaluate(
     count = _number(folds)
     hidden = not shows_progress(quiet, json) or team.index > 0
     with opened_for(loaded, data, given, labels=True, hidden=hidden) as windows:
+        if team.index == 0:
+            describe(windows, hidden=True)
         if not (windows.label >= 0).any():
             raise PolyadicError(f"{data.name} has no labels to judge by")
         by_subject = not own_probe and _chosen(protocol, windows) == Protocol.SUBJECT

@@ -72,7 +72,7 @@ Four processes that share every batch:
 
 _LABEL_HINT = (
     ". Labels are annotations of the recordings (--class chooses them), a column of tables (--label), files of their "
-    "own (--scoring) or a part of the paths (--label-from)"
+    "own (--scoring '*.txt') or a part of the paths (--label-from folder)"
 )
 
 

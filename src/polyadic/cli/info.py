@@ -11,7 +11,7 @@ import typer
 from polyadic.cli.options import JsonOption
 from polyadic.errors import DataError, PolyadicError
 from polyadic.files import check_regular_file
-from polyadic.terminal import console, print_json, printable
+from polyadic.terminal import console, echo, print_json, printable
 
 __all__ = ["INFO_EXAMPLES", "describe", "info"]
 
@@ -53,6 +53,8 @@ def info(
     if json:
         print_json(facts)
         return
+    for sentence in _scarce(facts):
+        echo(sentence, err=True, colour="yellow")
     from rich.table import Table
     from rich.text import Text
 
@@ -60,7 +62,8 @@ def info(
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in facts.items():
-        if value not in (None, "", [], {}):
+        hidden = name == "units" and "rates" in facts  # which say them, too
+        if value not in (None, "", [], {}) and not hidden:
             grid.add_row(name.replace("_", " "), Text(_shown(name, value)))
     console().print(grid)
 
@@ -85,6 +88,19 @@ def describe(path: Path) -> Facts:
         known = sorted({*readers, *datasets.ENDINGS})
         raise PolyadicError(f"{path.name} is nothing that polyadic knows: files end in {', '.join(known)}")
     return {"path": path.name, **read(path), "bytes": path.stat().st_size}
+
+
+def _scarce(facts: Facts) -> list[str]:
+    """What a store or a folder has only one of; the classes of a folder are known if it has one recording."""
+    from polyadic.cli.tables import scarcities
+
+    if facts["kind"] == "store of windows":
+        names = [name for name, count in facts["classes"].items() if count]
+    elif facts["kind"] == "folder of recordings":
+        names = list(facts.get("annotations", {})) if facts["recordings"] == 1 else []
+    else:
+        return []
+    return scarcities(facts["recordings"], facts["subjects"], names)
 
 
 def _shown(name: str, value: Any) -> str:
@@ -273,10 +289,11 @@ def _table(path: Path) -> Facts:
     """A table that `transform` or `predict` wrote, or else a recording."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         heads = file.readline().strip().split(",")
-        if heads[:4] != ["subject", "recording", "start", "label"]:
+        own, known = heads[:3] == ["subject", "recording", "start"], ("time", "label", "confidence", "unusual")
+        if not own or "label" not in heads[3:5]:
             return _recording(path)
         rows = sum(1 for _ in file)
-    kind = "labels" if all(head.startswith(("p(", "confidence", "unusual")) for head in heads[4:]) else "features"
+    kind = "labels" if all(head in known or head.startswith("p(") for head in heads[3:]) else "features"
     return {"kind": f"table of {kind}", "columns": heads, "rows": rows}
 
 
@@ -297,7 +314,8 @@ def _recording(path: Path) -> Facts:
     whole = all(max(rates.values()) % rate == 0 for rate in rates.values())
     columns: Facts = {}
     try:
-        found = read_recording(path, resample=("hold" if whole else "polyphase") if mixed else None)
+        how = ("hold" if whole else "polyphase") if mixed else None
+        found = read_recording(path, resample=how, keep_slow=how)
         samples, annotations = found.signal.shape[1], found.annotations
     except DataError:
         guess = guess_columns(path) if table_ending(path) else TableColumns()
@@ -317,6 +335,7 @@ def _recording(path: Path) -> Facts:
         "seconds": samples / found.fs,
         "samples": samples,
         "type": str(found.signal.dtype),
+        **({"began": found.began} if found.began else {}),
         **columns,
         "annotations": _texts(annotations),
     }

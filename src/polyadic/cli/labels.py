@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +42,10 @@ def check_label_file(out: Path, data: Path) -> None:
                 f"--out {out.name} is for recordings that end in {sources[0]}, but {data.name} does not: use .tsv"
             )
         if find_spec(package) is None:
-            raise MissingExtraError(f"{ending} files need the package {package}, which is not installed")
+            extra = "edf" if package == "edfio" else package
+            raise MissingExtraError(
+                f"{ending} files need the package {package}, which is not installed: pip install 'polyadic[{extra}]'"
+            )
         if package == "edfio" and _has_gaps(data):
             raise PolyadicError(
                 f"{data.name} has gaps (EDF+D), which a copy with annotations would lose, and with them the times: use "
@@ -56,12 +59,13 @@ def _has_gaps(data: Path) -> bool:
         return file.read(236)[192:197].upper() in (b"EDF+D", b"BDF+D")
 
 
-def write_labels(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
+def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str] = ()) -> None:
     """Write the labels of one recording; the ending of `out` decides how.
 
     Parameters
     ----------
     data : the recording
+    classes : texts of annotations that stand for classes; a copy has the labels in their place
     """
     from polyadic.files import write_atomically
 
@@ -75,24 +79,25 @@ def write_labels(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
     elif ending == ".atr":
         _write_wfdb(out, data, labels)
     else:
-        _write_edf(out, data, labels)
+        _write_edf(out, data, labels, classes)
 
 
-def _write_edf(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
+def _write_edf(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str]) -> None:
     """A copy of an EDF file with the labels as annotations; its own with the texts of classes give way to them."""
     import edfio
 
+    from polyadic.data.readers.edf import mark_copy
     from polyadic.files import write_atomically
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             copy: Any = edfio.read_edf(data) if out.suffix.lower() == ".edf" else edfio.read_bdf(data)
-            classes = {one.text for one in labels}
-            kept = [one for one in copy.annotations if one.text not in classes]
+            known = {*classes, *(one.text for one in labels)}
+            kept = [one for one in copy.annotations if one.text not in known]
             found = [edfio.EdfAnnotation(one.onset, one.duration, one.text) for one in labels]
             copy.set_annotations([*kept, *found])
-            content = copy.to_bytes()
+            content = mark_copy(copy.to_bytes())
     except Exception as error:
         raise DataError(f"{data.name}: edfio cannot write a copy with annotations: {error}. Use a .tsv file") from error
     write_atomically(out, content)

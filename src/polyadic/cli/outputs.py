@@ -52,8 +52,9 @@ _BEGINNINGS = {
     ".pdf": (b"%PDF",),
     ".svg": (b"<?xml", b"<svg"),
     ".html": (b"<!doctype html", b"<html"),
-    ".edf": (b"0       ",),
-    ".csv": (b"subject,recording,start", b"measure,name,value"),
+    ".htm": (b"<!doctype html", b"<html"),
+    ".csv": (b"subject,recording,start", b"measure,name,value", b"n_fft,hop,parts"),
+    ".json": (b'{\n "settings"',),
     ".tsv": (b"onset\tduration\ttrial_type",),
 }
 """How the files begin that commands write, by their endings, in lower case."""
@@ -67,6 +68,16 @@ def _is_of_kind(path: Path) -> bool:
         return True
     if path.suffix.lower() == ".safetensors":
         return b'"polyadic"' in head[:4096] or b"__metadata__" in head
+    if path.suffix.lower() in (".edf", ".bdf"):
+        from polyadic.data.readers.edf import is_marked
+
+        return is_marked(path)
+    if path.suffix.lower() == ".atr":
+        from polyadic.data.readers.wfdb import is_annotations
+
+        return is_annotations(path)
+    if path.suffix.lower() in (".c", ".h", ".onnx"):
+        return b"polyadic" in head.lower()
     known = _BEGINNINGS.get(path.suffix.lower())
     return known is None or head.lower().lstrip(b"\xef\xbb\xbf").startswith(tuple(one.lower() for one in known))
 
@@ -93,7 +104,7 @@ def _check_apart(out: Path, given: Path) -> None:
         inside = out.resolve().is_relative_to(given.resolve())
         if inside and _is_store(given):
             raise PolyadicError(f"--out would overwrite or add files in the store {given.name}: choose another folder")
-        own = out.suffix.lower() in (".csv", ".tsv") and out.exists() and _is_of_kind(out)
+        own = out.suffix.lower() in (".csv", ".tsv", ".edf", ".bdf") and out.exists() and _is_of_kind(out)
         if out.exists() and _is_recording(out) and not own and (inside or _has_link_to(out, given)):
             raise PolyadicError(f"--out would overwrite {out.name}, a recording in {given.name}: choose another name")
         return

@@ -71,9 +71,10 @@ def predict(
 ) -> None:
     """Write labels and probabilities for windows, as CSV or as annotations.
 
-    A line has subject, recording, start in seconds, label, its probability (confidence), unusual (1 for a window unlike
-    those of the fit), and a probability for each class. Recordings are read as those were that the model learned from.
-    A model of [bold]fit --probe --recenter[/bold] needs at least 20 windows of every subject.
+    A line has subject, recording, start in seconds, its date and time (where the recording says when it began), label,
+    its probability (confidence), unusual (1 for a window unlike those of the fit), and a probability for each class.
+    Recordings are read as those were that the model learned from. A model of [bold]fit --probe
+    --recenter[/bold] needs at least 20 windows of every subject.
     """
     from polyadic.engine.unusual import unusual_windows
     from polyadic.prediction import WindowPredictor
@@ -121,17 +122,19 @@ def predict(
                 f"--out {out.name} is for the labels of one recording, but {data.name} has several: use .csv"
             )
         if out.suffix.lower() == ".csv":
-            write_table(out, windows, heads, columns, fs=fs, on_rows=on_rows)
+            write_table(out, windows, heads, columns, fs=fs, on_rows=on_rows, clock=True)
         else:
             for first in range(0, count, _STEP):
                 columns(windows[first : first + _STEP])
                 on_rows(min(first + _STEP, count))
-            write_labels(out, data, found)
+            merged = getattr(classifier.features, "reading_", {}).get("classes", {}).values()
+            write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
     numbers = {name: counts[name] for name in classes}
     if json:
         print_json({"labels": out.name, "windows": count, "classes": numbers, "unusual": rare})
         return
     shares = ", ".join(f"{name} {100 * number / max(count, 1):.1f} %" for name, number in numbers.items())
-    echo(f"{out.name}: {count:,} windows: {shares}")
+    echo(f"{out.name}: {count:,} window{'s' * (count != 1)}: {shares}")
     if rare:
-        echo(f"{rare:,} windows are unlike those that the model was fitted to (column unusual)", err=True)
+        windows_are = "windows are" if rare != 1 else "window is"
+        echo(f"{rare:,} {windows_are} unlike those that the model was fitted to (column unusual)", err=True)

@@ -25,6 +25,7 @@ from polyadic.cli.options import (
 from polyadic.cli.outputs import check_out_file
 from polyadic.cli.reading import reads_recordings
 from polyadic.cli.replication import LONGEST, checked
+from polyadic.cli.tables import describe
 from polyadic.cli.windows import opened_for
 from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.files import check_regular_file
@@ -133,6 +134,7 @@ def report(
         windows = None
         if data is not None:
             windows = stack.enter_context(opened_for(loaded, data, given, labels=True, hidden=hidden))
+            describe(windows, hidden=True)
         note = _check(loaded, model, windows, check, seed, hidden, quiet)
         hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
         on_stage = stack.enter_context(stage_bar("report", hidden, "parts"))

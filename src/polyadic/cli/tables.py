@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
-__all__ = ["describe", "harmless", "write_table"]
+__all__ = ["describe", "harmless", "scarcities", "write_table"]
 
 _STEP = 4096
 
@@ -54,21 +54,27 @@ def describe(windows: Windows, hidden: bool) -> None:
             rest = len(windows) - known
             table.add_row(Text("(no label)"), f"{rest:,}", f"{100 * rest / len(windows):.1f}")
         console(err=True).print(table)
-    for sentence in _scarcities(windows, int((counts > 0).sum())):
+    names = [name for name, count in zip(windows.classes, counts.tolist(), strict=True) if count]
+    recordings = len(set(windows.recording.tolist()) - {""})
+    for sentence in scarcities(recordings, windows.index.n_subjects, names):
         echo(sentence, err=True, colour="yellow")
 
 
-def _scarcities(windows: Windows, classes: int) -> list[str]:
-    """What there is only one of, and what cannot be done with it."""
+def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[str]:
+    """What there is only one of, and what cannot be done with it.
+
+    Examples
+    --------
+    >>> scarcities(2, 2, ["N2"])
+    ["There is one class, 'N2': a probe needs two or more."]
+    """
     found = []
-    recordings = set(windows.recording.tolist()) - {""}
-    if len(recordings) == 1:
+    if recordings == 1:
         found.append("There is one recording: what a model learns from it may hold for this one only.")
-    if windows.index.n_subjects == 1:
+    if subjects == 1:
         found.append("There is one subject: evaluate needs two or more to test on subjects that are new to the model.")
-    if classes == 1:
-        name = windows.classes[int(windows.label[windows.label >= 0][0])]
-        found.append(f"There is one class, {name!r}: a probe needs two or more.")
+    if len(classes) == 1:
+        found.append(f"There is one class, {classes[0]!r}: a probe needs two or more.")
     return found
 
 
@@ -80,6 +86,7 @@ def write_table(
     *,
     fs: float | None,
     on_rows: Callable[[int], None],
+    clock: bool = False,
 ) -> None:
     """Write a line for each window: subject, recording, start in seconds (empty if unknown), and further columns.
 
@@ -91,19 +98,26 @@ def write_table(
     columns : from some windows to the cells of each; the first of them is a text
     fs : sampling rate in Hz; without it the start stays empty
     on_rows : called with the number of windows done
+    clock : write the date and time of the start besides, in ISO 8601; empty where the recording does not know it
     """
+    from polyadic.data.clock import clock_time
     from polyadic.files import open_atomically
 
+    entries = windows.store.recordings if clock and windows.store is not None else ()
+    began = {str(entry["name"]): str(entry.get("began", "")) for entry in entries}
     with open_atomically(out) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         table = csv.writer(text)
-        table.writerow(["subject", "recording", "start", *(harmless(head) for head in heads)])
+        table.writerow(
+            ["subject", "recording", "start", *(["time"] if clock else []), *(harmless(head) for head in heads)]
+        )
         for first in range(0, len(windows), _STEP):
             part = windows[first : first + _STEP]
             starts = ["" if start < 0 or fs is None else f"{start / fs:.10g}" for start in part.start.tolist()]
             rows = zip(part.subject.tolist(), part.recording.tolist(), starts, columns(part), strict=True)
             for subject, recording, start, (label, *values) in rows:
-                table.writerow([harmless(subject), harmless(recording), start, harmless(label), *values])
+                when = [clock_time(began.get(recording, ""), float(start)) if start else ""] if clock else []
+                table.writerow([harmless(subject), harmless(recording), start, *when, harmless(label), *values])
             on_rows(first + len(part))
         text.flush()
         text.detach()

@@ -81,8 +81,9 @@ def tune(
     files = {kind: out.with_suffix(f".{kind}") for kind in ("tries.csv", "tuning.json", "tuning.png", "tries.jsonl")}
     journal = files.pop("tries.jsonl")
     check_out_file(out, data, settings, endings=(".safetensors",), force=force)
-    for path in (*files.values(), journal):
-        check_out_file(path, data, settings, force=force or path == journal)
+    for path in files.values():
+        check_out_file(path, data, settings, endings=(path.suffix,), force=force)
+    check_out_file(journal, data, settings)
     if journal.exists() and not resume:
         raise PolyadicError(
             f"{journal.name} holds the tries of a search that was stopped: go on with --resume, or remove it"

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["are_recordings", "opened", "opened_for"]
 
+_NAMED = 5
+"""Files that are named if several are left out for the same reason."""
+
 
 def are_recordings(data: Path) -> bool:
     """Whether a path leads to recordings, which have to be cut into windows, and not to a store or a file of arrays."""
@@ -139,9 +142,15 @@ def _cut(
                     progress=update,
                 )
         except DataError as error:
+            if data.is_file() or str(error).startswith("No recordings"):
+                raise
             raise DataError(f"{data.name} is read as recordings: {error}") from error
+        reasons: dict[str, list[str]] = {}
         for entry in store.skipped:
-            echo(f"left out {entry['name']}: {entry['reason']}", err=True, colour="yellow")
+            reasons.setdefault(entry["reason"], []).append(entry["name"])
+        for reason, names in reasons.items():
+            rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            echo(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}", err=True, colour="yellow")
         incomplete = sum(int(entry.get("incomplete", 0)) for entry in store.recordings)
         if incomplete:
             words = f"left out {incomplete:,} window{'s' * (incomplete != 1)} with missing values"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.marks import is_moment, label_by_moments
 from polyadic.data.prepare import (
     CutRecording,
     OnError,
@@ -73,7 +74,7 @@ def folder(
     store : folder of the store
     seconds : length of a window
     channels : which ones, in this order; by default all, which must then be the same in all files
-    fs, resample : rate to resample all channels to, and how ("hold" or "polyphase"); without them a file of several
+    fs, resample : rate to resample channels to, and how ("hold" or "polyphase"); without them a file of several
         rates is an error. For CSV files without a time column, `fs` is their rate
     keep_slow : how ("hold" or "polyphase") to keep channels of a quarter of the fastest rate or less; they are left out
         by default
@@ -202,14 +203,18 @@ class _Survey:
     """What the recordings of a folder have in common, before their signals are read.
 
     covering : for each annotation text how many windows it covers
-    moments : for each annotation text without duration how often it occurs
+    marking : the same for texts without duration, and windows whose moments are mostly of this text
+    moments : for each annotation text without duration how often it occurs at most in a recording
+    lasting : texts of annotations that last, and may be classes
     notes : about the reading of files, with the files they are about
     subjects : for files with a column of subjects, the recordings in them
     labelled, inside : samples under annotations that may be classes, and those of them in windows with a class
     """
 
     covering: Counter[str] = field(default_factory=Counter)
-    moments: Counter[str] = field(default_factory=Counter)
+    marking: Counter[str] = field(default_factory=Counter)
+    moments: dict[str, int] = field(default_factory=dict)
+    lasting: set[str] = field(default_factory=set)
     notes: dict[str, list[str]] = field(default_factory=dict)
     subjects: dict[Path, list[str]] = field(default_factory=dict)
     labelled: int = 0
@@ -225,9 +230,19 @@ class _Survey:
             return
         length = samples_in(reading.seconds)(recording.fs)
         starts = _starts(recording, reading, length)
-        self.moments.update(one.text for one in recording.annotations if one.duration == 0)
         wanted = reading.class_numbers or dict.fromkeys(texts, 0)
-        lasting = {one.text: 0 for one in recording.annotations if one.duration > 0 and one.text in wanted}
+        lasting = {
+            one.text: 0 for one in recording.annotations if not is_moment(one, recording.fs) and one.text in wanted
+        }
+        self.lasting |= lasting.keys()
+        moments = Counter(one.text for one in recording.annotations if is_moment(one, recording.fs))
+        for text, count in moments.items():
+            self.moments[text] = max(count, self.moments.get(text, 0))
+        numbers = reading.class_numbers or {text: number for number, text in enumerate(moments)}
+        marked = label_by_moments(recording, starts, length, numbers, reading.min_share)
+        for text in moments:
+            if text in numbers:
+                self.marking[text] += int((marked == numbers[text]).sum())
         covering: dict[str, int] = {}
         for text in texts:
             own = label_windows(recording, starts, length, {text: 0}, reading.min_share)
@@ -237,6 +252,17 @@ class _Survey:
         found = label_windows(recording, starts, length, covering, reading.min_share)
         labelled, inside = labelled_share(recording, starts, found, length, lasting)
         self.labelled, self.inside = self.labelled + labelled, self.inside + inside
+
+    @property
+    def by_moments(self) -> bool:
+        """Whether no annotation that may be a class lasts, so that moments label windows."""
+        return bool(self.moments) and not self.lasting
+
+    def classes_found(self) -> list[str]:
+        """The texts that are classes if none are named: those that cover windows; moments only if they recur."""
+        if not self.by_moments:
+            return sorted(text for text, windows in self.covering.items() if windows)
+        return sorted(text for text, windows in self.marking.items() if windows and self.moments[text] > 1)
 
     def planned(self, sources: Sources, reading: Reading) -> list[PlannedRecording]:
         """The recordings to be written, in the order of their files."""
@@ -263,7 +289,8 @@ class _Survey:
         recording = source.recording
         length = samples_in(reading.seconds)(recording.fs)
         starts = _starts(recording, reading, length)
-        labels = label_windows(recording, starts, length, reading.class_numbers, reading.min_share)
+        label = label_by_moments if self.by_moments else label_windows
+        labels = label(recording, starts, length, reading.class_numbers, reading.min_share)
         return CutRecording(recording, starts, labels, subject_from=source.subject_from)
 
     def sentences(self, reading: Reading, store: WindowStore) -> tuple[str, ...]:
@@ -280,13 +307,24 @@ class _Survey:
             unlabelled = float((store.index.label < 0).mean())
             if unlabelled:
                 found.append(f"{100 * unlabelled:.1f} % of the windows have no label")
-        if self.moments and not reading.classes:
-            found.append(
-                f"annotations without duration label no window: {listed(self.moments)}; give a table of onset, "
-                "duration and label by --scoring"
-            )
+        found += self._about_moments(reading)
         found += [f"{listed(names)} are the same recording under several names" for names in store.identical()]
         return tuple(found)
+
+    def _about_moments(self, reading: Reading) -> list[str]:
+        """What annotations without duration do, or do not."""
+        if self.by_moments and reading.classes:
+            return [
+                "annotations have no duration: a window has the class that most of those in it have. If they last, say "
+                "how long in a table of onset, duration and label (--scoring)"
+            ]
+        if self.by_moments:
+            once = "annotations without duration that occur once per recording label no window"
+            return [f"{once}: {listed(self.moments)}. --class takes them"]
+        named = [text for text in self.moments if text not in self.lasting and text in reading.class_numbers]
+        if not named:
+            return []
+        return [f"annotations without duration label no window beside others that last: {listed(named)}"]
 
 
 def _files(names: Sequence[str]) -> str:
@@ -319,7 +357,7 @@ def _survey(sources: Sources, on_error: OnError) -> _Survey:
 def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:
     """The description with its classes: those that are named, or all texts that cover windows."""
     if not reading.classes:
-        names = sorted(text for text, windows in survey.covering.items() if windows)
+        names = survey.classes_found()
         if len(names) > _MOST_CLASSES:
             survey.notes.setdefault(
                 f"{len(names)} annotation texts cover windows, too many to be classes: choose some by --class", []

@@ -24,6 +24,7 @@ SECONDS = 10.0
 Classes = tuple[tuple[str, tuple[str, ...]], ...]
 """Names of classes, each with the texts of annotations that stand for it."""
 
+_AT_EPOCHS = "none (windows begin at scored epochs, or at the start of a recording)"
 _RESAMPLING = ("hold", "polyphase")
 _FOLDER = "folder"
 _OPTIONS = {"channels": "--channel", "classes": "--class"}
@@ -158,7 +159,7 @@ class Reading:
         PolyadicError : that names the options that differ, with both values
         """
         added = {name: value for name, value in given.items() if value not in (None, ())}
-        defaults = {"stride": self.seconds, "min_share": 1.0} if known else {}
+        defaults = {"stride": self.seconds, "min_share": 1.0, "offset": _AT_EPOCHS} if known else {}
         own = {name: getattr(self, name) for name in added}
         own = {name: defaults.get(name) if value is None else value for name, value in own.items()}
         differing = [
@@ -266,6 +267,8 @@ def _is_number(value: Any) -> bool:
 
 def _worded(name: str, value: Any) -> str:
     """A value of a field for a message."""
+    if value == _AT_EPOCHS:
+        return _AT_EPOCHS
     if name == "classes":
         return ", ".join(one if texts == (one,) else f"{one}={'|'.join(texts)}" for one, texts in value)
     if isinstance(value, tuple):

@@ -69,6 +69,7 @@ class Recording:
     missing : (channels, samples), True where a digit stands for no value; None if there are none
     limits : (channels, 2), lowest and highest digit or value the device could give; None if unknown
     rates : sampling rates in Hz at which channels were recorded, where they were resampled to `fs`; else empty
+    began : date and time of the start in ISO 8601, or the time alone; "" if unknown
     """
 
     name: str
@@ -84,6 +85,7 @@ class Recording:
     missing: NDArray[np.bool_] | None = None
     limits: NDArray[Any] | None = None
     rates: tuple[float, ...] = ()
+    began: str = ""
 
     def __repr__(self) -> str:
         channels, samples = self.signal.shape

@@ -14,9 +14,11 @@ import numpy as np
 
 from polyadic.data import bids
 from polyadic.data.folders import FolderFiles, find_files
+from polyadic.data.marks import hold_marks
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers import mne as mne_reader
 from polyadic.data.readers.cells import read_heads
+from polyadic.data.readers.edf import common_ending
 from polyadic.data.readers.scoring import find_scoring, matches, read_events, read_scoring
 from polyadic.data.readers.tables import TableColumns, read_csv, read_csv_by_subject, table_ending
 from polyadic.data.reading import Reading, close_match, listed
@@ -33,12 +35,12 @@ _PACKAGES = {".edf": "edfio", ".bdf": "edfio", ".hea": "wfdb", ".vhdr": "mne", "
 _FAMILIES = {".edf": "edf", ".bdf": "bdf", ".hea": "wfdb", ".vhdr": "mne", ".set": "mne"}
 _EXTRAS = {"edfio": "edf", "wfdb": "wfdb", "mne": "mne"}
 _ANNOTATIONS = (".ann", ".atr")
+_SHOWN = 3
 _SLOW = 4
 """Channels are slow whose rate is less than the fastest by this factor or more."""
 
 _OWN_TABLES = (
     ["subject", "recording", "start"],
-    ["onset", "duration", "trial_type"],
     ["measure", "name", "value"],
     ["n_fft", "hop", "parts"],
 )
@@ -103,12 +105,16 @@ def find_recordings(
             left_out[below] = reason
         else:
             files.append(path)
+    for copy, original in _labelled_copies(files).items():
+        files.remove(copy)
+        left_out[copy.relative_to(base).as_posix()] = f"a copy of {original.name} with labels, which polyadic wrote"
     for segment, record in wfdb.find_segments(path for path in files if path.suffix.lower() == ".hea").items():
         files.remove(segment)
         left_out[segment.relative_to(base).as_posix()] = f"a segment of {record}, with which it is read"
     if not files:
         wanted = f"{', '.join(ENDINGS)}{f' that fit --pattern {pattern!r}' if pattern else ''}"
-        raise DataError(f"No recordings found in {base.name or base} (looked for {wanted})")
+        others = "".join(f"; left out {name}: {reason}" for name, reason in list(left_out.items())[:_SHOWN])
+        raise DataError(f"No recordings found in {base.name or base} (looked for {wanted}){others}")
     return FolderFiles(files, dict(sorted(left_out.items())))
 
 
@@ -119,7 +125,21 @@ def _no_recording(path: Path) -> str:
     if _METADATA.fullmatch(path.name):
         return "a table about the recordings, by its name"
     heads = [head.lower() for head in read_heads(path)]
+    if {"onset", "duration"} <= set(heads):
+        return f"a table of events: --scoring '*{common_ending(path.name)}' takes such as labels"
     return "a table that polyadic wrote" if any(heads[: len(own)] == own for own in _OWN_TABLES) else ""
+
+
+def _labelled_copies(files: Sequence[Path]) -> dict[Path, Path]:
+    """The copies of EDF and BDF files that `predict` wrote, each with its original, if that is among the files."""
+    ours = [path for path in files if ending_of(path) in (".edf", ".bdf") and path.is_file()]
+    marked = [path for path in ours if edf.is_marked(path)]
+    found: dict[Path, Path] = {}
+    for path in marked:
+        original = next((one for one in ours if one not in marked and edf.is_copy_of(path, one)), None)
+        if original is not None:
+            found[path] = original
+    return found
 
 
 class Sources:
@@ -186,6 +206,12 @@ class Sources:
         for recording in found:
             source = COLUMN if self._has_subject_column(path) else who.source
             recording, more = self._labelled(self._at_rate(recording, path), path)
+            if self.labels:
+                recording, epoch = hold_marks(recording, self.reading.class_numbers or None)
+                if epoch is not None:
+                    more += (
+                        f"annotations have no duration, but mark epochs of {epoch:g} s: each lasts until the next",
+                    )
             sources.append(Source(recording, source, (*notes, *more)))
         return sources
 
@@ -381,18 +407,26 @@ def _read_edf(
 
 def _without_slow(
     rates: dict[str, float], reading: Reading
-) -> tuple[list[str] | None, Literal["hold", "polyphase"] | None, tuple[str, ...]]:
-    """The channels to read, how to bring them to one rate, and a note about slow ones that are left out."""
-    how = reading.resample or reading.keep_slow
-    if reading.channels is not None:
-        return list(reading.channels), how, ()
+) -> tuple[list[str] | None, dict[str, str | None], tuple[str, ...]]:
+    """The channels to read, how to bring each to one rate, and a note about slow ones that are left out.
+
+    A channel that is slow by the side of the fastest is not by that of a lower rate to which all are brought. Naming a
+    channel keeps it.
+    """
     fastest = max(rates.values(), default=0.0)
+    if reading.resample is not None and reading.fs is not None:
+        fastest = min(fastest, reading.fs)
     slow = {channel: rate for channel, rate in rates.items() if rate * _SLOW <= fastest}
-    if how is not None or not slow:
-        return None, how, ()
+    ways: dict[str, str | None] = {
+        channel: (reading.keep_slow if channel in slow else None) or reading.resample for channel in rates
+    }
+    if reading.channels is not None:
+        return list(reading.channels), ways, ()
+    if reading.keep_slow is not None or not slow:
+        return None, ways, ()
     words = ", ".join(f"{channel} ({rate:g} Hz)" for channel, rate in slow.items())
     note = f"left out slow channels: {words}. --keep-slow hold repeats their samples, --keep-slow polyphase filters"
-    return [channel for channel in rates if channel not in slow], None, (note,)
+    return [channel for channel in rates if channel not in slow], ways, (note,)
 
 
 def _read_wfdb(

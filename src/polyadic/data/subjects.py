@@ -78,7 +78,7 @@ def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subje
     return Subject(folders[-1], FOLDER) if folders else Subject(name.rpartition(".")[0], FILE)
 
 
-def find_in_path(pattern: str, path: str, what: str = "subject") -> str:
+def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
     r"""What the group of a regular expression finds in a path.
 
     Parameters

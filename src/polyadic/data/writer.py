@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import IO, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.reading import listed, shell_word
 from polyadic.data.recordings import Recording, SignalFaults, complete_windows, cut_windows, quality
 from polyadic.data.store import WindowStore
 from polyadic.data.store_files import (
@@ -43,13 +44,7 @@ _BLOCK_WINDOWS = 256
 _BLOCK_BYTES = 8 * 2**20
 _COMPARED_BYTES = 2**16
 """Of each block of windows, the bytes by which recordings are found to be the same."""
-_ADVICE = {
-    "sampling rate": "give one by --fs, with --resample polyphase where recordings have others, or choose files by "
-    "--pattern",
-    "channels": "choose those that all recordings have by --channel, or files by --pattern",
-}
-"""What helps where recordings differ."""
-
+_MOST_NAMED = 6
 _PARTIAL = ".partial"
 _TEMPORARY = ".*.tmp"
 
@@ -60,6 +55,26 @@ class _Block(NamedTuple):
     windows: NDArray[Any]
     starts: NDArray[np.int64]
     labels: NDArray[Any]
+
+
+def _compared(name: str, what: str, actual: Any, expected: Any) -> str:
+    """How a recording differs from those before it, and what helps; "" if nothing is to be said of it here."""
+    if what == "sampling rate":
+        return (
+            f"{name} is sampled at {actual:g} Hz, but the recordings before it at {expected:g} Hz: --fs "
+            f"{min(actual, expected):g} --resample polyphase brings all to one rate, or choose files by --pattern"
+        )
+    if what != "channels":
+        return ""
+    common = [channel for channel in expected if channel in actual]
+    options = " ".join(f"--channel {shell_word(channel)}" for channel in common[:_MOST_NAMED])
+    more = " …" if len(common) > _MOST_NAMED else ""
+    helps = f"{options}{more} takes those that both have" if common else "none is in both"
+    order = " in another order" if set(actual) == set(expected) else ""
+    return (
+        f"{name} has the channels {listed(actual)}{order}, but the recordings before it have {listed(expected)}: "
+        f"{helps}, or choose files by --pattern"
+    )
 
 
 class StoreWriter:
@@ -185,7 +200,7 @@ class StoreWriter:
                 "units": (recording.units, self.header.units),
                 "type": (str(recording.signal.dtype), self.header.dtype),
             },
-            _ADVICE,
+            _compared,
         )
         last = recording.signal.shape[1] - length
         if len(starts) and not (starts.min() >= 0 and starts.max() <= last):
@@ -210,6 +225,7 @@ class StoreWriter:
             "offset": recording.offset.tolist(),
             "quality": {kind: counts for kind, counts in quality(recording).items() if counts},
             **({"rates": list(recording.rates)} if recording.rates else {}),
+            **({"began": recording.began} if recording.began else {}),
         }
         windows = (
             _Block(cut_windows(recording, starts[rows], length), recorded[rows], labels[rows]) for rows in blocks
@@ -312,15 +328,15 @@ class StoreWriter:
         name: str,
         labels: NDArray[Any],
         same: dict[str, tuple[Any, Any]],
-        help_with: Mapping[str, str] | None = None,
+        worded: Callable[[str, str, Any, Any], str] | None = None,
     ) -> None:
         self._check_unfailed()
         if name in self.done:
             raise DataError(f"recordings must have different names, but {name!r} occurs twice")
         for what, (actual, expected) in same.items():
             if actual != expected:
-                advice = f": {help_with[what]}" if help_with and what in help_with else ""
-                raise DataError(f"{name}: {what} must be {expected!r} as in the store, but is {actual!r}{advice}")
+                words = worded(name, what, actual, expected) if worded is not None else ""
+                raise DataError(words or f"{name}: {what} must be {expected!r} as in the store, but is {actual!r}")
         if len(labels) and not (labels.min() >= -1 and labels.max() < len(self.header.classes)):
             raise DataError(f"{name}: labels must lie between -1 and {len(self.header.classes) - 1}")
 
@@ -366,7 +382,11 @@ class StoreWriter:
         self._close_shard()
         if not self.shards:
             (self.path / WRITING).unlink(missing_ok=True)  # there is nothing to resume: other settings may do better
-            raise DataError(f"the store {self.path.name} would be empty: no recording has a complete window")
+            seconds = self.header.length / self.header.fs
+            raise DataError(
+                f"no recording has a complete window of {seconds:g} s, so that the store would be empty: choose "
+                "shorter ones (--seconds)"
+            )
         manifest = {
             "schema": SCHEMA,
             "polyadic": __version__,

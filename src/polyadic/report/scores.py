@@ -29,7 +29,7 @@ from polyadic.validated_probe import level_columns
 
 __all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
-_MOST_WINDOWS, _MOST_TESTED = 4000, 20_000
+_MOST_WINDOWS = 4000
 _FEWEST_SUBJECTS = 4
 _DRAWS = 5
 _NO_WIDTH = 1e-9
@@ -114,7 +114,7 @@ def score_probe(
     """Train and test a probe on labelled windows: by subject, or on one random split.
 
     By subject is `polyadic.evaluate.cross_validate`: one subject is left out at a time, or, where there are more than
-    20, one of five groups of subjects, twice. Of more than 20,000 windows, so many are taken, evenly.
+    20, one of five groups of subjects, twice. All windows with labels take part, as in `polyadic evaluate`.
 
     Parameters
     ----------
@@ -139,8 +139,7 @@ def _by_subject(
     model: Any, windows: Windows, seed: int, kind: str, transductive: bool, on_fold: _OnFold | None
 ) -> ProbeResult:
     unseen = unseen_rows(model, windows)
-    labelled = np.flatnonzero(windows.label >= 0) if unseen is None else unseen
-    rows = thinned(labelled, _MOST_TESTED)
+    rows = np.flatnonzero(windows.label >= 0) if unseen is None else unseen
     people = subjects_to_test(windows, rows)
     if people < _FEWEST_SUBJECTS:
         raise PolyadicError(
@@ -167,7 +166,7 @@ def _by_subject(
         found.rows,
         np.array([codes[str(name)] for name in found.predicted[0]]),
         protocol="subject",
-        how=_way(found) + (f", {len(rows):,} of {len(labelled):,} windows" if len(rows) < len(labelled) else ""),
+        how=_way(found),
         kind=kind,
         reason=found.reasons[0] if found.reasons else "",
         features=found.features,

@@ -26,6 +26,9 @@ _BLOCK = 1 << 16
 """Rows that are parsed at once, which bounds the memory that their texts take."""
 
 _CHUNK = 1 << 20
+_ENCODINGS = ("utf-8-sig", "cp1252")
+"""Tried in this order: spreadsheets in Europe often write the latter."""
+
 _COMMA = "; numbers must have decimal points, not commas"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 
@@ -40,12 +43,16 @@ class Table(NamedTuple):
 
 def read_heads(path: Path) -> tuple[str, ...]:
     """The names in the first row of a table, but for a first column without one; () if it is no table."""
-    try:
-        with _opened(path) as file:
-            heads = _split_heads(file.readline())[1]
-            return heads[1:] if _has_index(heads) else heads
-    except (DataError, csv.Error, UnicodeDecodeError, OSError):
-        return ()
+    for encoding in _ENCODINGS:
+        try:
+            with _opened(path, encoding) as file:
+                heads = _split_heads(file.readline())[1]
+                return heads[1:] if _has_index(heads) else heads
+        except UnicodeDecodeError:
+            continue
+        except (DataError, csv.Error, OSError):
+            break
+    return ()
 
 
 def read_table(path: Path, texts: Collection[str] = (), only: Collection[str] | None = None) -> Table:
@@ -60,13 +67,17 @@ def read_table(path: Path, texts: Collection[str] = (), only: Collection[str] | 
     ------
     DataError : that names the file and the line
     """
-    try:
-        with _opened(path) as file:
-            return _parse(file, texts, only)
-    except DataError as error:
-        raise DataError(f"{path.name}{error}") from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path.name} cannot be read as a table: {error}") from error
+    for encoding in _ENCODINGS:
+        try:
+            with _opened(path, encoding) as file:
+                return _parse(file, texts, only)
+        except DataError as error:
+            raise DataError(f"{path.name}{error}") from error
+        except UnicodeDecodeError as error:
+            undecoded = error
+        except csv.Error as error:
+            raise DataError(f"{path.name} cannot be read as a table: {error}") from error
+    raise DataError(f"{path.name} cannot be read as a table: {undecoded}") from undecoded
 
 
 def is_number(cell: str) -> bool:
@@ -78,13 +89,13 @@ def is_number(cell: str) -> bool:
     return "_" not in cell
 
 
-def _opened(path: Path) -> IO[str]:
+def _opened(path: Path, encoding: str) -> IO[str]:
     check_regular_file(path)
     if not path.is_file():
         raise DataError(" does not exist")
     if path.suffix.lower() != ".gz":
-        return path.open(encoding="utf-8-sig", newline="")
-    return io.TextIOWrapper(io.BytesIO(_inflated(path)), encoding="utf-8-sig", newline="")
+        return path.open(encoding=encoding, newline="")
+    return io.TextIOWrapper(io.BytesIO(_inflated(path)), encoding=encoding, newline="")
 
 
 def _inflated(path: Path) -> bytes:

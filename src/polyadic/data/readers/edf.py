@@ -11,7 +11,8 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,13 +20,23 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.clock import clock_start
 from polyadic.data.readers.texts import as_unit, decode_text
 from polyadic.data.reading import close_match
 from polyadic.data.recordings import Annotation, Recording, Segment, repeat_samples, resample_polyphase
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
 from polyadic.files import check_regular_file
 
-__all__ = ["read_annotations", "read_channels", "read_edf", "read_start"]
+__all__ = [
+    "common_ending",
+    "is_copy_of",
+    "is_marked",
+    "mark_copy",
+    "read_annotations",
+    "read_channels",
+    "read_edf",
+    "read_start",
+]
 
 _PHYSICAL = ("physical minimum", "physical maximum")
 _DIGITAL = ("digital minimum", "digital maximum")
@@ -34,6 +45,11 @@ _FIELDS = {"label": 16, "transducer": 80, "unit": 8, **_EIGHT, "filters": 80, "s
 """Widths in bytes of the header fields of each signal, in their order, up to the last one needed."""
 _SIZE = 256
 """Bytes of the header that describe the file, and bytes that describe each signal."""
+_RECORDING = slice(88, 168)
+"""Where the header has the recording identification, in whose last words a copy says that polyadic wrote it."""
+_MARK = b" polyadic"
+_COMPARED = 64
+"""Bytes of each signal in which a copy and its original are compared."""
 _FACTOR = 10_000
 """The largest factor between two rates: a damaged duration of records must not ask for more memory than there is."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
@@ -82,7 +98,7 @@ def read_edf(
     *,
     channels: Sequence[str] | None = None,
     fs: float | None = None,
-    resample: Literal["hold", "polyphase"] | None = None,
+    resample: Literal["hold", "polyphase"] | Mapping[str, str | None] | None = None,
     name: str | None = None,
     subject: str | None = None,
     signals: bool = True,
@@ -95,7 +111,8 @@ def read_edf(
     channels : names in the order wanted; all signals but annotations if None
     fs : sampling rate in Hz; the highest of the chosen channels if None
     resample : what to do with channels of other rates than `fs`. "hold" repeats digits by whole factors, "polyphase"
-        filters each segment and gives float32 values; None makes other rates an error
+        filters each segment and gives float32 values; None makes other rates an error. Or one of them for each channel
+        by name
     name, subject : of the recording; by default the name of the file without its ending, and the recording's name
     signals : without them only lengths, times and annotations are read, and all samples are 0
 
@@ -112,12 +129,13 @@ def read_edf(
     path = Path(path)
     header = _read_header(path)
     chosen = _choose(header, channels)
-    target = _target_rate(header, chosen, fs, resample)
+    how = [resample.get(one.label) if isinstance(resample, Mapping) else resample for one in chosen]
+    target = _target_rate(header, chosen, fs, how)
     scale, offset, limits = _calibrate(header, chosen)
-    onsets, annotations = _read_times(path, header)
+    zero, onsets, annotations = _read_times(path, header)
     segments = _find_segments(header, onsets, max(header.rate(one) for one in chosen))
     bounds = _segment_bounds(header, segments, target)
-    as_values = resample == "polyphase" or header.sample_bytes == 3
+    as_values = "polyphase" in how or header.sample_bytes == 3
     kind = np.float32 if as_values else np.int16
     shape = (len(chosen), bounds[-1])
     signal = np.empty(shape, kind) if signals else np.broadcast_to(np.zeros((), kind), shape)
@@ -125,7 +143,7 @@ def read_edf(
         content = digits * scale[row] + offset[row] if as_values else digits
         edges = [record * chosen[row].samples for record, _ in segments[1:]]
         for piece, start, stop in zip(np.split(content, edges), bounds[:-1], bounds[1:], strict=True):
-            signal[row, start:stop] = _at_rate(piece, header.rate(chosen[row]), target, resample)[: stop - start]
+            signal[row, start:stop] = _at_rate(piece, header.rate(chosen[row]), target, how[row])[: stop - start]
     if as_values:
         limits = np.sort(limits * scale[:, None] + offset[:, None], axis=1)
         scale, offset = np.ones(len(chosen)), np.zeros(len(chosen))
@@ -145,6 +163,7 @@ def read_edf(
         segments=tuple(Segment(first, onset) for first, (_, onset) in zip(bounds[:-1], segments, strict=True)),
         limits=limits.astype(signal.dtype),
         rates=rates if any(not math.isclose(rate, target, rel_tol=1e-9) for rate in rates) else (),
+        began=_read_clock(path, zero),
     )
 
 
@@ -159,7 +178,7 @@ def read_annotations(path: str | os.PathLike[str]) -> tuple[Annotation, ...]:
     header = _read_header(path)
     if not header.annotations:
         raise DataError(f"{header.file}: must have a signal of annotations, but has none")
-    return _read_times(path, header)[1]
+    return _read_times(path, header)[2]
 
 
 def read_channels(path: str | os.PathLike[str]) -> dict[str, tuple[float, str]]:
@@ -187,9 +206,69 @@ def read_start(path: str | os.PathLike[str]) -> str:
     return f"{_text(header.file, 'start date', head[168:176])} {_text(header.file, 'start time', head[176:184])}"
 
 
+def _read_clock(path: Path, seconds: float) -> str:
+    """When a recording began, some seconds after the time of the header; 01.01.85 stands for an unknown date in EDF+.
+
+    A date in the words of EDF+ has the whole year. Without a date, midnight is no time either.
+    """
+    with path.open("rb") as file:
+        head = file.read(_SIZE)
+    said = re.search(rb"\d\d\.\d\d\.\d\d" * 2, head[168:184])
+    if said is None:
+        return ""
+    day, month, year, hour, minute, second = (int(part) for part in re.findall(rb"\d\d", said[0]))
+    whole = re.match(rb"Startdate \d\d-[A-Z]{3}-(\d{4}) ", head[_RECORDING])
+    try:
+        start: date | None = date(int(whole[1]) if whole else year + (1900 if year >= 85 else 2000), month, day)
+        if not whole and (day, month, year) == (1, 1, 85):
+            start = None
+        at = time(hour, minute, second)
+        return "" if start is None and at == time() else clock_start(start, at, seconds)
+    except ValueError:
+        return ""
+
+
+def mark_copy(content: bytes) -> bytes:
+    """The content of an EDF+ or BDF+ file with a word in its recording identification that says polyadic wrote it."""
+    said = content[_RECORDING].rstrip() or b"Startdate X X X X"
+    room = _RECORDING.stop - _RECORDING.start
+    marked = said[: room - len(_MARK)].removesuffix(_MARK) + _MARK
+    return content[: _RECORDING.start] + marked.ljust(room) + content[_RECORDING.stop :]
+
+
+def is_marked(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a copy of a recording that polyadic wrote."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(_SIZE)[_RECORDING].rstrip().endswith(_MARK)
+    except OSError:  # said when the file is read
+        return False
+
+
+def is_copy_of(path: Path, other: Path) -> bool:
+    """Whether two files have the same signals, by their headers and the first samples of each signal."""
+    try:
+        return _outline(path) == _outline(other)
+    except DataError:
+        return False
+
+
+def _outline(path: Path) -> tuple[object, ...]:
+    """Start, length, and the name, the rate and the first samples of each signal."""
+    header = _read_header(path)
+    found: list[object] = [read_start(path), header.records * header.duration]
+    with path.open("rb") as file:
+        for signal in header.ordinary:
+            file.seek(header.begin + signal.first_byte)
+            first = file.read(min(signal.samples * header.sample_bytes, _COMPARED))
+            found.append((signal.label, header.rate(signal), first))
+    return tuple(found)
+
+
 def _check_arguments(channels: object, fs: object, resample: object) -> None:
-    if resample not in (None, "hold", "polyphase"):
-        raise PolyadicError(f"resample must be 'hold', 'polyphase' or None, but is {resample!r}")
+    for how in resample.values() if isinstance(resample, Mapping) else [resample]:
+        if how not in (None, "hold", "polyphase"):
+            raise PolyadicError(f"resample must be 'hold', 'polyphase' or None, but is {how!r}")
     if fs is not None and not (isinstance(fs, int | float | np.integer | np.floating) and 0 < fs < math.inf):
         raise PolyadicError(f"fs must be a positive number in Hz, but is {fs!r}")
     if channels is None:
@@ -329,14 +408,14 @@ def _choose(header: _EdfHeader, channels: Sequence[str] | None) -> list[_EdfSign
     if not header.ordinary:
         raise DataError(
             f"{header.file}: must have signals, but has only annotations: if it scores the recording beside it, say "
-            f"--scoring '*{_common_ending(header.file)}'"
+            f"--scoring '*{common_ending(header.file)}'"
         )
     counts = Counter(signal.label for signal in header.ordinary)
     wanted = list(counts) if channels is None else channels
     if missing := [name for name in wanted if name not in counts]:
         raise DataError(
-            f"{header.file}: must have the channels {missing}, but has {', '.join(map(repr, counts))}"
-            f"{close_match(missing[0], counts)}"
+            f"{header.file}: must have the channels {', '.join(map(repr, missing))}, but has "
+            f"{', '.join(map(repr, counts))}{close_match(missing[0], counts)}"
         )
     if twice := [name for name in wanted if counts[name] > 1]:
         raise DataError(f"{header.file}: channels must have names of their own, but several are called {twice}")
@@ -344,27 +423,43 @@ def _choose(header: _EdfHeader, channels: Sequence[str] | None) -> list[_EdfSign
     return [named[name] for name in wanted]
 
 
-def _common_ending(file: str) -> str:
-    """The part of a file's name that files of its kind most likely share: "-Hypnogram.edf"."""
-    found = re.search(r"[-_.][A-Za-z]+\.\w+$", file)
+def common_ending(file: str) -> str:
+    """The part of a file's name that files of its kind most likely share.
+
+    Examples
+    --------
+    >>> common_ending("SC4001EC-Hypnogram.edf"), common_ending("S1_events.csv"), common_ending("S1.csv")
+    ('-Hypnogram.edf', '_events.csv', '.csv')
+    """
+    found = re.search(r"[-_][A-Za-z]+\.\w+$", file) or re.search(r"\.\w+(?:\.gz)?$", file)
     return found[0] if found else file
 
 
-def _target_rate(header: _EdfHeader, chosen: list[_EdfSignal], fs: float | None, resample: str | None) -> float:
+def _target_rate(
+    header: _EdfHeader, chosen: list[_EdfSignal], fs: float | None, resample: Sequence[str | None]
+) -> float:
+    """The rate to read at, after checking that every channel can be brought to it; `resample` is one per channel."""
     rates = [header.rate(signal) for signal in chosen]
     if not all(0 < rate < math.inf for rate in rates):
         raise DataError(f"{header.file}: data records of {header.duration:g} s give no sampling rate in Hz")
     target = float(max(rates) if fs is None else fs)
     factors = [target / rate for rate in rates]
     listed = ", ".join(f"{signal.label} {rate:g} Hz" for signal, rate in zip(chosen, rates, strict=True))
-    if resample is None and not all(math.isclose(factor, 1, rel_tol=1e-9) for factor in factors):
+    refused = [
+        factor
+        for factor, how in zip(factors, resample, strict=True)
+        if how is None and not math.isclose(factor, 1, rel_tol=1e-9)
+    ]
+    if refused:
         raise DataError(
-            f"{header.file}: without resample all channels must have {target:g} Hz, but have {listed}: {_hint(factors)}"
+            f"{header.file}: without resample all channels must have {target:g} Hz, but have {listed}: {_hint(refused)}"
         )
     if max(factors) > _FACTOR:
         raise DataError(f"{header.file}: all rates must be {target / _FACTOR:g} Hz or more, but are {listed}")
-    if resample == "hold" and not all(
-        round(factor) >= 1 and math.isclose(factor, round(factor), rel_tol=1e-9) for factor in factors
+    if not all(
+        round(factor) >= 1 and math.isclose(factor, round(factor), rel_tol=1e-9)
+        for factor, how in zip(factors, resample, strict=True)
+        if how == "hold"
     ):
         raise DataError(
             f"{header.file}: resample='hold' needs whole factors to {target:g} Hz, but rates are {listed}: "
@@ -434,13 +529,14 @@ def _at_rate(content: NDArray[Any], rate: float, target: float, resample: str | 
 # Times
 
 
-def _read_times(path: Path, header: _EdfHeader) -> tuple[list[Decimal | None], tuple[Annotation, ...]]:
-    """Onsets of the data records, None where a record does not give its own, and annotations.
+def _read_times(path: Path, header: _EdfHeader) -> tuple[float, list[Decimal | None], tuple[Annotation, ...]]:
+    """Onset of the first sample, of the data records, None where a record does not give its own, and annotations.
 
-    Both are seconds from the first sample, or from the file's start time if there are no samples.
+    The first is in seconds after the file's start time. The others are seconds from the first sample, or from the
+    file's start time if there are no samples.
     """
     if not header.annotations:
-        return [], ()
+        return 0.0, [], ()
     content = np.memmap(path, np.uint8, "r", header.begin, (header.records, header.record_bytes))
     onsets: list[Decimal | None] = []
     found = []
@@ -461,7 +557,7 @@ def _read_times(path: Path, header: _EdfHeader) -> tuple[list[Decimal | None], t
         if text or duration is not None
     ]
     shifted = [None if onset is None else onset - zero for onset in onsets]
-    return shifted, tuple(sorted(annotations, key=lambda annotation: annotation.onset))
+    return float(zero), shifted, tuple(sorted(annotations, key=lambda annotation: annotation.onset))
 
 
 def _parse_tals(file: str, record: int, raw: bytes) -> list[tuple[Decimal, Decimal | None, list[str]]]:

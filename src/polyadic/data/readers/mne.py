@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.clock import clock_time
 from polyadic.data.recordings import Annotation, Recording
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
@@ -60,6 +61,7 @@ def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> R
         signal[:, first:last] = raw.get_data(start=first, stop=last, verbose="ERROR")
     count = len(signal)
     annotations, missing = _annotations(raw)
+    began = raw.info.get("meas_date")
     return Recording(
         name,
         subject if subject is not None else (_subject(raw) or name),
@@ -71,6 +73,7 @@ def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> R
         np.zeros(count),
         annotations,
         missing=missing,
+        began=clock_time(began.isoformat(), float(raw.first_time)) if began is not None else "",
     )
 
 

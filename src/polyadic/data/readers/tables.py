@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.clock import clock_time, unix_time
 from polyadic.data.labels import is_unknown
 from polyadic.data.readers.cells import Table, is_number, read_heads, read_table
 from polyadic.data.reading import close_match, listed, shell_word
@@ -151,7 +152,8 @@ def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[Table, T
     missing = [channel for channel in columns.channels or () if channel not in heads]
     if missing and heads:
         raise DataError(
-            f"{path.name}: must have the channels {missing}, but has {listed(heads)}{close_match(missing[0], heads)}"
+            f"{path.name}: must have the channels {listed(missing)}, but has {listed(heads)}"
+            f"{close_match(missing[0], heads)}"
         )
     time = columns.time or _time_column(heads)
     if columns.channels is not None and time in columns.channels:
@@ -179,15 +181,21 @@ def _time_column(heads: Sequence[str]) -> str | None:
 def _refuse_names(heads: Sequence[str], known: set[str], file: str) -> None:
     """Refuse columns that are named like labels or subjects; `y` beside an `x` is an axis."""
     names = {head.lower() for head in heads}
-    for head in heads:
-        name = head.lower()
-        if head not in known and _is_label_name(name, names):
-            raise _looks_like_label(file, head, "by its name")
-        if head not in known and name in _SUBJECTS:
-            raise DataError(
-                f"{file}: the column {head!r} looks like the name of a subject, and would be read as a signal: say "
-                f"--subject {shell_word(head)} if it is one, or choose the signals by --channel"
-            )
+    labels = [head for head in heads if head not in known and _is_label_name(head.lower(), names)]
+    subjects = [head for head in heads if head not in known and head.lower() in _SUBJECTS]
+    if labels and subjects:
+        raise DataError(
+            f"{file}: the column {labels[0]!r} looks like a label, and {subjects[0]!r} like the name of a subject; "
+            f"both would be read as signals: say --label {shell_word(labels[0])} --subject {shell_word(subjects[0])} "
+            "if they are, or choose the signals by --channel"
+        )
+    if labels:
+        raise _looks_like_label(file, labels[0], "by its name")
+    if subjects:
+        raise DataError(
+            f"{file}: the column {subjects[0]!r} looks like the name of a subject, and would be read as a signal: say "
+            f"--subject {shell_word(subjects[0])} if it is one, or choose the signals by --channel"
+        )
 
 
 def _is_label_name(name: str, names: Collection[str]) -> bool:
@@ -243,9 +251,9 @@ def _recording(
     channels = tuple(columns.channels) if columns.channels is not None else tuple(table.numbers)
     values = np.array([table.numbers[channel][rows] for channel in channels]).reshape(len(channels), len(rows))
     labels = None if columns.label is None else [table.texts[columns.label][row] for row in rows.tolist()]
-    segments = _row_segments(rows)
+    segments, began = _row_segments(rows), ""
     if columns.time is not None:
-        times = _seconds([table.texts[columns.time][row] for row in rows.tolist()], columns.time, file)
+        times, began = _seconds([table.texts[columns.time][row] for row in rows.tolist()], columns.time, file)
         try:
             fs, segments = _timed(times, rows, fs if columns.resample is None else None, file)
         except DataError:
@@ -253,7 +261,7 @@ def _recording(
                 raise
             fs, values, labels, segments = _evened(times, values, labels, columns.resample, file)
     if fs is None:
-        raise PolyadicError(
+        raise DataError(
             f"{file} does not give its sampling rate: add a first column named time, in seconds, name the column of "
             "times (--time), or give the rate in Hz (--fs, or fs=)"
         )
@@ -266,7 +274,16 @@ def _recording(
         raise DataError(f"{file}: sample {row} must be a number that fits float32, but is infinite")
     count = len(channels)
     recording = Recording(
-        name, subject, float(fs), channels, ("",) * count, signal, np.ones(count), np.zeros(count), segments=segments
+        name,
+        subject,
+        float(fs),
+        channels,
+        ("",) * count,
+        signal,
+        np.ones(count),
+        np.zeros(count),
+        segments=segments,
+        began=began,
     )
     return recording if labels is None else _labelled(recording, labels)
 
@@ -303,8 +320,8 @@ def _label_text(cell: str) -> str:
 # --------------------------------------------------------------------------------------------------------------- times
 
 
-def _seconds(cells: list[str], column: str, file: str) -> NDArray[np.float64]:
-    """Times in seconds, counted from the first if they are dates or large numbers."""
+def _seconds(cells: list[str], column: str, file: str) -> tuple[NDArray[np.float64], str]:
+    """Times in seconds, counted from the first if they are dates or large numbers, and the first as a date or ""."""
     wanted = f"{file}: the time column must have two or more times in seconds and none missing"
     if "" in cells or len(cells) < 2:
         raise DataError(wanted)
@@ -317,15 +334,16 @@ def _seconds(cells: list[str], column: str, file: str) -> NDArray[np.float64]:
     if not np.isfinite(times).all():
         raise DataError(wanted)
     unit = re.search(r"(?:^|[\s_(\[])(ms|us|µs|ns)[)\]]?$", column.lower())
-    if unit:
-        return np.asarray((times - times[0]) * _SCALES[unit[1]])
-    for size, scale in _EPOCHS:
+    scale = _SCALES[unit[1]] if unit else 1.0
+    for size, smaller in () if unit else _EPOCHS:
         if size <= abs(times[0]) < size * 1e3 and size <= abs(times[-1]) < size * 1e3:
-            return np.asarray((times - times[0]) * scale)
-    return times
+            scale = smaller
+    began = unix_time(float(times[0]) * scale)
+    return times if scale == 1 else np.asarray((times - times[0]) * scale), began
 
 
-def _dates(cells: list[str], file: str) -> NDArray[np.float64]:
+def _dates(cells: list[str], file: str) -> tuple[NDArray[np.float64], str]:
+    """Seconds from the first of some dates, and the first."""
     found: list[float] = []
     first: Any = None
     for row, cell in enumerate(cells):
@@ -338,7 +356,7 @@ def _dates(cells: list[str], file: str) -> NDArray[np.float64]:
                 f"{file}, line {row + 2}: times must be numbers or dates such as 2024-05-01 10:00:00.02, but there is "
                 f"{cell!r}"
             ) from error
-    return np.array(found)
+    return np.array(found), clock_time(first.isoformat(), 0.0)
 
 
 def _timed(
@@ -368,6 +386,8 @@ def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str, row:
         mean = float(times[-1] - times[0]) / len(steps)
     if not 0 < mean < np.inf:
         raise DataError(f"{name}: the time column must rise, but goes from {times[0]:g} to {times[-1]:g}")
+    if fs is not None and abs(mean * fs - 1) > 0.01 and (np.abs(steps - mean) <= 0.01 * mean).all():
+        raise _other_rate(name, 1 / mean, fs)
     # Of a few gaps the median takes no notice, while they change the mean and so make every step look wrong.
     median = float(np.median(steps))
     expected = 1 / fs if fs is not None else median if 0 < median < np.inf else mean
@@ -381,11 +401,15 @@ def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str, row:
             "at gaps"
         )
     if fs is not None and abs(mean - expected) > 0.01 * expected:
-        raise DataError(
-            f"{name}: the times give a rate of {1 / mean:.6g} Hz, but fs is {fs:g} Hz: --resample polyphase brings the "
-            "one to the other"
-        )
+        raise _other_rate(name, 1 / mean, fs)
     return _round_rate(1 / mean, len(times)) if fs is None else fs
+
+
+def _other_rate(name: str, rate: float, fs: float) -> DataError:
+    return DataError(
+        f"{name}: the times give a rate of {rate:.6g} Hz, but fs is {fs:g} Hz: --resample polyphase brings the one to "
+        "the other"
+    )
 
 
 def _round_rate(rate: float, samples: int) -> float:

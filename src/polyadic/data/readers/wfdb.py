@@ -9,14 +9,16 @@ from __future__ import annotations
 import importlib.util
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic.data.clock import clock_start
 from polyadic.data.readers.compression import check_inflation
 from polyadic.data.readers.texts import as_unit, decode_text
 from polyadic.data.reading import close_match
@@ -63,9 +65,10 @@ _LARGEST_HEADER = 1 << 20
 
 _RECORD_LINE = re.compile(
     r"(?P<name>[-\w]+)(?P<segments>/\d+)?\s+(?P<signals>\d{1,9})\s+(?P<fs>\d{1,12}(?:\.\d{0,30})?)"
-    r"(?:/\d+(?:\.\d*)?(?:\(-?\d+(?:\.\d*)?\))?)?(?:\s+(?P<samples>\d{1,15})(?:\s+\S.*)?)?",
+    r"(?:/\d+(?:\.\d*)?(?:\(-?\d+(?:\.\d*)?\))?)?(?:\s+(?P<samples>\d{1,15})(?:\s+(?P<base>\S.*))?)?",
     re.ASCII,
 )
+_BASE = re.compile(r"(?P<time>\d{1,2}:\d\d:\d\d)(?P<part>\.\d{1,9})?(?:\s+(?P<date>\d{1,2}/\d{1,2}/\d{4}))?", re.ASCII)
 _SIGNAL_LINE = re.compile(
     r"(?P<file>\w[-\w]*(?:\.\w+)?|~)\s+(?P<format>\d{1,3})(?:x(?P<frame>\d{1,9}))?(?::(?P<skew>\d{1,15}))?"
     r"(?:\+(?P<start>\d{1,15}))?"
@@ -78,6 +81,8 @@ _SIGNAL_LINE = re.compile(
 _SEGMENT_LINE = re.compile(r"(?P<name>[-\w]+|~)\s+(?P<samples>\d{1,15})", re.ASCII)
 _RESOLUTION = re.compile(r"## time resolution: (\d{1,12}(?:\.\d{0,30})?)")
 _DEFINITION = re.compile(r"(\d{1,2}) (\S+) .*")
+
+_Resample = str | Mapping[str, str | None] | None
 
 _NOTE, _RHYTHM, _LAST_CODE, _SKIP, _AUX = 22, 28, 49, 59, 63
 """Codes of annotations: a comment, a change of rhythm, the last that may mean something, a long interval, a text."""
@@ -128,6 +133,7 @@ class WfdbHeader:
     samples: int | None
     signals: tuple[WfdbSignal, ...]
     segments: tuple[tuple[str, int], ...] = ()
+    began: str = ""
 
 
 def read_wfdb(
@@ -137,7 +143,7 @@ def read_wfdb(
     annotations: str | Sequence[str] | None = None,
     name: str | None = None,
     subject: str | None = None,
-    resample: str | None = None,
+    resample: str | Mapping[str, str | None] | None = None,
 ) -> Recording:
     """Read a record of one or several segments; formats of up to 16 bits keep their digits exactly.
 
@@ -150,7 +156,8 @@ def read_wfdb(
     annotations : extensions of annotation files, such as "atr"; texts are their notes, or else their symbols ("[42]"
         for a code without one). A change of rhythm lasts until the next, all others are moments
     name, subject : of the recording; by default the name of the record, and `name`
-    resample : "hold" or "polyphase": how to bring channels of several rates to the highest one; None refuses them
+    resample : "hold" or "polyphase": how to bring channels of several rates to the highest one; None refuses them.
+        Or one of them for each channel by name
 
     Raises
     ------
@@ -172,10 +179,11 @@ def read_wfdb(
         name=name,
         subject=subject or name,
         annotations=tuple(_read_annotations(path, annotations, header.fs, duration)),
+        began=header.began,
     )
 
 
-def _read_single(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: str | None) -> Recording:
+def _read_single(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: _Resample) -> Recording:
     """A record of one segment, without annotations."""
     package = _import_wfdb()
     if "::" in str(path.absolute()):
@@ -213,23 +221,24 @@ def _read_single(path: Path, header: WfdbHeader, channels: Sequence[str] | None,
 
 
 def _at_one_rate(
-    header: WfdbHeader, signals: Sequence[WfdbSignal], rows: Sequence[NDArray[Any]], resample: str | None
+    header: WfdbHeader, signals: Sequence[WfdbSignal], rows: Sequence[NDArray[Any]], resample: _Resample
 ) -> Recording:
     """A recording of channels of several rates, (samples,) each, brought to the highest of them."""
     listed = ", ".join(f"{signal.name} {header.fs * signal.frame:g} Hz" for signal in signals)
-    if resample is None:
+    most = max(signal.frame for signal in signals)
+    ways = [resample.get(signal.name) if isinstance(resample, Mapping) else resample for signal in signals]
+    if any(how is None and signal.frame != most for how, signal in zip(ways, signals, strict=True)):
         raise DataError(
             f"{header.record}.hea: without resample all channels must have one rate, but have {listed}: --resample "
             "hold repeats the samples of slow channels, --resample polyphase filters"
         )
-    target = header.fs * max(signal.frame for signal in signals)
     each = [
         build_recording(header, [signal], np.ascontiguousarray(row)[None], (), header.record, None)
         for signal, row in zip(signals, rows, strict=True)
     ]
-    if resample == "polyphase" or len({one.signal.dtype for one in each}) > 1:
+    if "polyphase" in ways or len({one.signal.dtype for one in each}) > 1:
         each = [as_values(one) for one in each]
-    each = [resample_recording(one, target, resample) for one in each]
+    each = [resample_recording(one, header.fs * most, how or "hold") for one, how in zip(each, ways, strict=True)]
     missing = [np.zeros(one.signal.shape, bool) if one.missing is None else one.missing for one in each]
     return replace(
         each[0],
@@ -243,7 +252,7 @@ def _at_one_rate(
     )
 
 
-def _read_segments(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: str | None) -> Recording:
+def _read_segments(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: _Resample) -> Recording:
     """A record of several segments; times without a segment are gaps."""
     layout, others = _layout(path, header)
     wanted = [layout[number].name for number in choose_signals(replace(header, signals=layout), channels)]
@@ -390,6 +399,14 @@ def read_annotations(path: Path, recording: Recording) -> tuple[Annotation, ...]
     return tuple(_read_annotations(path.with_suffix(""), path.suffix[1:], header.fs, duration))
 
 
+def is_annotations(path: Path) -> bool:
+    """Whether a file holds annotations in the MIT format."""
+    try:
+        return bool(list(_decode_annotations(path.read_bytes(), path.name)))
+    except (DataError, OSError):
+        return False
+
+
 def _import_wfdb() -> Any:
     try:
         with warnings.catch_warnings():
@@ -435,7 +452,22 @@ def read_header(path: Path, *, segments: bool = False, layout: bool = False) -> 
         raise DataError(f"{path.name}: the header is the layout of a record of several segments, and has no samples")
     if (samples == 0 and not layout) or float(match["fs"]) == 0:
         raise DataError(f"{path.name}: rate and number of samples must not be 0")
-    return WfdbHeader(match["name"], float(match["fs"]), samples, signals)
+    return WfdbHeader(match["name"], float(match["fs"]), samples, signals, began=_base_time(match["base"] or ""))
+
+
+def _base_time(text: str) -> str:
+    """When a record began, from the base time and base date of its header; "" if they are absent or make no sense."""
+    found = _BASE.fullmatch(text.strip())
+    if found is None:
+        return ""
+    try:
+        hour, minute, second = map(int, found["time"].split(":"))
+        day, month, year = map(int, found["date"].split("/")) if found["date"] else (0, 0, 0)
+        return clock_start(
+            date(year, month, day) if found["date"] else None, time(hour, minute, second), float(found["part"] or 0)
+        )
+    except ValueError:
+        return ""
 
 
 def _parse_segments(path: Path, match: re.Match[str], lines: list[str]) -> WfdbHeader:
@@ -455,7 +487,7 @@ def _parse_segments(path: Path, match: re.Match[str], lines: list[str]) -> WfdbH
         raise DataError(
             f"{path.name}: the segments must have {samples} samples, but have {sum(count for _, count in found)}"
         )
-    return WfdbHeader(match["name"], float(match["fs"]), samples, (), tuple(found))
+    return WfdbHeader(match["name"], float(match["fs"]), samples, (), tuple(found), _base_time(match["base"] or ""))
 
 
 def _header_lines(path: Path) -> list[str]:
