@@ -1,4 +1,4 @@
-"""A plot of what `polyadic.tune` tried: scores against each setting that was varied."""
+"""A plot of what `polyadic.tune` tried: the score of every try, by the value of each setting that was varied."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ if TYPE_CHECKING:
 __all__ = ["tuning"]
 
 _LABELS = {
-    "n_fft": "frame length, samples",
-    "hop": "hop, samples",
+    "n_fft": "frame length",
     "nonnegative": "non-negative",
     "view": "view in the fit",
-    "levels": "levels",
     "whiten": "whitening",
     "recenter": "recentring",
 }
 _KINDS = {False: ("judged with two probe settings", NEUTRAL), True: ("judged with all probe settings", PALETTE[0])}
 _LEAST = 2
-_ROW = 150
+_ROW = 19
 
 
 def tuning(tries: Sequence[dict[str, Any]], recommended: dict[str, Any]) -> Figure:
-    """Balanced accuracy of every try against each setting that was varied; the recommended value is marked.
+    """Balanced accuracy of every try, by the value of each setting that was varied; `*` marks the recommended value.
 
     Parameters
     ----------
@@ -37,57 +35,48 @@ def tuning(tries: Sequence[dict[str, Any]], recommended: dict[str, Any]) -> Figu
     Examples
     --------
     >>> tries = [{"rank": 8, "score": 0.7, "full": True}, {"rank": 16, "score": 0.8, "full": True}]
-    >>> tuning(tries, {"rank": 16}).layout.xaxis.title.text
-    'rank'
+    >>> tuning(tries, {"rank": 16}).layout.yaxis.ticktext
+    ('rank: 8', '16 *')
     """
     go = graph_objects()
-    names = [name for name in recommended if len({one[name] for one in tries}) >= _LEAST]
-    rows = max(1, -(-len(names) // 2))
-    figure = blank(height=90 + _ROW * rows, showlegend=True)
-    figure.update_layout(legend={"orientation": "h", "x": 0.0, "y": 1.02, "yanchor": "bottom"})
-    for number, name in enumerate(names):
+    places: dict[tuple[str, Any], int] = {}
+    texts: list[str] = []
+    rules: list[float] = []
+    for name in recommended:
         values = sorted({one[name] for one in tries}, key=lambda value: (isinstance(value, str), value))
-        places = {value: place for place, value in enumerate(values)}
-        axis = "" if number == 0 else str(number + 1)
-        column, row = number % 2, number // 2
-        gap = 0.09
-        low = 1 - (row + 1) / rows
-        for full, (text, colour) in _KINDS.items():
-            own = [one for one in tries if one["full"] == full]
-            figure.add_trace(
-                go.Scatter(
-                    x=[places[one[name]] for one in own],
-                    y=[100 * one["score"] for one in own],
-                    mode="markers",
-                    name=text,
-                    legendgroup=text,
-                    showlegend=number == 0,
-                    marker={"size": 7, "opacity": 0.7, "color": colour},
-                    xaxis=f"x{axis}",
-                    yaxis=f"y{axis}",
-                    hovertemplate="%{y:.1f} %<extra></extra>",
-                )
+        if len(values) < _LEAST:
+            continue
+        rules.append(len(texts) - 0.5)
+        for value in values:
+            places[name, value] = len(texts)
+            mark = " *" if value == recommended[name] else ""
+            first = f"{_LABELS.get(name, name)}: " if value == values[0] else ""
+            texts.append(first + short(_text(value)) + mark)
+    figure = blank(height=90 + _ROW * len(texts), showlegend=True)
+    for full, (text, colour) in _KINDS.items():
+        points = [
+            (100 * one["score"], places[name, one[name]])
+            for one in tries
+            if one["full"] == full
+            for name in recommended
+            if (name, one[name]) in places
+        ]
+        figure.add_trace(
+            go.Scatter(
+                x=[x for x, _ in points],
+                y=[y for _, y in points],
+                mode="markers",
+                name=text,
+                marker={"size": 7, "opacity": 0.6, "color": colour},
+                hovertemplate="%{x:.1f} %<extra></extra>",
             )
-        texts = [short(_text(value)) + (" *" if value == recommended[name] else "") for value in values]
-        figure.update_layout(
-            {
-                f"xaxis{axis}": {
-                    "domain": [0.0, 0.5 - gap / 2] if column == 0 else [0.5 + gap / 2, 1.0],
-                    "anchor": f"y{axis}",
-                    "title": {"text": _LABELS.get(name, name)},
-                    "tickvals": list(range(len(values))),
-                    "ticktext": texts,
-                    "range": [-0.5, len(values) - 0.5],
-                    "showgrid": False,
-                    "zeroline": False,
-                },
-                f"yaxis{axis}": {
-                    "domain": [low + 0.35 / rows, low + 0.95 / rows],
-                    "anchor": f"x{axis}",
-                    "title": {"text": "balanced accuracy, %" if column == 0 and row == 0 else ""},
-                },
-            }
         )
+    for rule in rules[1:]:
+        figure.add_hline(y=rule, line={"color": "#e6e8ec", "width": 1})
+    figure.update_xaxes(title_text="balanced accuracy on left-out subjects, %")
+    figure.update_yaxes(
+        tickvals=list(range(len(texts))), ticktext=texts, range=[len(texts) - 0.5, -0.5], showgrid=False, zeroline=False
+    )
     return figure
 
 

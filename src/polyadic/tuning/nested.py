@@ -72,15 +72,15 @@ class Tuning:
         lines = [self.reason]
         if self.nested:
             lines += [
-                f"balanced accuracy on subjects that took no part in the choice: {_percent(self.nested_score)} tuned, "
-                f"{_percent(self.recommended_score)} with the recommended settings",
-                f"in the search itself, which flatters: {_percent(self.inner)}",
+                f"Balanced accuracy on subjects left out of the search: {_percent(self.nested_score)} tuned, "
+                f"{_percent(self.recommended_score)} with the recommended settings.",
+                f"Balanced accuracy within the search, which is optimistic: {_percent(self.inner)}.",
             ]
         changes = self.settings.changed_from(self.recommended)
-        what = ", ".join(f"{name}={value}" for name, value in changes.items()) or "the recommended ones"
-        lines.append(f"settings: {what}")
+        what = ", ".join(f"{name}={value}" for name, value in changes.items()) or "recommended"
+        lines.append(f"Settings: {what}.")
         fits = sum(one.fitted for one in self.tries)
-        lines.append(f"{len(self.tries)} tries by {fits} fits in {self.seconds:.0f} s")
+        lines.append(f"{_count(len(self.tries), 'try', 'tries')}, {_count(fits, 'fit', 'fits')}, {self.seconds:.0f} s.")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -223,19 +223,20 @@ class _Run:
     ) -> Tuning:
         nested, gap, error = _compare(self.windows, tested, predicted)
         first, settings = self.space.recommended, best.settings
-        reason = "other settings are better than the recommended ones beyond noise"
+        measured = f"on subjects left out of the search, its choice scored {100 * gap:+.1f} ± {100 * error:.1f} points"
+        reason = f"Changed the settings: {measured} against the recommended ones."
         if settings == first:
-            reason = "no other settings were better than the recommended ones beyond noise, so these are kept"
+            reason = "Kept the recommended settings: no other promised a gain."
         elif interrupted:
-            reason = "stopped before the search could be checked on subjects it did not see; this is the best so far"
+            reason = (
+                "Stopped before the search could be validated on left-out subjects; these are the best settings so far."
+            )
+        elif not nested:
+            settings = first
+            reason = "Kept the recommended settings: there are too few subjects to validate the search."
         elif not gap > error:
             settings = first
-            reason = "the search could not be checked on subjects it did not see, so the recommended ones are kept"
-            if nested:
-                reason = (
-                    f"what the search chose was {_points(gap)} better than the recommended settings on subjects it did "
-                    f"not see, ± {_points(error)}: that is noise, so the recommended ones are kept"
-                )
+            reason = f"Kept the recommended settings: {measured} against them, which is within noise."
         truth = labels_of(self.windows)[tested]
         total = {name: float(scores(truth, guess)["balanced_accuracy"]) for name, guess in predicted.items()}
         return Tuning(
@@ -284,17 +285,17 @@ def _why_not(windows: Windows) -> str:
     classes = np.unique(label)
     if len(classes) < 2:
         what = "no window has both a label and a subject" if not len(classes) else "all labels are of one class"
-        return f"settings cannot be judged, because {what}: the recommended ones are kept"
+        return f"Kept the recommended settings: others cannot be judged, because {what}."
     for code in classes.tolist():
         if len(np.unique(subject[label == code])) < _FEWEST_SUBJECTS:
             return (
-                f"settings cannot be judged, because class {windows.classes[code]!r} has labels of one subject alone, "
-                "and there is nobody to leave out: the recommended ones are kept"
+                f"Kept the recommended settings: others cannot be judged, because class {windows.classes[code]!r} has "
+                "labels from one subject only, so that no subject can be left out."
             )
     if len(label) < _FEWEST_WINDOWS:
         return (
-            f"settings cannot be judged on {len(label)} labelled windows, fewer than {_FEWEST_WINDOWS}: the "
-            "recommended ones are kept"
+            "Kept the recommended settings: others cannot be judged on "
+            f"{_count(len(label), 'labelled window', 'labelled windows')}; at least {_FEWEST_WINDOWS} are needed."
         )
     return ""
 
@@ -302,9 +303,9 @@ def _why_not(windows: Windows) -> str:
 def _recommended(windows: Windows, space: Space, reason: str, seed: int, device: Any, begun: float) -> Tuning:
     """The recommended settings, where nothing can be judged."""
     if len(np.unique(windows.label[windows.label >= 0])) < 2:
+        what = reason.partition("because ")[2].rstrip(".")
         raise PolyadicError(
-            f"{reason.split(':')[0]}; a classifier needs windows of at least two classes. Without labels, fit with "
-            "polyadic fit"
+            f"{what}; a classifier needs labels of at least two classes. Without labels, use polyadic fit"
         )
     features = space.recommended.estimator(space.views, seed, device).fit(windows)
     model = WindowClassifier(features).fit(windows)
@@ -328,8 +329,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _points(share: float) -> str:
-    return f"{100 * share:.1f} points"
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
 
 
 def _plain(value: float) -> float | None:
