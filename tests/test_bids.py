@@ -49,8 +49,9 @@ def test_a_column_of_the_participants_may_be_the_label(tmp_path: Path) -> None:
     store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=5, label="group")
     assert store.classes == ("control", "patient")
     assert store.windows.select(subject="sub-01").label.tolist() == [1] * 8
-    with pytest.raises(DataError, match="must have the columns onset, duration and age"):
-        datasets.folder(tmp_path / "in", tmp_path / "t", seconds=5, label="age")
+    message = r"no column 'Group' .*participants\.tsv has 'participant_id', 'group', .*_events\.tsv has .*mean 'group'"
+    with pytest.raises(DataError, match=message):
+        datasets.folder(tmp_path / "in", tmp_path / "t", seconds=5, label="Group")
 
 
 def test_a_data_set_written_by_mne_bids_is_fitted_and_evaluated(tmp_path: Path) -> None:

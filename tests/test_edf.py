@@ -327,7 +327,7 @@ def test_polyphase_leaves_channels_of_the_rate_asked_for_as_they_are(mixed):
         ({"fs": 150, "resample": "hold"}, r"resample='hold' needs whole factors to 150 Hz"),
         ({"fs": 50, "resample": "hold"}, r"resample='hold' needs whole factors to 50 Hz"),
         ({"fs": 100 * np.pi, "resample": "polyphase"}, r"fs must be in a ratio of whole numbers"),
-        ({"channels": ["S20", "Nose"]}, r"mixed\.edf.*\['Nose'\].*'S20', 'S100', 'S1'"),
+        ({"channels": ["S20", "Nose"]}, r"mixed\.edf.*'Nose'.*'S20', 'S100', 'S1'"),
         ({"channels": "S20"}, r"channels must be a list of names that differ, but is 'S20'"),
         ({"channels": []}, r"channels must be a list"),
         ({"channels": [3]}, r"channels must be a list"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import numpy as np
@@ -163,6 +164,13 @@ def test_tables_in_the_encoding_of_old_spreadsheets_are_read(tmp_path):
     (tmp_path / "a.csv").write_bytes(f"time;x;Aktivität\n{rows}".replace(".", ",").encode("cp1252"))
     store = datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1, label="Aktivität")
     assert store.classes == ("gehen", "müßig")
+
+
+def test_the_subject_of_a_packed_table_is_named_without_its_endings(tmp_path):
+    with gzip.open(tmp_path / "anna.tsv.gz", "wt") as file:
+        file.write("time\tx\n" + "".join(f"{n / 10}\t{n % 7}\n" for n in range(50)))
+    store = datasets.folder(tmp_path, tmp_path / "s", seconds=1)
+    assert set(store.windows.subject) == set(store.windows.recording) == {"anna"}
 
 
 def test_a_rate_beside_even_times_of_another_is_said_as_such(tmp_path):

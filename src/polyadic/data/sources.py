@@ -297,6 +297,13 @@ class Sources:
             people = bids.participant_labels(self.base, column)
             if people is not None:
                 return _annotated(recording, people.get(recording.subject, ""))
+            heads = read_heads(events) if events is not None else ()
+            if events is not None and column not in heads:
+                others = tuple(next(iter(self._participants.values()), {}))
+                raise DataError(
+                    f"there is no column {column!r} (--label): participants.tsv has {listed(others) or 'none'}, "
+                    f"{events.name} has {listed(heads) or 'none'}{close_match(column, (*others, *heads))}"
+                )
         return recording if events is None else replace(recording, annotations=read_events(events, column))
 
     def _scoring_of(self, path: Path) -> Path | None:

@@ -75,7 +75,7 @@ def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subje
     if entities:
         return Subject(entities[0], ENTITY)
     *folders, name = path.split("/")
-    return Subject(folders[-1], FOLDER) if folders else Subject(name.rpartition(".")[0], FILE)
+    return Subject(folders[-1], FOLDER) if folders else Subject(name.removesuffix(".gz").rpartition(".")[0], FILE)
 
 
 def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
