@@ -15,7 +15,7 @@ from typing import Any
 
 import comparison
 
-from polyadic.experiments.labels.tables import mean_and_error, split_scores
+from polyadic.experiments.labels.tables import mean_and_error, paired_tests, split_scores
 from polyadic.presets import preset
 from polyadic.spectral import recommended_stft
 
@@ -114,6 +114,23 @@ def _accuracy(result: dict[str, Any], data: str, method: str, count: object) -> 
 def _size(result: dict[str, Any], method: str) -> str:
     row = next((row for row in result["fits"] if (row["set"], row["method"]) == ("har", method)), None)
     return "–" if row is None else f"{row['numbers'] + row.get('probe_numbers', 0):,}"
+
+
+def tuned() -> str:
+    """Balanced accuracy of what `tune` chose and of the recommended settings, as the results file has it."""
+    rows = _table("tuning/tuning.md", "Written by", "labels per class").values()
+    names = ("labels per class", "tuned", "recommended", "difference", "tries per minute", "times sharing saves")
+    return _markdown(
+        names, ([row[name].replace("-", "−") if name == "difference" else row[name] for name in names] for row in rows)
+    )
+
+
+def _statements_on_views() -> Iterable[tuple[str, str]]:
+    """What views add in each use, the least and the most, at 10 and all labels per class."""
+    found = paired_tests(_json("labels/labels.json"))
+    for use, text in (("in the fit", "In the fit"), ("whitening", "in whitening"), ("in the probe", "in the probe")):
+        gains = [-gap for (_, name, count), (gap, *_) in found.items() if name.startswith(use) and count != "3"]
+        yield "tune.md", f"{text} {min(gains):+.1f} to {max(gains):+.1f}".replace("-", "−")
 
 
 # ----------------------------------------------------------------------------------------------------- default settings
@@ -294,6 +311,7 @@ def deep_baselines() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "which-tool": which_tool,
+    "tuning": tuned,
     "default-frames": default_frames,
     "frames": partial(front_end, "frames", {name: name for name in ("0.32 s", "0.64 s", "1.28 s", "2.56 s")}),
     "floor": partial(
@@ -361,6 +379,7 @@ def statements() -> list[tuple[str, str]]:
         *_statements_on_speed(cpu, cuda),
         *_statements_on_memory(),
         *_statements_on_results(),
+        *_statements_on_views(),
         ("which-tool.md", f"with {_size(_json('labels/labels.json'), 'polyadic')} numbers for HAR"),
     ]
 

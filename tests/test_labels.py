@@ -196,7 +196,7 @@ def test_a_method_that_is_level_is_not_marked_and_p_is_of_the_corrected_test():
     text = tables.page(result)
     assert not {"▲", "▼"} & set(text.split("## HAR")[1])
     own, other = (tables.split_scores(result, "har", name, 10) for name in ("polyadic", "hand features"))
-    comparisons = tables._comparisons(result)
+    comparisons = tables.paired_tests(result)
     p = [corrected_resampled(own - other, 0.45)[1]]
     assert comparisons["har", "hand features", "10"][1] == p[0]
     every = [value[1] for value in comparisons.values()]

@@ -15,7 +15,7 @@ from polyadic.experiments.labels.methods import DEFAULT
 from polyadic.experiments.labels.people import COUNTS
 from polyadic.experiments.markdown import as_code, as_text, machine_name, table
 
-__all__ = ["draw", "mean_and_error", "page", "split_scores"]
+__all__ = ["draw", "mean_and_error", "page", "paired_tests", "split_scores"]
 
 Result = dict[str, Any]
 
@@ -82,7 +82,7 @@ def page(result: Result) -> str:
         f"{machine_name(result['machine'])}, `--jobs {result['jobs']}`.",
         "",
     ]
-    comparisons = _comparisons(result)
+    comparisons = paired_tests(result)
     for name, about in result["sets"].items():
         lines += [f"## {about['title']}", "", _describe(about, development), ""]
         for groups, title in (
@@ -185,7 +185,7 @@ def _size_and_time(result: Result, data: str, name: str) -> list[str]:
 # ----------------------------------------------------------------------- tests
 
 
-def _comparisons(result: Result) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+def paired_tests(result: Result) -> dict[tuple[str, str, str], tuple[float, float, float]]:
     """Return difference default − method, p and p after Holm, by set, method and labels."""
     found: dict[tuple[str, str, str], tuple[float, float]] = {}
     for data, about in result["sets"].items():
