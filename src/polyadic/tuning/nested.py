@@ -223,7 +223,8 @@ class _Run:
     ) -> Tuning:
         nested, gap, error = _compare(self.windows, tested, predicted)
         first, settings = self.space.recommended, best.settings
-        measured = f"on subjects left out of the search, its choice scored {100 * gap:+.1f} ± {100 * error:.1f} points"
+        points = round(100 * gap, 1) + 0.0  # never "-0.0"
+        measured = f"on subjects left out of the search, its choice scored {points:+.1f} ± {100 * error:.1f} points"
         reason = f"Changed the settings: {measured} against the recommended ones."
         if settings == first:
             reason = "Kept the recommended settings: no other promised a gain."
