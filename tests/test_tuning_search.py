@@ -268,7 +268,7 @@ def test_the_plot_has_a_panel_for_each_setting_that_was_varied():
     ]
     figure = plot.tuning(tries, {"n_fft": 32, "rank": 16, "view": NO_VIEW})
     assert [(trace.name, list(trace.y)) for trace in figure.data] == [
-        ("judged with two probe settings", [80.0]),
-        ("judged with all probe settings", [70.0]),
+        ("scored with two probe settings", [80.0]),
+        ("scored with all probe settings", [70.0]),
     ]
     assert list(figure.layout.xaxis.ticktext) == ["8", "16 *"]

@@ -226,9 +226,9 @@ def test_the_result_is_told_in_words_and_as_json(result):
         f"{100 * result.balanced_accuracy:.1f} %",
         "chance 33.3 %",
         "8 subjects",
-        "3 folds",
+        "3 subject-wise folds",
         "2 repeats",
-        "anew",
+        "refitted",
     ):
         assert part in text
 

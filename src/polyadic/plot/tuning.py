@@ -1,4 +1,4 @@
-"""A plot of what `polyadic.tune` tried: scores against each setting that was varied."""
+"""A plot of the settings that `polyadic.tune` tried: scores against each setting that was varied."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LABELS = {
     "whiten": "whitening",
     "recenter": "recentring",
 }
-_KINDS = {False: ("judged with two probe settings", NEUTRAL), True: ("judged with all probe settings", PALETTE[0])}
+_KINDS = {False: ("scored with two probe settings", NEUTRAL), True: ("scored with all probe settings", PALETTE[0])}
 _LEAST = 2
 _ROW = 150
 
 
 def tuning(tries: Sequence[dict[str, Any]], recommended: dict[str, Any]) -> Figure:
-    """Balanced accuracy of every try against each setting that was varied; the recommended value is marked.
+    """Plot the balanced accuracy of every trial against each varied setting; the recommended value is marked.
 
     Parameters
     ----------
