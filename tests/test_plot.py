@@ -448,7 +448,7 @@ def test_strengths_stand_on_the_same_axis_and_windows_without_times_are_counted(
     assert list(figure.layout.yaxis2.ticktext) == ["component 3", "component 1"]
     with pytest.raises(PolyadicError, match=r"strengths must have shape \(6, 1\)"):
         plot.timeline(night(), strengths=strengths, names=["one"])
-    with pytest.raises(PolyadicError, match="predicted must have shape \(6,\) and codes below 3"):
+    with pytest.raises(PolyadicError, match=r"predicted must have shape \(6,\) and codes below 3"):
         plot.timeline(night(), predicted=[0, 1])
 
 
