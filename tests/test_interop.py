@@ -119,7 +119,7 @@ def test_factors_that_do_not_fit_are_refused():
         from_tensorly((None, factors))
     with pytest.raises(PolyadicError, match=r"for a tensor \(6, 9, 7\)"):
         from_tensorly((None, [np.ones((4, 2)), np.ones((5, 2))]), like=framed())
-    with pytest.raises(PolyadicError, match="besides that of the samples"):
+    with pytest.raises(PolyadicError, match="in addition to that of the samples"):
         from_tensorly((None, factors[:1]), samples=True)
 
 
