@@ -32,7 +32,7 @@ def replicability(found: Any) -> Figure:
     --------
     >>> figure = replicability(Replicability(np.array([0.98, 0.6]), np.array([1.0, 0.25]), refits=4))
     >>> [(trace.name, trace.x.tolist()) for trace in figure.data]
-    [('returns', [1]), ('does not return', [2])]
+    [('replicates', [1]), ('does not replicate', [2])]
     """
     known = getattr(found, "replicability_", found)
     if not isinstance(known, Replicability):
