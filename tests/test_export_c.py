@@ -476,7 +476,7 @@ def test_what_has_no_c_form_is_refused(small, tmp_path):
         ({"stride": 2**30}, r"stride must be at most 2\*\*30 - 1"),
         ({"fs": 0}, "fs must be above 0"),
         ({"channels": ["x"]}, "channels must have 3 entries, one per channel, but has 1"),
-        ({"units": ["g"]}, "units must be 3"),
+        ({"units": ["g"]}, "units must have 3 entries"),
         ({"test_window": np.zeros((2, 96))}, r"test_window must be finite and have shape \(3, 96\)"),
         ({"test_window": np.full((3, 96), np.nan)}, "test_window must be finite"),
         ({"probe": "logistic"}, "probe must be a LogisticRegression"),
@@ -537,7 +537,7 @@ def test_the_command_writes_c_and_compares_int8_on_windows(here):
         (("-o", "model.txt"), "--out must end in .c, .h or .onnx"),
         (("-o", "model.c", "--batch", 2), "--batch is for an ONNX file"),
         (("-o", "model.onnx", "--stride", 2), "--stride is for C"),
-        (("-o", "model.c", "--units", "g,g"), "units must be 3"),
+        (("-o", "model.c", "--units", "g,g"), "units must have 3 entries"),
         (("-o", "model.c", "--fs", 0), "fs must be above 0"),
     ],
 )

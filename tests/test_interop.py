@@ -237,7 +237,7 @@ def test_a_raw_is_cut_into_windows_without_its_bad_stretches():
 
 def test_a_raw_needs_a_length_and_epochs_have_one():
     raw, _ = raw_of(5)
-    with pytest.raises(PolyadicError, match="seconds must say"):
+    with pytest.raises(PolyadicError, match="seconds must be the length"):
         from_mne(raw)
     with pytest.raises(PolyadicError, match="seconds must be a number"):
         from_mne(raw, seconds=0)
