@@ -196,9 +196,8 @@ def previews(sample: Sample | None) -> dict[str, Any] | None:
 
     Returns
     -------
-    `figure`, that of the first window; `bytes` (base64 of windows × lines of the figure × `points`), which by `height`
-    become the heights above the rows of all windows; `lines` of a channel; `texts` (windows × channels), which stand at
-    the rows; None for tensors
+    `figure`, that of the first window; `bytes` (base64 of windows × lines of the figure × `points`), to be scaled by
+    `height`; `lines`, the number of lines per channel; `texts` (windows × channels), the row labels. None for tensors
     """
     if sample is None or sample.windows is None or len(sample.Z) < 3:
         return None

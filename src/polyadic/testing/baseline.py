@@ -178,7 +178,7 @@ class BaselineContract:
         assert all(same), "torch's global random state was changed"
         assert after[1] == before[1], "numpy's global random state was changed"
 
-    # ----------------------------------------------------------- what is told
+    # --------------------------------------------------------------- metadata
 
     def test_parameters_that_were_learned_are_counted(self) -> None:
         count = self.fitted().n_parameters_

@@ -1,4 +1,4 @@
-"""The methods of the label curve: the default, the default less each ingredient, with views, and its rivals."""
+"""The methods of the label curve: the default, its ablations, its variants with views, and baselines."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _view_methods() -> list[Method]:
     ]
 
 
-# ---------------------------------------------------------------------- rivals
+# ------------------------------------------------------------------- baselines
 
 
 def _paper(kind: type[ATD] | type[SALS]) -> Callable[[LabelSet, int, str, int], Any]:

@@ -221,7 +221,7 @@ def _p_text(p: float) -> str:
     return "" if math.isnan(p) else f" ({p:.2g})"
 
 
-# -------------------------------------------------------------------- pictures
+# --------------------------------------------------------------------- figures
 
 
 def draw(result: Result, data: str, path: Path) -> None:

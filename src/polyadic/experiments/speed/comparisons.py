@@ -1,4 +1,4 @@
-"""What a step and a sweep are compared with, in the same run on the same windows: the textbook method, and TensorLy."""
+"""Comparison of a step and a sweep with the textbook method and TensorLy, in the same run on the same windows."""
 
 from __future__ import annotations
 

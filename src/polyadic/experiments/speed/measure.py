@@ -165,7 +165,7 @@ class Peak(threading.Thread):
 
     Parameters
     ----------
-    device : whose memory
+    device : the device whose memory is measured
 
     Examples
     --------
