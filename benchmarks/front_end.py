@@ -1,9 +1,9 @@
-"""How the front end and the readout of the default settings were chosen: on the development people alone.
+"""Choice of the default front end and readout, on the development subjects only.
 
-The people are those of `polyadic.experiments.labels.people`. Features are learned from all their windows without
-labels, `ATD` of rank 32 with one thing changed at a time: the log floor (share of the signals' power, and which
-channels share one), the length of the frames, the weight of the levels, whitening by views. A third of the people is
-the test set, three times; labels are drawn from the others, ten per class or all. `Probe` is trained on them, and
+The subjects are those of `polyadic.experiments.labels.people`. Features are learned from all their windows without
+labels, by `ATD` of rank 32 with one setting changed at a time: the log floor (fraction of the signals' power, and which
+channels share one), the length of the frames, the weight of the levels, whitening by views. A third of the subjects is
+the test set, in three rotations; labels are drawn from the others, ten per class or all. `Probe` is trained on them and
 scored by balanced accuracy.
 
     python benchmarks/front_end.py DATA docs/results/defaults/front-end.json [JOBS]     # also writes front-end.md
@@ -44,13 +44,13 @@ FRAMES = (0.32, 0.64, 1.28, 2.56)
 
 
 def development(folder: Path) -> dict[str, tuple[Windows, np.ndarray]]:
-    """The windows of each set's development people, with units, and the people of the windows."""
+    """The windows of the development subjects of each set, with units, and the subject of each window."""
     sets = [read_set(folder, name) for name in FILES]
     return {one.title: (one.unlabelled(), one.unlabelled().subject.astype(int)) for one in sets}
 
 
 def scored(model: Any, windows: Windows, who: np.ndarray, levels: Any = "auto") -> dict[str, float]:
-    """Balanced accuracy on held-out people by labels per class: mean over parts and draws."""
+    """Balanced accuracy on held-out subjects by labels per class: mean over parts and draws."""
     Z, y, block = np.asarray(model.transform(windows), np.float64), np.asarray(windows.label), level_columns(model)
     found: dict[str, list[float]] = {str(count): [] for count in COUNTS}
     for part, held_out in enumerate(np.array_split(np.random.default_rng(0).permutation(np.unique(who)), PARTS)):
@@ -65,7 +65,7 @@ def scored(model: Any, windows: Windows, who: np.ndarray, levels: Any = "auto") 
 
 
 class Setting(NamedTuple):
-    """One row of a table: what is changed, to what, and how."""
+    """One row of a table: the setting that is changed, its value, and the arguments."""
 
     what: str
     name: str
@@ -75,7 +75,7 @@ class Setting(NamedTuple):
 
 
 def settings(windows: Windows) -> list[Setting]:
-    """All that is tried on one set."""
+    """All settings that are tried on one set."""
     length, stft = windows.shape[2], recommended_stft(windows.shape[2], windows.fs)
     X = torch.tensor(np.asarray(windows.X))
     groups = {"unit": windows.units, "all": (), "channel": tuple(map(str, range(windows.shape[1])))}
@@ -109,7 +109,7 @@ def settings(windows: Windows) -> list[Setting]:
 
 
 def row(setting: Setting, windows: Windows, who: np.ndarray) -> dict[str, Any] | None:
-    """One row of a table; None where the set has no such views."""
+    """One row of a table; None if the set does not support these views."""
     try:
         model = ATD(tensorize=setting.stft, device="cpu", random_state=0, **setting.parameters).fit(windows)
     except PolyadicError as error:
@@ -122,7 +122,7 @@ def row(setting: Setting, windows: Windows, who: np.ndarray) -> dict[str, Any] |
 
 
 def page(result: dict[str, Any]) -> str:
-    """The tables for a reader."""
+    """The tables in Markdown."""
     lines = [
         "# How the default front end and readout were chosen",
         "",

@@ -1,11 +1,11 @@
-"""How much memory a fit from a store takes for itself, whatever the size of the store.
+"""Peak memory of a fit from a store, which should not depend on the size of the store.
 
     python benchmarks/memory.py [OUT.json] [--gib 12] [--hop 32]
 
 Writes a store of that size with windows of the Sleep-EDF shape to a temporary folder (or to --folder), fits ATD for one
-sweep with the paper's augmentations, and reports the highest anonymous resident memory of the process less that after
-the imports. Pages of mapped files are not counted: the system takes them back whenever it needs them. Says so, and
-stops, if the disk is too small.
+sweep with the paper's augmentations, and reports the peak anonymous resident memory of the process minus that after the
+imports. Pages of mapped files are not counted, because the system can reclaim them at any time. Exits with a message if
+the disk is too small.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def measure(store: Path, hop: int, flip: bool) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", nargs="?")
-    parser.add_argument("--gib", type=float, default=12.0, help="size of the store")
-    parser.add_argument("--hop", type=int, default=32, help="samples from frame to frame; the paper has 32")
-    parser.add_argument("--flip", action="store_true", help="augment by a mere change of sign, to be quick")
-    parser.add_argument("--folder", help="where to write the store for the time being")
-    parser.add_argument("--store", help="an existing store, in a process that does nothing else", type=Path)
+    parser.add_argument("--gib", type=float, default=12.0, help="size of the store in GiB")
+    parser.add_argument("--hop", type=int, default=32, help="hop length in samples; 32 in the paper")
+    parser.add_argument("--flip", action="store_true", help="augment only by a change of sign, which is fast")
+    parser.add_argument("--folder", help="folder for the temporary store")
+    parser.add_argument("--store", help="measure the fit from an existing store, in this process", type=Path)
     arguments = parser.parse_args()
     if arguments.store:
         print(json.dumps(measure(arguments.store, arguments.hop, arguments.flip)))
@@ -70,7 +70,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         store = generate(Path(folder) / "store", arguments.gib)
-        # In a process of its own, so that what writing the store took is not counted.
+        # In a separate process, so that the memory for writing the store is not counted.
         command = [sys.executable, __file__, "--store", str(store.path), "--hop", str(arguments.hop)]
         command += ["--flip"] * arguments.flip
         found = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -1,11 +1,11 @@
-"""Models in C: flash, memory and instructions per window on a Cortex-M4F under QEMU, beside the same models in ONNX.
+"""Models in C: flash, memory and instructions per window on a Cortex-M4F under QEMU, compared with ONNX.
 
-Default settings, with a probe, on three sets. HAR: learned from the 21 training people, compared on the 3,003 windows
-of the other 9. GeoTec phone and PTB-XL: the people that the defaults were chosen on, halved. In the file of PTB-XL all
-leads but II have 2.5 s of signal and else the mark of missing samples: its rows are there for their sizes, and the
-accuracy says nothing about PTB-XL. The files are built by `examples/microcontroller/Makefile`; sizes are from the
-linker's map. "Labels changed" compares the compiled C with `predict_proba` in float64. Times on this machine are the
-least of five runs, for others may use it at the same time.
+Default settings, with a probe, on three sets. HAR: learned from the 21 training subjects, compared on the 3,003 windows
+of the other 9. GeoTec phone and PTB-XL: the development subjects, split into halves. In the file of PTB-XL, all leads
+except II have 2.5 s of signal and are marked as missing for the rest: its rows show sizes, and its accuracy is not
+meaningful. The files are built by `examples/microcontroller/Makefile`; sizes are from the linker's map. "Labels
+changed" compares the compiled C with `predict_proba` in float64. Times on this machine are the minimum of five runs,
+because the machine may be shared.
 
     python benchmarks/microcontroller.py DATA docs/results/microcontroller/cortex-m.json
 """
@@ -51,7 +51,7 @@ def _module(name: str, path: Path) -> Any:
 
 
 def sets(data: Path) -> dict[str, tuple[Windows, Windows]]:
-    """Windows to learn from and windows to compare on, by name."""
+    """Training windows and comparison windows of each set, by name."""
     har, geotec, ptb, some, first, patient = _module("probe", HERE / "probe.py").people(data)
 
     def halves(X: Any, y: Any, people: Any, fs: float) -> tuple[Windows, Windows]:
@@ -76,16 +76,16 @@ def sets(data: Path) -> dict[str, tuple[Windows, Windows]]:
 
 
 def make(project: Path, *targets: str) -> str:
-    # The sizes of a real part of each model are counted; the memory map only has to hold it.
+    # Actual sizes are counted; the memory map only needs to be large enough.
     words = ["make", "-s", "-C", str(project), "FLASH=512K", "RAM=512K", *targets]
-    # QEMU prints what a board says as an error.
+    # QEMU prints the output of the board to stderr.
     return subprocess.run(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True, timeout=300
     ).stdout
 
 
 def labels_in_c(project: Path, written: Any, X: np.ndarray) -> np.ndarray:
-    """Numbers of the classes by the code compiled for this machine: (N,)."""
+    """Class codes predicted by the code compiled for this machine: (N,)."""
     words = ["gcc", "-std=c99", "-O2", "-shared", "-fPIC", str(project / "model.c"), "-lm", "-o"]
     subprocess.run([*words, str(project / "model.so")], check=True)
     library = ctypes.CDLL(str(project / "model.so"))
@@ -199,18 +199,17 @@ def table(content: dict[str, Any]) -> str:
         [
             *lines,
             "",
-            f"The first table is of a Cortex-M4F under QEMU. The second is the time for one window on one thread of "
-            f"{content['machine']['processor']} ({content['date']}, commit {content['commit']}), which others used at "
-            f"the same time. In the file of PTB-XL all leads but II have 2.5 s of signal, and -32.768, "
-            "the mark of missing samples, for the rest: its rows are there for their sizes, the accuracy says nothing "
-            "about PTB-XL.",
+            f"The first table is for a Cortex-M4F under QEMU. The second is the time for one window on one thread of a "
+            f"shared machine ({content['machine']['processor']}, {content['date']}, commit {content['commit']}). In "
+            "the file of PTB-XL, all leads except II have 2.5 s of signal and -32.768, the code for missing samples, "
+            "for the rest: its rows show sizes, and its accuracy is not meaningful.",
             "",
         ]
     )
 
 
 def needed(flash: dict[str, int]) -> int:
-    """Flash of a model: tables, code and what it takes from libraries; neither the selftest nor the application."""
+    """Flash of a model: tables, code and library functions, without the selftest and the application."""
     return sum(flash[part] for part in ("tables", "code", "libraries"))
 
 

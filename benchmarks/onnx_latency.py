@@ -1,7 +1,7 @@
-"""The ONNX graph of a model for each of the paper's datasets: size of the file, and time for one window on one thread.
+"""Latency of ONNX graphs for each of the paper's datasets: file size, and time for one window on one thread.
 
-The same window through `transform` of the same model on one thread of torch stands beside it. Neither depends on what
-the model has learned, so models are fitted for a moment to noise.
+For comparison, the same window is passed through `transform` of the same model on one thread of torch. Neither time
+depends on the data, so models are fitted briefly to noise.
 
     OMP_NUM_THREADS=1 python benchmarks/onnx_latency.py docs/results/onnx/cpu.json
 """
@@ -32,7 +32,7 @@ WARM_UP, REPEATS = 20, 200
 
 
 def milliseconds(work: Callable[[], object]) -> dict[str, float]:
-    """Of one call: median, and the longest of a hundred."""
+    """Milliseconds per call: median, and the maximum of a hundred."""
     times = []
     for _ in range(WARM_UP + REPEATS):
         begun = time.perf_counter()

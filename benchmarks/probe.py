@@ -1,13 +1,13 @@
-"""How the fixed choice of `Probe`, its threshold and its solver were chosen: on the development people alone.
+"""Choice of the fixed settings of `Probe`, its threshold and its solver, on the development subjects only.
 
-Development people are those of `polyadic.experiments.labels.people`. Features are learned from all their windows
-without labels: centred log amplitude, SALS of rank 64, as coefficients and as an isometric rotation of them with
-the channels' levels. A third of the people is the test set, three times; labels are drawn from the others. Every
-setting, and the one that validation chooses, is scored by balanced accuracy on the test people.
+Development subjects are those of `polyadic.experiments.labels.people`. Features are learned from all their windows
+without labels: centred log amplitude, SALS of rank 64, as coefficients and as an isometric rotation of them with the
+channel levels. A third of the subjects is the test set, in three rotations; labels are drawn from the others. Every
+setting, and the one selected by validation, is scored by balanced accuracy on the test subjects.
 
     python benchmarks/probe.py DATA docs/results/defaults/probe.json     # also writes probe.md
 
-A run that was stopped resumes with the first table that the file lacks, if the commit is still the same.
+An interrupted run resumes with the first missing table, if the commit is the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GRID = validated_probe.GRID
 
 
 def development(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
-    """Windows, classes and people of each set, and the length of its frames."""
+    """Windows, classes and subjects of each set, and its frame length."""
     found = {}
     for name, title, n_fft in (("har", "HAR", 64), ("geotec", "GeoTec", 32), ("ptb_xl", "PTB-XL sex", 128)):
         windows = read_set(folder, name).unlabelled()
@@ -47,9 +47,9 @@ def development(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def features(X: np.ndarray, n_fft: int) -> dict[str, tuple[np.ndarray, int]]:
-    """Features by name, and how many columns at their end are the level block."""
+    """Features by name, and the number of trailing columns that are the level block."""
     hop = max(n_fft // 8, -(-(X.shape[-1] - n_fft) // 31))
-    floor = FLOOR * float(X.std()) * np.sqrt(n_fft * 3 / 16)  # a Hann window keeps 3/8 of the power, half of it real
+    floor = FLOOR * float(X.std()) * np.sqrt(n_fft * 3 / 16)  # a Hann window has 3/8 of the power, half of it real
     T = STFT(n_fft, hop, parts="log_amplitude", floor=float(floor))(torch.from_numpy(X))
     T -= T.mean((0, 3), keepdim=True)
     settings = {"tensorize": None, "readout": None, "solver": "blend", "batch_size": 128}
@@ -74,7 +74,7 @@ def drawn(y: np.ndarray, rows: np.ndarray, count: int | str, rng: np.random.Gene
 
 
 def people_with_all_classes(y: np.ndarray, who: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Rows of two people, or of as many more as it takes to have every class."""
+    """Rows of two subjects, or of as many as needed to have every class."""
     order = rng.permutation(np.unique(who[rows]))
     for count in range(2, len(order) + 1):
         chosen = rows[np.isin(who[rows], order[:count])]
@@ -84,7 +84,7 @@ def people_with_all_classes(y: np.ndarray, who: np.ndarray, rows: np.ndarray, rn
 
 
 def every_setting(Z: np.ndarray, levels: int, y: np.ndarray, test: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """Balanced accuracy on the test people of each setting, C for features of mean variance 1."""
+    """Balanced accuracy on the test subjects for each setting; C refers to features of mean variance 1."""
     scores = {}
     for used in (True, False) if levels else (True,):
         width = Z.shape[1] - (0 if used else levels)
@@ -102,7 +102,7 @@ def balanced(truth: np.ndarray, guess: np.ndarray) -> float:
 
 
 def run(Z: np.ndarray, levels: int, y: np.ndarray, who: np.ndarray, rows: np.ndarray, test: np.ndarray) -> dict:
-    """One draw of labels: every setting, and what validation by groups and by blocks makes of it."""
+    """One draw of labels: the scores of every setting, and of validation by groups and by blocks."""
     block = np.arange(Z.shape[1] - levels, Z.shape[1])
     scores = every_setting(Z[rows], levels, y[rows], Z[test], y[test])
     found = {"labels": len(rows), "people": len(np.unique(who[rows])), "best setting": max(scores.values())}
@@ -148,7 +148,7 @@ def summary(rows: list[dict], fixed: str) -> list[dict]:
 
 
 def solvers(Z: np.ndarray, y: np.ndarray, who: np.ndarray) -> list[dict]:
-    """CPU seconds of all regressions of one search (plain and standardised, with five folds), by solver."""
+    """CPU seconds of all regressions of one search (plain and standardised, with five folds), for each solver."""
     chosen = np.isin(who, np.unique(who)[:9])
     Z, y, fold, table = Z[chosen], y[chosen], group_folds(y[chosen], who[chosen], 5), []
     for solver, tolerance in (("lbfgs", 1e-4), ("lbfgs", 1e-3), ("lbfgs", 1e-2), ("newton-cholesky", 1e-4)):
@@ -174,7 +174,7 @@ def solvers(Z: np.ndarray, y: np.ndarray, who: np.ndarray) -> list[dict]:
 
 
 def page(result: dict) -> str:
-    """The tables for a reader."""
+    """The tables in Markdown."""
     lines = [
         "# How the fixed settings of the probe were chosen",
         "",
@@ -216,7 +216,7 @@ def page(result: dict) -> str:
 
 
 def main(folder: str, out: str) -> None:
-    validated_probe.FEWEST_LABELS = 0  # what validation chooses, however few labels there are
+    validated_probe.FEWEST_LABELS = 0  # always use validation, for any number of labels
     path = Path(out)
     fixed = f"{validated_probe.FIXED_SCALE}, levels, C={validated_probe.FIXED_C:g}"
     result = {

@@ -1,12 +1,12 @@
-"""Which components come back in another half of the people: HAR and GeoTec, with and without non-negative profiles,
-from one start, from the best of several, and from their consensus.
+"""Split-half replicability of components on HAR and GeoTec, with and without non-negative profiles, for one start, the
+best of several starts, and their consensus.
 
-The people are the development people of `benchmarks/probe.py`. They are split into two halves, `ATD` is fitted to each,
-and the components of the two models are matched: share of components with a match above 0.9, and mean match. Splits and
-starts are others than those by which the consensus was designed (splits 0 to 3). `nearest` is how alike a component is
-to the most similar other one of its own model: where that is near 0.9, a match of 0.9 says little. `noise` puts white
-noise in the place of HAR's tensors. Accuracy is that of `benchmarks/front_end.py`, of features learned from all
-development people.
+The subjects are the development subjects of `benchmarks/probe.py`. They are split into two halves, `ATD` is fitted to
+each, and the components of the two models are matched: fraction of components with a match above 0.9, and mean match.
+Splits and seeds differ from those used to design the consensus (splits 0 to 3). `nearest` is the match of a component
+with the most similar other one of its own model: if that is close to 0.9, a match of 0.9 is not informative. `noise`
+replaces HAR's tensors by white noise. Accuracy is measured as in `benchmarks/front_end.py`, for features learned from
+all development subjects.
 
     python benchmarks/replicability.py DATA docs/results/replicability/cpu.json     # also writes cpu.md
 """
@@ -39,7 +39,7 @@ Bases = list[np.ndarray]
 
 
 def bases_by_way(windows: Any, rank: int, nonnegative: bool, seed: int, **more: Any) -> dict[str, Bases]:
-    """The components that each way of fitting ends with; one fit has all three."""
+    """The components of each way of fitting; one fit provides all three."""
     ends: dict[int, tuple[float, Bases]] = {}
 
     def note(model: ATD) -> None:
@@ -53,7 +53,7 @@ def bases_by_way(windows: Any, rank: int, nonnegative: bool, seed: int, **more: 
 
 
 def nearest(bases: Bases) -> float:
-    """How alike components are to the most similar other one of the model: the mean."""
+    """The mean match of components with the most similar other component of the same model."""
     unit = [basis / np.maximum(np.linalg.norm(basis, axis=0), 1e-12) for basis in bases]
     alike = np.abs(np.prod([basis.T @ basis for basis in unit], axis=0))
     np.fill_diagonal(alike, 0.0)
@@ -86,7 +86,7 @@ def compared(
 
 
 def accuracy(name: str, windows: Windows, who: np.ndarray, rank: int) -> list[dict[str, Any]]:
-    """Balanced accuracy of the features of each way with non-negative profiles, learned from all people."""
+    """Balanced accuracy of the features of each way, with non-negative profiles, learned from all subjects."""
     rows = []
     words = {"solver": "moments", "device": "cpu"}
     ways = ({}, {"restarts": RESTARTS}, {"restarts": RESTARTS, "consensus": True})
@@ -99,14 +99,14 @@ def accuracy(name: str, windows: Windows, who: np.ndarray, rank: int) -> list[di
 
 
 def page(result: dict[str, Any]) -> str:
-    """The tables for a reader."""
+    """The tables in Markdown."""
     lines = [
         "# Which components replicate in other subjects",
         "",
-        "Two halves of the development subjects, split several ways, ATD with `solver='moments'`,",
-        "all else by default. Mean over the splits (least to most): share of components whose match with those of the",
-        "other half is above 0.9, and mean match. `nearest`: match of a component with the most similar other one of",
-        "its model; where that is near 0.9, a match of 0.9 says little. `noise` is white noise in place of HAR.",
+        "ATD with `solver='moments'` and otherwise default settings, fitted to both halves of several splits of the",
+        "development subjects. Mean over the splits (minimum to maximum): percentage of components with a match above",
+        "0.9 in the other half, and mean match. `nearest`: match of a component with the most similar other one of its",
+        "own model; if that is close to 0.9, a match of 0.9 is not informative. `noise`: white noise instead of HAR.",
         "",
         "| set | rank | profiles | fit | splits | above 0.9 | mean match | nearest |",
         "|---|---:|---|---|---:|---:|---:|---:|",
@@ -124,7 +124,7 @@ def page(result: dict[str, Any]) -> str:
         lines += [
             "",
             "Features learned from all development subjects, non-negative profiles: fitness, and balanced accuracy in",
-            "percent with labels of two thirds of them, tested on the others.",
+            "percent, trained with labels of two thirds of the subjects and tested on the others.",
             "",
             "| set | rank | fit | fitness | 10 labels per class | all labels |",
             "|---|---:|---|---:|---:|---:|",
@@ -141,7 +141,7 @@ def page(result: dict[str, Any]) -> str:
 def main() -> None:
     data, out = Path(sys.argv[1]), Path(sys.argv[2])
     if not (data / "har.npz").exists():
-        raise PolyadicError(f"{data} must hold har.npz and geotec_phone.npz")
+        raise PolyadicError(f"{data} must contain har.npz and geotec_phone.npz")
     sets = {name: part for name, part in development(data).items() if name in ("HAR", "GeoTec phone")}
     result: dict[str, Any] = {
         **provenance("cpu"),

@@ -1,4 +1,4 @@
-"""What `polyadic.reuse_memory` gains: seconds per sweep with and without it, in fresh processes, in turn.
+"""Gain of `polyadic.reuse_memory`: seconds per sweep with and without it, alternately, in new processes.
 
 python benchmarks/reuse_memory.py docs/results/memory/reuse-cpu.json [--rounds 5]
 """
@@ -32,7 +32,7 @@ print(json.dumps(model.history_["seconds"][1:]))
 
 
 def seconds(name: str, how: str) -> float:
-    """The median sweep of a fit in a process of its own, without its first."""
+    """The median sweep time of a fit in a separate process, without the first sweep."""
     words = [sys.executable, "-W", "ignore", "-c", PROGRAM, name, how, str(WINDOWS[name]), str(SWEEPS)]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     return statistics.median(json.loads(done.stdout))

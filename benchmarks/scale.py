@@ -1,21 +1,20 @@
-"""One fit by several processes: strong and weak scaling, what goes into messages, and a model of larger machines.
+"""Strong and weak scaling of one fit over several processes, the cost of messages, and a model of larger machines.
 
     python benchmarks/scale.py docs/results/scale [--rounds 5] [--quick]
     python benchmarks/scale.py docs/results/scale --model
 
-The first takes some minutes on two idle cores and writes cpu.json, model.json and the tables of the documentation,
-measured.md and model.md; the second, in no time, what follows from the model alone.
+The first takes a few minutes on two idle cores and writes cpu.json, model.json and the tables measured.md and model.md
+of the documentation; the second quickly writes only the files of the model.
 
-Strong: the same windows in the same batches by one process and by two. Weak: two processes with twice the windows in
-batches twice as large. Each process has one thread. Both ways to exchange sums are measured, and messages by themselves
-at many sizes, from which the size follows beyond which the sums of each mode are faster than the block
+Strong: the same windows in the same batches with one process and with two. Weak: two processes with twice the windows
+in batches twice as large. Each process has one thread. Both ways to exchange sums are measured, and single messages of
+many sizes, which give the size above which the sums of each mode are faster than the block
 (`polyadic.engine.processes._BLOCK_BYTES`).
 
-The model: a step takes its part of the batch at the speed of one process, a fixed time, and a latency and a share of
-the bandwidth for each message; reading goes on beside it. cpu.json checks it against the runs here: a sweep by two
-processes is foretold from sweeps of one process on batches half as large (which has the fixed time in it) and from
-messages sent by themselves. model.json asks it about machines that are not here, with figures for them that are
-assumptions and stand beside what follows from them.
+The model: a step takes the time of its part of the batch at the speed of one process, a fixed time, and a latency and
+transfer time for each message; reading overlaps. cpu.json compares it with measurements: a sweep with two processes is
+predicted from sweeps of one process on batches half as large (which include the fixed time) and from single messages.
+model.json has predictions for other machines, with the assumptions they are based on.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ ASSUMED = {
 
 
 def fitted(name: str, batch: int, windows: int, rounds: int, team: Any) -> dict[str, float]:
-    """Seconds per sweep, and of the messages in it (mean over sweeps and processes)."""
+    """Seconds per sweep, and of its messages (mean over sweeps and processes)."""
     shape = SHAPES[name]
     X = np.random.default_rng(0).normal(size=(windows, *shape["window"])).astype(np.float32)
     model = ATD(
@@ -74,7 +73,7 @@ def fitted(name: str, batch: int, windows: int, rounds: int, team: Any) -> dict[
         device="cpu",
     )
     waits = []
-    for sweeps in (1, 1 + rounds):  # what the first has, the start of a fit among it, is taken off the second
+    for sweeps in (1, 1 + rounds):  # the first run, which includes the start of a fit, is subtracted from the second
         before = getattr(team, "waited", 0.0)
         model.set_params(max_sweeps=sweeps).fit(X, team=team)
         waits.append(getattr(team, "waited", 0.0) - before)
@@ -84,7 +83,7 @@ def fitted(name: str, batch: int, windows: int, rounds: int, team: Any) -> dict[
 
 
 def timed_messages(team: Any, repeats: int = 15) -> dict[int, float]:
-    """Median seconds of an all-reduce of so many bytes."""
+    """Median seconds of an all-reduce of this many bytes."""
     found = {}
     for size in MESSAGES:
         tensor, times = torch.zeros(size // 8, dtype=torch.float64), []
@@ -97,7 +96,7 @@ def timed_messages(team: Any, repeats: int = 15) -> dict[int, float]:
 
 
 def work(out: Path, part: int, rounds: int) -> None:
-    """All runs that this number of processes is for, with one of so many parts of the windows."""
+    """All runs for this number of processes, with a fraction of the windows."""
     torch.set_num_threads(1)
     found: dict[str, Any] = {"runs": []}
     team = processes.join()
@@ -134,16 +133,16 @@ def modes_of(name: str) -> tuple[int, ...]:
 
 
 def seconds_of(sizes: Any, messages: dict[int, float]) -> Any:
-    """What all-reduces of so many bytes take, between those that were measured."""
+    """Seconds of all-reduces of these sizes, interpolated between measurements."""
     return np.interp(sizes, np.array(list(messages)), np.array(list(messages.values())))
 
 
 def checked(one: list[dict[str, Any]], two: list[dict[str, Any]], messages: dict[int, float]) -> list[dict[str, Any]]:
-    """The model's seconds of a sweep by two processes, from those of one process and of single messages."""
+    """Predicted seconds of a sweep with two processes, from those of one process and of single messages."""
     alone = {(run["shape"], run["kind"]): run for run in one}
     rows = []
     for run in two:
-        # Each of two has the windows of a step that one process has of a batch half as large.
+        # Each of two processes has as many windows per step as one process with a batch half as large.
         base = alone[run["shape"], "half" if run["kind"] == "strong" else "strong"]
         steps = math.ceil(run["windows"] / run["batch"])
         sent = message_sizes(modes_of(run["shape"]), run["exchange"])
@@ -154,7 +153,7 @@ def checked(one: list[dict[str, Any]], two: list[dict[str, Any]], messages: dict
             {
                 **run,
                 "communication share": run["messages"] / run["sweep"],
-                # Twice the windows in the same time is what weak scaling would be at its best.
+                # Ideal weak scaling handles twice the windows in the same time.
                 "speed-up": whole["sweep"] / run["sweep"] * run["windows"] / whole["windows"],
                 "predicted sweep": computing + sending,
                 "predicted messages": sending,
@@ -165,7 +164,7 @@ def checked(one: list[dict[str, Any]], two: list[dict[str, Any]], messages: dict
 
 
 def better(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each shape and kind the exchange with the shorter sweep, and the one that is taken unless one insists."""
+    """For each shape and kind, the faster exchange and the one chosen by default."""
     found = []
     for shape, kind in dict.fromkeys((row["shape"], row["kind"]) for row in rows):
         sweeps = {row["exchange"]: row["sweep"] for row in rows if (row["shape"], row["kind"]) == (shape, kind)}
@@ -180,14 +179,14 @@ def better(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def crossover(messages: dict[int, float]) -> float:
-    """Bytes of the block from which on three messages (of 100 rows each) are faster than it."""
+    """The size of the block, in bytes, above which three messages (of 100 rows each) are faster."""
     sizes = np.geomspace(min(messages), max(messages), 400)
     slower = seconds_of(sizes, messages) > 3 * seconds_of(8 * RANK * 100, messages)
     return float(sizes[np.argmax(slower)]) if slower.any() else math.inf
 
 
 def predicted(windows: int, batch: int, machines: int, gpus: int) -> dict[str, Any]:
-    """Seconds of a sweep of MGH's windows on machines that are not here."""
+    """Predicted seconds of a sweep over MGH's windows on other machines."""
     rate, fixed, disk = list(ASSUMED.values())[:3]
     processes = machines * gpus
     link = ASSUMED["between machines" if machines > 1 else "within a machine"]
@@ -228,8 +227,8 @@ def larger_machines() -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--model", action="store_true", help="only the model of larger machines")
-    parser.add_argument("--quick", action="store_true", help="an eighth of the windows and one round, to try it")
+    parser.add_argument("--model", action="store_true", help="write only the model of larger machines")
+    parser.add_argument("--quick", action="store_true", help="an eighth of the windows and one round, as a check")
     parser.add_argument("--rounds", type=int, default=5, help="sweeps after the first")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -263,7 +262,7 @@ def main() -> None:
 
 
 def runs_of(processes: int, quick: bool, rounds: int) -> dict[str, Any]:
-    """What so many processes find together; one is started by itself, for it has no one to talk to."""
+    """The measurements of this many processes; a single one is started without a process group."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
         team = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
@@ -326,7 +325,7 @@ GPUs busy, the disks would have to deliver {8 * rate * MGH["window bytes"] / 1e9
 
 
 def cell(row: dict[str, Any]) -> str:
-    """A sweep's time, and what it consists of."""
+    """The time of a sweep, and what dominates it."""
     working = row["computing"] + row["messages"]
     if row["reading, beside it"] >= working:
         return f"{lasting(row['seconds a sweep'])} (disk-bound; {lasting(working)} of computation)"
@@ -334,7 +333,7 @@ def cell(row: dict[str, Any]) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """Seconds, minutes or hours, whichever a reader would say."""
+    """Format a duration in seconds, minutes or hours."""
     for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (math.inf, 3600, "h")):
         if seconds < limit:
             return f"{seconds / unit:.2g} {name}" if seconds / unit < 10 else f"{seconds / unit:.0f} {name}"

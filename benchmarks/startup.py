@@ -1,10 +1,10 @@
-"""How long small commands take in fresh processes, beside a bare `import torch`.
+"""Start-up time of small commands in new processes, compared with a bare `import torch`.
 
     python benchmarks/startup.py docs/results/startup/cpu.json [--before TREE] [--rounds 7]
 
-Each round runs every command once, of this source tree and of another one, so that all see the same machine. The files
-are small (240 windows of three channels, a model of rank 8), and each tree makes its own: what is timed is imports.
-Seconds of a processor are what a quiet machine takes by the clock: imports run in one thread.
+Each round runs every command once, with this source tree and with another one, so that both see the same load. The
+files are small (240 windows of three channels, a model of rank 8), and each tree creates its own: imports dominate the
+time. CPU seconds correspond to wall time on an idle machine, because imports run in one thread.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ np.savez("windows.npz", X=X, y=np.array(["rest", "walk"])[numbers % 2], subject=
 
 
 def run(words: list[str], folder: Path, tree: Path) -> tuple[float, float]:
-    """Seconds of a fresh Python with a source tree, by the clock and of a processor."""
+    """Wall time and CPU time of a new Python process with a source tree, in seconds."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as when a package is installed
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compile modules once, as in an installed package
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     (Path(folder) / "labels.csv").unlink(missing_ok=True)  # outputs are not overwritten
     subprocess.run([sys.executable, *words], cwd=folder, env=environment, check=True, capture_output=True)
@@ -50,7 +50,7 @@ def run(words: list[str], folder: Path, tree: Path) -> tuple[float, float]:
 
 
 def prepare(folder: Path, tree: Path) -> None:
-    """The files that the commands read."""
+    """Write the files that the commands read."""
     folder.mkdir()
     run(["-c", FILES], folder, tree)
     words = "fit windows.npz --probe --rank 8 --sweeps 3 --quiet -o model.safetensors"
@@ -58,7 +58,7 @@ def prepare(folder: Path, tree: Path) -> None:
 
 
 def measure(trees: dict[str, Path], folder: Path, rounds: int) -> list[dict]:
-    """Rows of medians; the first round only warms the disk's cache."""
+    """Rows of medians; the first round only fills the disk cache."""
     calls = {("bare", name): (["-c", code], folder, HERE) for name, code in BARE.items()}
     for side, tree in trees.items():
         prepare(folder / side, tree)
@@ -102,7 +102,7 @@ def main() -> None:
         rows = measure(trees, Path(folder), given.rounds)
     for row in rows:
         wall, processor = row["median_seconds"], row["median_processor_seconds"]
-        print(f"{row['tree']:>7}  {row['command']:<27} {wall:.2f} s, {processor:.2f} s of a processor")
+        print(f"{row['tree']:>7}  {row['command']:<27} {wall:.2f} s, {processor:.2f} s CPU")
     result = {
         "title": "Seconds of small commands in fresh processes",
         **provenance("cpu"),

@@ -1,11 +1,11 @@
-"""How fast a window store gives random batches, beside a bare memory map, and how long a fit waits for it.
+"""Speed of random batches from a window store, compared with a bare memory map, and I/O wait of a fit.
 
     python benchmarks/store.py [OUT.json] [--gib 2]
 
-Batches of 128 windows of the Sleep-EDF size (7 channels, 3,000 samples, int16). The bare gather is numpy's fancy index
-into one memory map of the same digits; the store gives the digits, and the values in float32. The three are timed in
-turn, round after round, in one process. Then ATD is fitted from the store for one sweep, and the seconds in which it
-could only wait for the next batch are set against all.
+Batches have 128 windows of the Sleep-EDF size (7 channels, 3,000 samples, int16). The bare gather is numpy's fancy
+indexing into one memory map of the same integers; the store returns the integers, and the values in float32. The three
+are timed alternately in one process. Then ATD is fitted from the store for one sweep, and the time spent waiting for
+the next batch is compared with the total.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHANNELS, LENGTH, BATCH, NIGHT = 7, 3000, 128, 1200
 
 
 def generate(path: Path, gib: float) -> WindowStore:
-    """A store of about that many GiB: nights of noise, each with digits of its own."""
+    """Write a store of about this many GiB, with a different night of noise for each recording."""
     names = tuple(f"channel {number + 1}" for number in range(CHANNELS))
     header = Header(100.0, names, ("uV",) * CHANNELS, LENGTH, "int16", ("a", "b"))
     size = NIGHT * CHANNELS * LENGTH * 2
@@ -66,7 +66,7 @@ def timed(call, batches: list[np.ndarray]) -> float:
 
 
 def reading(store: WindowStore, bare: Path, rounds: int = 7, per_round: int = 20) -> dict:
-    """Windows a second of each way, medians over the rounds, and their ratios in the same round."""
+    """Windows per second for each way, medians over the rounds, and their ratios within a round."""
     rng = np.random.default_rng(1)
     flat = np.memmap(bare, np.int16, "r", shape=store.shape)
     ways = {"bare": lambda rows: flat[rows], "digits": store.digits, "values": store.read}
@@ -75,7 +75,7 @@ def reading(store: WindowStore, bare: Path, rounds: int = 7, per_round: int = 20
         batches = [rng.integers(0, len(store), BATCH) for _ in range(per_round)]
         for name, call in ways.items():
             speed = timed(call, batches)
-            if number:  # the first round fills the caches of all three
+            if number:  # the first round only fills the caches
                 speeds[name].append(speed)
     ratios = {
         name: sorted(a / b for a, b in zip(speeds[name], speeds["bare"], strict=True)) for name in ("digits", "values")
@@ -102,7 +102,7 @@ def waiting(store: WindowStore) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", nargs="?")
-    parser.add_argument("--gib", type=float, default=2.0, help="size of the store")
+    parser.add_argument("--gib", type=float, default=2.0, help="size of the store in GiB")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         store = generate(Path(folder) / "store", arguments.gib)

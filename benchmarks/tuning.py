@@ -1,15 +1,15 @@
-"""What `polyadic tune` is worth on people it never saw: HAR, GeoTec phone and PTB-XL sex, three outer splits each.
+"""Accuracy of `polyadic tune` on unseen subjects: HAR, GeoTec phone and PTB-XL sex, three outer splits each.
 
-Features may learn from the windows of the development people and of a training half of the others; labels are those of
-the training half, ten per class or all. One search chooses settings on them, as `tune` does within each outer fold, and
-both its choice and the recommended settings are scored on the other half. Sets, halves and labels are the first three
-splits of `polyadic bench labels`. A cell that was measured is not measured again.
+Features are learned from the windows of the development subjects and of a training half of the others; labels are those
+of the training half, ten per class or all. One search chooses settings on them, as `tune` does within each outer fold,
+and both its choice and the recommended settings are scored on the other half. Sets, halves and labels are the first
+three splits of `polyadic bench labels`. Cells that have been measured are skipped.
 
     python benchmarks/tuning.py DATA docs/results/tuning --minutes 10     # also writes tuning.md
     python benchmarks/tuning.py DATA OUT --set har --labels 10            # one cell, to run several at once
 
-`--development` splits the development people instead: labels of five of them, the windows of half of the rest without
-labels, and the others to be scored on. By what that gave, the rule was chosen by which a search picks a try
+`--development` splits the development subjects instead: five with labels, half of the rest without labels, and the
+others as test subjects. These results were used to choose the selection rule of the search
 (`polyadic.tuning.search.worth`).
 """
 
@@ -48,7 +48,7 @@ Rows = NDArray[np.intp]
 
 
 def parts(folder: Path, name: str, count: Count, split: int, development: bool) -> tuple[Windows, Windows]:
-    """The windows to choose and learn from, with the labels that may be known, and the windows to be scored on."""
+    """The windows to learn from and choose on, with the known labels, and the test windows."""
     data = read_set(folder, name)
     windows = data.windows
     unlabelled, train, test = _developers(data, split) if development else _new_people(data, split)
@@ -63,14 +63,14 @@ def parts(folder: Path, name: str, count: Count, split: int, development: bool) 
 
 
 def _new_people(data: LabelSet, split: int) -> tuple[Rows, Rows, Rows]:
-    """Rows without labels, rows that may have labels, and rows to be scored on."""
+    """Rows without labels, rows with labels, and test rows."""
     others = np.flatnonzero(~data.development)
     half = halves(data.windows.label[others], data.windows.subject[others], split + 1)[split]
     return np.flatnonzero(data.development), others[half.train], others[half.test]
 
 
 def _developers(data: LabelSet, split: int) -> tuple[Rows, Rows, Rows]:
-    """The same, of development people alone."""
+    """The same for development subjects only."""
     own = np.flatnonzero(data.development)
     people = np.random.default_rng([split, 1]).permutation(np.unique(data.windows.subject[own]))
     count = FEW if len(people) < 100 else len(people) // 5
@@ -81,7 +81,7 @@ def _developers(data: LabelSet, split: int) -> tuple[Rows, Rows, Rows]:
 
 
 def measured(train: Windows, test: Windows, budget: Budget, device: str) -> Row:
-    """Search on some windows, and score on others what was tried in full; the first is what is recommended."""
+    """Search on some windows, and score the complete trials on others; the first has the recommended settings."""
     space = Space.of(train)
     search = Search(train, space, 0, device, budget)
     begun = time.perf_counter()
@@ -100,23 +100,23 @@ def measured(train: Windows, test: Windows, budget: Budget, device: str) -> Row:
 
 
 def chosen(row: Row) -> Row:
-    """The candidate that a search chooses."""
+    """The candidate chosen by a search."""
     return max(
         row["candidates"], key=lambda one: -math.inf if one["error"] is None else worth(one["gap"], one["error"])
     )
 
 
 def score(search: Search, settings: Settings, test: Windows, truth: np.ndarray) -> float:
-    """Balanced accuracy in percent on windows of people that took no part."""
+    """Balanced accuracy in percent on windows of unseen subjects."""
     classifier = WindowClassifier(search.model(settings), recenter=settings.recenter).fit(search.windows)
     return 100 * float(scores(truth, classifier.predict(test))["balanced_accuracy"])
 
 
 def sharing(search: Search) -> Row:
-    """How many tries there were, how many fits, and how long the tries would have taken with a fit for each.
+    """The number of trials and of fits, and how long the trials would have taken with a fit for each.
 
-    What a fit costs is the time of the try that made it less that of a try that made none; fits that share second
-    moments are cheaper still, so the figure is on the low side.
+    The cost of a fit is the time of a trial with a fit minus that of a trial without; fits that share second moments
+    are even cheaper, so this is an underestimate.
     """
     judging = {
         full: float(np.median([one.seconds for one in search.tries if one.full == full and not one.fitted] or [0.0]))
@@ -135,7 +135,7 @@ def sharing(search: Search) -> Row:
 
 
 def page(result: Row) -> str:
-    """The table, in Markdown."""
+    """The tables in Markdown."""
     rows, lines, gaps = result["rows"], [], []
     for name in dict.fromkeys(row["set"] for row in rows):
         for count in dict.fromkeys(row["labels"] for row in rows if row["set"] == name):
@@ -153,20 +153,20 @@ def page(result: Row) -> str:
             lines.append([f"{result['titles'][name]}, {count}", *figures, f"{gap:+.1f} ± {error:.1f}", f"{p:.2g}",
                           f"{inner:.1f}", f"{tries / minutes:.0f}", f"{fits / tries:.0%}", f"{saved:.1f}"])  # fmt: skip
     heads = ["labels per class", "tuned", "recommended", "difference", "p", "inner", "tries per minute",
-             "tries with a fit", "times sharing saves"]  # fmt: skip
+             "tries with a fit", "speed-up by sharing"]  # fmt: skip
     choices = [
         [f"{result['titles'][row['set']]}, {row['labels']}", str(row["split"] + 1), _changes(chosen(row)["changes"])]
         for row in rows
     ]
     return "\n".join(
         [
-            f"# What `polyadic tune` is worth on {result['people']} people",
+            f"# Accuracy of `polyadic tune` on {result['people']} subjects",
             "",
-            f"Balanced accuracy in percent on people who took no part in the choice: mean of {result['splits']} "
-            "outer splits ± its standard error, which takes into account that splits share people; p of the paired "
-            "test with the same correction. *Inner* is the score that the search itself saw for its choice: it is "
-            f"optimistic. Each split had {_bound(result)} on {result['cores']} cores. *Times sharing saves*: how much "
-            "longer the same tries would have taken with a fit for each.",
+            f"Balanced accuracy in percent on subjects that were not used in the search: mean of {result['splits']} "
+            "outer splits ± its standard error, which accounts for subjects shared between splits; p of the paired "
+            "test with the same correction. *Inner* is the score of the chosen settings within the search, which is "
+            f"optimistic. Each split had {_bound(result)} on {result['cores']} cores. *Speed-up by sharing*: how many "
+            "times longer the same tries would have taken with a fit for each.",
             "",
             f"Written by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
             f"{machine_name(result['machine'])}.",
@@ -175,7 +175,7 @@ def page(result: Row) -> str:
             "",
             f"Mean difference of the {len(gaps)} cells: {np.mean(gaps):+.1f} points; lowest {min(gaps):+.1f}.",
             "",
-            "## What was chosen",
+            "## Chosen settings",
             "",
             table(["", "split", "changes to the recommended settings"], choices).rstrip(),
             "",
@@ -197,7 +197,7 @@ def _changes(changes: Row) -> str:
 
 
 def cells(out: Path) -> dict[tuple[str, str, int], Row]:
-    """What was measured before, by set, labels and split."""
+    """Earlier measurements, by set, labels and split."""
     found = {}
     for path in sorted(out.glob("tuning-*.cells.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -207,16 +207,16 @@ def cells(out: Path) -> dict[tuple[str, str, int], Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure what `polyadic tune` is worth on new people.")
+    parser = argparse.ArgumentParser(description="Measure the accuracy of `polyadic tune` on new subjects.")
     parser.add_argument("data", type=Path, help="folder with har.npz, geotec_phone.npz and ptbxl100.npz")
     parser.add_argument("out", type=Path, help="folder to write to")
-    parser.add_argument("--set", choices=FILES, action="append", help="one set; may be given again")
+    parser.add_argument("--set", choices=FILES, action="append", help="data set; may be repeated")
     parser.add_argument("--labels", choices=[str(count) for count in COUNTS], action="append")
-    parser.add_argument("--minutes", type=float, default=10.0, help="for the three splits of a cell together")
-    parser.add_argument("--cores", type=int, default=2, help="how many the process may use; for the page")
-    parser.add_argument("--tries", type=int, help="bound each search by tries instead of minutes")
+    parser.add_argument("--minutes", type=float, default=10.0, help="total minutes for the three splits of a cell")
+    parser.add_argument("--cores", type=int, default=2, help="number of cores available to the process, for the page")
+    parser.add_argument("--tries", type=int, help="limit each search by tries instead of minutes")
     parser.add_argument("--splits", type=int, default=SPLITS)
-    parser.add_argument("--development", action="store_true", help="development people alone")
+    parser.add_argument("--development", action="store_true", help="use only the development subjects")
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)

@@ -292,7 +292,7 @@ def differences(paths: dict[str, str]) -> str:
                 if below and table[0][0].startswith("points"):
                     for row in table[1:]:
                         cells = dict(zip(table[0], row, strict=True))
-                        what = row[0].replace(" less ", " − ")
+                        what = row[0].replace(" minus ", " − ")
                         rows.append([f"{data}, {name}: {what}", *(cells[probe] for probe in probes)])
                     break
     return _markdown(["points (p)", *(probe.replace("augmented", "augmented probe") for probe in probes)], rows)

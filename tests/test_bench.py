@@ -185,9 +185,9 @@ def test_atd_is_paired_with_its_rivals_seed_by_seed_and_count_by_count():
     text = paired_table({"rows": [*ours, *theirs[::-1], row("ATD_ss-", 0, 0.5)]}, "paper")
     lines = text.splitlines()[2:]
     assert len(lines) == 1  # one seed of ATD_ss- is nothing to compare with
-    assert lines[0] == f"| ATD less SALS |{' +2.00 (0.074) |' * 5} 11 and 11 |"
+    assert lines[0] == f"| ATD minus SALS |{' +2.00 (0.074) |' * 5} 11 and 11 |"
     counted = [row(name, seed, 0.5 + seed / 10, labels=12) for name in ("ATD", "SALS") for seed in (0, 1)]
-    assert "ATD less SALS, 12 labels | +0.00 (1)" in paired_table({"rows": counted}, "paper")
+    assert "ATD minus SALS, 12 labels | +0.00 (1)" in paired_table({"rows": counted}, "paper")
     assert paired_table({"rows": ours}, "paper") == ""
 
 

@@ -361,7 +361,7 @@ def test_a_search_over_the_probe_leaves_fitted_features_as_they_are(features):
     assert search.best_estimator_.features_ is features
     for old, new in zip(before, features.factors_, strict=True):
         np.testing.assert_array_equal(old, new)
-    with pytest.raises(PolyadicError, match="features__rank cannot be set: features is fitted already"):
+    with pytest.raises(PolyadicError, match="features__rank cannot be set: features is already fitted"):
         GridSearchCV(WindowClassifier(features), {"features__rank": [2, 3]}, cv=2, error_score="raise").fit(
             SIGNALS.X, SIGNALS.label
         )

@@ -286,7 +286,7 @@ def test_evaluate_is_the_cross_validation_by_subject(here):
     shown = " ".join(run(*words).stdout.split())
     for line in expected.summary().splitlines():
         assert " ".join(line.split()) in shown
-    assert "Features were learned anew in every fold, without the test subjects." in shown
+    assert "Features were refitted in every fold, without the test subjects." in shown
     assert "Probe: C=" in shown
     given = (*words, "--folds", 2, "--seeds", 2, "--probe", "standardised", "--transductive")
     other = json.loads(run(*given, "--json").stdout)

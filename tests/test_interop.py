@@ -119,7 +119,7 @@ def test_factors_that_do_not_fit_are_refused():
         from_tensorly((None, factors))
     with pytest.raises(PolyadicError, match=r"for a tensor \(6, 9, 7\)"):
         from_tensorly((None, [np.ones((4, 2)), np.ones((5, 2))]), like=framed())
-    with pytest.raises(PolyadicError, match="besides that of the samples"):
+    with pytest.raises(PolyadicError, match="in addition to that of the samples"):
         from_tensorly((None, factors[:1]), samples=True)
 
 
@@ -237,7 +237,7 @@ def test_a_raw_is_cut_into_windows_without_its_bad_stretches():
 
 def test_a_raw_needs_a_length_and_epochs_have_one():
     raw, _ = raw_of(5)
-    with pytest.raises(PolyadicError, match="seconds must say"):
+    with pytest.raises(PolyadicError, match="seconds must be the length"):
         from_mne(raw)
     with pytest.raises(PolyadicError, match="seconds must be a number"):
         from_mne(raw, seconds=0)

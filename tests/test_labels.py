@@ -216,7 +216,7 @@ def test_the_page_and_the_picture_are_written(quick):
     assert json.loads((out / "labels.json").read_text())["rows"] == result["rows"]
     assert (out / "labels-synthetic.png").read_bytes().startswith(b"\x89PNG")
     text = (out / "labels.md").read_text()
-    assert "people never seen before" in text
+    assert "on unseen subjects" in text
     assert "nan" not in text
 
 

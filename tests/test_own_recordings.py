@@ -75,7 +75,7 @@ def test_a_folder_is_fitted_reported_evaluated_and_predicted_in_one_command_each
     accuracy = re.search(r"balanced accuracy ([\d.]+) %", said["evaluate"].stdout)
     assert accuracy is not None
     assert float(accuracy[1]) > 60  # signals of different frequencies
-    assert "learned anew in every fold" in " ".join(said["evaluate"].stdout.split())
+    assert "refitted in every fold" in " ".join(said["evaluate"].stdout.split())
     for words in commands:
         assert "-o" not in words or (tmp_path / words[words.index("-o") + 1]).stat().st_size
 

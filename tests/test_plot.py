@@ -201,7 +201,7 @@ def test_names_of_many_channels_stand_upright_and_of_very_many_some_are_shown(co
         (lambda m, w: plot.profile(m, 0, 3, w), "mode must be below 3"),
         (lambda m, w: plot.components(m, w, count=0), "count must be"),
         (lambda m, w: plot.training(m, "days"), "x must be 'sweeps' or 'seconds', but is 'days'"),
-        (lambda m, w: plot.features(np.zeros((9, 2)), w), "windows must be as many as points, 9, but are 60"),
+        (lambda m, w: plot.features(np.zeros((9, 2)), w), "windows and points must have the same length"),
         (lambda m, w: plot.features(np.zeros((60, 2)), w, "day"), "colour must be one of class, subject, recording"),
         (lambda m, w: plot.embedded(np.zeros((9, 2)), "umap"), "method must be 'pca' or 't-sne'"),
         (lambda m, w: plot.embedded(np.zeros((2, 2))), "N at least 3"),
@@ -448,7 +448,7 @@ def test_strengths_stand_on_the_same_axis_and_windows_without_times_are_counted(
     assert list(figure.layout.yaxis2.ticktext) == ["component 3", "component 1"]
     with pytest.raises(PolyadicError, match=r"strengths must have shape \(6, 1\)"):
         plot.timeline(night(), strengths=strengths, names=["one"])
-    with pytest.raises(PolyadicError, match="predicted must be 6 classes below 3"):
+    with pytest.raises(PolyadicError, match=r"predicted must have shape \(6,\) and codes below 3"):
         plot.timeline(night(), predicted=[0, 1])
 
 
@@ -456,9 +456,9 @@ def test_components_that_come_back_are_told_from_those_that_do_not_and_counted_f
     found = Replicability(np.array([0.97, 0.5, 0.93]), np.array([1.0, 0.0, 0.75]), refits=4)
     back, gone = plot.replicability(found).data
     assert (list(back.x), list(back.y), list(back.customdata)) == ([1, 3], [0.97, 0.93], [100, 75])
-    assert (list(gone.x), gone.name) == ([2], "does not return")
+    assert (list(gone.x), gone.name) == ([2], "does not replicate")
     assert plot.replicability(found).layout.shapes[0].y0 == 0.9
-    with pytest.raises(PolyadicError, match="has not been checked"):
+    with pytest.raises(PolyadicError, match="no replicability_"):
         plot.replicability(None)
 
 
@@ -467,7 +467,7 @@ def test_shares_are_sorted_and_those_of_components_that_do_not_come_back_are_gre
     checked.replicability_ = Replicability(np.array([0.97, 0.5, 0.93]), np.array([1.0, 0.0, 0.75]), refits=4)
     x = model.coefficients(windows)
     back, gone = plot.shares(checked, x).data
-    assert (list(back.customdata), list(gone.customdata), gone.name) == ([1, 3], [2], "does not return")
+    assert (list(back.customdata), list(gone.customdata), gone.name) == ([1, 3], [2], "does not replicate")
     by_place = dict(zip([*back.x, *gone.x], [*back.y, *gone.y], strict=True))
     assert [by_place[place] for place in range(3)] == sorted(by_place.values(), reverse=True)
     assert sum(by_place.values()) == pytest.approx(100, abs=1e-3)
@@ -490,7 +490,7 @@ def test_features_are_shown_as_what_they_are(windows):
     for trace in figure.data:
         own = windows.label == windows.classes.index(trace.name)
         assert np.asarray(trace.x) == pytest.approx(scaled[own].mean(axis=0), abs=1e-3)
-    with pytest.raises(PolyadicError, match="no levels"):
+    with pytest.raises(PolyadicError, match="no level features"):
         plot.levels(paper(SALS, rank=2, max_sweeps=1, tensorize=STFT(32, 16)).fit(windows), Z, windows.label)
 
 

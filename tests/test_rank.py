@@ -119,7 +119,7 @@ def test_tensors_of_known_rank_are_given_that_rank():
     assert found.match[0] > 0.95
     assert found.share[1] <= 0.5
     assert found.fitness[0] < found.fitness[1]
-    assert "3 of 3 come back in halves of the subjects." in found.reason
+    assert "3 of 3 replicate in halves of the subjects." in found.reason
     assert np.isnan(found.accuracy).all()
 
 
@@ -186,7 +186,7 @@ def test_a_table_a_dictionary_and_a_plot_come_of_it():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"ranks": []}, "ranks must name at least one"),
+        ({"ranks": []}, "ranks must have at least one"),
         ({"ranks": [0]}, "ranks must be a whole number"),
         ({"refits": 0}, "refits must be"),
         ({"restarts": 0}, "restarts must be"),

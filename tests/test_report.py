@@ -155,7 +155,7 @@ def test_components_that_do_not_come_back_are_last_and_folded(model, windows):
     rows = re.findall(r'<tr data-component="(\d)"[^>]*?(class="[^"]*")?>', page)
     assert {number for number, kind in rows if kind == 'class="folded gone"'} == {"2", "4"}
     assert {number for number, kind in rows if not kind} == {"1", "3"}
-    assert "2 of 4 components replicate: they return in at least half of 4 refits on halves of the subjects" in page
+    assert "2 of 4 components replicate: they are found again in at least half of 4 refits" in page
     assert "replicability" in content(page)["figures"]
     assert "has not been checked" in render(model)
 
@@ -325,7 +325,7 @@ def test_no_interval_has_a_width_of_zero():
     assert headline([], 0, probe).words.startswith("No interval: every resample of the 10 subjects gives")
     alike = headline([], 0, perfect(by_subject=True))
     assert (alike.value, alike.spread) == (100.0, None)
-    assert alike.words.startswith("The same for all 10 subjects, which says nothing about its spread")
+    assert alike.words.startswith("All 10 subjects have the same score, so its spread is unknown")
     same = result()
     for row in same["rows"]:
         row["standardised"] = 91.0
@@ -336,7 +336,7 @@ def test_no_interval_has_a_width_of_zero():
 def test_too_few_subjects_give_a_sentence_in_place_of_a_figure(model, windows, count):
     few = Windows(windows.X, windows.fs, subject=np.arange(300) % count, label=windows.label)
     page = render(model, few)
-    assert f"{count} subjects with labels are too few to say how well it works for others; it takes 4" in page
+    assert f"{count} subjects with labels are too few for an accuracy on unseen subjects; at least 4 are needed" in page
     assert 'class="big"' not in page
     assert 'id="probe"' not in page
 
@@ -374,10 +374,10 @@ def test_an_interval_by_people_is_wider_than_one_by_windows():
 
 @pytest.mark.long
 def test_what_the_features_were_learned_from_is_said(model, windows):
-    assert "Features were learned once, from other subjects than those tested." in render(model, windows)
+    assert "Features were learned once, from subjects other than the test subjects." in render(model, windows)
     everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
     page = render(everything, windows)
-    assert "Features were learned anew in every fold, without the test subjects." in page
+    assert "Features were refitted in every fold, without the test subjects." in page
     assert "Transductive" not in page
     assert "Transductive: features were not refitted" in render(everything, windows, transductive=True)
     assert "does not say which windows" in render(everything, windows, protocol="paper")

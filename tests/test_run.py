@@ -88,7 +88,7 @@ def test_the_same_command_gives_the_same_figures(tmp_path, arrays, finished):
 def test_both_protocols_are_told_apart(tmp_path, arrays):
     result = run("--data", str(arrays), "--out", str(tmp_path / "out"), "--protocol", "both", *QUICK)
     assert result.exit_code == 0, result.output
-    assert "windows drawn at random" in result.stdout
+    assert "random split of windows" in result.stdout
     assert "subject-wise split" in result.stdout
 
 
@@ -105,7 +105,7 @@ def test_windows_without_people_are_drawn_at_random_and_the_table_says_so(tmp_pa
     signals = synthetic(120)
     np.savez(tmp_path / "xy.npz", X=signals.X, y=signals.label)
     result = run("--data", str(tmp_path / "xy.npz"), "--out", str(tmp_path / "out"), *QUICK)
-    assert "protocol paper: windows drawn at random" in result.stdout
+    assert "protocol paper: random split of windows" in result.stdout
 
 
 @pytest.mark.long

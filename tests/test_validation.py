@@ -115,7 +115,7 @@ def test_a_model_of_the_unlabelled_part_of_the_same_split_keeps_its_features():
     model = sals().fit(next(iter(split(parts))))
     result = cross_validate(model, parts, folds=2, probe=PROBE)
     assert (result.refitted, result.transductive) == (False, False)
-    assert "other subjects" in result.summary()
+    assert "subjects other than the test subjects" in result.summary()
     assert cross_validate(model, parts, folds=2, probe=PROBE, transductive=True).transductive is False
     # With labels of those people, too, some tested subjects have been seen.
     everyone = Windows(windows.X, windows.fs, subject=windows.subject, label=windows.label, part=official)
@@ -226,9 +226,9 @@ def test_the_result_is_told_in_words_and_as_json(result):
         f"{100 * result.balanced_accuracy:.1f} %",
         "chance 33.3 %",
         "8 subjects",
-        "3 folds",
+        "3 subject-wise folds",
         "2 repeats",
-        "anew",
+        "refitted",
     ):
         assert part in text
 

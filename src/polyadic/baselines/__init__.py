@@ -1,4 +1,4 @@
-"""What ATD is compared with, on the same windows, frames and augmentations."""
+"""Baselines for comparison with ATD, on the same windows, frames and augmentations."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ _NARROWEST = 4
 
 
 class Decoder(nn.Module):
-    """The way back: a linear layer to the backbone's last features, frames from them, a deconvolution for each block.
+    """The decoder: a linear layer to the backbone's last feature map, then a deconvolution for each block.
 
-    Half as many channels as the tensor has, at least 4, go through all deconvolutions.
+    All deconvolutions have half as many channels as the tensor, but at least 4.
 
     Parameters
     ----------
-    backbone : what is to be undone
-    dim, n_channels : features that come in, channels that go out
+    backbone : the encoder's backbone, which the decoder mirrors
+    dim, n_channels : number of input features, and of output channels
 
     Examples
     --------
@@ -51,7 +51,7 @@ class Decoder(nn.Module):
         layers: list[nn.Module] = [frames, nn.BatchNorm2d(width, dtype=torch.float32), nn.ReLU()]
         for number, (small, large) in enumerate(pairwise(sizes)):
             last = number == len(sizes) - 2
-            # From n to 2n − 1 or 2n, as the block came from either to n.
+            # A block maps 2n − 1 or 2n to n; the deconvolution restores the original size.
             odd = (large[0] - 2 * small[0] + 1, large[1] - 2 * small[1] + 1)
             n_out = n_channels if last else width
             layers.append(
@@ -90,19 +90,20 @@ class _AutoEncoderNetwork(Learner):
 
 
 class AutoEncoder(DeepBaseline):
-    """Features from which tensors can be made again, with the least mean squared error over all their entries.
+    """An autoencoder: features from which tensors are reconstructed with minimum mean squared error.
 
-    The error is that of tensors standardised for each channel: 1 is what their mean alone would reach.
+    The error is that of tensors standardised by channel: predicting their mean has error 1.
     `n_parameters_` counts the encoder, backbone and linear layer, and the decoder.
 
     Parameters
     ----------
     dim : number of features
-    contrastive : add SimCLR's loss between the features of windows and of their augmented views, as the paper's AE_ss
-    tensorize : from a batch (b, channels, time) to tensors (b, I, J, K), as `polyadic.spectral.STFT`; None if the input
-        already is a tensor
-    augment : from a batch to its augmented view; must be given if `contrastive`. If it is given, views are made again
-        as well as windows; None for the paper's AE
+    contrastive : add SimCLR's loss between the features of windows and of their augmented views, as in the paper's
+        AE_ss
+    tensorize : from a batch (b, channels, time) to tensors (b, I, J, K), such as `polyadic.spectral.STFT`; None if the
+        input already is a tensor
+    augment : from a batch to its augmented view; required if `contrastive`. If given, views are reconstructed as well
+        as windows; None for the paper's AE
     weight, temperature : of SimCLR's loss
     learning_rate, weight_decay, batch_size, max_epochs, patience, holdout : as for `SimCLR`
     device, random_state, verbose : as for `SimCLR`
@@ -166,7 +167,7 @@ class AutoEncoder(DeepBaseline):
     def _check_views(self) -> None:
         if self.contrastive and self.augment is None:
             raise PolyadicError(
-                "augment is None, but contrastive=True learns from windows and their augmented views: give an "
+                "augment is None, but contrastive=True learns from windows and their augmented views: pass an "
                 "augmentation, or contrastive=False"
             )
 

@@ -1,7 +1,7 @@
-"""The network that all deep baselines share: residual blocks over channel × frequency × time (appendix D.4).
+"""The backbone of all deep baselines: residual blocks over channel × frequency × time (appendix D.4).
 
-The paper shows its backbone in a figure and tells its size in Table 2. This one has a rule instead, from which the
-sizes of the paper follow to within a tenth for its four shapes.
+The paper shows its backbone in a figure and gives its size in Table 2. Here, the layers follow from a rule, which
+reproduces the paper's sizes to within 10 % for its four shapes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ _FIRST, _WIDEST, _MULTIPLE = 16, 64, 4
 
 
 def grids(shape: Sequence[int]) -> list[tuple[int, int]]:
-    """Frequencies and frames of a tensor before the first block and after each.
+    """Numbers of frequencies and frames before the first block and after each block.
 
-    A block halves both, rounding up, and there are as many blocks, at least one, as it takes until neither is more
-    than 3.
+    A block halves both, rounding up. There is at least one block, and as many as needed until neither exceeds 3.
 
     Parameters
     ----------
@@ -36,8 +35,8 @@ def grids(shape: Sequence[int]) -> list[tuple[int, int]]:
     """
     if len(shape) not in (2, 3):
         raise PolyadicError(
-            f"tensorize must give tensors of channels × frequencies × frames, or channels × frames, for a network of "
-            f"convolutions, but gave shape {tuple(shape)}"
+            f"tensorize must return tensors of channels × frequencies × frames, or channels × frames, for a "
+            f"convolutional network, but returned shape {tuple(shape)}"
         )
     sizes = [(1 if len(shape) == 2 else int(shape[1]), int(shape[-1]))]
     while len(sizes) == 1 or max(sizes[-1]) > _ROWS:
@@ -47,10 +46,10 @@ def grids(shape: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def widths(n_blocks: int) -> list[int]:
-    """Channels of each block.
+    """The number of channels of each block.
 
-    The last two blocks are 16·√2^(n−2) wide, but at most 64; going back from them each is √2 narrower than the next,
-    but at least 16; all are rounded to multiples of 4.
+    The last two blocks have width 16·√2^(n−2), but at most 64; each earlier block is narrower than the next by √2, but
+    has at least 16 channels; all widths are rounded to multiples of 4.
 
     Examples
     --------
@@ -63,10 +62,10 @@ def widths(n_blocks: int) -> list[int]:
 
 
 class Standardize(nn.Module):
-    """Tensors less the mean of their channel, over its standard deviation, in float32.
+    """Standardises tensors by channel, to mean 0 and standard deviation 1, in float32.
 
-    Mean and deviation are measured once, before training, and are buffers: they are kept with the model, but are not
-    counted among its learnable parameters.
+    Mean and standard deviation are computed once, before training. They are buffers: saved with the model, but not
+    learnable parameters.
     """
 
     mean: Tensor
@@ -78,7 +77,7 @@ class Standardize(nn.Module):
         self.register_buffer("scale", torch.ones(n_channels, dtype=torch.float64))
 
     def measure(self, batches: Iterable[Tensor]) -> None:
-        """Take mean and deviation from some batches (b, I, …)."""
+        """Compute mean and standard deviation from some batches (b, I, …)."""
         seen = 0
         mean, squares = torch.zeros_like(self.mean), torch.zeros_like(self.mean)
         for T in batches:
@@ -90,18 +89,18 @@ class Standardize(nn.Module):
             seen += new
         deviation = (squares / seen).sqrt()
         self.mean.copy_(mean)
-        # A channel that never changes has no deviation, only rounding errors.
+        # The standard deviation of a constant channel is only rounding error.
         silent = deviation <= 1e-12 * mean.abs()
         self.scale.copy_(torch.where(silent, torch.ones_like(deviation), deviation))
 
     def forward(self, T: Tensor) -> Tensor:
-        """(b, I, J, K) or (b, I, K) to (b, I, J, K) float32, with one frequency where there was none."""
+        """Map (b, I, J, K) or (b, I, K) to (b, I, J, K) float32, with one frequency if there was none."""
         T = T[:, :, None] if T.ndim == 3 else T
         return ((T - self.mean.to(T)[:, None, None]) / self.scale.to(T)[:, None, None]).float()
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions of 3 × 3 beside a shortcut; halves frequencies and frames, rounding up."""
+    """A residual block with two 3 × 3 convolutions; halves frequencies and frames, rounding up."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -123,7 +122,7 @@ class ResidualBlock(nn.Module):
 
 
 class Backbone(nn.Module):
-    """A convolution, residual blocks, and the mean over what is left of time.
+    """A convolution, residual blocks, and the mean over the remaining frames.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What every baseline shares: the input of ATD, parameters that can be counted, and model files."""
+"""The base class of baselines: the input of ATD, a parameter count, and model files."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _KEPT_BYTES = 2**30
 
 
 class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimator):  # type: ignore[misc]
-    """Features from windows, learned by something other than ATD.
+    """A feature extractor for windows other than ATD.
 
-    A subclass stores its parameters (`tensorize`, `device`, `random_state` and its own), learns in `_learn`, makes
-    features in `_features`, and says in `_arrays` all numbers it learned and in `_restore` how it takes them back.
+    A subclass stores its parameters (`tensorize`, `device`, `random_state` and its own), and implements `_learn`,
+    `_features`, `_arrays` (all learned arrays) and `_restore` (which loads them).
     """
 
     @plain_torch()
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from windows.
+        """Fit the baseline to windows.
 
         Parameters
         ----------
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `ATD.fit` takes
-        y : (N,), classes, for those that are supervised, which leave out windows whose label is "", None, NaN or -1;
-            else ignored
+        y : (N,), classes, for supervised baselines, which leave out windows whose label is "", None, NaN or -1; ignored
+            by the others
 
         Returns
         -------
@@ -55,7 +55,7 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
 
     @plain_torch()
     def transform(self, X: Any) -> Any:
-        """Features of windows.
+        """Compute the features of windows.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
 
     @property
     def n_parameters_(self) -> int:
-        """How many numbers were learned."""
+        """Number of learned parameters."""
         check_is_fitted(self)
         return sum(array.size for array in self._arrays().values())
 
@@ -89,11 +89,11 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
 
     @abstractmethod
     def _learn(self, X: Any, y: Any) -> None:
-        """Learn; call `self._source(X)` for checked batches."""
+        """Fit the baseline; `self._source(X)` provides validated batches."""
 
     @abstractmethod
     def _features(self, T: Tensor) -> Tensor:
-        """(b, I, J, …) to (b, features)."""
+        """Map tensors (b, I, J, …) to features (b, features)."""
 
     @abstractmethod
     def _width(self) -> int:
@@ -101,7 +101,7 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
 
 
 def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Classes and codes (N,) of the labels that a supervised baseline needs."""
+    """Classes, and codes (N,) of the labels, for a supervised baseline."""
     if y is None:
         raise PolyadicError(f"{name} is supervised: y must have a label for each window, but is None")
     labels = np.asarray(y)
@@ -116,12 +116,12 @@ def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarr
 def repeatable(
     model: WindowEstimator, samples: Samples, prepare: Callable[[Tensor], Tensor] | None = None, most: int | None = None
 ) -> Callable[[], Iterable[Tensor]]:
-    """All samples in order as tensors (b, I, J, …), for as many passes as a method needs.
+    """Repeated passes over all samples in order, as tensors (b, I, J, …).
 
     Parameters
     ----------
-    prepare : what is done to every batch
-    most : bytes up to which the tensors stay in memory, 1 GiB by default; beyond, every pass makes them anew
+    prepare : a function applied to every batch
+    most : maximum bytes of tensors to keep in memory, 1 GiB by default; larger data is recomputed in every pass
     """
     device = choose_device(model.device, samples.data)
     first = tensors(model.tensorize_, samples.take(slice(0, 1), device, samples.dtype))
@@ -137,14 +137,14 @@ def repeatable(
 
 
 def known_tensor_shape(model: WindowEstimator) -> tuple[int, ...] | None:
-    """The shape (I, J, …) of the tensors of a loaded model, or None if its tensorizer does not tell."""
+    """The shape (I, J, …) of the tensors of a loaded model, or None if its tensorizer does not provide it."""
     if model.tensorize_ is None:
         return model._sample_shape
     return model.tensorize_.shape(*model._sample_shape) if len(model._sample_shape) == 2 else None
 
 
 def restored_factors(model: WindowEstimator, arrays: dict[str, np.ndarray], width: int) -> list[np.ndarray]:
-    """The matrices `factors.0`, `factors.1`, … of a file, checked to have `width` columns and the tensors' sizes."""
+    """The matrices `factors.0`, `factors.1`, … of a file, validated to have `width` columns and the tensors' sizes."""
     shape = known_tensor_shape(model)
     if shape is None:
         shape = tuple(len(array) for name, array in arrays.items() if name.startswith("factors."))

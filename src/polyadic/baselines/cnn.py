@@ -1,4 +1,4 @@
-"""The supervised reference: the backbone and one linear layer to the classes, trained end to end (section 4.2.2)."""
+"""The supervised baseline: the backbone and a linear classifier, trained end to end (section 4.2.2)."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ class _Classifier(Learner):
         return cross_entropy(self.linear(self.encode(S)), codes.repeat(len(S) // len(codes)))
 
     def probabilities(self, T: Tensor) -> Tensor:
-        """(b, classes), of tensors as they are."""
+        """Logits (b, classes) of unstandardised tensors."""
         return torch.softmax(self.linear(self(T)), dim=1)
 
 
 class ReferenceCNN(ClassifierMixin, DeepBaseline):  # type: ignore[misc]
-    """The backbone as a classifier, trained end to end on labelled windows; its features are those of the backbone.
+    """A CNN trained end to end on labelled windows; its features are those of the backbone.
 
-    With an augmentation, each window's view is learned with the label of the window. `n_parameters_` counts the
+    With an augmentation, the view of each window is trained with the label of the window. `n_parameters_` counts the
     backbone and the linear layer to the classes.
 
     Parameters
     ----------
-    tensorize, augment, learning_rate, weight_decay, batch_size, max_epochs, patience, holdout : as for `SimCLR`, but
-        that no augmentation is needed
+    tensorize, augment, learning_rate, weight_decay, batch_size, max_epochs, patience, holdout : as for `SimCLR`, except
+        that the augmentation is optional
     device, random_state, verbose : as for `SimCLR`
 
     Attributes
     ----------
-    classes_ : (classes,), what `predict` chooses from
+    classes_ : (classes,), the class labels
     history_, n_epochs_, best_epoch_, n_parameters_, seed_, tensorize_ : as for `SimCLR`
 
     Examples

@@ -1,7 +1,7 @@
 """SimCLR and BYOL on windows and their augmented views (section 4.1).
 
-Both work on the `dim` outputs of the encoder themselves: by the sizes in Table 2 the paper has no projection between
-the features and the loss.
+The losses act directly on the `dim` outputs of the encoder: according to the sizes in Table 2, the paper has no
+projection head.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["BYOL", "SimCLR", "byol_loss", "nce_loss"]
 
 
 def nce_loss(A: Tensor, B: Tensor, temperature: float = 0.5) -> Tensor:
-    """The normalised, temperature-scaled cross entropy of SimCLR.
+    """The normalised, temperature-scaled cross entropy loss (NT-Xent) of SimCLR.
 
-    Each of the 2b features has to find its other view among the other 2b − 1, by cosine over temperature.
+    Each of the 2b feature vectors must identify its other view among the other 2b − 1, by cosine over temperature.
 
     Parameters
     ----------
     A, B : (b, d), features of b windows and of their augmented views
-    temperature : what cosines are divided by
+    temperature : divisor of the cosines
 
     Returns
     -------
@@ -54,7 +54,7 @@ def byol_loss(P: Tensor, Z: Tensor) -> Tensor:
 
     Parameters
     ----------
-    P, Z : (b, d), predictions, and what they should be
+    P, Z : (b, d), predictions and targets
 
     Returns
     -------
@@ -110,7 +110,7 @@ class _BYOLNetwork(Learner):
 
 
 class _SelfSupervised(DeepBaseline):
-    """What SimCLR and BYOL share: features of `dim` numbers, and the need of an augmentation."""
+    """Base class of SimCLR and BYOL: `dim` features, and a required augmentation."""
 
     dim: int
 
@@ -121,37 +121,37 @@ class _SelfSupervised(DeepBaseline):
     def _check_views(self) -> None:
         if self.augment is None:
             raise PolyadicError(
-                f"augment is None, but {type(self).__name__} learns from windows and their augmented views: give an "
+                f"augment is None, but {type(self).__name__} learns from windows and their augmented views: pass an "
                 "augmentation"
             )
 
 
 class SimCLR(_SelfSupervised):
-    """SimCLR: features of a window and of its augmented view are alike, and unlike those of all others in the batch.
+    """SimCLR: pulls features of a window and its augmented view together, and apart from the others in the batch.
 
     `n_parameters_` counts the encoder: the backbone and the linear layer to `dim` features.
 
     Parameters
     ----------
     dim : number of features
-    tensorize : from a batch (b, channels, time) to tensors (b, I, J, K), as `polyadic.spectral.STFT`; None if the input
-        already is a tensor
-    augment : from a batch to its augmented view, as those of `polyadic.augment`; must be given
+    tensorize : from a batch (b, channels, time) to tensors (b, I, J, K), such as `polyadic.spectral.STFT`; None if the
+        input already is a tensor
+    augment : from a batch to its augmented view, such as those of `polyadic.augment`; required
     temperature : of the loss; see `nce_loss`
     learning_rate, weight_decay : of Adam
-    batch_size : most windows in a batch, to each of which its view is added
-    max_epochs, patience : stop when the loss on held-out windows did not fall by 0.1 % in `patience` epochs, or after
-        `max_epochs`; the weights of the lowest are kept. With 0 epochs nothing is learned but the scale of the input
-    holdout : share of the windows that is held out, window by window
+    batch_size : maximum number of windows in a batch, not counting their views
+    max_epochs, patience : stop when the loss on held-out windows has not fallen by 0.1 % for `patience` epochs, or
+        after `max_epochs`; the weights with the lowest loss are kept. With 0 epochs, only the input scale is learned
+    holdout : fraction of the windows that is held out, window by window
     device : "auto", "cpu", "cuda", …
-    random_state : seed of the weights, of the held-out windows, of the order of windows and of the augmentations
+    random_state : seed of the weights, the held-out windows, the order of windows and the augmentations
     verbose : 1 for a progress bar
 
     Attributes
     ----------
-    history_ : `loss`, `held_out` and `seconds`, one number for each epoch
+    history_ : `loss`, `held_out` and `seconds`, one number per epoch
     n_epochs_, best_epoch_, n_parameters_, seed_ : numbers
-    tensorize_ : `tensorize` with what it learned from the data's scale
+    tensorize_ : `tensorize`, calibrated on the data
 
     Examples
     --------
@@ -206,26 +206,26 @@ class SimCLR(_SelfSupervised):
 
 
 class BYOL(_SelfSupervised):
-    """BYOL: from a window's features those of its augmented view can be predicted, and the other way round.
+    """BYOL: predicts the features of a window's augmented view from those of the window, and vice versa.
 
-    What is predicted comes from a target: an encoder whose weights are a running average of the encoder's own. Its
-    features are standardised over the batch, without weights: else the predictions would soon be perfect, and all
-    features alike. (In BYOL itself the batch norm of larger networks behind the encoder, for which the sizes in
-    Table 2 leave no room, keeps them apart.)
-    `n_parameters_` counts the encoder and the predictor, a layer of half as many units as features between two linear
-    maps; the target is not learned and not counted.
+    Targets come from a second encoder, whose weights are a running average of the encoder's. Its features are
+    standardised over the batch, without learned weights; otherwise all features would collapse to one point. (In the
+    original BYOL, batch norm in larger projection and prediction heads prevents this; the sizes in Table 2 leave no
+    room for them.)
+    `n_parameters_` counts the encoder and the predictor, which has one hidden layer with half as many units as
+    features; the target is not trained and not counted.
 
     Parameters
     ----------
     dim : number of features
-    momentum : share of the target's weights that stays at each step
+    momentum : fraction of the target's weights that is kept at each step
     tensorize, augment, learning_rate, weight_decay, batch_size, max_epochs, patience, holdout : as for `SimCLR`
     device, random_state, verbose : as for `SimCLR`
 
     Attributes
     ----------
-    history_, n_epochs_, best_epoch_, n_parameters_, seed_, tensorize_ : as for `SimCLR`; as the target moves,
-        `held_out` of one epoch and another are not quite distances from the same thing
+    history_, n_epochs_, best_epoch_, n_parameters_, seed_, tensorize_ : as for `SimCLR`; as the target changes,
+        `held_out` is not strictly comparable between epochs
 
     Examples
     --------
@@ -277,7 +277,7 @@ class BYOL(_SelfSupervised):
 
 
 def check_temperature(temperature: Any) -> None:
-    """Refuse what cosines cannot be divided by."""
+    """Raise an error unless the temperature is a positive number."""
     check_number("temperature", temperature, 0)
     if temperature == 0:
         raise PolyadicError("temperature must be more than 0, but is 0")

@@ -1,7 +1,7 @@
-"""MiniRocket (Dempster, Schmidt, Webb 2021): shares of positive values under many fixed dilated convolutions.
+"""MiniRocket (Dempster, Schmidt, Webb 2021): proportions of positive values under many fixed dilated convolutions.
 
-Written in torch from the published description, with its extension to several channels, for the packages that have it
-bring compilers and bounds on numpy that do not fit ours.
+Implemented in torch from the published description, with its multivariate extension, because existing packages need
+compilers and restrict numpy versions.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ _CHUNK_BYTES = 32 * 2**20
 
 
 class MiniRocket(Baseline):
-    """The share of each window in which a convolution exceeds a bias, for 84 kernels, many dilations and biases.
+    """MiniRocket features: the fraction of each window in which a convolution exceeds a bias.
 
-    A kernel has nine weights, three of 2 and six of -1. Each kernel at each dilation sees a random set of channels,
-    whose convolutions are added up, and has several biases: quantiles of its output for one random training window.
-    Every other kernel counts padded positions at the ends as well. A linear classifier on the features (ridge
-    regression, say) is for the user to add.
+    There are 84 kernels with many dilations and biases. A kernel has nine weights, three of 2 and six of -1. Each
+    kernel at each dilation sums its convolutions over a random set of channels, and has several biases: quantiles of
+    its output for one random training window. Every other kernel also counts padded positions at the ends. Train a
+    linear classifier, such as ridge regression, on the features.
 
     Parameters
     ----------
-    n_kernels : number of features, cut to a multiple of 84: 9,996 for 10,000
-    max_dilations : most different dilations
-    tensorize : not used, for the features are of the raw windows; taken as all baselines take it
+    n_kernels : number of features, rounded down to a multiple of 84: 9,996 for 10,000
+    max_dilations : maximum number of dilations
+    tensorize : not used, because features are computed from raw windows; accepted for consistency with other baselines
     device : "auto", "cpu", "cuda", …
-    random_state : seed of the channels and of the windows that the biases come from
+    random_state : seed of the channel sets and of the windows for the biases
 
     Attributes
     ----------
     dilations_ : (d,), in samples
-    channels_ : (d, 84, channels) bool, which channels a kernel sees at a dilation
+    channels_ : (d, 84, channels) bool, the channels of each kernel at each dilation
     biases_ : (features,), by dilation, then kernel, then quantile
-    n_parameters_ : the number of biases, which is that of the features; the sets of channels are drawn, not learned
+    n_parameters_ : the number of biases, one per feature; the sets of channels are random, not learned
 
     Examples
     --------
@@ -90,7 +90,7 @@ class MiniRocket(Baseline):
                 f"but has shape {source.samples.shape}"
             )
         for _ in self._tensors(source.samples):
-            pass  # Only to refuse what is not finite, for few windows are read below.
+            pass  # Validates that all windows are finite; only a few are used below.
         self._plan = _Plan.of(self._sample_shape[1], int(self.n_kernels), int(self.max_dilations))
         generator = torch.Generator().manual_seed(integer_seed(self.seed_, 0x20C7))
         shape = (len(self._plan.dilations), len(_KERNELS))
@@ -104,12 +104,12 @@ class MiniRocket(Baseline):
 
     @property
     def n_parameters_(self) -> int:
-        """How many numbers were learned: the biases."""
+        """Number of learned parameters: the biases."""
         check_is_fitted(self)
         return int(self.biases_.size)
 
     def _biases(self, source: WindowSource, generator: torch.Generator) -> np.ndarray:
-        """Quantiles of each kernel's output for a random window, the levels a sequence that fills [0, 1] evenly."""
+        """Quantiles of each kernel's output for a random window, at the levels of a low-discrepancy sequence."""
         levels = torch.arange(1, self._plan.n_features + 1, dtype=torch.float64) * _GOLDEN % 1
         parts, done = [], 0
         for number, (dilation, count) in enumerate(zip(self._plan.dilations, self._plan.counts, strict=True)):
@@ -124,7 +124,7 @@ class MiniRocket(Baseline):
         return np.concatenate(parts)
 
     def _weights(self, number: int, like: Tensor) -> Tensor:
-        """The kernels at one dilation, 0 for the channels they do not see: (84, channels, 9)."""
+        """The kernels at one dilation, 0 for channels that they do not use: (84, channels, 9)."""
         weights = torch.full((len(_KERNELS), 1, _LENGTH), -1.0, dtype=torch.float32)
         weights.scatter_(2, torch.tensor(_KERNELS)[:, None, :], 2.0)
         return (weights * torch.as_tensor(self.channels_[number])[:, :, None]).to(like)
@@ -167,7 +167,7 @@ class MiniRocket(Baseline):
 
 @dataclass(frozen=True)
 class _Plan:
-    """Dilations, exponentially spaced as far as a kernel fits in, and how many biases a kernel has at each."""
+    """Exponentially spaced dilations, up to the longest kernel that fits, and the number of biases at each."""
 
     dilations: tuple[int, ...]
     counts: tuple[int, ...]
@@ -179,7 +179,7 @@ class _Plan:
         longest = np.log2((length - 1) / (_LENGTH - 1))
         dilations, times = np.unique(np.logspace(0, longest, wanted, base=2).astype(int), return_counts=True)
         counts = times * each // wanted
-        # What rounding left over goes to the first dilations, one each in turn.
+        # Distribute the remainder of rounding over the first dilations.
         for extra in range(each - int(counts.sum())):
             counts[extra % len(counts)] += 1
         return cls(tuple(dilations.tolist()), tuple(counts.tolist()))
@@ -190,7 +190,7 @@ class _Plan:
 
 
 def _channel_sets(shape: tuple[int, int], n_channels: int, generator: torch.Generator) -> np.ndarray:
-    """Random sets of channels (d, 84, channels), small ones likelier: their size is 2 to a uniform power."""
+    """Random sets of channels (d, 84, channels) with log-uniform size, so that small sets are more likely."""
     most = min(n_channels, _MOST_CHANNELS)
     powers = torch.rand(shape, generator=generator, dtype=torch.float64) * np.log2(most + 1)
     sizes = (2**powers).long().clamp(1, most)
@@ -200,5 +200,5 @@ def _channel_sets(shape: tuple[int, int], n_channels: int, generator: torch.Gene
 
 
 def _convolve(X: Tensor, weights: Tensor, dilation: int) -> Tensor:
-    """Outputs (b, 84, time) of the same length as the windows, which count as 0 beyond their ends."""
+    """Outputs (b, 84, time) of the same length as the windows, with zero padding."""
     return conv1d(X, weights, padding=dilation * (_LENGTH // 2), dilation=dilation)

@@ -1,4 +1,4 @@
-"""What a user would try first: principal components of the tensor, hand-made features, CP by TensorLy."""
+"""Simple baselines: principal components of the tensors, hand-crafted features, and CP by TensorLy."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _OVERSAMPLING = 10
 
 
 class PCAFeatures(Baseline):
-    """Principal components of the flattened tensors, without the matrix of all of them in memory.
+    """Principal components of the flattened tensors, computed batch by batch.
 
-    Tensors of up to 1,024 entries are done exactly, by their covariance matrix. Larger ones are done by randomised
-    subspace iteration with ten more columns than components: each pass over the data multiplies a random basis by the
-    covariance, and the last solves the eigenproblem within it. Four passes are what scikit-learn's randomised solver
-    does; directions whose variances differ by little need more.
+    For tensors of up to 1,024 entries, the result is exact, from their covariance matrix. For larger ones, it is
+    computed by randomised subspace iteration with ten more columns than components: each pass over the data multiplies
+    a random basis by the covariance, and the last pass solves the eigenproblem within it. Four passes correspond to
+    scikit-learn's randomised solver; components with similar variances need more.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class PCAFeatures(Baseline):
     Attributes
     ----------
     mean_ : (I, J, …)
-    components_ : (dim, I, J, …), of norm 1, the entry of largest size positive
+    components_ : (dim, I, J, …), of norm 1, with a positive entry of largest absolute value
     explained_variance_ : (dim,), with N - 1 in the denominator
     n_parameters_ : (dim + 1) · I · J · …, the components and the mean; for HAR's 18 × 33 × 33 and dim=32 the
         components alone are 627,264
@@ -108,7 +108,7 @@ class PCAFeatures(Baseline):
             basis = torch.linalg.qr(basis).Q
             product = _spread(passes, mean, basis)
             last, basis = basis, product
-        # The pass that would make the next basis also gives the scatter within the last one.
+        # The last pass also gives the scatter within the current basis.
         values, rotation = torch.linalg.eigh(last.T @ product)
         return values, last @ rotation
 
@@ -120,7 +120,8 @@ class PCAFeatures(Baseline):
     def _features(self, T: Tensor) -> Tensor:
         if T.shape[1:] != self.mean_.shape:
             raise PolyadicError(
-                f"tensorize must give tensors of shape {self.mean_.shape} as in fit, but gave {tuple(T.shape[1:])}"
+                f"tensorize must return tensors of shape {self.mean_.shape} as in fit, but returned "
+                f"{tuple(T.shape[1:])}"
             )
         mean, components = (torch.as_tensor(array).to(T) for array in (self.mean_, self.components_))
         return (T - mean).flatten(1) @ components.flatten(1).T
@@ -152,16 +153,16 @@ _BANDS = 8
 
 
 class HandFeatures(Baseline):
-    """Statistics, band powers and correlations of the channels of raw windows; nothing is learned.
+    """Hand-crafted features of raw windows: statistics, band powers and channel correlations; nothing is learned.
 
     For every channel: mean, standard deviation, minimum, maximum, five quantiles (5, 25, 50, 75, 95 %), skewness,
-    excess kurtosis, how often the signal crosses its mean and how much it moves from sample to sample (both for each
-    step), and the logarithms of the power in up to eight bands that are equally wide on a logarithmic scale; then the
-    correlations of all pairs of channels. What a constant channel has none of is 0.
+    excess kurtosis, mean crossings and mean absolute difference per sample, and log power in up to eight bands of
+    equal width on a logarithmic scale; then the correlations of all pairs of channels. Undefined features of a constant
+    channel are 0.
 
     Parameters
     ----------
-    tensorize : not used, for the features are of the raw windows; taken as all baselines take it
+    tensorize : not used, because features are computed from raw windows; accepted for consistency with other baselines
     device : "auto", "cpu", "cuda", …
     random_state : not used
 
@@ -197,14 +198,14 @@ class HandFeatures(Baseline):
                 f"X must hold raw windows (N, channels, time) of two samples or more, but has {source.samples.shape}"
             )
         for _ in self._tensors(source.samples):
-            pass  # Only to refuse what is not finite.
+            pass  # Validates that all windows are finite.
 
     def _features(self, T: Tensor) -> Tensor:
         X = T.double()
         mean = X.mean(dim=2)
         centred = X - mean[:, :, None]
         std = centred.square().mean(dim=2).sqrt()
-        # What rounding leaves of a constant channel is no signal.
+        # The rounding error of a constant channel is not a signal.
         alive = std > 1e-12 * X.abs().amax(dim=2)
         std = std * alive
         z = centred / torch.where(alive, std, 1.0)[:, :, None] * alive[:, :, None]
@@ -241,15 +242,15 @@ class HandFeatures(Baseline):
 
 
 def _band_edges(length: int) -> list[int]:
-    """First bins of the bands, and one past the last: from bin 1 to length // 2, without empty bands."""
+    """Edges of the bands in bins, from 1 to length // 2 (inclusive), without empty bands."""
     edges = np.geomspace(1, length // 2 + 1, _BANDS + 1).round().astype(int)
     return [int(edge) for edge in np.unique(edges)]
 
 
 def _log_powers(X: Tensor) -> Tensor:
-    """Logarithms of the mean square that each band contributes to each channel: (b, channels, bands).
+    """Log power of each band in each channel: (b, channels, bands).
 
-    Nothing below 1e-9 of the window's power counts, so that a silent channel has a finite number, in any unit.
+    Power is clipped at 1e-9 of the window's power, so that a constant channel has a finite value in any unit.
     """
     length = X.shape[2]
     power = torch.fft.rfft(X, dim=2).abs().square() / length**2 * 2
@@ -264,24 +265,24 @@ def _log_powers(X: Tensor) -> Tensor:
 class CPALS(Baseline):
     """CP decomposition of the tensor of all windows by TensorLy's alternating least squares.
 
-    The whole tensor has to be in memory; TensorLy needs some two to three times its size. Features are the ridge
-    least-squares coefficients on the bases, as those of ATD.
+    The whole tensor must fit in memory; TensorLy needs two to three times its size. Features are the ridge
+    least-squares coefficients on the bases, as for ATD.
 
     Parameters
     ----------
     rank : number of components, and of features
     tensorize : from a batch (b, channels, time) to tensors (b, I, J, …); None if the input already is a tensor
     alpha : weight of the ridge term of the features
-    max_iter : most iterations of TensorLy
+    max_iter : maximum number of iterations of TensorLy
     tol : TensorLy stops when the relative error changes by less
-    max_bytes : most bytes that the tensor may take
+    max_bytes : maximum size of the tensor in bytes
     device : "auto", "cpu", "cuda", …: where tensors and features are computed; TensorLy runs on the CPU
-    random_state : seed of the start
+    random_state : seed of the initial values
 
     Attributes
     ----------
     factors_ : the bases with columns of norm 1, matrices of shapes (I, R), (J, R), …
-    history_ : `error`, TensorLy's relative error ‖T - T̂‖ / ‖T‖, one number for each iteration
+    history_ : `error`, TensorLy's relative error ‖T - T̂‖ / ‖T‖, one number per iteration
     n_parameters_ : R · (I + J + …)
     """
 
@@ -324,7 +325,7 @@ class CPALS(Baseline):
         if needed > self.max_bytes:
             raise PolyadicError(
                 f"the tensor of {len(source.samples)} windows takes {needed:,} bytes, more than max_bytes="
-                f"{self.max_bytes:,}: give fewer windows, or use SALS, which works batch by batch"
+                f"{self.max_bytes:,}: use fewer windows, or SALS, which works batch by batch"
             )
         whole = torch.cat([batch.cpu() for batch in first()]).numpy()
         try:
@@ -340,18 +341,18 @@ class CPALS(Baseline):
                 )
         except np.linalg.LinAlgError as error:
             raise PolyadicError(
-                f"TensorLy met a singular matrix: X has fewer components than rank={self.rank}. Give a smaller rank"
+                f"TensorLy met a singular matrix: X has fewer components than rank={self.rank}. Use a smaller rank"
             ) from error
         bases = [np.ascontiguousarray(factor, dtype=whole.dtype) for factor in factors[1:]]
         if not all(np.isfinite(basis).all() for basis in bases):
-            raise PolyadicError("TensorLy's bases did not stay finite: scale X, or give a smaller rank")
+            raise PolyadicError("TensorLy's bases did not stay finite: scale X, or use a smaller rank")
         norms = [np.linalg.norm(basis, axis=0) for basis in bases]
         self.factors_ = [basis / np.where(norm > 0, norm, 1.0) for basis, norm in zip(bases, norms, strict=True)]
         self.history_ = {"error": [float(error) for error in errors]}
 
     @property
     def n_iter_(self) -> int:
-        """How many iterations TensorLy made."""
+        """Number of iterations of TensorLy."""
         return len(self.history_["error"])
 
     def _features(self, T: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Supervised tensor learning (Tao et al. 2005) for several classes, as in appendix D.8: one rank-one tensor each."""
+"""Supervised tensor learning (Tao et al. 2005) for several classes, one rank-one tensor each, as in appendix D.8."""
 
 from __future__ import annotations
 
@@ -26,28 +26,27 @@ _POWER_ROUNDS = 10
 
 
 class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
-    """Logistic regression whose weights for each class are a rank-one tensor: logits ⟨T, u∘v∘w⟩ + b.
+    """Logistic regression with a rank-one weight tensor for each class: logits ⟨T, u∘v∘w⟩ + b.
 
-    Minimised is the mean cross-entropy + α/2 times the squared norm of the weight tensors, by L-BFGS over all vectors
-    at once, from the rank-one part of each class's mean. The fit works on tensors less their mean, divided by the root
-    mean square of what is left (one number for all entries); both are then folded into the vectors and biases, so
-    that those are all there is.
+    The mean cross-entropy plus α/2 times the squared norm of the weight tensors is minimised by L-BFGS over all vectors
+    jointly, starting from the best rank-one approximation of each class mean. The fit works on centred tensors divided
+    by their root mean square (one number for all entries); both are then folded into the vectors and biases.
 
     Parameters
     ----------
     tensorize : from a batch (b, channels, time) to tensors (b, I, J, …); None if the input already is a tensor
-    alpha : weight of the ridge term, which acts on the weights of the scaled tensors
-    max_iter : most iterations
+    alpha : weight of the ridge term, on the weights for the scaled tensors
+    max_iter : maximum number of iterations
     tol : stop when no entry of the gradient exceeds this, or an iteration gains less than its square
     device : "auto", "cpu", "cuda", …
-    random_state : not used, for nothing is drawn; taken as all baselines take it
+    random_state : not used, because nothing is random; accepted for consistency with other baselines
 
     Attributes
     ----------
     factors_ : the vectors as columns, matrices of shapes (I, C), (J, C), … for C classes
     bias_ : (C,)
     classes_ : the classes, in the order of the columns
-    history_ : `loss`, one number for each iteration
+    history_ : `loss`, one number per iteration
     n_parameters_ : C · (I + J + …) + C
 
     Examples
@@ -103,8 +102,8 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
         if result.nit >= self.max_iter:
             steepest = abs(result.jac).max()
             warnings.warn(
-                f"STL stopped after max_iter={self.max_iter} iterations, its gradient {steepest:.1e} still above "
-                f"tol={self.tol:g}: give it more, or a larger alpha or tol",
+                f"STL stopped after max_iter={self.max_iter} iterations with a gradient of {steepest:.1e}, above "
+                f"tol={self.tol:g}: increase max_iter, alpha or tol",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -115,7 +114,7 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
 
     @property
     def n_iter_(self) -> int:
-        """How many iterations were made."""
+        """Number of iterations."""
         return len(self.history_["loss"])
 
     def predict_proba(self, X: Any) -> Any:
@@ -134,7 +133,7 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
         return probabilities if isinstance(logits, Tensor) else probabilities.numpy()
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The likeliest classes.
+        """The most probable class of each window.
 
         Parameters
         ----------
@@ -177,7 +176,7 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
 
 
 def _moments(passes: Callable[[], Iterable[Tensor]]) -> tuple[Tensor, float]:
-    """The mean tensor, and the root mean square of what is left without it (1 where nothing is left)."""
+    """The mean tensor, and the root mean square of the centred tensors (1 if they are all 0)."""
     total, count = torch.zeros(1, dtype=torch.float64), 0
     for T in passes():
         total = total.to(T.device) + T.sum(dim=0, dtype=torch.float64)
@@ -211,7 +210,7 @@ class _Problem:
         fixed, offset = weights.detach(), bias.detach()
         entropy, slope, slope_bias = 0.0, torch.zeros_like(fixed), torch.zeros_like(offset)
         for T, members in self._batches():
-            # Written this way round, products with few columns are several times faster.
+            # In this order, products with few columns are several times faster.
             logits = (fixed.to(T).T @ T.flatten(1).T).T + offset.to(T)
             log_p = torch.log_softmax(logits, dim=1)
             entropy -= float((log_p * members).sum(dtype=torch.float64))
@@ -219,14 +218,14 @@ class _Problem:
             slope += (error.T @ T.flatten(1)).T.to(slope)
             slope_bias += error.sum(dim=0).to(slope_bias)
         ridge = self.alpha / 2 * weights.square().sum()
-        # A function with the gradient of the objective, without all tensors in one graph.
+        # A surrogate with the same gradient, without all tensors in one autograd graph.
         (((weights * slope).sum() + (bias * slope_bias).sum()) / len(self.members) + ridge).backward()  # type: ignore[no-untyped-call]
         self.value = entropy / len(self.members) + float(ridge.detach())
         assert variables.grad is not None
         return self.value, variables.grad.numpy()
 
     def start(self) -> NDArray[np.float64]:
-        """The rank-one part of each class's mean, scaled to logits of mean square 1, without biases."""
+        """The rank-one approximation of each class mean, scaled to logits of mean square 1, without biases."""
         means = torch.zeros(self.members.shape[1], *self.shape, dtype=torch.float64)
         for T, members in self._batches():
             means += collect(members, T).to(means)
@@ -255,7 +254,7 @@ class _Problem:
 
 
 def _rank_one(Y: Tensor) -> list[Tensor]:
-    """The vectors of norm 1 whose outer product is nearest each tensor, as columns, by power iteration.
+    """The unit vectors of the best rank-one approximation of each tensor, as columns, by power iteration.
 
     Parameters
     ----------

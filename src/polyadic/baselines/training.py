@@ -1,6 +1,6 @@
-"""How every deep baseline is trained: Adam until the loss on held-out windows reaches a plateau (appendix D.4).
+"""Training of the deep baselines: Adam until the loss on held-out windows reaches a plateau (appendix D.4).
 
-Batch norm needs more than one window: an epoch is cut into batches of nearly equal size, none of them of one window.
+Batch norm needs more than one window, so an epoch is split into batches of nearly equal size, none with one window.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ History = dict[str, list[float]]
 
 
 class Learner(nn.Module):
-    """A network that can be trained: features of standardised tensors, and a loss.
+    """A trainable network: features of standardised tensors, and a loss.
 
     Parameters
     ----------
     shape : (I, J, K) of a tensor, or (I, K)
-    n_features : features of a window
+    n_features : number of features of a window
     """
 
     def __init__(self, shape: Sequence[int], n_features: int) -> None:
@@ -54,7 +54,7 @@ class Learner(nn.Module):
 
     @abstractmethod
     def encode(self, S: Tensor) -> Tensor:
-        """Standardised tensors (b, I, J, K) to features (b, n_features)."""
+        """Map standardised tensors (b, I, J, K) to features (b, n_features)."""
 
     @abstractmethod
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
@@ -63,28 +63,28 @@ class Learner(nn.Module):
         Parameters
         ----------
         S : (n_views · b, I, J, K), standardised: all windows, then their augmented views if there are any
-        codes : (b,), classes of the windows, where they are known
+        codes : (b,), classes of the windows, if known
         """
 
     def forward(self, T: Tensor) -> Tensor:
-        """Tensors (b, I, J, K) to features (b, n_features)."""
+        """Map tensors (b, I, J, K) to features (b, n_features)."""
         return self.encode(self.standardize(T))
 
     def loss(self, T: Tensor, codes: Tensor | None) -> Tensor:
-        """`objective` of tensors as they are."""
+        """`objective` of unstandardised tensors."""
         return self.objective(self.standardize(T), codes)
 
     def after_step(self) -> None:
-        """What is to be done after each step of the optimiser."""
+        """A hook that runs after each step of the optimiser."""
 
     def n_parameters(self) -> int:
-        """How many numbers the optimiser may change."""
+        """Number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train; see `DeepBaseline`."""
+    """Settings of the training; see `DeepBaseline`."""
 
     learning_rate: float = 1e-3
     weight_decay: float = 5e-4
@@ -104,17 +104,17 @@ def train(
 ) -> History:
     """Train until the loss on held-out windows has not fallen by 0.1 % for `patience` epochs; keep the best weights.
 
-    Each epoch visits the other windows in an order, and with augmentations, of its own; the held-out windows are
-    augmented alike after each epoch.
+    Each epoch has its own order of windows and its own augmentations; the held-out windows have the same augmentations
+    in every epoch.
 
     Parameters
     ----------
-    codes : (N,), classes of the windows, where the loss needs them
+    codes : (N,), classes of the windows, if the loss needs them
 
     Returns
     -------
-    `loss`, `held_out` and `seconds` of each epoch; the network is left with the weights of the lowest `held_out`, or
-    those it came with if there is no epoch
+    `loss`, `held_out` and `seconds` of each epoch; the network has the weights with the lowest `held_out`, or its
+    initial weights if there is no epoch
     """
     network.to(source.device)
     codes = None if codes is None else codes.to(source.device)
@@ -123,7 +123,7 @@ def train(
     for_training = torch.ones(source.n_windows, dtype=torch.bool)
     for_training[held] = False
     weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    fused = source.device.type == "cuda" or None  # one launch for all weights
+    fused = source.device.type == "cuda" or None  # one kernel launch for all weights
     optimizer = torch.optim.Adam(weights, settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
     history: History = {"loss": [], "held_out": [], "seconds": []}
     plateau = Plateau(settings.patience)
@@ -178,14 +178,14 @@ def _mean_loss(
 
 
 def _batches(source: WindowSource, parts: Sequence[Tensor], sweep: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """As `source.batches`, but on a GPU, where small steps cost more than large ones, many parts are made at once.
+    """As `source.batches`, but on a GPU, where small steps are inefficient, many parts are computed at once.
 
-    Only where that changes nothing: what our augmentations and the STFT make of a window depends on no other window,
-    what functions of the user's make of it may.
+    This is done only if it cannot change the result: built-in augmentations and the STFT treat each window
+    independently, but functions of the user may not.
 
     Parameters
     ----------
-    size : numbers in the tensor of a window
+    size : number of entries of the tensor of a window
     """
     apart = (source.augment is None or source.augment.per_window) and (
         source.tensorize is None or source.tensorize.per_window
@@ -201,16 +201,16 @@ def _batches(source: WindowSource, parts: Sequence[Tensor], sweep: int, size: in
 
 
 def _measure(network: Learner, source: WindowSource, kept: Tensor, batch_size: int) -> None:
-    """Fix the scale of the channels by windows that are trained on, without their augmentations."""
+    """Compute the scale of the channels from training windows, without augmentations."""
     rows = torch.linspace(0, len(kept) - 1, min(len(kept), _MEASURED_WINDOWS), dtype=torch.float64).long()
     plain = replace(source, augment=None)
     network.standardize.measure(T for _, T in plain.batches(torch.split(kept[rows], batch_size), 0))
 
 
 def hold_out(count: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """The windows to train on and those held out, at least two of each, both in order.
+    """The training windows and the held-out windows, at least two of each, both in order.
 
-    Each window draws a number of its own, and those with the lowest are held out.
+    Each window has its own random number; those with the lowest are held out.
 
     Examples
     --------
@@ -218,7 +218,7 @@ def hold_out(count: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     [45, 5]
     """
     if count < 4:
-        raise PolyadicError(f"X must have at least 4 windows, two to train on and two to be held out, but has {count}")
+        raise PolyadicError(f"X must have at least 4 windows, two to train on and two to hold out, but has {count}")
     held = min(max(round(share * count), 2), count - 2)
     drawn = uniform(window_keys(integer_seed(seed, _SPLIT), 0, torch.arange(count)), ())
     order = torch.argsort(drawn, stable=True)
@@ -226,9 +226,9 @@ def hold_out(count: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def batches_of(ids: Tensor, batch_size: int) -> list[Tensor]:
-    """Windows in as few batches of at most `batch_size` as there can be, all of nearly the same size, none of one.
+    """Split windows into as few batches as `batch_size` allows, of nearly equal size, none with one window.
 
-    Where that cannot be, because `batch_size` is 2 and the number of windows odd, one batch has three.
+    If that is impossible, because `batch_size` is 2 and the number of windows is odd, one batch has three windows.
 
     Examples
     --------
@@ -240,7 +240,7 @@ def batches_of(ids: Tensor, batch_size: int) -> list[Tensor]:
 
 
 class Plateau:
-    """Tells when a loss has not fallen by 0.1 % for some epochs."""
+    """Detects when a loss has not fallen by 0.1 % for some epochs."""
 
     def __init__(self, patience: int) -> None:
         self.patience = patience
@@ -256,15 +256,16 @@ class Plateau:
 
 
 class DeepBaseline(Baseline):
-    """What the deep baselines share: their training, and their weights as files.
+    """Base class of the deep baselines: training, and weights in model files.
 
-    A subclass makes its network in `_network_for`, and checks its own parameters in `_check_parameters`; if it cannot
-    learn without an augmentation, it says so in `_check_views`.
+    A subclass builds its network in `_network_for` and validates its parameters in `_check_parameters`; if it needs an
+    augmentation, `_check_views` raises an error without one.
 
     Attributes
     ----------
-    history_ : `loss`, `held_out` and `seconds`, one number for each epoch
-    n_epochs_, best_epoch_ : epochs trained, and that of the lowest `held_out`, whose weights were kept; 0 for none
+    history_ : `loss`, `held_out` and `seconds`, one number per epoch
+    n_epochs_, best_epoch_ : number of epochs, and the epoch with the lowest `held_out`, whose weights are kept; 0 for
+        none
     """
 
     _network: Learner
@@ -298,10 +299,10 @@ class DeepBaseline(Baseline):
 
     @abstractmethod
     def _network_for(self, shape: Sequence[int]) -> Learner:
-        """A new network for tensors of this shape; its weights are drawn from torch's generator, which is seeded."""
+        """A new network for tensors of this shape; its weights come from torch's seeded generator."""
 
     def _codes(self, y: Any, source: WindowSource) -> Tensor | None:
-        """Classes of the windows, for those that are supervised: (N,)."""
+        """Classes of the windows, for supervised baselines: (N,)."""
         return None
 
     def _augmentation(self) -> Any:
@@ -313,13 +314,13 @@ class DeepBaseline(Baseline):
         if self.learning_rate == 0:
             raise PolyadicError("learning_rate must be more than 0, but is 0: nothing would be learned")
         if not 0 < self.holdout < 1:
-            raise PolyadicError(f"holdout must be a share of the windows between 0 and 1, but is {self.holdout!r}")
+            raise PolyadicError(f"holdout must be a fraction between 0 and 1, but is {self.holdout!r}")
         check_integer("batch_size", self.batch_size, 2)
         for name, least in (("max_epochs", 0), ("patience", 1), ("verbose", 0)):
             check_integer(name, getattr(self, name), least)
 
     def _check_views(self) -> None:
-        """Refuse to learn without an augmentation, where one is needed; features need none."""
+        """Raise an error if training needs an augmentation and there is none."""
 
     def _learn(self, X: Any, y: Any) -> None:
         self._check_parameters()
@@ -327,7 +328,7 @@ class DeepBaseline(Baseline):
         source = self._source(X)
         codes = self._codes(y, source)
         with torch.random.fork_rng(devices=[]):
-            # Not torch.manual_seed, which would seed the generators of all GPUs too.
+            # Not torch.manual_seed, which would also seed the generators of all GPUs.
             torch.default_generator.manual_seed(integer_seed(self.seed_, _WEIGHTS))
             network = self._network_for(self._tensor_shape(source))
         settings = Settings(
@@ -345,10 +346,11 @@ class DeepBaseline(Baseline):
         self._network = network.cpu().eval()
 
     def _ready(self, T: Tensor) -> Learner:
-        """The network on the device of these tensors, which must be of the shape it was made for."""
+        """The network on the device of these tensors, which must have the shape of the training data."""
         if T.shape[1:] != self._network.shape:
             raise PolyadicError(
-                f"tensorize must give tensors of shape {self._network.shape} as in fit, but gave {tuple(T.shape[1:])}"
+                f"tensorize must return tensors of shape {self._network.shape} as in fit, but returned "
+                f"{tuple(T.shape[1:])}"
             )
         return self._network.to(T.device)
 
@@ -371,7 +373,7 @@ class DeepBaseline(Baseline):
 
     @property
     def n_parameters_(self) -> int:
-        """Weights that training may change: not the scale of the input, batch norm's averages or BYOL's target."""
+        """Trainable weights: not the input scale, batch norm's running averages or BYOL's target."""
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(self)
@@ -394,5 +396,5 @@ class DeepBaseline(Baseline):
         self._network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, strict=False)
 
     def _state(self) -> dict[str, Tensor]:
-        """All weights and buffers but for counters that nothing depends on."""
+        """All weights and buffers, except batch counters, which nothing depends on."""
         return {name: value for name, value in self._network.state_dict().items() if not name.endswith(_COUNTERS)}

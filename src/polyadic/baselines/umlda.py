@@ -1,7 +1,7 @@
 """Uncorrelated multilinear discriminant analysis (Lu, Plataniotis, Venetsanopoulos 2009), as in appendix D.8.
 
-Feature p of a tensor is its inner product with one rank-one tensor u⁽¹⁾∘u⁽²⁾∘…, chosen one after the other: each
-maximises Fisher's criterion among those whose training coordinates are uncorrelated with the earlier ones'.
+Feature p of a tensor is its inner product with a rank-one tensor u⁽¹⁾∘u⁽²⁾∘…. These are found one after the other: each
+maximises Fisher's criterion among those whose training coordinates are uncorrelated with the earlier ones.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ class UMLDA(Baseline):
     solution of a generalised eigenproblem as large as its mode, in the subspace that keeps the coordinates
     uncorrelated. The criterion, between-class over within-class scatter, never falls.
 
-    The p-th projection has p - 1 constraints. A mode of p - 1 entries or fewer has no vector that meets them all: from
-    there on it takes the best vector without constraints once, and only the larger modes meet them. `dim` is therefore
-    at most the size of the largest mode (33 for HAR's 18 × 33 × 33), less than the number of windows and, for vectors
-    as input, less than the number of classes.
+    The p-th projection has p - 1 constraints. A mode with p - 1 entries or fewer has no vector that meets them all: its
+    vector is then optimised once without constraints, and only the larger modes meet them. `dim` is therefore at most
+    the size of the largest mode (33 for HAR's 18 × 33 × 33), less than the number of windows and, for vectors as input,
+    less than the number of classes.
 
     Parameters
     ----------
     dim : number of projections, and of features
     tensorize : from a batch (b, channels, time) to tensors (b, I, J, …); None if the input already is a tensor
-    ridge : what is added to the variance of every entry within the classes, in units of its mean over all entries
-    max_iter : most rounds over the modes for each projection
-    tol : a projection is done when a round raises its criterion by less than this share
-    n_init : starts for each projection, the first with equal entries as in the paper, others at random; the best stays
+    ridge : added to the within-class variance of every entry, in units of its mean over all entries
+    max_iter : maximum number of rounds over the modes for each projection
+    tol : a projection has converged when a round raises its criterion by less than this fraction
+    n_init : number of initialisations of each projection, of which the best is kept: the first with equal entries as in
+        the paper, the others random
     device : "auto", "cpu", "cuda", …
-    random_state : seed of the random starts
+    random_state : seed of the random initialisations
 
     Attributes
     ----------
@@ -57,7 +58,7 @@ class UMLDA(Baseline):
         norm 1, and the last is scaled so that the features have variance 1 within the classes, the ridge included
     criterion_ : (dim,), Fisher's criterion of every feature, with the ridge
     classes_ : the classes
-    history_ : `criterion` and `rounds`, one number for each projection
+    history_ : `criterion` and `rounds`, one number per projection
     n_parameters_ : dim · (I + J + …)
 
     Examples
@@ -118,13 +119,13 @@ class UMLDA(Baseline):
         }
 
     def _check_dim(self, shape: tuple[int, ...], count: int, n_classes: int) -> None:
-        limits = {f"the largest mode of tensors {shape}": max(shape), f"{count} windows less one": count - 1}
+        limits = {f"the largest mode of tensors {shape}": max(shape), f"{count} windows minus one": count - 1}
         if len(shape) == 1:
-            limits[f"{n_classes} classes less one, for vectors"] = n_classes - 1
+            limits[f"{n_classes} classes minus one, for vectors"] = n_classes - 1
         reason, limit = min(limits.items(), key=lambda item: item[1])
         if self.dim > limit:
             raise PolyadicError(
-                f"dim must be at most {limit} ({reason}), for no more projections can be uncorrelated, "
+                f"dim must be at most {limit} ({reason}), the maximum number of uncorrelated projections, "
                 f"but is {self.dim}"
             )
 
@@ -135,7 +136,7 @@ class UMLDA(Baseline):
 
     @property
     def n_iter_(self) -> int:
-        """The most rounds over the modes that a projection took."""
+        """The largest number of rounds over the modes for any projection."""
         return int(max(self.history_["rounds"]))
 
     def _features(self, T: Tensor) -> Tensor:
@@ -163,7 +164,7 @@ class UMLDA(Baseline):
 
 
 class _Projection:
-    """A rank-one projection with its training coordinates, of mean 0 and norm 1, and how it was found."""
+    """A rank-one projection with its training coordinates, of mean 0 and norm 1, its criterion and rounds."""
 
     def __init__(self, vectors: _Vectors, coordinates: _Matrix, criterion: float, spread: float, rounds: int) -> None:
         self.vectors = vectors
@@ -174,7 +175,7 @@ class _Projection:
 
 
 class _Fisher:
-    """Scatters of partial projections: all that the search needs of the data."""
+    """Computes the scatter of partial projections, the only access of the search to the data."""
 
     def __init__(
         self, passes: Callable[[], Iterable[Tensor]], codes: NDArray[np.intp], n_classes: int, ridge: float
@@ -187,7 +188,7 @@ class _Fisher:
         self.added = ridge * variance
 
     def _variance_within(self) -> tuple[tuple[int, ...], float]:
-        """The tensors' shape, and the mean over all entries of the variance within the classes."""
+        """The tensors' shape, and the within-class variance averaged over all entries."""
         sums: Tensor | None = None
         members = torch.as_tensor(self.members)
         done = 0
@@ -206,7 +207,7 @@ class _Fisher:
         return shape, total / (len(members) * means.shape[1])
 
     def partial(self, vectors: _Vectors, mode: int) -> _Matrix:
-        """Every tensor contracted with all vectors but one, less the mean: (N, size of the mode)."""
+        """Every tensor contracted with all vectors but one, centred: (N, size of the mode)."""
         Y = torch.cat([_contract(T, vectors, mode).double().cpu() for T in self.passes()]).numpy()
         centred: _Matrix = Y - Y.mean(axis=0)
         return centred
@@ -232,13 +233,13 @@ def _outer(vectors: _Vectors, like: Tensor) -> Tensor:
 
 
 def _climb(problem: _Fisher, start: _Vectors, found: list[_Projection], max_iter: int, tol: float) -> _Projection:
-    """The projection that alternating over the modes leads to from a start."""
+    """The projection that alternating over the modes converges to from an initialisation."""
     vectors = [vector / np.linalg.norm(vector) for vector in start]
     earlier = np.stack([projection.coordinates for projection in found], axis=1) if found else None
     free = [size > len(found) for size in problem.shape]
     criteria: list[float] = []
     for round_ in range(max_iter):
-        # First the modes too small for the constraints, once, so that the others end where these were met.
+        # First, once, the modes that are too small for the constraints, so that the result meets them.
         for mode in sorted(range(len(vectors)), key=lambda mode: free[mode]):
             if not free[mode] and round_ > 0:
                 continue
@@ -261,13 +262,12 @@ def _uncorrelated(Y: _Matrix, earlier: _Matrix | None) -> _Matrix:
 
 
 def _best(between: _Matrix, within: _Matrix, allowed: _Matrix) -> tuple[float, _Matrix, float]:
-    """The largest ratio of the scatters along allowed directions, where it is taken (norm 1), the scatter within."""
+    """The largest scatter ratio along allowed directions, its unit direction, and the within-class scatter there."""
     try:
         values, solutions = linalg.eigh(allowed.T @ between @ allowed, allowed.T @ within @ allowed)
     except linalg.LinAlgError as error:
         raise PolyadicError(
-            "the scatter within the classes is singular: there are too few windows or constant entries. "
-            "Give a ridge of more than 0, or a larger one"
+            "the within-class scatter is singular: there are too few windows, or constant entries. Increase ridge"
         ) from error
     vector = allowed @ solutions[:, -1]
     vector /= np.linalg.norm(vector)

@@ -1,4 +1,4 @@
-"""How good features are: a logistic regression on few labels, on windows clean and perturbed, over seeds."""
+"""Evaluation of features: probes, scores, subject-wise cross-validation, robustness tests and significance tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The probe that learns from augmented copies of its labelled windows, and windows perturbed to test robustness.
+"""A probe trained on augmented copies of its labelled windows, and perturbed windows for robustness tests.
 
-The augmentations that an alignment would teach the features are taught to the classifier instead: each labelled window
-is given to it several times, clean and augmented. It goes around any feature extractor that is fitted.
+Here the classifier, and not the alignment of features, learns the invariance to an augmentation: it is trained on each
+labelled window and on several augmented copies of it. `AugmentedProbe` wraps any fitted feature extractor.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _TESTS = 0x7E57
 
 
 def perturbed(X: Any, augment: Any, seed: int = 0, *, batch_size: int = _BATCH) -> NDArray[Any]:
-    """Windows as a robustness test has them: all augmented once.
+    """Augment every window once, for a robustness test.
 
-    The draws are none of those that a fit or an `AugmentedProbe` of the same seed learns from.
+    The random draws differ from those that a fit or an `AugmentedProbe` with the same seed is trained on.
 
     Parameters
     ----------
     X : (N, channels, time), an array, a tensor, `Windows` or a `WindowStore`
     augment : as for `AugmentedProbe`
-    batch_size : windows augmented at a time; the outcome does not depend on it
+    batch_size : number of windows augmented at a time; does not change the result
 
     Returns
     -------
@@ -74,27 +74,27 @@ def perturbed(X: Any, augment: Any, seed: int = 0, *, batch_size: int = _BATCH) 
 def augmented_features(
     features: Any, X: Any, augment: Any, sweep: int = 0, seed: int = 0, *, batch_size: int = _BATCH
 ) -> NDArray[Any]:
-    """Features of an augmented copy of each window; no more than a batch of copies is ever in memory.
+    """Compute features of an augmented copy of each window, batch by batch.
 
     Parameters
     ----------
     features : fitted, with a method `transform`
     X : (N, channels, time), an array, a tensor, `Windows` or a `WindowStore`
     augment : as for `AugmentedProbe`
-    sweep, seed : with a window's number in X, all that its copy depends on
-    batch_size : windows augmented at a time; copies do not depend on it
+    sweep, seed : together with the row of a window in X, they determine its copy
+    batch_size : number of windows augmented at a time; does not change the result
 
     Returns
     -------
     (N, R), numpy
     """
-    # An estimator puts channels into the order it was fitted to, which copies, being arrays, do not have.
+    # An estimator reorders channels by name; the copies are arrays without names, so reorder before augmenting.
     samples = features._samples(X, reset=False) if isinstance(features, WindowEstimator) else Samples(X)
     return _transformed(features, samples, _batches(samples, augment, seed, sweep, batch_size))
 
 
 def _plain_features(features: Any, X: Any, batch_size: int) -> NDArray[Any]:
-    """Features of the windows as they are: (N, R)."""
+    """Features of the windows without augmentation: (N, R)."""
     samples = Samples(X)
     if isinstance(features, WindowEstimator) or not isinstance(samples.data, Readable):
         return _matrix(features.transform(X), len(samples))
@@ -106,15 +106,15 @@ def _transformed(features: Any, samples: Samples, batches: Iterator[Tensor]) -> 
 
 
 def _matrix(Z: Any, count: int) -> NDArray[Any]:
-    """What an extractor gave as an array (count, R)."""
+    """The output of an extractor as an array of shape (count, R)."""
     matrix = Z.numpy(force=True) if isinstance(Z, Tensor) else np.asarray(Z)
     if matrix.ndim != 2 or len(matrix) != count:
-        raise PolyadicError(f"features.transform must give an array ({count}, features), but gave {matrix.shape}")
+        raise PolyadicError(f"features.transform must return shape ({count}, features), but returned {matrix.shape}")
     return matrix
 
 
 def _batches(samples: Samples, augment: Any, seed: int, sweep: int, size: int) -> Iterator[Tensor]:
-    """All windows in order, each augmented by its own draws, or as they are without an augmentation: (b, …)."""
+    """All windows in order, each augmented with its own random draws, or unchanged if `augment` is None: (b, …)."""
     check_integer("batch_size", size, 1)
     augmentation = as_augmentation(augment)
     device = samples.data.device if isinstance(samples.data, Tensor) else torch.device("cpu")
@@ -123,7 +123,7 @@ def _batches(samples: Samples, augment: Any, seed: int, sweep: int, size: int) -
         if augmentation is None:
             yield batch
             continue
-        # A function is seeded once a call: one window a call makes its draws those of the window, not of the batch.
+        # A plain function is seeded once per call: calling it with one window makes draws independent of the batch.
         step = len(batch) if augmentation.per_window else 1
         parts = zip(torch.split(batch, step), torch.split(ids, step), strict=True)
         yield torch.cat([augmentation(part, which, seed=seed, sweep=sweep) for part, which in parts])
@@ -139,25 +139,26 @@ def _can(method: str) -> Callable[[Any], bool]:
 
 
 class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that learns from features of labelled windows and of augmented copies of them.
+    """A classifier trained on the features of labelled windows and of augmented copies of them.
 
     Parameters
     ----------
-    features : a fitted feature extractor: anything with `transform`, as `ATD` or a baseline. It is never fitted here,
-        and clones of the probe share it
-    augment : from a batch to its augmented view, as those of `polyadic.augment`, or any function (which should draw
-        from torch's generator: it is seeded for each window, and called with one at a time); may be None with views=0
-    views : augmented copies of each labelled window
+    features : a fitted feature extractor with `transform`, such as `ATD` or a baseline. It is not refitted, and clones
+        of the probe share it
+    augment : an augmentation of `polyadic.augment`, or any function from a batch to its augmented view. A function is
+        called with one window at a time and should draw from torch's generator, which is seeded for each window. May
+        be None if views=0
+    views : number of augmented copies of each labelled window
     classifier : an unfitted scikit-learn classifier; None for the probe's logistic regression
-    standardise : bring features to mean 0 and variance 1 (over windows and copies) first
+    standardise : scale features to mean 0 and variance 1 (over windows and copies) first
     random_state : seed of the augmentations
-    batch_size : windows augmented at a time; copies do not depend on it
+    batch_size : number of windows augmented at a time; does not change the result
 
     Attributes
     ----------
     classes_ : (C,), the labels
     classifier_ : the fitted classifier, with the scaler if there is one
-    seed_ : the seed that copies were made from
+    seed_ : the seed of the augmented copies
 
     Examples
     --------
@@ -190,15 +191,15 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.batch_size = batch_size
 
     def fit(self, X: Any, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
-        """Learn from labelled windows.
+        """Train the probe on labelled windows.
 
         Parameters
         ----------
         X : (N, channels, time), anything that the extractor takes; `Windows` and stores are read batch by batch
         y : (N,), their classes; "", None, NaN and -1 mark windows without a label, which are left out
-        groups : (N,), whose windows they are, for a classifier that is chosen by leaving groups out, as `Probe` is; by
-            default `X.subject` where X is `Windows` or a store, else contiguous blocks of windows. Copies share the
-            group of their window
+        groups : (N,), the subject of each window, for a classifier that is selected by leaving groups out, such as
+            `Probe`; by default `X.subject` if X is `Windows` or a store, else contiguous blocks of windows. Copies
+            share the group of their window
 
         Returns
         -------
@@ -224,17 +225,17 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The classes of windows, taken as they are: (N,)."""
+        """Predict the class of each window, without augmentation: (N,)."""
         return np.asarray(self._fitted().predict(self._features(X)))
 
     @available_if(_can("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Probability of each of `classes_`, if the classifier gives any: (N, C)."""
+        """Predict the probability of each of `classes_`, if the classifier supports it: (N, C)."""
         return np.asarray(self._fitted().predict_proba(self._features(X)))
 
     @available_if(_can("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """How far windows are from the boundaries of classes, if the classifier says: (N,) for two, else (N, C)."""
+        """Confidence scores of the classifier, if it supports them: (N,) for two classes, else (N, C)."""
         return np.asarray(self._fitted().decision_function(self._features(X)))
 
     def _fitted(self) -> Any:
@@ -258,14 +259,14 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         check_integer("views", self.views, 0)
         if not hasattr(self.features, "transform"):
-            raise PolyadicError(f"features must be a fitted extractor with transform, but is {self.features!r}")
+            raise PolyadicError(f"features must be a fitted feature extractor with transform, but is {self.features!r}")
         if self.augment is None and self.views > 0:
-            raise PolyadicError(f"augment is None, but views={self.views}: give an augmentation, or views=0")
+            raise PolyadicError(f"augment is None, but views={self.views}: pass an augmentation, or set views=0")
 
     # ------------------------------------------------ scikit-learn's contract
 
     def __sklearn_clone__(self) -> Self:
-        # A clone of the extractor would not be fitted; nothing here changes it, so it can be shared.
+        # Cloning the extractor would discard its fit. It is never modified here, so clones can share it.
         parameters = self.get_params(deep=False)
         others = {name: clone(value, safe=False) for name, value in parameters.items() if name != "features"}
         return type(self)(self.features, **others)
@@ -274,7 +275,7 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Set parameters of the probe (not of `features`, which is fitted and shared)."""
         inner = [name for name in params if name.startswith("features__")]
         if inner:
-            raise PolyadicError(f"{inner[0]} cannot be set: features is fitted already, and clones share it")
+            raise PolyadicError(f"{inner[0]} cannot be set: features is already fitted, and clones share it")
         super().set_params(**params)
         return self
 

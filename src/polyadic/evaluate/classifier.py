@@ -1,4 +1,4 @@
-"""A classifier of windows: features that were learned without labels, and a probe on top; one file holds both."""
+"""A window classifier: features learned without labels and a probe on top, saved in one model file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["WindowClassifier", "labels_of", "rows_to_transform"]
 
 
 def labels_of(windows: Any) -> NDArray[Any]:
-    """The classes of windows by name, "" where none is known: (N,).
+    """The class name of each window, "" if it has no label: (N,).
 
     Examples
     --------
@@ -40,7 +40,7 @@ def labels_of(windows: Any) -> NDArray[Any]:
     array(['rest', '', 'walk'], dtype='<U4')
     """
     names = np.array([*windows.classes, ""])
-    named: NDArray[Any] = names[windows.label]  # -1, the unknown, is the last
+    named: NDArray[Any] = names[windows.label]  # -1 (no label) selects the last entry
     return named
 
 
@@ -49,26 +49,26 @@ def _gives_probabilities(self: WindowClassifier) -> bool:
 
 
 class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Labels and probabilities for windows.
+    """Classify windows with learned features and a probe.
 
     Parameters
     ----------
-    features : an `ATD`, `SALS` or `GRSALS`; one that is fitted is taken as it is, for it may have learned from far more
-        windows than have labels, and of any other a copy is fitted to all windows given to `fit`. Clones share fitted
-        features, so that `cross_val_score` and `GridSearchCV` train and score the probe alone; to learn the features
-        anew in every fold, give an estimator that is not fitted
-    probe : "auto" for a `Probe`, which chooses its settings for subjects it has not seen; "plain" or "standardised" for
-        one logistic regression, as for `polyadic.evaluate.probe`; or a scikit-learn classifier of your own. Model files
-        hold a `Probe`, a LogisticRegression, or a pipeline of a StandardScaler and one
-    recenter : subtract from the features of each window the mean over all windows of its subject, at training as at
-        prediction. This takes at least 20 unlabelled windows of every subject, with a similar mix of classes
+    features : an `ATD`, `SALS` or `GRSALS`. A fitted one is used as it is: it may have been fitted to many more windows
+        than have labels. An unfitted one is cloned and fitted to all windows passed to `fit`. Clones share fitted
+        features, so `cross_val_score` and `GridSearchCV` train and score only the probe; to refit the features in
+        every fold, pass an unfitted estimator
+    probe : "auto" for a `Probe`, which selects its settings for unseen subjects; "plain" or "standardised" for one
+        logistic regression, as for `polyadic.evaluate.probe`; or any scikit-learn classifier. Model files can hold a
+        `Probe`, a LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression
+    recenter : subtract from the features of each window the mean over all windows of its subject, in training and in
+        prediction. This needs at least 20 windows (labelled or not) of every subject, with a similar mix of classes
 
     Attributes
     ----------
     features_ : the fitted features
     probe_ : the fitted probe, a scikit-learn classifier of features; the `reason_` of a `Probe` says in one sentence
         how its settings were chosen
-    classes_ : what is told apart
+    classes_ : (C,), the class labels
 
     Examples
     --------
@@ -100,11 +100,11 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : (N, channels, time), anything that `ATD.fit` takes
         y : (N,), classes by name or number; "", None, NaN and -1 mark windows without a label, which are left out. By
-            default the labels that X itself has
-        groups : (N,), whose windows they are, for a probe that is chosen by leaving groups out and for `recenter`; by
-            default `X.subject` where X is `Windows` or a store. In a pipeline by its step's name, or by metadata
-            routing (`set_fit_request(groups=True)`)
-        on_rows : called with the number of windows done, while their features are made
+            default the labels of X
+        groups : (N,), the subject of each window, for a probe that is selected by leaving groups out and for
+            `recenter`; by default `X.subject` if X is `Windows` or a store. In a pipeline, pass it with the step's
+            name, or by metadata routing (`set_fit_request(groups=True)`)
+        on_rows : called with the number of windows done while features are computed
         """
         classifier = probe(self.probe)
         windows = X.windows if isinstance(X, WindowStore) else X
@@ -119,7 +119,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         people = groups_of(windows, groups)
         rows = rows_to_transform(known, people, self.recenter)
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
-        # In double precision, as files have it: a probe from a file then says exactly the same.
+        # Double precision, as in model files: a loaded probe then makes exactly the same predictions.
         Z = np.asarray(self.features_.transform(_safe_indexing(windows, rows), on_rows=on_rows), np.float64)
         theirs = None if people is None else people[rows]
         if self.recenter:
@@ -139,17 +139,18 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (N, channels, time)
-        groups : (N,), whose windows they are, with `recenter=True`; by default `X.subject`
-        means : with `recenter=True` the subjects' mean features, as of `subject_means`; by default those of X itself
+        groups : (N,), the subject of each window, needed with `recenter=True`; by default `X.subject`
+        means : the mean features of each subject, from `subject_means`, with `recenter=True`; by default computed
+            from X
         """
         return self._predictor().predict(X, groups, means)
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[np.float64]:
-        """How probable each class is, in the order of `classes_`: (N, classes).
+        """The probability of each class, in the order of `classes_`: (N, classes).
 
-        A `Probe` weights classes equally, which changes probabilities: they hold where all classes are equally
-        frequent. Use `probe=Probe(class_weight=None)` where they must match the frequencies of the training data.
+        A `Probe` weights classes equally, so its probabilities assume equally frequent classes. Use
+        `probe=Probe(class_weight=None)` if they must reflect the class frequencies of the training data.
 
         Parameters
         ----------
@@ -160,15 +161,15 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def score(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> float:
-        """Accuracy of the predictions for windows of known classes; `groups` as for `predict`."""
+        """Accuracy of the predictions for labelled windows; `groups` as for `predict`."""
         return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
 
     def subject_means(
         self, X: Any, groups: ArrayLike | None = None, on_rows: Callable[[int], None] | None = None
     ) -> dict[str, NDArray[np.float64]]:
-        """The mean features of each subject, which `recenter` subtracts; at least 20 windows of each are needed.
+        """The mean features of each subject, which `recenter` subtracts; each subject needs at least 20 windows.
 
-        For windows that come a few at a time: take the means of those that are there, and pass them to `predict`.
+        For online prediction, compute the means once from the windows recorded so far and pass them to `predict`.
 
         Parameters
         ----------
@@ -177,17 +178,17 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        by subject the mean (F,)
+        for each subject, the mean features (F,)
         """
         return self._predictor().subject_means(X, groups, on_rows)
 
     def component_weights(self) -> NDArray[np.float64]:
         """The probe's weights on the components: (classes, R), one row for two classes, as `coef_` of scikit-learn.
 
-        With W these weights and x the coefficients of a window, its logits are W·x, plus an offset that is the same for
-        all windows, plus what its levels add. The features z = M·x + offset of a readout are linear in x, so W is
-        the probe's weights on z times M; without a readout it is the probe's weights as they are. With `recenter` the
-        offset is the same for all windows of a subject.
+        The logits of a window with coefficients x are W·x plus the contribution of its levels plus an offset, which is
+        the same for all windows (with `recenter`, for all windows of a subject). The features z = M·x + offset of a
+        readout are linear in x, so W is the product of the probe's weights on z and M; without a readout, W is the
+        probe's weights.
         """
         check_is_fitted(self)
         readout = getattr(self.features_, "readout_", None)
@@ -201,7 +202,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return WindowPredictor(self.features_, self.probe_, self.recenter)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write features and probe to one model file, which `polyadic.load` reads, too."""
+        """Write features and probe to one model file, which `polyadic.load` can also read."""
         check_is_fitted(self)
         model = copy.copy(self.features_)
         model.probe_ = self.probe_
@@ -209,7 +210,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The classifier from a model file with a probe.
+        """Load a classifier from a model file with a probe.
 
         Raises
         ------
@@ -219,11 +220,11 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def of(cls, model: ATD | SALS | GRSALS, name: str = "the model") -> Self:
-        """The classifier that a loaded model with a probe is.
+        """Return a loaded model with a probe as a classifier.
 
         Parameters
         ----------
-        name : of the model, for the message if it has none
+        name : of the model, for the error message if it has no probe
         """
         check_probe(model, name)
         self = cls(model, _kind(model.probe_), bool(getattr(model.probe_, "recenter_", False)))
@@ -236,19 +237,19 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "probe_")
 
     def __sklearn_clone__(self) -> Self:
-        # A clone of fitted features would have forgotten them; nothing here changes them, so they can be shared.
+        # Cloning fitted features would discard the fit. They are never modified here, so clones can share them.
         shared = self._has_fitted_features()
         features = self.features if shared else clone(self.features)
         return type(self)(features, clone(self.probe, safe=False), self.recenter)
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, of `features` too while it is not fitted: fitted features are shared by clones."""
+        """Set parameters, including those of `features` if it is unfitted (clones share fitted features)."""
         inner = [name for name in params if name.startswith("features__")]
         features = params.get("features", self.features)
         if inner and features.__sklearn_is_fitted__():
             raise PolyadicError(
-                f"{inner[0]} cannot be set: features is fitted already, and clones share it. Give features that are "
-                "not fitted, as sklearn.base.clone(features)"
+                f"{inner[0]} cannot be set: features is already fitted, and clones share it. Pass unfitted features, "
+                "such as sklearn.base.clone(features)"
             )
         super().set_params(**params)
         return self
@@ -258,12 +259,12 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def rows_to_transform(known: NDArray[np.bool_], people: NDArray[Any] | None, recenter: bool) -> NDArray[np.intp]:
-    """The windows whose features a probe is trained on: with labels, or to recentre all of a subject who has some.
+    """The windows whose features are needed: those with labels or, to recentre, all of every subject with labels.
 
     Parameters
     ----------
     known : (N,), which windows have a label
-    people : (N,), whose they are
+    people : (N,), the subject of each window
     """
     if not recenter:
         return np.flatnonzero(known)
@@ -274,7 +275,7 @@ def rows_to_transform(known: NDArray[np.bool_], people: NDArray[Any] | None, rec
 
 
 def _kind(fitted: Any) -> Any:
-    """What `probe` was for a fitted probe of a model file."""
+    """The parameter `probe` that corresponds to a fitted probe of a model file."""
     if not isinstance(fitted, Probe):
         return PROBES[hasattr(fitted, "steps")]
     return AUTO if fitted.get_params() == Probe().get_params() else clone(fitted)

@@ -1,6 +1,6 @@
-"""What predictions are worth: accuracy, balanced accuracy, macro F1 and Cohen's kappa, and whom they fail.
+"""Scores of predictions: accuracy, balanced accuracy, macro F1 and Cohen's kappa, over all windows and by subject.
 
-All are fractions, 1 at best.
+All are fractions; 1 is best.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None)
     ----------
     y : (N,), the true classes
     predicted : (N,), the classes that were predicted
-    subject : (N,), whose windows they are, as `Windows.subject` has it; windows of unknown subjects ("") count in none
+    subject : (N,), the subject of each window, as in `Windows.subject`; "" marks unknown subjects, which get no score
 
     Returns
     -------
     `accuracy`; `balanced_accuracy`, the mean recall of the classes in y; `macro_f1`, the mean F1 of the classes in y or
-    among the predictions (0 for one that was only predicted); `kappa`, NaN where one class is all there is, for then
-    any agreement is chance's. Where subjects are known also `per_subject`, the accuracy of each, and the lowest and the
-    mean of these, `worst_subject` and `mean_subject`, in which a subject with few windows weighs as much as any other.
+    among the predictions (0 for one that was only predicted); `kappa`, NaN if there is only one class, because all
+    agreement is then expected by chance. If subjects are known, also `per_subject`, the accuracy of each subject, and
+    the lowest and the mean of these, `worst_subject` and `mean_subject`, which weight all subjects equally.
 
     Examples
     --------

@@ -1,5 +1,6 @@
-"""Probes by name: `Probe` ("auto"), or one logistic regression on features as they are ("plain", the paper's) or
-standardised; and how any classifier is trained as a probe.
+"""Probes by name, and the training of any classifier as a probe.
+
+"auto" is a `Probe`; "plain" (the paper's) and "standardised" are one logistic regression on raw or scaled features.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from polyadic.validated_probe import Probe
 __all__ = ["AUTO", "PROBES", "low_label_rows", "probe", "quiet_training", "takes_groups", "train_probe", "unthreaded"]
 
 AUTO = "auto"
-"""The name of `Probe`, which chooses its own settings."""
+"""The name of `Probe`, which selects its own settings."""
 
 PROBES = ("plain", "standardised")
-"""The probes of the paper's tables: one logistic regression with fixed settings each."""
+"""The probes of the paper's tables: each is one logistic regression with fixed settings."""
 
 
 def probe(kind: Any = AUTO) -> Any:
@@ -36,9 +37,9 @@ def probe(kind: Any = AUTO) -> Any:
 
     Parameters
     ----------
-    kind : "auto" for a `Probe`; "plain" for scikit-learn's LogisticRegression as the paper has it (with more
-        iterations, for the scales of raw features differ), "standardised" for the same on features of mean 0 and
-        variance 1; or a classifier of your own, of which a clone is returned
+    kind : "auto" for a `Probe`; "plain" for scikit-learn's LogisticRegression as in the paper (with more iterations,
+        because the scales of raw features differ); "standardised" for the same on features of mean 0 and variance 1;
+        or any classifier, which is cloned
 
     Examples
     --------
@@ -58,22 +59,22 @@ def probe(kind: Any = AUTO) -> Any:
 
 
 def takes_groups(classifier: Any) -> bool:
-    """Whether a classifier, or the last step of a pipeline, is told in `fit` whose rows they are."""
+    """Whether the `fit` of a classifier, or of the last step of a pipeline, takes `groups`."""
     return bool(has_fit_parameter(_last_step(classifier), "groups"))
 
 
 def train_probe(
     classifier: Any, Z: NDArray[Any], y: NDArray[Any], groups: Any = None, level_columns: Any = None
 ) -> Any:
-    """Train a clone of a classifier; it is told of groups and of the level block if its `fit` takes them.
+    """Train a clone of a classifier; groups and the level block are passed on if its `fit` takes them.
 
     Parameters
     ----------
     classifier : unfitted, or a pipeline whose last step is one
     Z : (n, F), features
     y : (n,), classes
-    groups : (n,), whose rows they are, or None
-    level_columns : as for `Probe.fit`; pipelines are not told, for their steps may change the columns
+    groups : (n,), the subject of each row, or None
+    level_columns : as for `Probe.fit`; not passed to pipelines, whose steps may change the columns
 
     Examples
     --------
@@ -88,13 +89,13 @@ def train_probe(
         words[f"{prefix}groups"] = groups
     if has_fit_parameter(own, "level_columns"):
         words["level_columns"] = level_columns
-    # Its own arguments are given to it here; routing is for what stands around the probe.
+    # The arguments are passed directly; metadata routing is for the estimators around the probe.
     with config_context(enable_metadata_routing=False):
         return own.fit(Z, y, **words)
 
 
 def quiet_training(kind: Any) -> AbstractContextManager[None]:
-    """Train one of the library's probes in here, on one thread and in silence; a user's own classifier is left alone.
+    """Context for training: one thread and no warnings for the library's probes, no change for a user's classifier.
 
     Parameters
     ----------
@@ -108,10 +109,10 @@ def _last_step(classifier: Any) -> Any:
 
 
 def low_label_rows(y: ArrayLike, count: int, seed: int = 0) -> NDArray[np.intp]:
-    """Some of the labelled windows, for a curve of accuracy over the number of labels.
+    """Choose some of the labelled windows, for a learning curve over the number of labels.
 
-    Classes have their shares, and each has at least one window if there are as many as classes (else the most frequent
-    have). A smaller count gives a part of what a larger one gives with the same seed.
+    The choice is stratified: classes keep their proportions, and each has at least one window if `count` allows it
+    (else the most frequent ones do). With the same seed, a smaller count gives a subset of a larger one.
 
     Parameters
     ----------
@@ -130,14 +131,14 @@ def low_label_rows(y: ArrayLike, count: int, seed: int = 0) -> NDArray[np.intp]:
     """
     labels = np.asarray(y)
     if labels.ndim != 1:
-        raise PolyadicError(f"y must have shape (N,), one label a window, but has shape {labels.shape}")
+        raise PolyadicError(f"y must have shape (N,), one label per window, but has shape {labels.shape}")
     check_integer("count", count, 1)
     if count > len(labels):
         raise PolyadicError(f"count must be at most the number of labelled windows, {len(labels)}, but is {count}")
     shuffled = permutation(len(labels), seed, 0).numpy()
     _, codes, sizes = np.unique(labels[shuffled], return_inverse=True, return_counts=True)
-    # All windows in one order whose every beginning has the classes' shares: the k-th of a class of n comes at (k+½)/n,
-    # but the first of each class before all others.
+    # An order of all windows whose every prefix is stratified: the k-th window of a class of n is placed at (k+½)/n,
+    # except that the first window of each class precedes all others.
     turn = np.empty(len(labels))
     for code, size in enumerate(sizes):
         turn[codes == code] = [-size, *((np.arange(1, size) + 0.5) / size)]

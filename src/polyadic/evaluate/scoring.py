@@ -1,7 +1,7 @@
-"""The scorer: train probes on features of labelled windows, and score what they predict for other windows.
+"""Train probes on features of labelled windows, and score their predictions for other windows.
 
-`score_features` starts from features, `score_split` from a fitted model and a split, `score_splits` from a fitted model
-and the seeds of several splits. Every command and every experiment takes its scores from here.
+`score_features` takes features, `score_split` a fitted model and a split, `score_splits` a fitted model and the seeds
+of several splits. Every command and experiment computes its scores here.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def score_features(
     probes : unfitted classifiers by name
     Z_train, Z_test : (n, R), features
     y_train, y_test : (n,), labels
-    subject : (n,), whose test windows they are; for the accuracy of each subject
-    groups : (n,), whose training windows they are, for probes that are chosen by leaving groups out
+    subject : (n,), the subject of each test window, for the accuracy of each subject
+    groups : (n,), the subject of each training window, for probes that are selected by leaving groups out
     levels : columns of the level block, as for `Probe.fit`
 
     Returns
     -------
-    what `polyadic.evaluate.scores` returns, by the name of the probe, with the `reason` of one that chose its settings
+    for each probe, by name, what `polyadic.evaluate.scores` returns, and the `reason` for its settings if it has one
 
     Examples
     --------
@@ -96,7 +96,7 @@ def score_features(
 
 
 def _reason(fitted: Any) -> dict[str, str]:
-    """How a probe chose its settings, if it did."""
+    """The sentence on how a probe selected its settings, if it has one."""
     return {"reason": fitted.reason_} if hasattr(fitted, "reason_") else {}
 
 
@@ -115,7 +115,7 @@ def probe_accuracy(
 
 
 def logistic_probes(Z_train: Any = None, y_train: Any = None) -> dict[str, Any]:
-    """Return the unfitted probe of every kind in `PROBES`, by name; they are the same for all features and labels."""
+    """Return an unfitted probe of every kind in `PROBES`, by name; features and labels are not used."""
     return {kind: probe(kind) for kind in PROBES}
 
 
@@ -123,26 +123,26 @@ def logistic_probes(Z_train: Any = None, y_train: Any = None) -> dict[str, Any]:
 
 
 def subjects_of(windows: Windows) -> NDArray[Any] | None:
-    """Return the subjects of windows as groups to be left out, or None where none is known."""
+    """Return the subjects of windows as groups to leave out, or None if no subject is known."""
     return windows.subject if (windows.subject != "").any() else None
 
 
 def default_protocol(windows: Windows) -> Protocol:
-    """Return "subject" where the subject of every window is known, else "paper"."""
+    """Return "subject" if the subject of every window is known, else "paper"."""
     return "paper" if (windows.subject == "").any() else "subject"
 
 
 def own_split(model: ATD | SALS | GRSALS, windows: Windows, protocols: Sequence[Protocol] = PROTOCOLS) -> Split | None:
-    """Return the split of these windows whose unlabelled part the model was fitted to, or None if there is none.
+    """Find the split of these windows whose unlabelled part the model was fitted to; None if there is no such split.
 
     Parameters
     ----------
-    model : fitted; its `split_` and its seed tell whether it was fitted to a part of these windows
+    model : fitted; its `split_` and its seed identify the split
     """
     for protocol in protocols if model.split_ else ():
         try:
             found = split(windows, protocol, seed=model.seed_)
-        except PolyadicError:  # the windows cannot be split like this, and so have not been
+        except PolyadicError:  # the windows do not allow this protocol
             continue
         if model.split_ == f"{found.hash}:unlabelled":
             return found
@@ -161,15 +161,15 @@ def score_split(
     Parameters
     ----------
     model : a fitted feature extractor, with `transform`
-    choose_probes : from features and labels of the training windows to unfitted classifiers by name
-    augment : tests robustness, too: each probe also predicts the classes of augmented test windows, and a copy of the
-        probe "standardised" is trained on the training windows and four augmented copies of each
+    choose_probes : a function from features and labels of the training windows to unfitted classifiers by name
+    augment : an augmentation to also test robustness: each probe is scored on augmented test windows, too, and a copy
+        of the probe "standardised" is trained on the training windows and four augmented copies of each
     seed : of these augmentations
 
     Returns
     -------
-    what `polyadic.evaluate.scores` returns by the name of the probe, with the `reason` of one that chose its settings;
-    with `augment` also under "augmented", and for every NAME under "NAME perturbed"
+    for each probe, by name, what `polyadic.evaluate.scores` returns, and the `reason` for its settings if it has one;
+    with `augment` also an entry "augmented", and for every NAME an entry "NAME perturbed"
     """
     _, train, test = part
     tests = _test_sets(test, augment, seed)
@@ -207,12 +207,12 @@ def score_classifier(model: Any, part: Split, augment: Any = None, seed: int = 0
 
 
 def _test_sets(test: Windows, augment: Any, seed: int) -> dict[str, Any]:
-    """Return the test windows as they are and, with an augmentation, perturbed, by what is added to a probe's name."""
+    """Return the clean test windows and, with an augmentation, the perturbed ones, by suffix of the probe's name."""
     return {"": test} if augment is None else {"": test, _PERTURBED: perturbed(test, augment, seed)}
 
 
 def _scores_by_test(name: str, test: Windows, predicted: Mapping[str, NDArray[Any]]) -> dict[str, Scores]:
-    """Score predictions for each of the test sets; subjects only count where windows are as they are."""
+    """Score predictions for each of the test sets; by subject only for the clean one."""
     return {
         name + suffix: scores(test.label, one, None if suffix else test.subject) for suffix, one in predicted.items()
     }
@@ -231,22 +231,24 @@ def score_splits(
 
     Parameters
     ----------
-    model : fitted; it is not fitted again
+    model : fitted; it is not refitted
     windows : with labels
     protocol, seeds : of the splits
     on_rows : called with the number of windows done, while their features are computed
-    team : the processes that compute the features together, from `polyadic.engine.join`, in one folder that all of
-        them work in; each returns the same
+    team : the processes that share the work, from `polyadic.engine.join`, in one common folder; each returns the same
+        result
     kinds : of probes, as for `polyadic.evaluate.probe`
 
     Returns
     -------
-    for each seed and probe what `scores` finds, with `probe`, `seed`, `split` (its hash), `trained` and `tested`
+    for each seed and probe what `scores` returns, with `probe`, `seed`, `split` (its hash), `trained` and `tested`
     """
     parts = {seed: split(windows, protocol, seed=seed) for seed in seeds}
     for part in parts.values():
         if len(np.unique(windows.label[part.train])) < 2 or not len(part.test):
-            raise PolyadicError("a split must have two classes or more to train on, and windows to test, but has not")
+            raise PolyadicError(
+                "a split must have test windows, and training windows of two or more classes: add labels"
+            )
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
     Z = features_of(model, windows[used], on_rows, team)
     labels, probes, levels = labels_of(windows), {kind: probe(kind) for kind in kinds}, level_columns(model)
@@ -263,7 +265,7 @@ def score_splits(
 def score_own_probe(
     model: ATD | SALS | GRSALS, windows: Windows, on_rows: _OnRows | None = None, team: Team = ALONE
 ) -> list[dict[str, Any]]:
-    """Score the probe within a model on all windows with labels; on the test part if it was fitted to a part of them.
+    """Score a model's own probe on all labelled windows, or only on the test part of the split it was fitted to.
 
     Parameters
     ----------
@@ -273,13 +275,13 @@ def score_own_probe(
 
     Returns
     -------
-    one entry, as `score_splits` has them, without a seed
+    one entry as of `score_splits`, without a seed
     """
     classifier = WindowClassifier.of(model)
     part = own_split(model, windows)
     rows = np.flatnonzero(windows.label >= 0) if part is None else part.test
     if not len(rows):
-        raise PolyadicError("windows must have labels to be scored by, but none has one")
+        raise PolyadicError("windows must have labels to be scored, but none has one")
     tested = windows[rows]
     Z = features_of(model, tested, on_rows, team)
     if classifier.recenter:
@@ -293,14 +295,14 @@ def score_own_probe(
 def features_of(
     model: Any, windows: Windows, on_rows: _OnRows | None = None, team: Team = ALONE
 ) -> NDArray[np.float64]:
-    """Compute features by one process or a team, which shares them through a file."""
+    """Compute features in one process, or in a team that shares them through a file."""
     if team.size == 1:
         words = {} if on_rows is None else {"on_rows": on_rows}
         return np.asarray(model.transform(windows, **words), np.float64)
     folder = Path(team.once(lambda: tempfile.mkdtemp(prefix=".polyadic-", dir=".")))
     try:
         Z = np.array(model.transform(windows, out=folder / "features.npy", on_rows=on_rows, team=team), np.float64)
-        team.sum(torch.zeros(1))  # all have read it
+        team.sum(torch.zeros(1))  # barrier: all processes have read the file
     finally:
         if team.index == 0:
             shutil.rmtree(folder, ignore_errors=True)
@@ -313,13 +315,13 @@ def features_of(
 def summarise(
     rows: Sequence[Mapping[str, Any]], by: Sequence[str] = ("probe",), measures: Sequence[str] = _MEASURES
 ) -> list[dict[str, Any]]:
-    """Return mean and, over several rows, standard deviation of each measure, for each group of rows.
+    """Return the mean and, for several rows, the standard deviation of each measure, for each group of rows.
 
     Parameters
     ----------
     rows : as of `score_splits`
-    by : the names of what the rows of a group have in common; groups stand in the order of their first rows
-    measures : what is averaged, as far as rows have it
+    by : the keys to group rows by; groups are in the order of their first rows
+    measures : the keys to average, if rows have them
 
     Examples
     --------

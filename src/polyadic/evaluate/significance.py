@@ -1,6 +1,6 @@
-"""Whether one method is better than another: t-tests over seeds, and Holm's correction for many of them.
+"""Significance of differences between methods: t-tests over seeds, and Holm's correction for multiple comparisons.
 
-The paper reports t-tests (appendix D.7) and does not say which, so all three are here; every p is two-sided.
+The paper reports t-tests (appendix D.7) but not which kind, so all three are here; every p is two-sided.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
 def unpaired(a: ArrayLike, b: ArrayLike, *, equal_variances: bool = True) -> tuple[float, float]:
-    """Compare two sets of scores that have nothing to do with each other, by Student's t-test.
+    """Compare two independent sets of scores by Student's t-test.
 
     Parameters
     ----------
-    a, b : (n,), (m,), a score for each seed
-    equal_variances : False for Welch's test, which lets the two methods scatter differently
+    a, b : (n,), (m,), one score per seed
+    equal_variances : False for Welch's test, which does not assume equal variances
 
     Returns
     -------
@@ -54,7 +54,7 @@ def unpaired(a: ArrayLike, b: ArrayLike, *, equal_variances: bool = True) -> tup
 
 
 def paired(a: ArrayLike, b: ArrayLike) -> tuple[float, float]:
-    """Compare scores of two methods on the same seeds, and so on the same splits, by Student's t-test.
+    """Compare scores of two methods on the same seeds, and thus the same splits, by a paired t-test.
 
     Parameters
     ----------
@@ -79,12 +79,12 @@ def paired(a: ArrayLike, b: ArrayLike) -> tuple[float, float]:
 def corrected_resampled(differences: ArrayLike, test_share: float) -> tuple[float, float]:
     """Compare two methods on random splits of the same windows, whose training parts overlap, by a paired t-test.
 
-    Scores over such splits are not independent, and the plain test finds too much; Nadeau and Bengio (2003) raise the
-    variance of the mean from s²/n to (1/n + tests/trainings) · s².
+    Scores over such splits are not independent, so an uncorrected test has too many false positives. Nadeau and Bengio
+    (2003) raise the variance of the mean from s²/n to (1/n + tests/trainings) · s².
 
     Parameters
     ----------
-    differences : (n,), score of one method less that of the other on each split
+    differences : (n,), score of one method minus that of the other on each split
     test_share : tests / (trainings + tests), at least 0 and less than 1
 
     Returns
@@ -105,11 +105,11 @@ def corrected_resampled(differences: ArrayLike, test_share: float) -> tuple[floa
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
-    """Correct p-values by Holm: those below 0.05 may be claimed together with a chance of 5 % for any false claim.
+    """Adjust p-values by Holm's method: rejecting those below 0.05 keeps the family-wise error rate at 5 %.
 
     Parameters
     ----------
-    p_values : (n,), one for each comparison; NaN for one that could not be made, which then does not count
+    p_values : (n,), one for each comparison; NaN for a comparison that was not possible, which does not count
 
     Returns
     -------
@@ -131,7 +131,7 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 
 
 def _check_scores(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Return scores as an array, or refuse them by name."""
+    """Return scores as an array, or raise an error that names the argument."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not np.isfinite(array).all():
         raise PolyadicError(f"{name} must be a list of finite numbers, one for each seed, but is {values!r}")
@@ -139,7 +139,7 @@ def _check_scores(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def _test_differences(gaps: NDArray[Any], overlap: float, largest: float) -> tuple[float, float]:
-    """Return t and p of paired differences, their variance raised by the overlap of the training parts."""
+    """Return t and p of paired differences, with their variance corrected for overlapping training parts."""
     n = len(gaps)
     if n < 2:
         return float("nan"), float("nan")
@@ -147,12 +147,12 @@ def _test_differences(gaps: NDArray[Any], overlap: float, largest: float) -> tup
 
 
 def _variance(values: NDArray[Any], largest: float) -> float:
-    """Return the sample variance, 0 where it is only rounding: equal scores may differ in the last bit."""
+    """Return the sample variance, or 0 if it is only rounding error: equal scores may differ in the last bit."""
     return 0.0 if np.ptp(values) <= _ROUNDING * largest else float(values.var(ddof=1))
 
 
 def _t_and_p(gap: float, variance: float, freedom: float, largest: float) -> tuple[float, float]:
-    """Return t and p of a mean difference; the same in every seed is certain, and none at all is chance."""
+    """Return t and p of a mean difference; without variance, p is 0 for a difference and 1 for none."""
     if abs(gap) <= _ROUNDING * largest:
         return 0.0, 1.0
     if variance == 0:

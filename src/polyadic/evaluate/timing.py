@@ -1,4 +1,4 @@
-"""The one definition of seconds per sweep (or epoch), by the rule of appendix D.7."""
+"""Seconds per sweep (or epoch), as defined in appendix D.7 of the paper."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _UNSTABLE, _RECORDED = 3, 8
 
 
 def seconds_per_sweep(seconds: Sequence[float]) -> float:
-    """Return the mean of sweeps 4 to 8: the paper records eight and drops the first three, which might be unstable.
+    """Return the mean duration of sweeps 4 to 8: the paper records eight and drops the first three as unstable.
 
-    For a fit that stopped earlier it is the mean of all sweeps after the first, which also pays for memory and caches,
-    and for a fit of one sweep that one.
+    For a shorter fit, it is the mean over all sweeps but the first, which includes allocation and cold caches. For a
+    fit of one sweep, it is the duration of that sweep.
 
     Parameters
     ----------
-    seconds : how long each sweep (or epoch) took, in order, as `history_["seconds"]`
+    seconds : the duration of each sweep (or epoch), in order, as in `history_["seconds"]`
 
     Examples
     --------
@@ -29,6 +29,6 @@ def seconds_per_sweep(seconds: Sequence[float]) -> float:
     1.5
     """
     if not len(seconds):
-        raise PolyadicError("seconds must have at least one sweep, but is empty")
+        raise PolyadicError("seconds must have at least one entry, but is empty")
     chosen = seconds[_UNSTABLE:_RECORDED] if len(seconds) >= _RECORDED else seconds[1:] if len(seconds) > 1 else seconds
     return float(sum(chosen) / len(chosen))

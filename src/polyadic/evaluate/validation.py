@@ -1,4 +1,4 @@
-"""Subject-wise cross-validation: what a model's features and a probe are worth for subjects they have not seen."""
+"""Subject-wise cross-validation: how well a model's features and a probe generalise to unseen subjects."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _FOLDS, _REPEATS = 5, 2
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """One fold of a cross-validation: what was trained without the test subjects.
+    """One fold of a cross-validation: features and a probe that were trained without the test subjects.
 
-    number, count : from 1 on, and how many folds there are in all repeats
-    Z : (n, F), features of all labelled windows, of a model that did not learn from the test subjects
+    number, count : the number of the fold, from 1, and the total over all repeats
+    Z : (n, F), features of all labelled windows
     y, subject : (n,), their classes and subjects
-    test : (n,), which of them are tested; the others trained the probe
+    test : (n,), boolean, the test windows; the probe was trained on the others
     level_columns : which columns of Z are the level block
     probe : the trained probe
     """
@@ -68,22 +68,22 @@ class CrossValidation:
 
     balanced_accuracy : mean recall of the classes
     accuracy, macro_f1, kappa : as of `polyadic.evaluate.scores`, over all windows
-    over_repeats : for each of these four its value in each repeat
-    per_class : by class name its precision, recall, F1 and number of windows
-    per_subject : by subject its accuracy, balanced accuracy (over the classes it has) and number of windows
-    over_subjects : mean, standard deviation, lowest and highest of the subjects' balanced accuracies
+    over_repeats : the values of these four in each repeat
+    per_class : precision, recall, F1 and number of windows of each class, by name
+    per_subject : accuracy, balanced accuracy (over the classes present) and number of windows of each subject
+    over_subjects : mean, standard deviation, minimum and maximum of the subjects' balanced accuracies
     classes : names of the classes, in the order of `confusion`
-    confusion : (K, K), windows of a true class (row) predicted to be of a class (column), summed over repeats
+    confusion : (K, K), number of windows by true class (rows) and predicted class (columns), summed over repeats
     chance : balanced accuracy of guessing, 1 / number of classes
-    majority : accuracy of always naming the most frequent class
-    refitted : whether features were learned anew in every fold, without the test subjects
+    majority : accuracy of always predicting the most frequent class
+    refitted : whether features were refitted in every fold, without the test subjects
     transductive : whether features may have been learned from the test subjects' windows (never from their labels)
-    folds, repeats, seed : how subjects were left out; `folds` is a number in either case
-    subjects, windows : how many were tested
-    left_out : labelled windows of unknown subjects, which were neither trained nor tested on
-    reasons : for each fold how its probe chose its settings, if it says
-    rows : (n,), which windows were tested
-    predicted : (repeats, n), the classes predicted for them
+    folds, repeats, seed : how subjects were left out; `folds` is a number also for "loso"
+    subjects, windows : number of tested subjects and windows
+    left_out : number of labelled windows of unknown subjects, which were used neither to train nor to test
+    reasons : for each fold, how its probe selected its settings, if it reports it
+    rows : (n,), rows of the tested windows
+    predicted : (repeats, n), their predicted classes
     """
 
     balanced_accuracy: float
@@ -111,7 +111,7 @@ class CrossValidation:
     predicted: NDArray[Any] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but `rows` and `predicted`, ready for JSON (a kappa that is not defined is None)."""
+        """Everything except `rows` and `predicted`, ready for JSON (an undefined kappa is None)."""
         plain = {name: value for name, value in asdict(self).items() if name not in ("rows", "predicted")}
         plain |= {"classes": list(self.classes), "confusion": self.confusion.tolist(), "reasons": list(self.reasons)}
         kappas = [None if np.isnan(value) else value for value in self.over_repeats["kappa"]]
@@ -123,9 +123,9 @@ class CrossValidation:
         return self.summary()
 
     def summary(self) -> str:
-        """The result in a few lines of text."""
+        """Summarise the result in a few lines of text."""
         spread = self.over_subjects
-        way = "leaving one subject out" if self.folds == self.subjects else f"{self.folds} folds of subjects"
+        way = "leave-one-subject-out" if self.folds == self.subjects else f"{self.folds} subject-wise folds"
         times = f", {self.repeats} repeats" if self.repeats > 1 else ""
         lines = [
             f"balanced accuracy {_percent(self.balanced_accuracy)} (chance {_percent(self.chance)}), accuracy "
@@ -138,20 +138,20 @@ class CrossValidation:
         if self.reasons:
             lines.append(f"Probe: {self.reasons[0]} (first of {len(self.reasons)} folds).")
         if self.left_out:
-            lines.append(f"Left out: {self.left_out} labelled windows of unknown subjects.")
+            lines.append(f"Left out: {self.left_out} labelled window{'s' * (self.left_out != 1)} of unknown subjects.")
         return "\n".join(lines)
 
     @property
     def features(self) -> str:
         """One sentence on what the features were learned from."""
         if self.refitted:
-            return "Features were learned anew in every fold, without the test subjects."
+            return "Features were refitted in every fold, without the test subjects."
         if self.transductive:
             return (
                 "Transductive: features were not refitted and may have been learned from the test subjects' windows, "
                 "though not from their labels."
             )
-        return "Features were learned once, from other subjects than those tested."
+        return "Features were learned once, from subjects other than the test subjects."
 
     def __str__(self) -> str:
         return self.summary()
@@ -169,26 +169,25 @@ def cross_validate(
     on_fold: Callable[[Fold], None] | None = None,
     team: Team = ALONE,
 ) -> CrossValidation:
-    """Train and test on different subjects, until every labelled window has been tested.
+    """Cross-validate features and a probe across subjects: every labelled window is tested once per repeat.
 
-    Unless it can be shown that the model has not learned from the windows of any tested subject (by the split that it
-    and these windows share), features are learned anew in every fold, by a clone of the model, from all windows of the
-    other subjects, labelled or not.
+    In every fold, a clone of the model is refitted to all windows of the training subjects, labelled or not. It is not
+    refitted if it is known, from the split it was fitted to, that the model has not seen any test subject.
 
     Parameters
     ----------
     model : a feature extractor with `fit` and `transform`, such as `ATD` or a baseline, fitted or not
-    windows : with labels and subjects; windows without a label help to learn features, windows of unknown subjects are
-        not used at all
-    folds : "loso" leaves out one subject at a time; a number leaves out that many groups of subjects
-    repeats : how often to assign subjects to folds anew; needs a number of folds
-    probe : as for `WindowClassifier`; by default a `Probe`. Given subjects if its `fit` takes `groups`
+    windows : with labels and subjects; windows without a label are only used to learn features, windows of unknown
+        subjects are not used
+    folds : "loso" leaves out one subject at a time; a number is the number of subject-wise folds
+    repeats : number of random assignments of subjects to folds; requires a number of folds
+    probe : as for `WindowClassifier`; by default a `Probe`. Subjects are passed if its `fit` takes `groups`
     transductive : keep the features of a fitted model even if it may have seen the test subjects' windows
     seed : of the fold assignments
-    rows : numbers of the windows that may train and test the probe; by default all. The others only help to learn
-        features, where these are refitted
+    rows : rows of the windows to train and test the probe on; by default all. The others are only used to refit
+        features
     on_fold : called after each fold with its features and its trained probe
-    team : the processes that work together, from `polyadic.engine.join`; each returns the same
+    team : the processes that share the work, from `polyadic.engine.join`; each returns the same result
 
     Examples
     --------
@@ -234,9 +233,9 @@ def cross_validate(
 
 
 def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
-    """The labelled windows of subjects that the model is known not to have learned from; None if it is not known.
+    """Rows of the labelled windows of subjects that the model has not learned from; None if these are not known.
 
-    They are those of other subjects than the unlabelled part of the split that the model was fitted to.
+    They are known if the model was fitted to the unlabelled part of a split of these windows.
 
     Parameters
     ----------
@@ -253,17 +252,17 @@ def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
 
 
 def subjects_to_test(windows: Windows, rows: ArrayLike | None = None) -> int:
-    """How many subjects `cross_validate` would test with these arguments; errors are its errors."""
+    """The number of subjects that `cross_validate` would test; raises the same errors."""
     return len(np.unique(windows.subject[_tested(windows, rows)]))
 
 
 def default_folds(subjects: int, repeats: int | None = None) -> tuple[Literal["loso"] | int, int]:
-    """Folds and repeats where none are given: one subject at a time up to 20, else five groups of subjects, twice.
+    """Default folds and repeats: leave-one-subject-out for up to 20 subjects, else five folds, repeated twice.
 
     Parameters
     ----------
-    subjects : to be tested
-    repeats : if they are given, which needs groups of subjects
+    subjects : number of subjects to test
+    repeats : if given, the folds are groups of subjects
 
     Examples
     --------
@@ -276,7 +275,7 @@ def default_folds(subjects: int, repeats: int | None = None) -> tuple[Literal["l
 
 
 def spread(scores_of_subjects: list[float]) -> dict[str, float]:
-    """Mean, standard deviation, lowest and highest.
+    """Mean, standard deviation, minimum and maximum of the subjects' scores.
 
     Examples
     --------
@@ -293,7 +292,7 @@ def spread(scores_of_subjects: list[float]) -> dict[str, float]:
 
 
 def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
-    """The labelled windows of known subjects, among those that may be tested."""
+    """Rows of the labelled windows of known subjects, among `rows`."""
     if not isinstance(windows, Windows):
         raise PolyadicError(f"windows must be Windows with labels and subjects, but are {type(windows).__name__}")
     labelled = windows.label >= 0
@@ -308,12 +307,12 @@ def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
         raise PolyadicError("windows must have subjects, so that test subjects can be left out, but none has one")
     if len(np.unique(windows.subject[known])) < 2:
         raise PolyadicError(
-            f"at least two subjects must have labels, but only {str(windows.subject[known][0])!r} has any: there would "
-            "be nobody to test on"
+            f"at least two subjects must have labels, but only {str(windows.subject[known][0])!r} has any: no subject "
+            "would be left to test on"
         )
     if len(np.unique(windows.label[known])) < 2:
         name = windows.classes[int(windows.label[known][0])]
-        raise PolyadicError(f"labels must be of at least two classes, but all are {name!r}")
+        raise PolyadicError(f"labels must have at least two classes, but all are {name!r}")
     return np.flatnonzero(known)
 
 
@@ -338,16 +337,16 @@ def _assignments(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed
         if len(np.unique(windows.label[tested[~test]])) < 2:
             raise PolyadicError(
                 f"without {_few(np.unique(subject[test]))} only one class is left to train on: use other folds, or "
-                "more labels"
+                "label more windows"
             )
     return found
 
 
 def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool) -> tuple[bool, bool]:
-    """Whether features must be learned anew in every fold, and whether the model may have seen tested subjects."""
+    """Whether features must be refitted in every fold, and whether the model may have seen test subjects."""
     if not hasattr(model, "fit") or not hasattr(model, "transform"):
         raise PolyadicError(
-            f"model must be a feature extractor with fit and transform, but is {type(model).__name__}: give a "
+            f"model must be a feature extractor with fit and transform, but is {type(model).__name__}: pass a "
             "classifier as probe"
         )
     if not _is_fitted(model):
@@ -355,7 +354,7 @@ def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool)
             raise PolyadicError("transductive=True keeps the features of a fitted model, but this one is not fitted")
         return True, False
     part = own_split(model, windows) if getattr(model, "split_", "") and hasattr(model, "seed_") else None
-    # Windows of unknown subjects may be anyone's.
+    # A window of an unknown subject may belong to a test subject.
     learned = {""} if part is None else set(windows.subject[part.unlabelled].tolist())
     seen = "" in learned or not learned.isdisjoint(windows.subject[tested].tolist())
     return seen and not transductive, seen
@@ -375,7 +374,7 @@ def _left_out(fold: _Rows) -> Iterator[NDArray[np.bool_]]:
 
 
 def _others(windows: Windows, subjects: NDArray[Any]) -> _Rows:
-    """All windows, labelled or not, that are known to be of other subjects."""
+    """Rows of all windows, labelled or not, that are known to be of other subjects."""
     return np.flatnonzero(~np.isin(windows.subject, subjects) & (windows.subject != ""))
 
 

@@ -1,1 +1,1 @@
-"""Experiments: comparisons of methods that write down what they found, and how."""
+"""Experiments: comparisons of methods, written to files with their settings and provenance."""

@@ -34,6 +34,6 @@ def new_figure(columns: int, rows: int = 1, width: float = 4.2, height: float = 
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as a picture."""
+    """Write a figure to a PNG file."""
     with open_atomically(path) as file:
         figure.savefig(file, format=path.suffix[1:], dpi=130)

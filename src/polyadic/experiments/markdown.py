@@ -1,4 +1,4 @@
-"""Markdown that results of all experiments have in common: tables, escaped names, means and machines."""
+"""Markdown helpers for all experiments: tables, escaped names, means and machines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["as_code", "as_text", "machine_name", "mean_and_std", "table"]
 
 
 def as_text(name: str) -> str:
-    """Escape a name so that Markdown shows it and nothing else.
+    """Escape a name so that Markdown shows it literally.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def as_text(name: str) -> str:
 
 
 def as_code(text: str) -> str:
-    """Set a text as code, whatever backticks are in it.
+    """Format a text as code, even if it contains backticks.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def as_code(text: str) -> str:
 
 
 def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a table whose first column is aligned to the left and all others to the right.
+    """Return a table with a left-aligned first column and right-aligned other columns.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Results as JSON files: a header that people can read, and one line for each row."""
+"""Results as JSON files: a readable header, and one line for each row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["encode_result", "write_result"]
 
 
 def encode_result(result: Mapping[str, Any]) -> str:
-    """Return a result as JSON: lists of objects with one object a line, other lists on one line, all else indented.
+    """Return a result as JSON: lists of objects with one object per line, other lists on one line, the rest indented.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def encode_result(result: Mapping[str, Any]) -> str:
 
 
 def _encode_entry(value: Any) -> str:
-    """Return the JSON of one entry of a result, its lines indented as they stand there."""
+    """Return the JSON of one entry of a result, indented as in the file."""
     if not isinstance(value, list):
         return json.dumps(value, indent=1).replace("\n", "\n ")
     if not value or not all(isinstance(row, dict) for row in value):
@@ -40,5 +40,5 @@ def _encode_entry(value: Any) -> str:
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
-    """Write a result to a file that is there whole or not at all."""
+    """Write a result to a file atomically."""
     write_atomically(path, encode_result(result).encode())

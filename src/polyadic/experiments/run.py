@@ -1,7 +1,7 @@
 """`polyadic run`: ATD, ATD_ss-, GR-SALS and SALS fitted to the same windows and scored by the same probes.
 
-Every seed has its own start, order and augmentations, and its own split of the labelled windows. The table goes to the
-screen; models, results and a report go to a folder.
+Every seed determines the initial values, order and augmentations, and the split of the labelled windows. The table is
+printed; models, results and a report are written to a folder.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from polyadic.terminal import console, echo, print_json, printable
 __all__ = ["RunSettings", "compare_methods", "fit_and_score_methods", "split_for", "summarise_methods"]
 
 _FIT_WINDOWS = 1024
-"""How many unlabelled windows the relative error is measured on."""
+"""Number of unlabelled windows on which the relative error is measured."""
 
 _AUTO_SCORES = ("balanced_accuracy", "accuracy")
 _SCORES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"} | {kind: kind for kind in PROBES}
@@ -102,7 +102,7 @@ def compare_methods(settings: RunSettings, as_json: bool = False, quiet: bool = 
         for reason in [row["reason"] for row in rows if "reason" in row][:1]:
             screen.print(f"Probe of {rows[0]['method']}, seed {rows[0]['seed']}: {reason}.", highlight=False)
     files = "results.json and results.md" if missing else "results.json, results.md and report.html"
-    echo(f"Models, {files} are in {settings.out}/")
+    echo(f"Wrote models, {files} to {settings.out}/")
     if missing:
         echo(missing)
 
@@ -133,15 +133,16 @@ def fit_and_score_methods(
     ----------
     windows : with labels, or without for models and no accuracy
     estimators : unfitted, by name; their `random_state` is set to the seed
-    protocols : how to split; where the data has an unlabelled part of its own, one fit serves all protocols
+    protocols : how to split; if the data has its own unlabelled part, one fit serves all protocols
     jobs : number of processes
-    on_fit : called with the method's name, the seed and the fitted model when a method is done with a seed
+    on_fit : called with the method's name, the seed and the fitted model after each fit
     probes : kinds of probes, as for `polyadic.evaluate.probe`
 
     Returns
     -------
-    a row for each method, seed and protocol: of the probe "auto" balanced accuracy and accuracy in percent and the
-    `reason` for its settings, of every other its accuracy under its name; seconds per sweep, sweeps, parameters, fit
+    a row for each method, seed and protocol: for the probe "auto", balanced accuracy and accuracy in percent and the
+    `reason` for its settings; for every other probe, its accuracy under its name; seconds per sweep, sweeps,
+    parameters, fit
     """
     for seed in seeds:
         for protocol in protocols:
@@ -167,7 +168,7 @@ def _fit_one(
         if model is None or not np.array_equal(part.unlabelled, learned):
             learned, unlabelled = part.unlabelled, next(iter(part))
             with warnings.catch_warnings():
-                # The table has the sweeps.
+                # The table shows the number of sweeps.
                 warnings.filterwarnings("ignore", "The fit stopped at max_sweeps", ConvergenceWarning)
                 model = clone(estimator).set_params(random_state=seed).fit(unlabelled)
         rows.append({"protocol": protocol, "split": part.hash, **_score(model, windows, part, probes)})
@@ -176,13 +177,13 @@ def _fit_one(
 
 
 def _check_classes(windows: Windows, part: Split) -> None:
-    """Refuse labels that no classifier could learn, before anything is fitted."""
+    """Raise an error for labels that no classifier can be trained on, before anything is fitted."""
     if len(part.train) and len(np.unique(windows.label[part.train])) < 2:
-        raise PolyadicError("label must have at least two classes among the training windows, but has one")
+        raise PolyadicError("labels must have at least two classes among the training windows, but have one")
 
 
 def _score(model: Estimator, windows: Windows, part: Split, probes: Sequence[str]) -> Row:
-    """Return a model's scores in percent, where there are labels, and what its fit took."""
+    """Return a model's scores in percent, if there are labels, and the cost of its fit."""
     found = score_split(model, part, lambda *_: {kind: probe(kind) for kind in probes}) if len(part.train) else {}
     row: Row = {kind: 100 * one["accuracy"] for kind, one in found.items() if kind != AUTO}
     if AUTO in found:
@@ -197,7 +198,7 @@ def _score(model: Estimator, windows: Windows, part: Split, probes: Sequence[str
 
 
 def summarise_methods(rows: Sequence[Row]) -> list[Row]:
-    """Return mean and, over several seeds, standard deviation for each method and protocol, in the order of the rows.
+    """Return the mean and, for several seeds, the standard deviation for each method and protocol, in row order.
 
     Examples
     --------
@@ -215,7 +216,7 @@ def _fit_with_progress(
     protocols: Sequence[Protocol],
     hidden: bool,
 ) -> list[Row]:
-    """Fit and score all methods with all seeds, show how far it is, and save their models of the first seed."""
+    """Fit and score all methods with all seeds, show progress, and save their models of the first seed."""
     count, total = 0, settings.seeds * len(estimators)
     with stage_bar("fitting", hidden, "fits") as show:
         show(0, total, "")
@@ -234,8 +235,8 @@ def _fit_with_progress(
         except KeyboardInterrupt as stop:
             if count:
                 stop.args = (
-                    f"{count} of {total} fits were done, and those models of seed 0 are in {settings.out}/; the same "
-                    "command begins anew",
+                    f"{count} of {total} fits were done, and their models of seed 0 are in {settings.out}/; the same "
+                    "command starts over",
                 )
             raise
 
@@ -246,7 +247,7 @@ def _fit_with_progress(
 def _open_windows(settings: RunSettings) -> Windows:
     if settings.data is None:
         if settings.preset is not None:
-            raise PolyadicError("--preset is for recordings of that dataset: give them with --data")
+            raise PolyadicError("--preset is for recordings of that dataset: pass them with --data")
         return synthetic(nuisance=settings.nuisance)
     return open_windows(settings.data, fs=settings.fs)
 
@@ -269,7 +270,7 @@ def _write_report(
     result: dict[str, Any],
     on_stage: Callable[[int, int, str], None],
 ) -> str:
-    """Write the report of ATD with the first seed; return why not, if what draws it is not installed.
+    """Write the report of ATD with the first seed; return a message if a package for it is missing.
 
     Parameters
     ----------
@@ -298,7 +299,7 @@ def _write_report(
 def _build_result(
     settings: RunSettings, windows: Windows, estimators: Mapping[str, Any], rows: list[Row]
 ) -> dict[str, Any]:
-    """Return what `results.json` holds."""
+    """Return the content of `results.json`."""
     parameters = estimators["ATD"].get_params(deep=False)
     return {
         "title": "built-in signals" if settings.data is None else printable(settings.data.name),
@@ -321,12 +322,12 @@ def _build_result(
 
 
 def _printable(name: str) -> str:
-    """Return a name without characters that would control a terminal."""
+    """Return a name without terminal control characters."""
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
 
 
 def _checksum(data: Path | None) -> str | None:
-    """Return what tells whether the data is the same; a store has a checksum of all of it in its manifest."""
+    """Return what identifies the data; the manifest of a store has a checksum of all of it."""
     if data is None:
         return None
     return str(read_manifest(data)["checksum"]) if data.is_dir() else digest(data)
@@ -336,7 +337,7 @@ def _checksum(data: Path | None) -> str | None:
 
 
 def _cells(entry: Row) -> list[str]:
-    """Return one line of the table."""
+    """Return one row of the table."""
     spread = {name: f" ± {entry[f'{name}_std']:.2f}" if f"{name}_std" in entry else "" for name in _SCORES}
     accuracies = [f"{entry[name]:.2f}{spread[name]}" for name in _SCORES if name in entry]
     return [
@@ -356,13 +357,13 @@ def _heads(result: dict[str, Any]) -> list[str]:
 
 
 def _lines(result: dict[str, Any], protocol: str) -> list[list[str]]:
-    """Return the lines of the table for one protocol."""
+    """Return the rows of the table for one protocol."""
     return [_cells(entry) for entry in result["summary"] if entry["protocol"] == protocol]
 
 
 def _title(result: dict[str, Any], protocol: str) -> str:
     """Return data, number of seeds and protocol."""
-    drawn = {"subject": "subject-wise split", "paper": f"{result['data']['drawn']} drawn at random"}[protocol]
+    drawn = {"subject": "subject-wise split", "paper": f"random split of {result['data']['drawn']}"}[protocol]
     labelled = any(name in result["summary"][0] for name in _SCORES)
     count = len(result["seeds"])
     seeds = f"{count} seed{'s' * (count > 1)}"
@@ -370,7 +371,7 @@ def _title(result: dict[str, Any], protocol: str) -> str:
 
 
 def _explanation(result: dict[str, Any]) -> str:
-    """Return what the scores are of."""
+    """Return a sentence on what the scores are."""
     found = result["summary"][0]
     sentences = []
     if _AUTO_SCORES[0] in found:
@@ -391,7 +392,7 @@ def _screen_table(result: dict[str, Any], protocol: str) -> Table:
         collapse_padding=True,
     )
     for number, head in enumerate(_heads(result)):
-        # In two lines, or the last columns would be cut off in a terminal of 80 columns.
+        # Two lines, so that the table fits into a terminal of 80 columns.
         short = head.replace("balanced accuracy", "balanced\naccuracy")
         found.add_column(short, justify="right" if number else "left", no_wrap=True)
     for line in _lines(result, protocol):

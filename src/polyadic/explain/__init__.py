@@ -1,4 +1,4 @@
-"""What components mean: which reappear, how many to take, where they lie on the head."""
+"""Interpretation of components: replicability, choice of rank, matching, typical spectra and scalp maps."""
 
 from __future__ import annotations
 

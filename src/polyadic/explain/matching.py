@@ -1,8 +1,8 @@
-"""Components of two models, matched and compared: which is which, and how alike they are.
+"""Matching of the components of two models, and the factor match score.
 
-A CP model leaves the order and the signs of its components open, so two fits are compared after the best assignment of
-components to each other. Likeness is Tucker's congruence, the cosine between two columns; that of a component is the
-product over the modes, and its mean over the components is the factor match score.
+The order and the signs of CP components are arbitrary, so two fits are compared after the best one-to-one assignment
+of components. The similarity of two columns is Tucker's congruence, their cosine; that of two components is the product
+over the modes. The mean over the components is the factor match score.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _SHOWN = 64
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """Which components of two models belong together; pairs are in the order of the first model's components.
+    """Matched components of two models, in the order of the first model's components.
 
     Parameters
     ----------
-    a, b : (n,), columns of the components in the bases of both models, pair by pair, from 0 on (printed, components
-        count from 1); n is the smaller of their ranks
+    a, b : (n,), columns of the paired components in the bases of the two models, from 0 (the printed table counts from
+        1); n is the smaller of the two ranks
     congruence : (modes, n), the cosine between the two columns of a pair in every mode, negative where signs differ
     aligned : the second model's bases, in the first model's order and with its signs: (I, n), (J, n), …
     """
@@ -42,18 +42,18 @@ class Match:
 
     @property
     def signs(self) -> _Floats:
-        """(modes, n), what the second model's columns are multiplied with, 1 or -1."""
+        """(modes, n), 1 or -1: the factors that align the second model's columns with the first model's."""
         return np.where(self.congruence < 0, -1.0, 1.0)
 
     @property
     def feature_signs(self) -> _Floats:
-        """(n,), what the second model's features are multiplied with to go with `aligned`."""
+        """(n,), 1 or -1: the factors that align the second model's features with `aligned`."""
         signs: _Floats = self.signs.prod(axis=0)
         return signs
 
     @property
     def similarity(self) -> _Floats:
-        """(n,), from 0 to 1: the product of a pair's congruences over the modes, signs set aside."""
+        """(n,), from 0 to 1: the product of a pair's absolute congruences over the modes."""
         similarity: _Floats = np.abs(self.congruence).prod(axis=0)
         return similarity
 
@@ -65,7 +65,7 @@ class Match:
     def __repr__(self) -> str:
         heads = "".join(f"  mode {mode}" for mode in range(1, len(self.congruence) + 1))
         lines = [
-            f"{len(self.a)} pairs of components, factor match score {self.score:.3f}",
+            f"{len(self.a)} pair{'s' * (len(self.a) != 1)} of components, factor match score {self.score:.3f}",
             f"   a    b  similarity{heads}",
         ]
         for first, second, similarity, row in zip(self.a, self.b, self.similarity, self.congruence.T, strict=True):
@@ -78,12 +78,12 @@ class Match:
 
 
 def match(model_a: Any, model_b: Any) -> Match:
-    """Match the components of two models so that they are as alike as can be.
+    """Match the components of two models by maximum total similarity.
 
     Parameters
     ----------
-    model_a, model_b : fitted models of the same kind of windows, or their bases as matrices (I, R), (J, R), …; the
-        ranks may differ
+    model_a, model_b : fitted models with tensors of the same shape, or lists of bases (I, R), (J, R), …; the ranks may
+        differ
 
     Examples
     --------
@@ -110,7 +110,7 @@ def match(model_a: Any, model_b: Any) -> Match:
 
 
 def _bases(name: str, model: Any) -> list[_Floats]:
-    """The bases of a model, or the matrices given for one, checked."""
+    """The bases of a model, or the given list of bases, validated."""
     given: Sequence[Any] | None = getattr(model, "factors_", model)
     if not isinstance(given, list | tuple) or not given:
         raise PolyadicError(f"{name} must be a fitted model or a list of bases, but is a {type(model).__name__}")

@@ -1,8 +1,8 @@
-"""Choosing the rank: the largest at which most components come back in other subjects, and what a larger one gains.
+"""Choice of the rank: the largest at which most components replicate, and what a larger rank gains in accuracy.
 
-The paper takes the rank from which on plain decompositions of a part of the data do not fit much better (appendix D.4).
-Fitness grows with the rank for anything, noise included, and says nothing of single components; so here each rank is
-fitted to halves of the subjects (`explain.replicability`), and where there are labels scored on other subjects.
+The paper takes the rank above which plain decompositions of a part of the data hardly fit better (appendix D.4). But
+fitness grows with the rank on any data, even noise, and says nothing about single components. So here each rank is also
+fitted to halves of the subjects (`explain.replicability`) and, if there are labels, scored on left-out subjects.
 """
 
 from __future__ import annotations
@@ -39,18 +39,17 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RankSuggestion:
-    """What `suggest_rank` found.
+    """The result of `suggest_rank`.
 
     Parameters
     ----------
     rank : the recommended rank: the largest tried at which more than half of the components replicate; if there is
         none, the one with the largest share of them
     reason : why, and what a larger rank gains, in a few sentences
-    ranks : (n,), those tried
+    ranks : (n,), the ranks tried
     fitness : (n,), 1 − ‖T − T̂‖ / ‖T‖
-    replicability : (n,), which components of each fit came back
-    replicating : (n,), how many that are; a component that is nearly a copy of a stronger one that came back does not
-        count
+    replicability : (n,), the replicability of the components at each rank
+    replicating : (n,), number of components that replicate, not counting near-copies of stronger ones that do
     accuracy : (n,), balanced accuracy of the features on left-out subjects, from 0 to 1; NaN without labels
     n_windows : how many windows were used
     """
@@ -66,7 +65,7 @@ class RankSuggestion:
 
     @property
     def share(self) -> _Floats:
-        """(n,), which share of the components replicates."""
+        """(n,), the fraction of the components that replicate."""
         share: _Floats = self.replicating / np.array(self.ranks)
         return share
 
@@ -76,7 +75,7 @@ class RankSuggestion:
         return np.array([found.score for found in self.replicability])
 
     def plot(self) -> Figure:
-        """Share of components that replicate, their match, fitness, and accuracy if known: a matplotlib figure."""
+        """Plot replicating components, mean match, fitness and (if known) accuracy against the rank, in matplotlib."""
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
@@ -106,7 +105,7 @@ class RankSuggestion:
         return figure
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain numbers for JSON, None where there is none."""
+        """The result as plain values for JSON, None for a missing one."""
         columns = zip(self.ranks, self.fitness, self.replicability, self.replicating, self.accuracy, strict=True)
         return {
             "rank": self.rank,
@@ -154,21 +153,21 @@ def suggest_rank(
     """Recommend the largest rank at which most components replicate, and say what a larger one gains in accuracy.
 
     At each rank `ATD` is fitted to the windows and, `refits` times, to half of the subjects. A component replicates if
-    it comes back in at least half of those refits (`polyadic.explain.replicability`). Where windows have labels and
-    subjects, features are scored by balanced accuracy on left-out subjects, with the components learned from all.
+    it is found again in at least half of those refits (`polyadic.explain.replicability`). If windows have labels and
+    subjects, features are also scored by balanced accuracy on left-out subjects, with components learned from all.
 
     Parameters
     ----------
     X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `ATD.fit` takes. `Windows` and stores
-        know their subjects and labels
-    ranks : those to try
-    groups : (N,), the subject of each window, where X does not know it; without, blocks of windows are halved
+        provide subjects and labels
+    ranks : the ranks to try
+    groups : (N,), the subject of each window, if X does not provide it; without subjects, blocks of windows are halved
     tensorize : as for `ATD`
-    n_windows : how many windows to use at most, spread evenly over X
-    refits : fits of halves of the subjects at each rank
-    restarts, consensus, max_sweeps : as for `ATD`, of every fit
-    random_state : seed of starts and halves
-    on_fit : called after each fit with the work done and the work in all, counted in components, and the rank
+    n_windows : maximum number of windows to use, evenly spaced in X
+    refits : number of fits to halves of the subjects at each rank
+    restarts, consensus, max_sweeps : as for `ATD`, for every fit
+    random_state : seed of the initial values and of the halves
+    on_fit : called after each fit with the work done and the total work (both in components), and the rank
 
     Examples
     --------
@@ -214,20 +213,20 @@ def suggest_rank(
 
 @plain_torch()
 def core_consistency(T: Any, factors: Sequence[Any]) -> float:
-    """How well the components explain a tensor without each other: CORCONDIA, in percent.
+    """The core consistency diagnostic (CORCONDIA) of a CP model, in percent.
 
-    With the factors held fixed, the least-squares Tucker core of the tensor would be the identity if the model were
-    exact; this is 100·(1 − ‖G − I‖² / R). 100 is ideal, below 50 the model is doubtful, and it has no lower bound. The
-    core is made slice by slice from the factors' pseudo-inverses: no Kronecker product, no more than R slices' memory.
+    With the factors held fixed, the least-squares Tucker core G of an exact model is the superdiagonal tensor I; this
+    is 100·(1 − ‖G − I‖² / R). 100 is ideal, below 50 the model is doubtful, and there is no lower bound. The core is
+    computed slice by slice from the factors' pseudo-inverses, without a Kronecker product.
 
     Parameters
     ----------
     T : (N, I, J, …)
-    factors : matrices of shapes (N, R), (I, R), (J, R), …, those of the samples first
+    factors : matrices of shapes (N, R), (I, R), (J, R), …, starting with that of the samples
 
     Returns
     -------
-    at most 100; NaN where R exceeds the size of a mode, for then the core is not unique
+    at most 100; NaN if R exceeds the size of a mode, because the core is then not unique
 
     Examples
     --------
@@ -249,7 +248,7 @@ def core_consistency(T: Any, factors: Sequence[Any]) -> float:
     energy = diagonal = 0.0
     for number, core in enumerate(slices):
         for inverse in others:
-            # The mode in front is contracted and comes back last: after all of them they are in order again.
+            # The leading mode is contracted and moved last: after all modes, the order is restored.
             core = torch.tensordot(core, inverse, dims=([0], [1]))
         energy += float(core.square().sum())
         diagonal += float(core[(number,) * len(others)])
@@ -261,19 +260,19 @@ def _check_ranks(ranks: Iterable[int]) -> tuple[int, ...]:
     for rank in given:
         check_integer("ranks", rank, 1)
     if not given:
-        raise PolyadicError("ranks must name at least one rank, but is empty")
+        raise PolyadicError("ranks must have at least one rank, but is empty")
     return tuple(sorted({int(rank) for rank in given}))
 
 
 def _sample_evenly(X: Any, groups: ArrayLike | None, count: int) -> tuple[Any, NDArray[Any] | None]:
-    """Windows spread evenly over X, and their groups."""
+    """Evenly spaced windows of X, and their groups."""
     samples = Samples(X)
     ids = np.linspace(0, len(samples) - 1, min(len(samples), count)).astype(np.intp)
     if not bool(samples.take(torch.from_numpy(ids), torch.device("cpu"), samples.dtype).any()):
         raise PolyadicError("X must not be zero everywhere: there is nothing to decompose")
     who = None if groups is None else np.asarray(groups)
     if who is not None and who.shape != (len(samples),):
-        raise PolyadicError(f"groups must have shape ({len(samples)},), one for each window, but has shape {who.shape}")
+        raise PolyadicError(f"groups must have shape ({len(samples)},), one per window, but has shape {who.shape}")
     return _safe_indexing(getattr(X, "windows", X), ids), None if who is None else who[ids]
 
 
@@ -291,7 +290,7 @@ def _accuracy(model: Any, windows: Windows, seed: int) -> float:
 
 
 def _count_distinct(bases: Sequence[NDArray[Any]], found: Replicability) -> int:
-    """How many components replicate that are no copy of a stronger one that does."""
+    """The number of components that replicate, not counting near-copies of stronger ones that do."""
     unit = [basis / np.maximum(np.linalg.norm(basis, axis=0), 1e-300) for basis in bases]
     alike = np.abs(np.prod([basis.T @ basis for basis in unit], axis=0)) >= found.threshold
     counted: list[int] = []
@@ -304,12 +303,12 @@ def _count_distinct(bases: Sequence[NDArray[Any]], found: Replicability) -> int:
 def _recommend(
     ranks: Sequence[int], back: Sequence[int] | NDArray[np.intp], accuracy: _Floats, halves: str
 ) -> tuple[int, str]:
-    """The rank, and the reason.
+    """The recommended rank, and the reason for it.
 
     Parameters
     ----------
-    back : for each rank how many components come back
-    halves : of what, "subjects" or "windows"
+    back : number of components that replicate at each rank
+    halves : what was halved, "subjects" or "windows"
     """
     share = np.array(back) / np.array(ranks)
     most = np.flatnonzero(share > 0.5)
@@ -317,20 +316,20 @@ def _recommend(
         chosen = int(most[-1])
         why = (
             f"Rank {ranks[chosen]} is the largest tried at which most components replicate: {back[chosen]} of "
-            f"{ranks[chosen]} come back in halves of the {halves}"
+            f"{ranks[chosen]} replicate in halves of the {halves}"
         )
         why += "; larger ranks may, too." if chosen == len(ranks) - 1 else "."
     else:
         chosen = int(np.argmax(share))
         why = (
             f"At no rank tried do most components replicate in halves of the {halves}. Rank {ranks[chosen]} comes "
-            f"nearest ({back[chosen]} of {ranks[chosen]}): use the features, but do not interpret single components."
+            f"closest ({back[chosen]} of {ranks[chosen]}): use the features, but do not interpret single components."
         )
     return ranks[chosen], f"{why}{_describe_gain(ranks, accuracy, chosen)}"
 
 
 def _describe_gain(ranks: Sequence[int], accuracy: _Floats, chosen: int) -> str:
-    """What the most accurate larger rank gains; nothing where there are no labels or no larger rank."""
+    """A sentence on what the most accurate larger rank gains; "" without labels or without a larger rank."""
     larger = accuracy[chosen + 1 :]
     if np.isnan(accuracy).any() or not len(larger):
         return ""

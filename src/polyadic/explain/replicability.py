@@ -1,7 +1,7 @@
-"""Which components come back when a model is fitted again to halves of the subjects, from other starts.
+"""Split-half replicability: which components are found again in fits to halves of the subjects, with other seeds.
 
-A component that is in the data is found in either half of the people, from any start; one that fits noise or a single
-person is not. Each refit's components are matched with the model's, see `explain.matching`.
+A component that reflects the data is found in either half of the subjects, from any initial values; one that fits noise
+or a single subject is not. The components of each refit are matched with the model's, see `explain.matching`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from polyadic.replication import Replicability
 __all__ = ["REFITS", "Replicability", "estimate_seconds", "replicability"]
 
 REFITS = 10
-"""Refits where no number is given: both halves of five splits of the subjects."""
+"""Default number of refits: both halves of five splits of the subjects."""
 _BLOCKS = 20
 
 
@@ -43,22 +43,23 @@ def replicability(
     *,
     threshold: float = 0.9,
 ) -> Replicability:
-    """Which components of a model come back when it is fitted again to halves of the subjects, each from another start.
+    """Check which components of a model are found again in refits to halves of the subjects, each with another seed.
 
-    Subjects are split at random into two halves with about the same number of windows, and the model's settings are
-    fitted to each half; then they are split another way. Where fewer than two subjects are known, blocks of
-    neighbouring windows take their place. `model.replicability_ = replicability(model, X)` keeps it with the model.
+    Subjects are split at random into two halves with about the same number of windows, and a model with the same
+    settings is fitted to each half; this is repeated with other splits. If fewer than two subjects are known,
+    contiguous blocks of windows are split instead. `model.replicability_ = replicability(model, X)` stores the result
+    with the model.
 
     Parameters
     ----------
     model : a fitted `ATD`, `SALS` or `GRSALS`
     X : the windows it was fitted to; anything that `fit` takes
-    groups : (N,), the subject of each window; by default those that X knows. "", None, NaN and -1 stand for unknown:
-        such windows are left out
+    groups : (N,), the subject of each window; by default the subjects of X. "", None, NaN and -1 mark unknown subjects,
+        whose windows are left out
     refits : number of refits, two for each split of the subjects
-    random_state : seed of the splits and of the starts
-    progress : called after each refit with the refits done and the refits in all
-    threshold : the match from which on a component counts as the same
+    random_state : seed of the splits and of the initial values
+    progress : called after each refit with the number of refits done and the total
+    threshold : minimum match of components that count as the same
 
     Examples
     --------
@@ -90,9 +91,9 @@ def replicability(
 
 
 def estimate_seconds(model: Any, X: Any, refits: int = REFITS) -> float:
-    """About how many seconds `replicability` takes, from how long the model's own fit took; rather too many.
+    """Estimate, rather too high, how many seconds `replicability` takes, from the duration of the model's own fit.
 
-    Infinite for a model that does not know how long its fit took, such as one of `partial_fit`.
+    Infinite if that duration is unknown, as after `partial_fit`.
 
     Parameters
     ----------
@@ -101,13 +102,13 @@ def estimate_seconds(model: Any, X: Any, refits: int = REFITS) -> float:
     seconds = float(getattr(model, "fit_seconds_", 0.0)) or sum(model.history_["seconds"])
     if not seconds > 0:
         return float("inf")
-    # A refit has half of the windows, but sweeps over second moments take as long as those of the whole.
+    # A refit has half of the windows, but a sweep over second moments takes as long as in the full fit.
     share = 1.0 if getattr(model, "solver_", None) == "moments" else 0.5
     return refits * share * seconds * max(len(Samples(X)) / max(int(model._n_seen), 1), share)
 
 
 def _members(X: Any, groups: ArrayLike | None, count: int) -> tuple[NDArray[np.intp], NDArray[Any], bool]:
-    """The rows to refit, who or what each belongs to, and whether those are subjects."""
+    """The rows to refit, the group of each, and whether groups are subjects."""
     given = getattr(X, "subject", None) if groups is None else groups
     rows = np.arange(count)
     if given is not None:
@@ -125,19 +126,19 @@ def _members(X: Any, groups: ArrayLike | None, count: int) -> tuple[NDArray[np.i
 
 
 def _halves(members: NDArray[Any], refits: int, seed: int) -> Iterator[NDArray[np.bool_]]:
-    """Which rows are in each refit's half: both halves of one split after another."""
+    """The rows of each refit: both halves of one split after another."""
     for split in range(-(-refits // 2)):
         fold = group_folds(np.zeros(len(members)), members, 2, seed=(seed, split))
         yield from (fold == half for half in range(min(2, refits - 2 * split)))
 
 
 def _refitted(model: Any, X: Any, rows: NDArray[np.intp], count: int, seed: int) -> Any:
-    """A model with the same settings of some of the windows, from another start, and without a readout."""
+    """Fit a model with the same settings, but another seed and no readout, to some of the windows."""
     own = clone(model).set_params(random_state=seed % 2**31, verbose=0, readout=None)
     graph = getattr(own, "graph", "complete")
     if not isinstance(graph, str) and getattr(graph, "shape", None) == (count, count):
         own.set_params(graph=graph[rows][:, rows])
     with warnings.catch_warnings():
-        # Of these fits nobody sees more than what comes back.
+        # Warnings about these fits would not help: only their components are used.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return own.fit(_safe_indexing(getattr(X, "windows", X), rows))

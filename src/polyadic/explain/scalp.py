@@ -1,4 +1,4 @@
-"""Scalp maps: values at electrodes as a picture of the head."""
+"""Scalp maps: values at electrodes, interpolated over the head."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["interpolated"]
 
 
 def interpolated(places: NDArray[np.float64], values: NDArray[np.float64], size: int = 32) -> NDArray[np.float64]:
-    """Values at electrodes as a picture of the head and the square around it.
+    """Interpolate values at electrodes on a square grid around the head.
 
     Parameters
     ----------
     places : (n, 2), as of `polyadic.electrodes.positions`
     values : (n,)
-    size : points across
+    size : number of grid points per side
 
     Returns
     -------
@@ -27,8 +27,8 @@ def interpolated(places: NDArray[np.float64], values: NDArray[np.float64], size:
     means = np.bincount(rows.ravel(), weights=values) / np.bincount(rows.ravel())
     line = np.linspace(-1.0, 1.0, size)
     grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
-    # Smooth, and unlike a thin-plate spline also there for electrodes on one line.
+    # Smooth and, unlike a thin-plate spline, also defined if all electrodes lie on one line.
     surface = RBFInterpolator(distinct, means, kernel="multiquadric", epsilon=2.0, degree=0)(grid)
-    # Beyond the electrodes nothing is known: no value there goes beyond theirs.
+    # Do not extrapolate: clip to the range of the electrodes' values.
     picture: NDArray[np.float64] = np.clip(surface, means.min(), means.max()).reshape(size, size)
     return picture

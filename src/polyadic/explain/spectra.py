@@ -1,7 +1,7 @@
-"""The typical window of a data set, by class too, and what each component adds to it in real units.
+"""The mean tensor of a data set, overall and by class, and what each component adds to it in physical units.
 
-A component's coefficients have no unit of their own; its standard deviation times its profiles has that of the tensors,
-as dB for log amplitudes.
+The coefficients of a component have no unit. Their standard deviation times the component's profiles has the unit of
+the tensors, such as dB for log amplitudes.
 """
 
 from __future__ import annotations
@@ -33,24 +33,23 @@ __all__ = [
 
 _AT_A_TIME = 64
 _FLAT = 0.75
-"""The share of a profile above half of its peak from which on it has none."""
+"""A profile is flat if at least this share of it is above half of its peak."""
 _Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Typical:
-    """Mean tensors of windows, and the spread of their coefficients.
+    """Mean tensors of windows, and the standard deviation of their coefficients.
 
     Parameters
     ----------
     axes : of the tensors
-    mean : (I, J, …), over all windows, in the tensors' numbers
+    mean : (I, J, …), over all windows, on the tensors' scale
     by_class : (classes, I, J, …), over the windows of each class
     classes, codes : names and numbers of the classes that windows have
     spread : (R,), standard deviation of each component's coefficients
     units : of the channels, "" where they are not known
-    scales : for each part of the first axis how its numbers read in the unit of a channel, by channel; None if they
-        have no unit
+    scales : for each part of the first axis and each channel, the conversion to a physical unit; None if there is none
     """
 
     axes: tuple[Axis, ...]
@@ -68,7 +67,7 @@ class Typical:
         return f"<Typical of {sizes} and {len(self.spread)} components, {count} class{'es' * (count != 1)}>"
 
     def scale(self, row: int) -> Scale:
-        """How numbers in a row of the first mode read in a unit; as they are, where they have none."""
+        """The conversion of a row of the first mode to a physical unit; the identity if it has none."""
         part, channel = divmod(row, len(self.scales[0]))
         return self.scales[part][channel] or Scale(1.0, 0.0, "")
 
@@ -100,7 +99,7 @@ class Typical:
         """
         columns = [np.asarray(factor[:, r], np.float64) for factor in model.factors_]
         others = [column[np.abs(column).argmax()] for number, column in enumerate(columns) if number != mode]
-        # The sign of the strongest entries belongs to all profiles alike.
+        # The sign of the strongest entries applies to all profiles.
         factor = self.scale(self.peak_row(model, r)).factor
         return np.asarray(factor * self.spread[r] * np.prod(others) * columns[mode])
 
@@ -112,13 +111,13 @@ class Typical:
 
 
 def typical(model: Any, windows: Any, x: Any = None) -> Typical:
-    """The mean tensor of windows, over all of them and by class, and the spread of their coefficients.
+    """Compute the mean tensor of windows, overall and by class, and the standard deviation of their coefficients.
 
     Parameters
     ----------
     model : fitted
     windows : `Windows`, a `WindowStore`, or an array as for `model.transform`
-    x : (N, rank), their coefficients, if they are known
+    x : (N, rank), their coefficients, if already computed
 
     Examples
     --------
@@ -133,7 +132,7 @@ def typical(model: Any, windows: Any, x: Any = None) -> Typical:
     data = match_signals(getattr(windows, "windows", windows), model.fs_, model.channel_names_, "windows")
     known = data if isinstance(data, Windows) else None
     if len(data) == 0:
-        raise PolyadicError("windows must be at least one, but there is none")
+        raise PolyadicError("windows must have at least one window, but is empty")
     label = np.full(len(data), -1) if known is None else np.asarray(known.label)
     codes = np.unique(label[label >= 0])
     sums, counts = _sums_by_class(model, data, label, codes)
@@ -153,7 +152,7 @@ def typical(model: Any, windows: Any, x: Any = None) -> Typical:
 
 
 def _sums_by_class(model: Any, data: Any, label: NDArray[Any], codes: NDArray[Any]) -> tuple[_Floats, NDArray[Any]]:
-    """Sums of tensors with their mean, of each class and, last, of windows without one; and how many they are."""
+    """Sums of uncentred tensors by class, with unlabelled windows last, and the number of windows in each."""
     group = np.where(label >= 0, np.searchsorted(codes, label), len(codes))
     shape = tuple(len(factor) for factor in model.factors_)
     sums, counts = np.zeros((len(codes) + 1, *shape)), np.bincount(group, minlength=len(codes) + 1)
@@ -164,7 +163,7 @@ def _sums_by_class(model: Any, data: Any, label: NDArray[Any], codes: NDArray[An
 
 
 def _tensors_of(model: Any, data: Any, rows: NDArray[np.intp]) -> _Floats:
-    """Tensors of some windows, with what calibration took off: (n, I, J, …)."""
+    """Tensors of some windows, with the mean that calibration subtracted: (n, I, J, …)."""
     raw = data.read(rows) if hasattr(data, "read") else np.asarray(data[rows])
     T = tensors(model.tensorize_, torch.as_tensor(np.asarray(raw), dtype=torch.float32))
     if model.tensorize_ is not None:
@@ -185,7 +184,7 @@ def _scales(model: Any, axes: tuple[Axis, ...], units: tuple[str, ...]) -> tuple
 
 
 def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:
-    """When each window expresses a component most, in samples from its start: (n,); its middle if time is no mode."""
+    """The sample at which a component is strongest in each window: (n,); the middle if time is not a mode."""
     windows = match_signals(windows, model.fs_, model.channel_names_, "windows")
     axes, length = model.axes(windows), windows.shape[2]
     middle = np.full(len(windows), length / 2)
@@ -201,7 +200,7 @@ def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:
 
 
 def is_flat(weights: NDArray[Any]) -> bool:
-    """Whether a profile is above half of its largest weight nearly everywhere, so that its peak says nothing.
+    """Whether a profile is above half of its largest weight almost everywhere, so that its peak is not informative.
 
     Examples
     --------
@@ -213,7 +212,7 @@ def is_flat(weights: NDArray[Any]) -> bool:
 
 
 def band(axis: Axis, weights: NDArray[Any]) -> tuple[float, float, float] | None:
-    """The peak of a profile and the ends of the stretch around it with at least half its weight; None if it is flat.
+    """The peak of a profile and the limits of its full width at half maximum; None if the profile is flat.
 
     Examples
     --------
@@ -233,7 +232,7 @@ def band(axis: Axis, weights: NDArray[Any]) -> tuple[float, float, float] | None
 
 
 def count_peaks(weights: NDArray[Any]) -> int:
-    """How many separate stretches of a profile have at least half the weight of its peak.
+    """The number of separate ranges of a profile with at least half the weight of its peak.
 
     Examples
     --------
@@ -251,11 +250,11 @@ def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
     Parameters
     ----------
     values : (N,), coefficients of one component
-    label : (N,), classes from 0 on; -1 where none is known
+    label : (N,), classes from 0; -1 for unlabelled windows
 
     Returns
     -------
-    (classes,), in the order of the classes; 0 where values do not vary
+    (classes,), in the order of the classes; 0 if values do not vary
 
     Examples
     --------
@@ -276,7 +275,7 @@ def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
 
 
 def shares(model: Any, x: NDArray[Any]) -> _Floats:
-    """What each component adds to the variation that a model explains, in percent: (R,), adding up to 100.
+    """The share of each component in the variation that a model explains, in percent: (R,), adding up to 100.
 
     Parameters
     ----------
@@ -294,17 +293,17 @@ def shares(model: Any, x: NDArray[Any]) -> _Floats:
     check_is_fitted(model)
     values, rank = np.asarray(x, np.float64), model.factors_[0].shape[1]
     if values.ndim != 2 or values.shape[1] != rank or not len(values):
-        raise PolyadicError(f"x must have shape (N, {rank}), one row for each window, but has shape {values.shape}")
+        raise PolyadicError(f"x must have shape (N, {rank}), one row per window, but has shape {values.shape}")
     factors = [np.asarray(factor, np.float64) for factor in model.factors_]
     gram = np.prod([factor.T @ factor for factor in factors], axis=0)
     return greedy_shares(gram, np.cov(values.T, bias=True).reshape(rank, rank))
 
 
 def greedy_shares(gram: _Floats, covariance: _Floats) -> _Floats:
-    """What each component adds to the variation that a model explains, in percent; shares add up to 100.
+    """The share of each component in the variation that a model explains, in percent; shares add up to 100.
 
-    Components overlap, so their energies do not add up. Here they are taken one by one, each time the one that explains
-    most of what is left, and a share is what a component explains on top of those before it.
+    Components overlap, so their energies do not add up. They are selected greedily: each time the one that explains
+    most of the remaining variation. Its share is what it explains in addition to those before it.
 
     Parameters
     ----------
@@ -326,7 +325,7 @@ def greedy_shares(gram: _Floats, covariance: _Floats) -> _Floats:
         best = left.pop(int(gains.argmax()))
         shares[best] = gains.max()
         if G[best, best] > tiny[best]:
-            # Take what the component spans out of the others.
+            # Project the component out of the others.
             slope = G[:, best] / G[best, best]
             C = C - np.outer(slope, C[best]) - np.outer(C[:, best], slope) + np.outer(slope, slope) * C[best, best]
             G = G - np.outer(slope, G[best])

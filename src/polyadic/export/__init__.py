@@ -1,4 +1,4 @@
-"""Models for other tools and other machines: ONNX, C, TensorLy, xarray, MNE, matrices in pipelines."""
+"""Export of models to ONNX and C, and conversion to and from TensorLy, xarray, MNE and flat arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MODULES = {"CExport": "c_file", "c": "c_file", "Features": "onnx_file", "onnx":
 
 
 def __getattr__(name: str) -> Any:
-    # `Features` runs on small devices, with numpy and onnxruntime alone: torch must not be imported for it.
+    # `Features` runs on small devices, with only numpy and onnxruntime: it must not import torch.
     if name not in __all__:
         raise AttributeError(f"module 'polyadic.export' has no attribute {name!r}")
     return getattr(import_module(f"polyadic.export.{_MODULES.get(name, 'interop')}"), name)

@@ -1,7 +1,7 @@
-"""A fitted model as C99 for microcontrollers: raw window → features → probabilities, and a stream of samples.
+"""Export of a fitted model as C99 for microcontrollers: raw window → features → probabilities, also for streams.
 
-A window's tensor is computed and projected one frame at a time, so working memory does not grow with its length.
-Components stay rank-one factors; closed form and readout are one matrix (`inference`).
+The tensor of a window is computed and projected frame by frame, so working memory does not grow with its length.
+Components are stored as rank-one factors; the closed form and the readout are one matrix (`inference`).
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from polyadic.version import __version__
 __all__ = ["CExport", "c"]
 
 _TOLERANCE, _PROBABILITY_TOLERANCE = 1e-3, 5e-3
-"""Of the selftest: in root mean squares of the test window's features, and of probabilities."""
-_LARGEST_STRIDE = 2**30 - 1  # a window and two strides are counted in 32 bits
+"""Tolerances of the selftest: relative to the root mean square of the test window's features, and of probabilities."""
+_LARGEST_STRIDE = 2**30 - 1  # a window and two strides must fit into 32 bits
 _BYTES = {"float": 4, "double": 8, "signed char": 1, "int": 4}
 
 
 @dataclass(frozen=True, eq=False)
 class CExport:
-    """What was written, and what the C code computes.
+    """The result of an export: the files, their sizes, and a float64 reference of what the C code computes.
 
     Attributes
     ----------
     files : the paths, the C file first
     shape : of a window, (channels, time)
-    stride : samples of a stream from one result to the next
-    n_features : how many a window has
-    classes : those of the probe, () if there is none
-    table_bytes : of all constant tables but those of the selftest
+    stride : number of samples of a stream from one result to the next
+    n_features : number of features of a window
+    classes : of the probe, () if there is none
+    table_bytes : size of all constant tables except those of the selftest
     scratch_bytes, stream_bytes : `sizeof` of the two structures
     int8 : whether weights are int8
-    accumulator : the type of sums, "float", or "double" where components are nearly collinear
+    accumulator : the type of sums, "float", or "double" if components are nearly collinear
     """
 
     files: tuple[Path, ...]
@@ -104,23 +104,23 @@ def c(
 ) -> CExport:
     """Write a fitted model as C99 with a header, for devices with little memory and no operating system.
 
-    The code needs `math.h` alone, takes all memory from its caller, and computes in float32; see the header for the
-    functions. Where components are nearly collinear, sums are in double.
+    The code needs only `math.h`, uses memory provided by its caller, and computes in float32; see the header for the
+    functions. If components are nearly collinear, sums are in double precision.
 
     Parameters
     ----------
-    model : a fitted `ATD`, `SALS` or `GRSALS` whose `tensorize` has a C form, as `STFT` has, or is None and samples are
+    model : a fitted `ATD`, `SALS` or `GRSALS` whose `tensorize` supports C, such as `STFT`, or is None with samples
         (channels, time); or a fitted `WindowClassifier`
-    path : the C file; the header has the same name with the ending .h
-    probe : as for `polyadic.export.onnx`; the model's own if it has one and none is given
-    fs, channels, units : sampling rate in Hz, names and units of the channels, for the header; what the model knows of
-        them if not given
-    stride : samples of a stream from one result to the next; the length of a window if not given
-    int8 : write weights as int8, a scale for each component, feature and class. `CExport.probabilities` shows what
-        that costs on windows of yours
-    header_only : write one file with the ending .h, whose code is compiled where POLYADIC_IMPLEMENTATION is defined
-    test_window : (channels, time), whose result `polyadic_selftest` checks; a synthetic one if not given
-    sha256 : names the model in the header; by default the hash of its numbers
+    path : the C file; the header has the same name with the extension .h
+    probe : as for `polyadic.export.onnx`; by default the model's own, if it has one
+    fs, channels, units : sampling rate in Hz, names and units of the channels, for the header; by default those of the
+        model, if known
+    stride : number of samples of a stream from one result to the next; by default the length of a window
+    int8 : write weights as int8, with a scale for each component, feature and class. Use `CExport.probabilities` to
+        measure the loss of accuracy on your own windows
+    header_only : write one file with the extension .h, whose code is compiled if POLYADIC_IMPLEMENTATION is defined
+    test_window : (channels, time), the input of `polyadic_selftest`; by default a synthetic one
+    sha256 : identifies the model in the header; by default the hash of its numbers
 
     Examples
     --------
@@ -140,7 +140,7 @@ def c(
         probe, model = model if probe is None else probe, model.features_
     check_rate(fs)
     form, exact = _form(model), Inference.of(model, probe)
-    # What rounding takes is nothing beside what int8 does.
+    # Rounding errors are negligible compared with int8.
     real = "double" if not int8 and needs_double(model, exact) else "float"
     exact = replace(exact, factors=_three(exact.factors))
     exact = fitted_to_float32(exact) if real == "double" else exact
@@ -148,7 +148,7 @@ def c(
     stride = int(model._sample_shape[1]) if stride is None else stride
     check_integer("stride", stride, 1)
     if stride > _LARGEST_STRIDE:
-        raise PolyadicError(f"stride must be at most 2**30 - 1 samples, which an int in C counts, but is {stride}")
+        raise PolyadicError(f"stride must be at most 2**30 - 1 samples, to fit into a C int, but is {stride}")
     quantised = quantise(exact) if int8 else None
     settled = exact if quantised is None else quantised.inference
     tables = {**_model_tables(settled, quantised, form, real), **_form_tables(form)}
@@ -156,7 +156,7 @@ def c(
     target = Path(path).with_suffix(".h") if header_only else Path(path)
     header = target.with_suffix(".h")
     if target == header and not header_only:
-        raise PolyadicError(f"path must not end in .h, where the header goes, but is {target.name}: end it in .c")
+        raise PolyadicError(f"path must not end in .h, the extension of the header, but is {target.name}: use .c")
     if _literal(header.name) != f'"{header.name}"' or "*/" in header.name:
         raise PolyadicError(f"path must have a name that C can include, but is {target.name!r}: use letters and digits")
     export = CExport(
@@ -255,12 +255,12 @@ class _Table(NamedTuple):
 
 
 def _table(values: NDArray[Any], kind: str = "") -> _Table:
-    """An array as C; whole numbers as int, others as float, if nothing else is said."""
+    """An array as a C table; by default integers as int, others as float."""
     whole = values.dtype.kind in "iu"
     kind = kind or ("int" if whole else "float")
     number = str if whole else _double if kind == "double" else _float
     if not whole and kind == "float" and not np.isfinite(values.astype(np.float32)).all():
-        raise PolyadicError("the model has numbers that are too large for float32: scale the windows and fit it again")
+        raise PolyadicError("the model has numbers that are too large for float32: scale the windows and refit")
 
     def text(part: NDArray[Any], indent: int) -> str:
         if part.ndim > 1:
@@ -275,7 +275,7 @@ def _table(values: NDArray[Any], kind: str = "") -> _Table:
 
 
 def _float(value: float) -> str:
-    """A number that C reads as the nearest float.
+    """A float literal in C, correctly rounded.
 
     Examples
     --------
@@ -306,22 +306,22 @@ def _literal(text: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """Text that cannot end a comment, begin another, or hide what follows."""
+    """Escape text so that it cannot end a comment, start another, or hide code."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
     return shown.replace("\\", "|").replace("??", "? ").replace("*/", "* /").replace("/*", "/ *")
 
 
 def _form(model: Any) -> CForm:
-    """The C form of the model's tensorizer; tensors of two modes have one of their own."""
+    """The C code of the model's tensorizer; that of two-mode tensors is built in."""
     shape = tuple(int(size) for size in model._sample_shape)
     if len(shape) != 2:
         raise PolyadicError(
-            f"a model has a C form if its samples are (channels, time), but these have {len(shape)} dimensions: {shape}"
+            f"export to C needs samples of shape (channels, time), but these have {len(shape)} dimensions: {shape}"
         )
     form = _identity(shape) if model.tensorize_ is None else model.tensorize_.c_form(shape)
     sizes = tuple(len(factor) for factor in model.factors_)
     if tuple(form.shape) != (sizes if model.tensorize_ is not None else (shape[0], 1, shape[1])):
-        raise PolyadicError(f"the C form of tensorize has shape {form.shape}, but the model's tensors have {sizes}")
+        raise PolyadicError(f"the C code of tensorize has shape {form.shape}, but the model's tensors have {sizes}")
     return form
 
 
@@ -341,7 +341,7 @@ def _identity(shape: tuple[int, ...]) -> CForm:
 
 
 def _three(factors: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """Factors of the three modes of a C form: tensors of two modes have a middle one of size 1."""
+    """Factors of the three modes of the C code: two-mode tensors get a middle mode of size 1."""
     found = list(factors)
     if len(found) == 2:
         found.insert(1, np.ones((1, found[0].shape[1])))
@@ -349,8 +349,8 @@ def _three(factors: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
 
 
 def _model_tables(settled: Inference, quantised: Quantised | None, form: CForm, real: str) -> dict[str, _Table]:
-    """The tables of all that comes behind the tensorizer."""
-    # Beside int8 the mean need not be exact enough for float32, and all of it goes into the offset.
+    """The tables of all steps after the tensorizer."""
+    # With int8, the mean does not need float32 precision, so all of it is folded into the offset.
     mean = None if form.mean is None or quantised is not None else form.mean.astype(np.float32)
     offset = settled.offset + _shift(settled, form, mean)
     names = ("first", "second", "third")
@@ -383,7 +383,7 @@ def _model_tables(settled: Inference, quantised: Quantised | None, form: CForm, 
 
 
 def _shift(settled: Inference, form: CForm, mean: NDArray[np.float32] | None) -> NDArray[np.float64]:
-    """What features have to be moved by where tensors are less `mean` in place of the exact mean: (S,)."""
+    """The shift of the features if `mean` is subtracted from tensors instead of the exact mean: (S,)."""
     if form.mean is None:
         return np.zeros(len(settled.matrix))
     missing = form.mean if mean is None else form.mean - mean
@@ -397,7 +397,7 @@ def _form_tables(form: CForm) -> dict[str, _Table]:
 
 
 def _struct_bytes(settled: Inference, form: CForm, sample_shape: Sequence[int], real: str) -> tuple[int, int]:
-    """`sizeof` of polyadic_scratch and polyadic_stream, with numbers at multiples of their sizes."""
+    """`sizeof` of polyadic_scratch and polyadic_stream, with natural alignment."""
     unit = _BYTES[real]
 
     def up(count: int) -> int:
@@ -409,13 +409,13 @@ def _struct_bytes(settled: Inference, form: CForm, sample_shape: Sequence[int], 
 
 
 def _channel_lines(model: Any, channels: Sequence[str], units: Sequence[str], form: CForm) -> list[str]:
-    """Names of the channels with their units, fit for a comment."""
+    """Names of the channels with their units, escaped for a comment."""
     count = int(model._sample_shape[0])
     names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
     units = units or getattr(model, "units_", ())
     for what, values in (("channels", names), ("units", units)):
         if len(values) not in (0, count):
-            raise PolyadicError(f"{what} must be {count}, one for each channel, but are {len(values)}")
+            raise PolyadicError(f"{what} must have {count} entries, one per channel, but has {len(values)}")
     names = names or [f"channel {number + 1}" for number in range(count)]
     suffixes = [f" ({unit})" if unit else "" for unit in units] or [""] * count
     return [_comment(name + suffix) for name, suffix in zip(names, suffixes, strict=True)]
@@ -434,7 +434,7 @@ def _hash(exact: Inference, form: CForm) -> str:
 
 
 def _test_window(given: ArrayLike | None, form: CForm, model: Any, settled: Inference) -> NDArray[np.float32]:
-    """The window of the selftest: (channels, time), with four digits, so that the file stays short."""
+    """The window of the selftest: (channels, time), rounded to four digits to keep the file short."""
     shape = tuple(int(size) for size in model._sample_shape)
     if given is not None:
         window = np.asarray(given, np.float64)
@@ -448,7 +448,7 @@ def _test_window(given: ArrayLike | None, form: CForm, model: Any, settled: Infe
 
 
 def _test_tables(export: CExport, window: NDArray[np.float32]) -> tuple[dict[str, _Table], str]:
-    """The test window and what must come of it, and the latter in words."""
+    """Tables of the test window and its expected result, and that result as text."""
     Z = export.features(window[None])
     tables = {"test_window": _table(window), "test_features": _table(Z[0])}
     if not export.classes:

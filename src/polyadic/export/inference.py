@@ -1,7 +1,7 @@
-"""All that a window passes through behind the tensorizer, as a few arrays: projections, one matrix, levels, probe.
+"""All steps after the tensorizer as a few arrays: projections, one matrix, levels, probe.
 
-The closed form of the coefficients (Eqn. feature_extractor) and the readout are both linear, so they fold into one
-matrix: features are matrix · Kᵀt + offset, with t the tensor of a window and K the Khatri-Rao product of the factors.
+The closed form of the coefficients (Eqn. feature_extractor) and the readout are linear, so they combine to one matrix:
+features are matrix · Kᵀt + offset, with t the tensor of a window and K the Khatri-Rao product of the factors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 _Array = NDArray[np.float64]
 _MOST_ERROR, _COUNT = 2e-5, 16
-"""Error of features in float32, in root mean squares, from which on sums are double; measured on so many windows."""
+"""Relative error of float32 features above which sums are in double precision, and number of windows to measure it."""
 _LARGEST, _RIDGE = 127, 1e-6
 
 
@@ -41,11 +41,11 @@ class Inference:
     ----------
     factors : (I, R), (J, R), …
     matrix, offset : (S, R) and (S,), from projections to spectral features, or to coefficients without a readout
-    level_mean, level_gain : (C,), for the levels of the channels; empty if there are none
-    weights, intercept : (n, F) and (n,) of a linear probe, n the number of classes, both empty if there is none
+    level_mean, level_gain : (C,), for the channel levels; empty if there are none
+    weights, intercept : (n, F) and (n,) of a linear probe with n classes; both empty if there is none
     classes : in the order of the probe
     alpha : the ridge of the closed form
-    typical : (R,), projections of the mean of the unlabelled windows; 0 where it is not known, without a readout
+    typical : (R,), projections of the mean of the unlabelled windows; 0 without a readout, where it is not known
     """
 
     factors: Sequence[_Array]
@@ -61,7 +61,7 @@ class Inference:
 
     @classmethod
     def of(cls, model: Any, probe: Any = None) -> Inference:
-        """What a fitted model does, with its own probe if none is given and it has one."""
+        """The arrays of a fitted model, by default with its own probe if it has one."""
         import torch
 
         from polyadic.algebra import gram, ridge_inverse
@@ -77,7 +77,7 @@ class Inference:
             matrix, offset = readout.matrix @ V, np.asarray(readout.offset)
             level_mean, level_gain = readout.level_mean, readout.level_gain
             typical = G.numpy() @ readout.centre + float(model.alpha) * readout.centre
-        # A `WindowClassifier` has its probe inside.
+        # A `WindowClassifier` contains its probe.
         probe = getattr(model, "probe_", None) if probe is None else getattr(probe, "probe_", probe)
         weights, intercept = np.zeros((0, 0)), np.zeros(0)
         classes: list[Any] = []
@@ -85,7 +85,7 @@ class Inference:
             weights, intercept, classes = linear(probe, int(model._n_features_out))
             weights = weights.T
             if len(intercept) == 1:
-                # Two classes are a softmax of 0 and the one decision.
+                # For two classes: softmax of 0 and the decision value.
                 weights, intercept = np.pad(weights, ((1, 0), (0, 0))), np.pad(intercept, (1, 0))
         return cls(
             factors,
@@ -109,7 +109,7 @@ class Inference:
         return len(self.matrix) + len(self.level_mean)
 
     def gram(self, other: Inference | None = None) -> _Array:
-        """KᵀK, or KᵀK' with the components of another: (R, R)."""
+        """KᵀK, or KᵀK' with the components of another model: (R, R)."""
         others = self.factors if other is None else other.factors
         found = np.ones((self.rank, self.rank))
         for a, b in zip(self.factors, others, strict=True):
@@ -118,13 +118,13 @@ class Inference:
 
     @property
     def condition(self) -> float:
-        """The condition number of KᵀK + αI; components that are nearly collinear make it large."""
+        """The condition number of KᵀK + αI; it is large if components are nearly collinear."""
         return float(np.linalg.cond(self.gram() + self.alpha * np.eye(self.rank)))
 
     def float32_error(self, T: NDArray[Any]) -> float:
-        """How far spectral features computed in float32 are from exact ones, in root mean squares of the latter.
+        """The error of spectral features in float32, relative to the root mean square of exact ones.
 
-        Components that are nearly collinear magnify what rounding has taken from the projections.
+        Nearly collinear components amplify the rounding errors of the projections.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class Inference:
         return float(np.abs(single._spectral(rounded) - expected).max()) / size
 
     def _spectral(self, T: NDArray[Any]) -> NDArray[Any]:
-        """Spectral features of tensors, in their type: (N, S)."""
+        """Spectral features of tensors, in the dtype of the tensors: (N, S)."""
         projections = T @ self.factors[-1]
         for factor in reversed(self.factors[:-1]):
             projections = np.einsum("...ir,ir->...r", projections, factor)
@@ -170,15 +170,15 @@ class Inference:
 
 @dataclass(frozen=True, eq=False)
 class Quantised:
-    """Weights as int8; features are scale · (matrix · (gain · projections)) + offset, rows of the matrix by rows.
+    """Weights as int8; features are scale · (matrix · (gain · projections)) + offset, with a scale per row.
 
     Parameters
     ----------
-    factors : (I, R), … int8; their scales are part of `gain`
+    factors : (I, R), … int8; their scales are included in `gain`
     gain : (R,)
     matrix : (S, R) int8 with `scale` (S,)
     weights : (classes, F) int8 with `weight_scale` (classes,)
-    inference : what these numbers stand for, in float64
+    inference : the dequantised arrays, in float64
     """
 
     factors: Sequence[NDArray[np.int8]]
@@ -191,18 +191,17 @@ class Quantised:
 
 
 def quantise(exact: Inference) -> Quantised:
-    """Weights of 8 bits: each component's profiles, each feature's row and each class's row have a scale of their own.
+    """Quantise weights to 8 bits, with a scale for each component's profiles, each feature's row and each class's row.
 
-    Rounded profiles are other profiles. The matrix is fitted again to them, so that features stay as close to the exact
-    ones as these profiles allow; and what one of its entries loses by rounding, the later ones of its row make good
-    where their components are similar. What is left of the error for the mean of the unlabelled windows, which may lie
-    far from 0, goes into the offset.
+    The matrix is refitted to the rounded profiles, so that features stay as close to the exact ones as these profiles
+    allow. The rounding error of each matrix entry is compensated by later entries of its row with similar components.
+    The remaining error at the mean of the unlabelled windows, which may be far from 0, is corrected by the offset.
     """
     factors = [_rounded(factor.T)[0].T for factor in exact.factors]  # `target` has their scales
     bare = replace(exact, factors=[rounded.astype(np.float64) for rounded in factors])
     G, cross = bare.gram(), exact.gram(bare)
     size = np.sqrt(np.maximum(G.diagonal(), 1.0))
-    # A ridge as small as this only matters where two components became equal.
+    # A ridge this small only matters if two components became equal.
     H = G / size / size[:, None] + _RIDGE * np.eye(exact.rank)
     target = np.linalg.solve(H, (cross / size).T @ exact.matrix.T).T
     gain = np.abs(target).max(axis=0)
@@ -221,28 +220,29 @@ def quantise(exact: Inference) -> Quantised:
 
 
 def fitted_to_float32(exact: Inference) -> Inference:
-    """The same with factors that float32 holds, and the matrix fitted to them: collinear components need it."""
+    """Round factors to float32 and refit the matrix to them, which matters for collinear components."""
     bare = replace(exact, factors=[factor.astype(np.float32).astype(np.float64) for factor in exact.factors])
     matrix = np.linalg.lstsq(bare.gram(), exact.gram(bare).T @ exact.matrix.T, rcond=None)[0].T
     return replace(bare, matrix=np.asarray(matrix, np.float64))
 
 
 def _rounded(rows: _Array) -> tuple[NDArray[np.int8], _Array]:
-    """Rows as int8, and the scale of each."""
+    """Quantise rows to int8, and return them with the scale of each."""
     scale = np.abs(rows).max(axis=1, initial=0.0) / _LARGEST
     scale[scale == 0] = 1.0
     return np.rint(rows / scale[:, None]).astype(np.int8), scale
 
 
 def _rounded_together(rows: _Array, H: _Array) -> tuple[NDArray[np.int8], _Array]:
-    """Rows w as int8, and the scale of each, such that (w − ŵ)ᵀH(w − ŵ) is small: one entry after the other.
+    """Quantise rows w to int8 with a scale each, such that (w − ŵ)ᵀH(w − ŵ) is small.
 
-    Every entry is rounded with what rounding the earlier ones has moved it by (Babai's nearest plane, with one sweep).
+    Entries are rounded one after the other, each after correction for the rounding of the earlier ones (one pass of
+    Babai's nearest plane algorithm).
     """
     scale = np.abs(rows).max(axis=1, initial=0.0) / _LARGEST
     scale[scale == 0] = 1.0
     left, found = rows / scale[:, None], np.zeros(rows.shape, np.int8)
-    # H⁻¹ = UᵀU with U upper triangular: row k of U says how entry k's error is made good by those after it.
+    # H⁻¹ = UᵀU with U upper triangular: row k of U gives the corrections of later entries for the error of entry k.
     U = np.linalg.cholesky(np.linalg.inv(H)).T
     for k in range(rows.shape[1]):
         found[:, k] = np.clip(np.rint(left[:, k]), -_LARGEST, _LARGEST)
@@ -252,16 +252,16 @@ def _rounded_together(rows: _Array, H: _Array) -> tuple[NDArray[np.int8], _Array
 
 
 def check_rate(fs: Any) -> None:
-    """Refuse what is no sampling rate in Hz; None is that of the model."""
+    """Raise an error unless fs is a sampling rate in Hz, or None for that of the model."""
     check_number("fs", fs, 0, none=True)
     if fs == 0:
-        raise PolyadicError("fs must be above 0, but is 0: give the sampling rate in Hz")
+        raise PolyadicError("fs must be above 0, but is 0: pass the sampling rate in Hz")
 
 
 def example_windows(
     shape: Sequence[int], count: int, scale: NDArray[Any] | None = None, level: NDArray[Any] | None = None
 ) -> _Array:
-    """Oscillations in noise to try a model on: (count, *shape).
+    """Test signals, oscillations in noise: (count, *shape).
 
     Parameters
     ----------
@@ -278,16 +278,16 @@ def example_windows(
 
 
 def typical_windows(model: Any, count: int = _COUNT) -> _Array:
-    """Test signals of the scale and level that a model knows: (count, channels, time), or tensors."""
+    """Test signals with the scale and level of a model's data, if known: (count, channels, time), or tensors."""
     try:
         scale = model.tensorize_.c_form(model._sample_shape).scale
     except (AttributeError, PolyadicError):
-        scale = None  # without a tensorizer, or one that has no C form
+        scale = None  # no tensorizer, or one without C code
     return example_windows(model._sample_shape, count, scale, getattr(model._fitted_readout(), "level_mean", None))
 
 
 def needs_double(model: Any, inference: Inference) -> bool:
-    """Whether features need sums in double to agree with `transform`, because components are nearly collinear."""
+    """Whether sums must be in double precision to agree with `transform`, because components are nearly collinear."""
     import torch
 
     from polyadic.tensorize import tensors

@@ -1,6 +1,6 @@
-"""To other tools and back: TensorLy, xarray, MNE, and the flat arrays of scikit-learn and aeon.
+"""Conversion to and from TensorLy, xarray, MNE, and the flat arrays of scikit-learn and aeon.
 
-Each of those packages is imported by the function that needs it.
+Each of these packages is imported only by the function that needs it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ Model = ATD | SALS | GRSALS
 
 
 def to_tensorly(model: Model, X: Any = None) -> Any:
-    """A model as TensorLy's `CPTensor`.
+    """Convert a model to TensorLy's `CPTensor`.
 
     Parameters
     ----------
     model : fitted
-    X : windows, as for `transform`; their coefficients become the first factor, so that it all stands for their tensors
+    X : windows, as for `transform`; if given, their coefficients are the first factor, and the result is a model of
+        their tensors
 
     Returns
     -------
@@ -55,15 +56,15 @@ def to_tensorly(model: Model, X: Any = None) -> Any:
 
 
 def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: Model | None = None) -> SALS:
-    """A model whose bases are the factors of TensorLy's `CPTensor`; components keep their order.
+    """Create a model whose bases are the factors of TensorLy's `CPTensor`; components keep their order.
 
     Parameters
     ----------
     cp_tensor : a CPTensor, or weights (R,) or None, and a list of factors (I, R), (J, R), …
-    samples : whether the first factor is that of the samples, as `parafac` of a stack of tensors gives; it is left out,
-        for `coefficients` makes it anew
-    like : a fitted model whose windows, STFT, alpha and readout settings the new one shall have; without it the input
-        is tensors, and features are the coefficients. A readout has to be fitted: `fit_readout(X)`
+    samples : whether the first factor is that of the samples, as from `parafac` of a stack of tensors; it is dropped,
+        because `coefficients` recomputes it
+    like : a fitted model whose window shape, STFT, alpha and readout settings the new one takes; without it the input
+        is tensors, and features are the coefficients. A readout must be fitted: `fit_readout(X)`
 
     Examples
     --------
@@ -76,10 +77,12 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: Model | None =
     weights, given = cp_tensor
     factors = [_array(factor) for factor in given][int(samples) :]
     if not factors:
-        raise PolyadicError(f"cp_tensor must have a factor besides that of the samples, but has {len(given)} in all")
+        raise PolyadicError(
+            f"cp_tensor must have a factor in addition to that of the samples, but has {len(given)} in all"
+        )
     rank = int(factors[0].shape[-1])
     if weights is not None:
-        # Each factor takes its share, so that none is much larger than the others.
+        # Distribute the weights over all factors, so that none is much larger than the others.
         size = np.abs(_array(weights)) ** (1 / len(factors))
         factors = [factor * size for factor in factors]
         factors[0] = factors[0] * np.where(_array(weights) < 0, -1, 1)
@@ -101,19 +104,19 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: Model | None =
 
 
 def to_xarray(model: Model, *, fs: float | None = None, channels: Sequence[str] = ()) -> Any:
-    """The bases of a model with labels: channels and parts by name, frequencies in Hz, times in seconds.
+    """Convert the bases of a model to labelled arrays: channels and parts by name, frequencies in Hz, times in seconds.
 
     Parameters
     ----------
     model : fitted
-    fs, channels : sampling rate in Hz and names of the channels; what the model knows of them if not given. Without a
-        rate, frequencies are in cycles per sample and times in samples; without names, channels are numbered
+    fs, channels : sampling rate in Hz and names of the channels; by default those of the model. Without a rate,
+        frequencies are in cycles per sample and times in samples; without names, channels are numbered
 
     Returns
     -------
-    an xarray Dataset with a variable for each mode. Behind an STFT: `channels` (part, channel, component),
-    `frequencies` (frequency, component) and `times` (time, component), a time being the middle of its frame; else
-    `mode1`, `mode2`, …
+    an xarray Dataset with a variable for each mode. With an STFT: `channels` (part, channel, component), `frequencies`
+    (frequency, component) and `times` (time, component), where times are the centres of frames; else `mode1`,
+    `mode2`, …
 
     Examples
     --------
@@ -160,17 +163,17 @@ def to_xarray(model: Model, *, fs: float | None = None, channels: Sequence[str] 
 
 
 class _Known(NamedTuple):
-    """What is known of the windows of a model."""
+    """The known properties of the windows of a model."""
 
     fs: float | None
     channels: tuple[str, ...]
 
 
 def from_mne(instance: Any, seconds: float | None = None, step: float | None = None) -> Windows:
-    """Windows from MNE: an `mne.Epochs` as it is, or an `mne.io.Raw` cut into windows.
+    """Convert an `mne.Epochs`, or an `mne.io.Raw` cut into windows, to `Windows`.
 
-    Epochs are labelled by their events. Of a Raw, windows with samples that an annotation marks as bad are left out.
-    Choose channels before, as with `instance.pick("eeg")`.
+    Epochs are labelled by their events. For a Raw, windows with samples annotated as bad are left out. Select channels
+    first, for example with `instance.pick("eeg")`.
 
     Parameters
     ----------
@@ -188,7 +191,7 @@ def from_mne(instance: Any, seconds: float | None = None, step: float | None = N
     """
     if seconds is None:
         if hasattr(instance, "n_times"):
-            raise PolyadicError("seconds must say how long the windows of an mne.io.Raw are, but is None")
+            raise PolyadicError("seconds must be the length of the windows for an mne.io.Raw, but is None")
         return from_epochs(instance)
     if not hasattr(instance, "n_times"):
         raise PolyadicError(f"seconds is for an mne.io.Raw, but instance is a {type(instance).__name__}")
@@ -210,16 +213,16 @@ def from_mne(instance: Any, seconds: float | None = None, step: float | None = N
 
 
 def topomap(model: Model, info: Any, components: Sequence[int] | None = None, *, channels: Sequence[str] = ()) -> Any:
-    """The channel weights of components as scalp maps by MNE, one column a component and one row a part of the STFT.
+    """Plot the channel weights of components as scalp maps with MNE: one column per component, one row per STFT part.
 
-    Channels without a position, as those of eyes or heart, are left out.
+    Channels without a position, such as EOG or ECG, are left out.
 
     Parameters
     ----------
     model : fitted
-    info : an `mne.Info` with positions, as `info.set_montage` sets them, and the model's channels by name
-    components : which; the first eight if not given
-    channels : names of the model's channels; what the model knows of them if not given, else those of `info`
+    info : an `mne.Info` with positions, as set by `info.set_montage`, and the model's channels by name
+    components : numbers of the components, from 0; by default the first eight
+    channels : names of the model's channels; by default those of the model if known, else those of `info`
 
     Returns
     -------
@@ -232,13 +235,13 @@ def topomap(model: Model, info: Any, components: Sequence[int] | None = None, *,
     labelled = to_xarray(model, channels=_channel_names(model, channels) or info.ch_names)
     if "channels" not in labelled:
         raise PolyadicError(
-            f"model must have tensors of channels, frequencies and times, as STFT gives, but has {model.tensorize_!r}"
+            f"model must have tensors of channels, frequencies and times, as from STFT, but has {model.tensorize_!r}"
         )
     placed = [name for name in labelled.channel.values.tolist() if _has_place(info, name)]
     if len(placed) < 4:
         raise PolyadicError(
-            f"info must have positions of at least four of the channels, but has them of {len(placed)}: "
-            "use info.set_montage, and names as there"
+            f"info must have positions of at least four of the channels, but has {len(placed)}: "
+            "use info.set_montage, and the channel names of the montage"
         )
     chosen = list(range(min(8, labelled.sizes["component"]))) if components is None else [int(c) for c in components]
     for number in chosen:
@@ -250,7 +253,7 @@ def topomap(model: Model, info: Any, components: Sequence[int] | None = None, *,
     figure = Figure(figsize=(1.6 * len(chosen) + 0.6, 1.8 * rows + 0.2), layout="constrained")
     axes = figure.subplots(rows, len(chosen), squeeze=False)
     for column, number in enumerate(chosen):
-        # One scale for the parts of a component, symmetric, so that colours can be compared.
+        # One symmetric scale for all parts of a component, so that colours are comparable.
         limit = float(np.abs(weights[..., number]).max()) or 1.0
         axes[0, column].set_title(f"component {number}", fontsize=9)
         for row in range(rows):
@@ -262,11 +265,11 @@ def topomap(model: Model, info: Any, components: Sequence[int] | None = None, *,
 
 
 class Unflatten(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Flat rows as windows again, for pipelines of tools that know matrices only: (N, C·T) to (N, C, T).
+    """Reshape flat rows to windows, (N, C·T) to (N, C, T), for pipelines of tools that only handle matrices.
 
     Parameters
     ----------
-    channels : how many; 1 for single series (N, T)
+    channels : number of channels; 1 for univariate series (N, T)
 
     Examples
     --------
@@ -278,11 +281,11 @@ class Unflatten(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.channels = channels
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Nothing is learned."""
+        """Do nothing; there are no parameters to learn."""
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Rows (N, C·T), channel after channel as `X.reshape(len(X), -1)` has them, as windows (N, C, T)."""
+        """Reshape rows (N, C·T), in the order of `X.reshape(len(X), -1)`, to windows (N, C, T)."""
         check_integer("channels", self.channels, 1)
         rows = np.asarray(X)
         if rows.ndim != 2 or rows.shape[1] % self.channels:
@@ -294,7 +297,7 @@ class Unflatten(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _array(values: Any) -> NDArray[Any]:
-    """Factors of any of TensorLy's backends as numpy's, in floating point."""
+    """Convert factors of any TensorLy backend to floating-point numpy arrays."""
     array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     return array if array.dtype.kind == "f" else array.astype(np.float64)
 

@@ -1,8 +1,8 @@
-"""A fitted model as one ONNX graph, from raw windows to features and probabilities, and a runner that needs no torch.
+"""Export of a fitted model as one ONNX graph, from raw windows to features and probabilities, and a runner for it.
 
 The STFT is a fixed convolution with the DFT matrix, which is most of the file; the bases stay small factors that are
 contracted one by one, and the closed form of the features (Eqn. feature_extractor) is one product with the ridge
-inverse. Writing a graph takes `onnx` and torch; running one takes numpy and `onnxruntime` alone.
+inverse. Writing a graph needs `onnx` and torch; running one needs only numpy and `onnxruntime`.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Features", "onnx"]
 
-_OPSET, _IR = 17, 8  # of 2022: runtimes on small devices are seldom new
+_OPSET, _IR = 17, 8  # from 2022: runtimes on small devices are often old
 _WELL_CONDITIONED = 1e6
 """Condition number up to which features agree to 1e-4 of their root mean square."""
 _TESTED = 16
-"""Test signals on which the error of others is measured, more where a graph takes more at a time."""
+"""Number of test signals to measure the error above it; more if the graph has a larger fixed batch."""
 _KEY = "polyadic"
 _INPUT, _FEATURES, _PROBABILITIES = "window", "features", "probabilities"
 
 
 class Features:
-    """Features of raw windows from a file that `polyadic.export.onnx` wrote, by numpy and onnxruntime alone.
+    """Compute features of raw windows with a file from `polyadic.export.onnx`; needs only numpy and onnxruntime.
 
     Parameters
     ----------
     path : the ONNX file
-    threads : how many to use; 1 suits single windows and small devices
+    threads : number of threads; 1 suits single windows and small devices
 
     Attributes
     ----------
     shape : of one window, (channels, time)
-    n_features : how many a window has
-    channels, fs : names of the channels and sampling rate in Hz, () and None where the model does not know them
-    classes : those of the probe in the order of its probabilities, () if there is none
+    n_features : number of features of a window
+    channels, fs : names of the channels and sampling rate in Hz; () and None if unknown
+    classes : of the probe, in the order of its probabilities; () if there is none
     version : of polyadic that wrote the file
-    opset : version of the ONNX operators that the runtime must have
-    batch : how many windows a call takes, None for any number
+    opset : ONNX operator set version that the runtime must support
+    batch : fixed number of windows per call, None for any number
 
     Examples
     --------
@@ -83,13 +83,13 @@ class Features:
             self.version = str(known["version"])
             self.opset = int(known.get("opset", _OPSET))
             self.batch = None if known.get("batch") is None else int(known["batch"])
-        except Exception as error:  # onnxruntime has a class of its own for every reason
+        except Exception as error:  # onnxruntime has many exception classes
             raise PolyadicError(
                 f"{path} must be an ONNX file written by polyadic.export.onnx, but is not: {error!r}"
             ) from error
 
     def __call__(self, X: ArrayLike) -> NDArray[np.float32]:
-        """Features of windows.
+        """Compute the features of windows.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class Features:
         return self._run(_FEATURES, X)
 
     def probabilities(self, X: ArrayLike) -> NDArray[np.float32]:
-        """Probabilities of the classes by the probe in the file.
+        """Compute class probabilities with the probe in the file.
 
         Parameters
         ----------
@@ -148,23 +148,23 @@ def onnx(
 ) -> None:
     """Write a fitted model as one ONNX graph, atomically.
 
-    The input `window` is (N, channels, time) float32, or (N, I, J, …) where `tensorize` is None; the outputs are
-    `features` (N, features), as `transform` gives them, and, with a probe, `probabilities` (N, classes), both float32.
-    The graph computes in float32, but for the product with the closed form. Where components are so close to collinear
-    that features would suffer, projections are float64, too. Where the condition number of KᵀK + αI is above a million,
-    a warning says by how much features differ from those of `transform`.
+    The input `window` is (N, channels, time) float32, or (N, I, J, …) if `tensorize` is None; the outputs are
+    `features` (N, features), as from `transform`, and, with a probe, `probabilities` (N, classes), both float32. The
+    graph computes in float32, except for the product with the closed form. If nearly collinear components would reduce
+    accuracy, projections are float64, too. If the condition number of KᵀK + αI is above a million, a warning says by
+    how much features differ from those of `transform`.
 
     Parameters
     ----------
-    model : a fitted `ATD`, `SALS` or `GRSALS` whose `tensorize` has an ONNX form, as `STFT` has, or is None
-    path : the file, by custom ending in .onnx
+    model : a fitted `ATD`, `SALS` or `GRSALS` whose `tensorize` supports ONNX, such as `STFT`, or is None
+    path : the file, usually ending in .onnx
     probe : a fitted `WindowClassifier`, `Probe` or `LogisticRegression`, or a pipeline of `StandardScaler` and
-        `LogisticRegression`; the model's own if it has one and none is given
-    fs, channels : sampling rate in Hz and names of the channels, to be written beside the graph; what the model knows
-        of them if not given
-    batch : N as a fixed number, for runtimes that need to know all shapes
-    int8 : weights in float32, those of the Fourier transform too, as int8 by onnxruntime's own dynamic quantisation,
-        which also rounds what they are multiplied by: compare predictions before you use it
+        `LogisticRegression`; by default the model's own, if it has one
+    fs, channels : sampling rate in Hz and names of the channels, for the metadata of the graph; by default those of the
+        model
+    batch : a fixed value of N, for runtimes that need static shapes
+    int8 : quantise float32 weights, including the Fourier transform, to int8 by onnxruntime's dynamic quantisation,
+        which also rounds their inputs: compare predictions before you use it
     """
     from sklearn.utils.validation import check_is_fitted
 
@@ -183,7 +183,7 @@ def onnx(
 
 
 def _written(model: Any, inference: Inference, fs: float | None, channels: Sequence[str], batch: int | None) -> bytes:
-    """The graph of a model, as bytes."""
+    """Build the graph of a model, as bytes."""
     from polyadic.export.inference import needs_double
 
     shape = tuple(int(size) for size in model._sample_shape)
@@ -211,7 +211,7 @@ def _written(model: Any, inference: Inference, fs: float | None, channels: Seque
 
 
 def _quantised(content: bytes) -> bytes:
-    """The graph with int8 in place of the float32 weights of its products and its transform, by onnxruntime's tool."""
+    """Quantise the float32 weights of a graph to int8 with onnxruntime's tool."""
     import logging
     import tempfile
     from pathlib import Path
@@ -222,7 +222,7 @@ def _quantised(content: bytes) -> bytes:
         before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
         before.write_bytes(content)
         try:
-            logging.disable(logging.WARNING)  # it says that the product in double stays as it is, which is meant
+            logging.disable(logging.WARNING)  # it warns that the float64 product is not quantised, as intended
             tool.quantize_dynamic(before, after, op_types_to_quantize=["Conv", "MatMul"], per_channel=True)
         finally:
             logging.disable(level)
@@ -230,7 +230,7 @@ def _quantised(content: bytes) -> bytes:
 
 
 class _OnnxGraph:
-    """Nodes and constants of a graph under construction; every node is called by the name of its one output."""
+    """A graph under construction: nodes and constants; every node is named after its output."""
 
     def __init__(self) -> None:
         self.api = _needed("onnx")
@@ -258,7 +258,7 @@ class _OnnxGraph:
     def serialised(
         self, shape: Sequence[int], outputs: dict[str, tuple[str, int]], known: dict[str, Any], batch: int | None
     ) -> bytes:
-        """The checked model as bytes.
+        """The validated model as bytes.
 
         Parameters
         ----------
@@ -290,7 +290,7 @@ class _OnnxGraph:
 
 
 def _projections(graph: _OnnxGraph, model: Any, inference: Inference, exact: bool) -> str:
-    """The inner products of every window with every component, `algebra.project`: (N, R) float64.
+    """Add the inner products of every window with every component, as in `algebra.project`: (N, R) float64.
 
     Parameters
     ----------
@@ -311,12 +311,12 @@ def _projections(graph: _OnnxGraph, model: Any, inference: Inference, exact: boo
 
 
 def _read_out(graph: _OnnxGraph, inference: Inference, projections: str) -> str:
-    """From projections (N, R) float64 to features (N, F) float32."""
+    """Add the map from projections (N, R) float64 to features (N, F) float32."""
     product = graph.add("MatMul", projections, graph.constant(inference.matrix.T, np.float64))
     z = graph.add("Cast", graph.add("Add", product, graph.constant(inference.offset, np.float64)), to=graph.float)
     if not len(inference.level_mean):
         return z
-    # The mean of what is left of the samples: of a large level and a small change of it, float32 keeps the change.
+    # The mean of centred samples: float32 then resolves small changes of a large level.
     rounded = inference.level_mean.astype(np.float32)
     offset = inference.level_gain * (rounded - inference.level_mean)
     rest = graph.add("Sub", _INPUT, graph.constant(rounded[:, None], np.float32))
@@ -326,18 +326,18 @@ def _read_out(graph: _OnnxGraph, inference: Inference, projections: str) -> str:
 
 
 def _probabilities(graph: _OnnxGraph, inference: Inference, features: str) -> str:
-    """Probabilities of a logistic regression: (N, classes)."""
+    """Add the probabilities of a logistic regression: (N, classes)."""
     product = graph.add("MatMul", features, graph.constant(inference.weights.T, np.float32))
     return graph.add("Softmax", graph.add("Add", product, graph.constant(inference.intercept, np.float32)), axis=1)
 
 
 def _check_error(model: Any, content: bytes, inference: Inference, batch: int | None) -> None:
-    """Warn of a graph whose features differ from those of `transform`, where nearly collinear components make them.
+    """Warn if features of the graph differ from those of `transform` because components are nearly collinear.
 
     Parameters
     ----------
-    content : the graph in float; what int8 costs is another matter
-    batch : the only number of windows it takes, or None
+    content : the graph in float, before int8 quantisation
+    batch : its fixed number of windows, or None
     """
     import tempfile
     import warnings
@@ -361,7 +361,7 @@ def _check_error(model: Any, content: bytes, inference: Inference, batch: int | 
     warnings.warn(
         f"components are nearly collinear (condition number {condition:.0e}, above {_WELL_CONDITIONED:.0e}): features "
         f"of the graph differ from those of transform by up to {error:.0e} of their root mean square on "
-        f"{len(X)} test signals; a smaller rank or a larger alpha helps",
+        f"{len(X)} test signals; use a smaller rank or a larger alpha",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -1,4 +1,4 @@
-"""What all plots share: empty figures in one style, colours that colour-blind readers can tell apart, names as text."""
+"""Shared by all plots: empty figures in one style, colour-blind safe colours, and names as plain text."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["LESS", "MORE", "NEUTRAL", "PALETTE", "SYMBOLS", "blank", "compact", "graph_objects", "short"]
 
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")
-"""Paul Tol's bright scheme, which is safe for colour-blind readers and good on light and on dark ground."""
+"""Paul Tol's bright scheme, which is colour-blind safe and works on light and dark backgrounds."""
 
 LESS, MORE, NEUTRAL = PALETTE[0], PALETTE[1], PALETTE[-1]
-"""Less and more of something, and what neither is."""
+"""Colours for less, more and neither."""
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "triangle-down", "star")
 
@@ -29,7 +29,7 @@ _LONGEST = 28
 
 
 def graph_objects() -> Any:
-    """plotly's figures, or an error that says how to get them."""
+    """Import plotly's graph objects, or raise an error that says how to install them."""
     try:
         import plotly.graph_objects as go
     except ImportError as error:
@@ -38,10 +38,10 @@ def graph_objects() -> Any:
 
 
 def blank(height: int = 320, **layout: Any) -> Figure:
-    """An empty figure in the style of all."""
+    """An empty figure in the common style."""
     go = graph_objects()
     axis = {"gridcolor": "#e6e8ec", "zerolinecolor": "#c3c8d0", "automargin": True, "title": {"standoff": 8}}
-    # Ticks that cannot be seen keep the labels of two axes apart.
+    # Invisible ticks keep the labels of two axes apart.
     axis |= {"ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)"}
     style = go.layout.Template(
         layout={
@@ -67,7 +67,7 @@ def blank(height: int = 320, **layout: Any) -> Figure:
 
 
 def short(name: str, most: int = _LONGEST) -> str:
-    """A name from the data as plain text: plotly takes tags in a text for markup, and long names leave no room.
+    """A name from the data as plain text: plotly reads tags as markup, and long names need too much space.
 
     Examples
     --------
@@ -79,5 +79,5 @@ def short(name: str, most: int = _LONGEST) -> str:
 
 
 def compact(values: Any) -> NDArray[np.float32]:
-    """Numbers of a plot with as many digits as can be seen."""
+    """Round the numbers of a plot to visible precision."""
     return np.ascontiguousarray(values, dtype=np.float32)

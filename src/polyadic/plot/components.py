@@ -1,4 +1,4 @@
-"""Plots of what a model learned: profiles over frequency and time, typical spectra, and differences between classes."""
+"""Plots of components: profiles over frequency and time, typical spectra, and differences between classes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _ROW = 96
 _BAR = 24
 _SLOPED = 3
 _NAMED = 20
-"""So many names of channels fit below a column sloped, and upright."""
+"""How many channel names fit below a column, sloped and upright."""
 
 
 def components(model: Any, data: Any = None, count: int = 12) -> Figure:
-    """The first components, one below the other: a row for each, a column for each mode.
+    """Plot the first components: a row for each component, a column for each mode.
 
     Parameters
     ----------
     model : fitted
     data : `Windows` or a `WindowStore`, for the sampling rate and the names of the channels
-    count : how many components, at most
+    count : maximum number of components
 
     Examples
     --------
@@ -82,9 +82,9 @@ def _x_axis(mode: Axis, column: int, width: float) -> dict[str, Any]:
 
 
 def _channel_ticks(mode: Axis) -> dict[str, Any]:
-    """An axis of channels. The names stand at numbers, for plotly would take some names for dates."""
+    """An axis of channels. Names are labels of numeric ticks, because plotly would read some names as dates."""
     names = [short(name) for name in mode.labels]
-    # Upright there is room for more; of very many some are named, and the pointer tells the others.
+    # Upright names need less space. Of very many, only some are shown; hovering shows the others.
     shown = range(0, len(names), -(-len(names) // _NAMED))
     slope = {"tickangle": -40} if len(names) <= _SLOPED else {"tickangle": -90, "tickfont": {"size": 10}}
     return {"tickvals": list(shown), "ticktext": [names[number] for number in shown], **slope}
@@ -116,7 +116,7 @@ def _line(mode: Axis, weights: NDArray[Any], where: dict[str, Any]) -> Any:
 
 
 def component(model: Any, r: int, data: Any = None) -> Figure:
-    """One component: its weights in every mode, side by side.
+    """Plot the weights of one component in every mode, side by side.
 
     Parameters
     ----------
@@ -153,10 +153,10 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
 
 
 def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | None = None) -> Figure:
-    """The weights of one component along one mode, as over frequency or time; in real units if those are known.
+    """Plot the weights of one component along one mode, such as frequency or time; in physical units if known.
 
     With `typical`, the line is what one standard deviation of the component adds where it is strongest. Over
-    frequencies, the typical spectrum of its strongest channel stands above it, with more and less of the component.
+    frequencies, a panel above it shows the mean spectrum of the strongest channel, with ±1 SD of the component.
 
     Parameters
     ----------
@@ -204,15 +204,15 @@ def _in_unit(what: str, unit: str) -> str:
 
 
 def _over_typical_spectrum(model: Any, r: int, mode: int, axes: Sequence[Axis], typical: Typical) -> Figure:
-    """The typical spectrum of the strongest channel with more and less of a component; below, what it adds."""
+    """The mean spectrum of the strongest channel with ±1 SD of a component; below, what the component adds."""
     go = graph_objects()
     row = typical.peak_row(model, r)
     scale, where = typical.scale(row), compact(axes[mode].positions)
     middle, added = typical.spectrum(row, mode), typical.added(model, r, row, mode)
     figure = blank(height=380)
     lines = (
-        ("−1 SD of it", middle - added, LESS, "solid", None),
-        ("+1 SD of it", middle + added, MORE, "solid", "tonexty"),
+        ("−1 SD", middle - added, LESS, "solid", None),
+        ("+1 SD", middle + added, MORE, "solid", "tonexty"),
         ("typical", middle, NEUTRAL, "dash", None),
     )
     for name, values, colour, dash, fill in lines:
@@ -237,13 +237,13 @@ def _over_typical_spectrum(model: Any, r: int, mode: int, axes: Sequence[Axis], 
 def spectrum_by_class(
     typical: Typical, channel: str | int = 0, part: int = 0, band: tuple[float, float] | None = None
 ) -> Figure:
-    """The mean spectrum of one channel in each class.
+    """Plot the mean spectrum of one channel in each class.
 
     Parameters
     ----------
     typical : of `polyadic.explain.typical`, from windows with labels
-    channel : its name, or its number from 0 on
-    part : of an STFT with several parts, as amplitude and phase
+    channel : its name, or its number from 0
+    part : of an STFT with several parts, such as amplitude and phase
     band : lowest and highest frequency of a band to shade
 
     Examples
@@ -259,7 +259,7 @@ def spectrum_by_class(
     go = graph_objects()
     kinds = [axis.kind for axis in typical.axes]
     if "frequency" not in kinds or kinds[0] != "channel":
-        raise PolyadicError("spectra need tensors of channels by frequencies, as those of an STFT")
+        raise PolyadicError("spectra need tensors of channels by frequencies, such as those of an STFT")
     if not typical.classes:
         raise PolyadicError("spectra by class need windows with labels, but none has one")
     labels = typical.axes[0].labels
@@ -291,15 +291,15 @@ def spectrum_by_class(
 
 
 def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] = ()) -> Figure:
-    """How strong one component is in each class, in standard deviations from the mean of all windows.
+    """Plot the mean strength of one component in each class, in standard deviations from the mean of all windows.
 
-    Bars show the standard deviation within the class. Beside a class stands its effect size, Cohen's d of its windows
-    against all other labelled ones.
+    Error bars show the standard deviation within the class. The label of a class includes its effect size, Cohen's d
+    against all other labelled windows.
 
     Parameters
     ----------
     Z : (N, rank), coefficients
-    label : (N,), classes from 0 on; -1 where none is known
+    label : (N,), classes from 0; -1 for unlabelled windows
     r : number of the component, from 0
     classes : their names
 
@@ -344,7 +344,7 @@ def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] =
 
 
 def checked_axes(model: Any, r: int, data: Any) -> list[Axis]:
-    """The axes of a model, after a check of the component's number."""
+    """The axes of a model, after validating the component's number."""
     check_is_fitted(model)
     check_integer("r", r, 0)
     if r >= model.rank:

@@ -1,4 +1,4 @@
-"""Plots of channels: maps of the head where electrodes are known, and bars, all to one scale."""
+"""Plots of channel weights: scalp maps for known electrodes, else bars, all on one scale."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _CIRCLE = (
 )
 _BAR = 24
 _LETTERS = 72
-"""So many letters of names fit on a head."""
+"""How many letters of electrode names fit on a scalp map."""
 
 
 def channels(model: Any, r: int, data: Any = None, typical: Typical | None = None) -> Figure:
-    """The weights of one component on the channels: maps of the head where electrodes are known, else bars.
+    """Plot the weights of one component on the channels: scalp maps for known electrodes, else bars.
 
-    The parts of an STFT, as amplitude and phase, have a map or a colour each. Channels that are no electrodes have
-    cells below the maps, in the colours of the maps.
+    Each part of an STFT, such as amplitude and phase, has its own map or colour. Channels that are not electrodes are
+    shown as cells below the maps, on the same colour scale.
 
     Parameters
     ----------
     model : fitted
     r : number of the component, from 0
     data : as for `components`
-    typical : of `polyadic.explain.typical`: weights are then what one standard deviation of the component adds to each
-        channel, where it is strongest
+    typical : of `polyadic.explain.typical`; if given, weights are what one standard deviation of the component adds to
+        each channel, where it is strongest
 
     Examples
     --------
@@ -120,7 +120,7 @@ def _colour_axis(low: float, high: float, title: str, bottom: float) -> dict[str
 def _add_map(
     figure: Figure, mode: Axis, weights: NDArray[Any], places: dict[int, tuple[float, float]], number: int
 ) -> None:
-    """One map of the head with its electrodes."""
+    """One scalp map with its electrodes."""
     go = graph_objects()
     xy, names = np.array(list(places.values())), [short(site(mode.labels[channel])) for channel in places]
     name = "" if number == 0 else str(number + 1)
@@ -140,7 +140,7 @@ def _add_map(
             text=names,
             textposition="top center",
             textfont={"size": 9},
-            marker={"size": 5, "color": "#777", "line": {"width": 1, "color": "white"}},  # seen on any colour
+            marker={"size": 5, "color": "#777", "line": {"width": 1, "color": "white"}},  # visible on any colour
             customdata=compact(values),
             hovertemplate="%{text}: %{customdata:.3g}<extra></extra>",
             **where,
@@ -149,7 +149,7 @@ def _add_map(
 
 
 def _add_other_channels(figure: Figure, mode: Axis, parts: NDArray[Any], rest: list[int], top: float) -> None:
-    """Cells for channels that are no electrodes, in the colours of the maps, with their numbers."""
+    """Cells for channels that are not electrodes, on the colour scale of the maps, with their values."""
     go = graph_objects()
     name, values = str(len(parts) + 1), compact(parts[:, rest].T)
     figure.add_trace(
@@ -183,7 +183,7 @@ def _add_other_channels(figure: Figure, mode: Axis, parts: NDArray[Any], rest: l
 
 
 def _draw_head(figure: Figure, name: str, number: int, count: int, bottom: float, title: str) -> None:
-    """Head and nose around a map, and its axes."""
+    """Draw head and nose around a map, and set up its axes."""
     width = 1.0 / count
     hidden = {"visible": False, "range": [-1.12, 1.12]}
     figure.update_layout(
@@ -201,7 +201,7 @@ def _draw_head(figure: Figure, name: str, number: int, count: int, bottom: float
     )
     where = {"xref": f"x{name}", "yref": f"y{name}"}
     pen = {"line": {"color": "#888", "width": 1.5}, **where}
-    # What lies around the head is covered in the colour of the page, named so that another theme finds it.
+    # Cover everything outside the head in the colour of the page; the name lets another theme find this shape.
     figure.add_shape(
         type="path",
         path=f"M -1.1 -1.1 H 1.1 V 1.1 H -1.1 Z {_CIRCLE}",

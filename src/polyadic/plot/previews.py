@@ -1,6 +1,6 @@
-"""One whole window at a glance: every sample where there is room, else a band from the lowest to the highest value.
+"""A plot of one whole window: every sample if there is room, else a band between minimum and maximum.
 
-The window beside the map of a report is this plot.
+A report shows it next to the map of samples.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 __all__ = ["HALF_ROW", "Outlines", "envelope", "outlines", "preview", "preview_figure"]
 
 HALF_ROW = 0.45
-"""The largest value of a channel, where rows are 1 apart."""
+"""The height of the largest value of a channel; rows are 1 apart."""
 _FEWEST_POINTS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Outlines:
-    """Windows as they are drawn.
+    """The outlines of windows, ready to draw.
 
-    values : (n, channels, lines, points), from -1 to 1; one line if it has every sample, else the two edges of a band
-    spread : (n, channels), what a value of 1 is in the unit of the channel
-    first, step : the place of the first point and the distance of points, in samples
+    values : (n, channels, lines, points), from -1 to 1; one line with every sample, or the two edges of a band
+    spread : (n, channels), the size of a value of 1 in the unit of the channel
+    first, step : position of the first point and distance between points, in samples
     """
 
     values: NDArray[np.float64]
@@ -42,16 +42,16 @@ class Outlines:
 
 
 def preview(windows: Any, row: int = 0, points: int = 1000) -> Figure:
-    """One window from its first to its last sample, channel below channel, each to the scale that stands at its name.
+    """Plot one whole window, one row per channel, each on the scale given next to its name.
 
-    A window with more samples than `points` is a band between its lowest and its highest values. `plot.signals` shows
-    a part of such a window sample by sample.
+    A window with more samples than `points` is drawn as a band between minimum and maximum. `plot.signals` shows a part
+    of such a window sample by sample.
 
     Parameters
     ----------
     windows : `Windows`
-    row : which window
-    points : numbers that are drawn of each channel, at most; a band takes two for each place
+    row : number of the window, from 0
+    points : maximum number of values drawn per channel; a band needs two per position
 
     Examples
     --------
@@ -71,7 +71,7 @@ def preview(windows: Any, row: int = 0, points: int = 1000) -> Figure:
 
 
 def preview_figure(windows: Any, row: int, drawn: Outlines) -> Figure:
-    """The first of some outlines, of the window `row`, as a figure without a title."""
+    """A figure, without a title, of the first of some outlines, which is that of window `row`."""
     go = graph_objects()
     rate, unit = (windows.fs, "s") if windows.fs else (1.0, "samples")
     _, count, lines, _ = drawn.values.shape
@@ -88,7 +88,7 @@ def preview_figure(windows: Any, row: int, drawn: Outlines) -> Figure:
                     line={"width": 0.5 if lines > 1 else 1, "color": PALETTE[0]},
                     name=names[channel],
                     hoverinfo="name+x",
-                    # A line in between the edges would show a rhythm that is not there.
+                    # A line between the edges would show a spurious rhythm.
                     **({"fill": "tonexty", "fillcolor": PALETTE[0]} if line else {}),
                 )
             )
@@ -106,7 +106,7 @@ def preview_figure(windows: Any, row: int, drawn: Outlines) -> Figure:
 
 
 def outlines(X: NDArray[Any], points: int) -> Outlines:
-    """What is drawn of windows where each channel has room for so many numbers.
+    """The outlines of windows with at most this many values per channel.
 
     Parameters
     ----------
@@ -128,10 +128,10 @@ def outlines(X: NDArray[Any], points: int) -> Outlines:
 
 
 def envelope(lines: NDArray[np.float64], points: int) -> tuple[float, NDArray[np.float64]]:
-    """The lowest and the highest value around each of `points` places: what is left of a line that has no more room.
+    """Minimum and maximum around each of `points` positions, the envelope of a line with too many samples to draw.
 
-    The two are drawn as the edges of a band. Joined to one line they would make a rhythm of their own. Each place
-    covers its neighbours, too: else the edges of a rhythm of one or two steps would beat at another frequency.
+    The two are drawn as the edges of a band; joined to one line, they would show a spurious rhythm. The ranges of
+    neighbouring positions overlap: otherwise, a rhythm with a period of one or two steps would alias.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def envelope(lines: NDArray[np.float64], points: int) -> tuple[float, NDArray[np
 
     Returns
     -------
-    samples from one place to the next, and the band (…, 2, n)
+    the number of samples from one position to the next, and the band (…, 2, n)
 
     Examples
     --------
@@ -151,6 +151,6 @@ def envelope(lines: NDArray[np.float64], points: int) -> tuple[float, NDArray[np
     count = max(1, min(points, length))
     step, places = length / count, np.arange(count)
     ends = np.stack([np.floor(step * (places - 1)), np.ceil(step * (places + 2))], axis=1)
-    # Every second range is from the start to the end of a place; no range may begin behind the last sample.
+    # `reduceat` takes pairs of start and end, of which every second result is used; no start may exceed the length.
     ranges, padded = ends.clip(0, length).astype(np.intp).ravel(), np.concatenate([lines, lines[..., -1:]], axis=-1)
     return step, np.stack([of.reduceat(padded, ranges, axis=-1)[..., ::2] for of in (np.minimum, np.maximum)], axis=-2)

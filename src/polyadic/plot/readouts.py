@@ -1,4 +1,4 @@
-"""Plots of how much components explain and which replicate, and of what classifiers see: features, channel levels."""
+"""Plots of the components' replicability and shares, and of the features: their spread and the channel levels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEVEL = PALETTE[2]
 
 
 def replicability(found: Any) -> Figure:
-    """How well each component comes back: its median match over refits, with the share of refits that have it.
+    """Plot the replicability of each component: its median match, with the percentage of refits that match it.
 
     Parameters
     ----------
@@ -32,15 +32,18 @@ def replicability(found: Any) -> Figure:
     --------
     >>> figure = replicability(Replicability(np.array([0.98, 0.6]), np.array([1.0, 0.25]), refits=4))
     >>> [(trace.name, trace.x.tolist()) for trace in figure.data]
-    [('returns', [1]), ('does not return', [2])]
+    [('replicates', [1]), ('does not replicate', [2])]
     """
     known = getattr(found, "replicability_", found)
     if not isinstance(known, Replicability):
-        raise PolyadicError("the model has not been checked for replicability: polyadic fit --check does it")
+        raise PolyadicError(
+            "the model has no replicability_: run polyadic fit --check, or polyadic.explain.replicability"
+        )
     go = graph_objects()
     number = np.arange(1, len(known.match) + 1)
     figure = blank(height=280)
-    for name, mine, colour in (("returns", known.replicates, LESS), ("does not return", ~known.replicates, NEUTRAL)):
+    groups = (("replicates", known.replicates, LESS), ("does not replicate", ~known.replicates, NEUTRAL))
+    for name, mine, colour in groups:
         if not mine.any():
             continue
         figure.add_trace(
@@ -49,7 +52,7 @@ def replicability(found: Any) -> Figure:
                 y=known.match[mine],
                 mode="markers",
                 name=name,
-                marker={"size": 9, "color": colour, "symbol": "circle" if name == "returns" else "circle-open"},
+                marker={"size": 9, "color": colour, "symbol": "circle" if name == "replicates" else "circle-open"},
                 customdata=100 * known.returned[mine],
                 hovertemplate="component %{x}: match %{y:.2f}, in %{customdata:.0f} % of refits<extra></extra>",
             )
@@ -69,9 +72,9 @@ def replicability(found: Any) -> Figure:
 
 
 def shares(model: Any, x: ArrayLike) -> Figure:
-    """What each component adds to the variation explained, in percent, the largest first; shares add up to 100 %.
+    """Plot the share of each component in the explained variation, largest first; shares add up to 100 %.
 
-    Components that do not replicate are grey, where the model knows which.
+    Components that do not replicate are grey, if the model has been checked.
 
     Parameters
     ----------
@@ -92,7 +95,7 @@ def shares(model: Any, x: ArrayLike) -> Figure:
     order = np.argsort(-percent, kind="stable")
     place = np.argsort(order)
     go, figure = graph_objects(), blank(height=260, showlegend=known is not None)
-    for name, mine, colour in (("returns", back, LESS), ("does not return", ~back, NEUTRAL)):
+    for name, mine, colour in (("replicates", back, LESS), ("does not replicate", ~back, NEUTRAL)):
         if mine.any():
             figure.add_trace(
                 go.Bar(
@@ -111,7 +114,7 @@ def shares(model: Any, x: ArrayLike) -> Figure:
 
 
 def readout(model: Any, Z: ArrayLike) -> Figure:
-    """The standard deviation of each feature: how much it weighs in distances between windows.
+    """Plot the standard deviation of each feature, its weight in distances between windows.
 
     Parameters
     ----------
@@ -132,7 +135,7 @@ def readout(model: Any, Z: ArrayLike) -> Figure:
     names = [str(name) for name in model.get_feature_names_out()]
     spread = np.asarray(Z, np.float64).std(axis=0)
     if len(spread) != len(names):
-        raise PolyadicError(f"Z must have {len(names)} columns as transform gives them, but has {len(spread)}")
+        raise PolyadicError(f"Z must have {len(names)} columns, as returned by transform, but has {len(spread)}")
     kinds = np.array(["level" if name.startswith("level ") else "spectral" for name in names])
     figure = blank(height=260, showlegend=len(set(kinds.tolist())) > 1)
     for kind, colour in (("spectral", PALETTE[0]), ("level", _LEVEL)):
@@ -155,13 +158,13 @@ def readout(model: Any, Z: ArrayLike) -> Figure:
 
 
 def levels(model: Any, Z: ArrayLike, label: ArrayLike, classes: Any = ()) -> Figure:
-    """The mean level of each channel in each class, in standard deviations of all windows.
+    """Plot the mean level of each channel in each class, in standard deviations over all windows.
 
     Parameters
     ----------
     model : fitted, with levels in its readout
     Z : (N, features), of `model.transform`
-    label : (N,), classes from 0 on; -1 where none is known
+    label : (N,), classes from 0; -1 for unlabelled windows
     classes : their names
 
     Examples
@@ -178,7 +181,7 @@ def levels(model: Any, Z: ArrayLike, label: ArrayLike, classes: Any = ()) -> Fig
     names = [str(name) for name in model.get_feature_names_out()]
     columns = [number for number, name in enumerate(names) if name.startswith("level ")]
     if not columns:
-        raise PolyadicError("the model's features have no levels: its readout has levels=0, or it has no readout")
+        raise PolyadicError("the model has no level features: its readout has levels=0, or it has no readout")
     values, codes = np.asarray(Z, np.float64)[:, columns], np.asarray(label)
     spread = values.std(axis=0)
     scaled = (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)

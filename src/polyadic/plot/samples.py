@@ -22,13 +22,13 @@ _TSNE_STEPS = 500
 
 
 def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca") -> NDArray[np.float64]:
-    """Features in two dimensions, after each was brought to mean 0 and variance 1.
+    """Embed features in two dimensions, after scaling each to mean 0 and variance 1.
 
     Parameters
     ----------
     Z : (N, rank), features
-    method : "pca" for the two directions of largest variance, "t-sne" for a map in which neighbours stay neighbours and
-        large distances mean nothing
+    method : "pca" for the first two principal components, "t-sne" for a map that keeps neighbourhoods (its large
+        distances are not meaningful)
 
     Returns
     -------
@@ -53,7 +53,7 @@ def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca") -> NDArray[n
     if method == "t-sne":
         perplexity = min(30.0, (len(values) - 1) / 3)
         map_ = TSNE(max_iter=_TSNE_STEPS, random_state=0, perplexity=perplexity, init="pca")
-        # Its steps are short: threads that wait for each other take longer than one, by far on a busy machine.
+        # t-SNE takes many short steps: synchronising threads costs more than they gain, above all on a busy machine.
         with threadpool_limits(1):
             found: NDArray[np.float64] = map_.fit_transform(np.pad(scaled, ((0, 0), (0, max(0, 2 - scaled.shape[1])))))
         return found
@@ -64,13 +64,13 @@ def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca") -> NDArray[n
 def features(
     points: ArrayLike, windows: Any = None, colour: Literal["class", "subject", "recording"] = "class"
 ) -> Figure:
-    """A map of features, a point for each window; pointing at one tells which it is.
+    """Plot a map of features, one point per window; hovering over a point shows its class, subject and recording.
 
     Parameters
     ----------
     points : (N, 2), of `embedded`; or features (N, rank), which are then embedded by PCA. A point's number is its
         `customdata`
-    windows : the `Windows` of the points, for their colours and what is told of them
+    windows : the `Windows` of the points, for their colours and hover texts
     colour : "class", "subject" or "recording"
 
     Examples
@@ -87,7 +87,7 @@ def features(
     if colour not in _GROUPS:
         raise PolyadicError(f"colour must be one of {', '.join(_GROUPS)}, but is {colour!r}")
     if windows is not None and len(windows) != len(xy):
-        raise PolyadicError(f"windows must be as many as points, {len(xy)}, but are {len(windows)}")
+        raise PolyadicError(f"windows and points must have the same length, but have {len(windows)} and {len(xy)}")
     names = _group_names(windows, colour, len(xy))
     texts = np.array(_hover_texts(windows, len(xy)), dtype=object)
     groups = sorted(set(names.tolist()), key=_natural_order)
@@ -121,7 +121,7 @@ def features(
 
 
 def _natural_order(name: str) -> tuple[int, int, str]:
-    """Numbers by size, before other names."""
+    """A sort key: numbers by value, before other names."""
     return (0, int(name), name) if name.isdecimal() else (1, 0, name)
 
 
@@ -136,12 +136,12 @@ def _group_names(windows: Any, colour: str, count: int) -> NDArray[Any]:
 
 
 def _hover_texts(windows: Any, count: int, most: int = 28, lines: int = 5) -> list[str]:
-    """What is told of each window: class, subject, recording and time, as far as they are known.
+    """The hover text of each window: class, subject, recording and time, as far as they are known.
 
     Parameters
     ----------
-    most : letters of a name
-    lines : over how many lines it is spread, at most
+    most : maximum number of letters of a name
+    lines : maximum number of lines
     """
     if windows is None:
         return [f"window {number + 1}" for number in range(count)]
@@ -173,18 +173,18 @@ def signals(
     channels: ArrayLike | None = None,
     centre: ArrayLike | None = None,
 ) -> Figure:
-    """Windows drawn as signals side by side, channel below channel, each to the scale that stands beside its name.
+    """Plot windows as signals side by side, one row per channel, each on the scale given next to its name.
 
-    Every sample of a stretch is drawn. A window with more samples than `points` is not thinned, which would show
-    rhythms that are not there: a stretch of it is drawn, and the title says which.
+    Every sample is drawn. A window with more samples than `points` is not decimated, which would show spurious rhythms;
+    a segment of it is drawn instead, and the title says which.
 
     Parameters
     ----------
     windows : `Windows`
-    rows : (n,), which windows
-    points : samples of a window that are drawn, at most
+    rows : (n,), numbers of the windows, from 0
+    points : maximum number of samples drawn per window
     channels : numbers of the channels to draw; by default the first 16
-    centre : (n,), the middle of the stretch to draw of each window, in samples; by default the middle of the window
+    centre : (n,), the centre of the segment of each window, in samples; by default the middle of the window
 
     Examples
     --------
@@ -198,7 +198,7 @@ def signals(
     first, X = _stretches(whole[:, shown], int(points), centre)
     middle = np.median(X, axis=(0, 2), keepdims=True)
     spread = np.abs(X - middle).max(axis=(0, 2), keepdims=True)
-    # A unit of height for each channel.
+    # Each channel has height 1.
     scaled = (X - middle) / np.where(spread > 0, spread, 1.0) * 0.45 - np.arange(X.shape[1])[None, :, None]
     titles = _signal_titles(windows, chosen, first, X.shape[2], whole.shape[2])
     above = 12 + 14 * (1 + max(title.count("<br>") for title in titles))
@@ -211,7 +211,7 @@ def signals(
 
 
 def _stretches(X: NDArray[Any], points: int, centre: ArrayLike | None) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """The first sample of the stretch drawn of each window, and the stretches: (n,), (n, channels, points)."""
+    """The first sample of the segment drawn of each window, and the segments: (n,), (n, channels, points)."""
     length = X.shape[2]
     count = min(length, max(2, points))
     middles = np.full(len(X), length / 2) if centre is None else np.broadcast_to(np.asarray(centre, float), (len(X),))
@@ -220,12 +220,12 @@ def _stretches(X: NDArray[Any], points: int, centre: ArrayLike | None) -> tuple[
 
 
 def window_titles(windows: Any, rows: NDArray[Any]) -> list[str]:
-    """Which windows these are, in two lines."""
+    """Titles of the windows, in two lines."""
     return _hover_texts(windows[rows], len(rows), most=14, lines=2)
 
 
 def _signal_titles(windows: Any, rows: NDArray[Any], first: NDArray[Any], drawn: int, length: int) -> list[str]:
-    """Which windows these are, and which stretch of them is drawn if it is not all."""
+    """Titles of the windows, with the limits of the segment if only a part is drawn."""
     titles = window_titles(windows, rows)
     if drawn == length:
         return titles
@@ -236,7 +236,7 @@ def _signal_titles(windows: Any, rows: NDArray[Any], first: NDArray[Any], drawn:
 
 
 def scale_texts(windows: Any, shown: NDArray[np.intp], spread: NDArray[np.float64]) -> list[str]:
-    """Names of channels with what half a row stands for, in the unit of the channel, as "Fz ±150 µV"."""
+    """Names of channels with the size of half a row in the unit of the channel, such as "Fz ±150 µV"."""
     names = windows.channels or [str(number + 1) for number in range(windows.shape[1])]
     units = windows.units or [""] * windows.shape[1]
     return [
@@ -246,14 +246,14 @@ def scale_texts(windows: Any, shown: NDArray[np.intp], spread: NDArray[np.float6
 
 
 def _two_digits(value: float) -> str:
-    """A number with two digits, or more where it has them before the point: 150, 15, 1.5, 1.5e-06."""
+    """A number with two significant digits, or all digits before the point: 150, 15, 1.5, 1.5e-06."""
     return f"{value:.0f}" if 100 <= value < 1e5 else f"{value:.2g}"
 
 
 def _add_window(
     figure: Figure, lines: NDArray[Any], begin: float, fs: float | None, ticks: list[str], number: int, count: int
 ) -> None:
-    """One window as the `number`-th of `count` columns."""
+    """Draw one window as the `number`-th of `count` columns."""
     go = graph_objects()
     name = "" if number == 0 else str(number + 1)
     unit, rate = ("s", fs) if fs else ("samples", 1.0)
@@ -283,7 +283,7 @@ def _add_window(
 
 
 def add_title(figure: Figure, text: str, number: int) -> None:
-    """A text above the `number`-th panel."""
+    """A title above the `number`-th panel."""
     name = "" if number == 0 else str(number + 1)
     place = {"x": 0, "y": 1, "xref": f"x{name} domain", "yref": f"y{name} domain"}
     figure.add_annotation(

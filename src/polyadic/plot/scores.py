@@ -1,4 +1,4 @@
-"""Plots of how good it is: methods compared, confusions, people, numbers of labels, and the losses of a fit."""
+"""Plots of scores: comparison of methods, confusion matrix, scores by subject, learning curve, and training loss."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _MOST_LETTERS = 40
 
 
 def comparison(values: Mapping[str, tuple[float, float, float]], measure: str = "accuracy") -> Figure:
-    """Scores of several methods with their intervals, the first of them highlighted.
+    """Plot the scores of several methods with their intervals, the first one highlighted.
 
     Parameters
     ----------
-    values : for each method its score and the ends of its interval, in percent
-    measure : what the scores are, for the axis
+    values : for each method, its score and the limits of its interval, in percent
+    measure : name of the score, for the axis
 
     Examples
     --------
@@ -70,11 +70,11 @@ def comparison(values: Mapping[str, tuple[float, float, float]], measure: str = 
 
 
 def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -> Figure:
-    """How windows of each class were labelled: counts, coloured by their share of the class.
+    """Plot the confusion matrix: counts, coloured by their share of the true class.
 
     Parameters
     ----------
-    y, predicted : (N,), classes from 0 on
+    y, predicted : (N,), classes from 0
     classes : their names
 
     Examples
@@ -94,7 +94,7 @@ def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -
     shares = 100.0 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     names = [short(classes[code]) if len(classes) else str(code) for code in present.tolist()]
     axis = {"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False, "zeroline": False}
-    # Side by side long names have no room, and plotly would leave some out.
+    # Long names do not fit side by side, and plotly would omit some.
     slant = -40 if sum(map(len, names)) > _MOST_LETTERS else 0
     figure = blank(
         height=90 + max(160, 52 * len(names)),
@@ -118,13 +118,13 @@ def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -
 
 
 def subjects(accuracy: Mapping[str, float], measure: str = "accuracy", chance: float | None = None) -> Figure:
-    """The accuracy of each subject, from the lowest to the highest, with the mean as a dotted line.
+    """Plot the score of each subject in ascending order, with the mean as a dotted line.
 
     Parameters
     ----------
-    accuracy : by subject a score between 0 and 1, as `polyadic.evaluate.scores` or `cross_validate` gives it
-    measure : what the scores are, for the axis
-    chance : what guessing would score, for a dashed line
+    accuracy : by subject, a score between 0 and 1, as from `polyadic.evaluate.scores` or `cross_validate`
+    measure : name of the score, for the axis
+    chance : chance level, for a dashed line
 
     Examples
     --------
@@ -149,18 +149,18 @@ def subjects(accuracy: Mapping[str, float], measure: str = "accuracy", chance: f
     names = [short(name) for name, _ in ordered]
     figure.update_layout(
         xaxis={"title": {"text": f"{measure} (%)"}, "range": [0, 100]},
-        margin_r=16,  # for the 100
+        margin_r=16,  # room for the tick label "100"
         yaxis={"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False},
     )
     return figure
 
 
 def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
-    """Accuracy against the number of labelled windows, mean and standard deviation over draws.
+    """Plot accuracy against the number of labelled windows: mean and standard deviation over random draws.
 
     Parameters
     ----------
-    curve : for each number of labels the accuracies of its draws, in percent
+    curve : for each number of labels, the accuracies of its draws, in percent
 
     Examples
     --------
@@ -171,7 +171,7 @@ def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
     counts = sorted(curve)
     mean = np.array([np.mean(curve[count]) for count in counts])
     spread = np.array([np.std(curve[count], ddof=1) if len(curve[count]) > 1 else 0.0 for count in counts])
-    # No accuracy is above 100 %, whatever a standard deviation says.
+    # Clip at 100 %: mean plus standard deviation can exceed it.
     bars = {"type": "data", "array": np.minimum(spread, 100 - mean), "arrayminus": spread, "thickness": 1.2}
     figure = blank(height=300, showlegend=False)
     figure.add_trace(
@@ -201,7 +201,7 @@ def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
 
 
 def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
-    """Every term of the loss, sweep by sweep; terms that are zero throughout are left out.
+    """Plot every term of the loss over sweeps or seconds; terms that are always zero are left out.
 
     Parameters
     ----------
@@ -226,12 +226,12 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
         values = np.array(history.get(term, []))
         if not len(values) or (term != "loss" and not values.any()):
             continue
-        # Both views fit about as well: dashes let the other line be seen.
+        # The fits of both views nearly coincide: dashes keep the other line visible.
         dash = "dash" if term == "fit_augmented" else "solid"
         figure.add_trace(
             go.Scatter(
                 x=place,
-                # The self-supervised term is negative where views agree: a logarithmic axis shows its size.
+                # The self-supervised term is negative if views agree: the logarithmic axis shows its absolute value.
                 y=np.abs(values),
                 mode="lines+markers",
                 name=f"−{name}" if values.max() < 0 else f"|{name}|" if values.min() < 0 else name,
@@ -245,7 +245,7 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
     decades = float(np.log10(shown.max() / shown[shown > 0].min())) if shown.any() else 0.0
     figure.update_layout(
         xaxis={"title": {"text": "sweep" if x == "sweeps" else "seconds"}, "rangemode": "tozero"} | ticks,
-        # Over several decades only powers of ten have a label.
+        # Over several decades, label only powers of ten.
         yaxis={
             "title": {"text": "loss"},
             "type": "log",

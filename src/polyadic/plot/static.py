@@ -1,6 +1,6 @@
-"""The same plots without a browser: a figure of this package as one of matplotlib, for papers and PDF files.
+"""Conversion of the plotly figures of this package to matplotlib, for papers and PDF files.
 
-It draws what the figure holds (lines, areas, markers, bars, heat maps, shapes and texts): both show the same numbers.
+Lines, areas, markers, bars, heat maps, shapes and texts are converted, so both figures show the same numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DASHES = {"dash": "--", "dot": ":", "dashdot": "-."}
 
 
 def static(figure: Figure, width: int = 700) -> StaticFigure:
-    """A plot as a matplotlib figure.
+    """Convert a plot to a matplotlib figure.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def static(figure: Figure, width: int = 700) -> StaticFigure:
 
 
 def _margins(figure: Figure) -> dict[str, int]:
-    """Room around the axes in pixels, by the longest texts that stand there."""
+    """Margins around the axes in pixels, by the longest texts in them."""
     first = [axis for axis in figure.select_yaxes() if axis.showticklabels is not False]
     beside = max((len(_text(text)) for axis in first for text in axis.ticktext or ()), default=5)
     turned = [axis for axis in figure.select_xaxes() if axis.tickangle]
@@ -92,13 +92,13 @@ def _margins(figure: Figure) -> dict[str, int]:
 
 
 def _space(margins: dict[str, int], width: int, height: int) -> tuple[float, float, float, float]:
-    """Left, bottom, width and height of the space for axes, in shares of the figure."""
+    """Left, bottom, width and height of the space for axes, in fractions of the figure."""
     left, bottom = margins["left"] / width, margins["bottom"] / height
     return left, bottom, 1 - left - margins["right"] / width, 1 - bottom - margins["top"] / height
 
 
 def _panels(figure: Figure, drawn: StaticFigure, space: tuple[float, float, float, float]) -> dict[str, Any]:
-    """The axes by the number in plotly's names, which is "" for the first."""
+    """The axes by the suffix of plotly's axis names, which is "" for the first."""
     keys = {(trace.yaxis or "y").removeprefix("y") for trace in figure.data} or {""}
     left, bottom, width, height = space
     found = {}
@@ -106,7 +106,7 @@ def _panels(figure: Figure, drawn: StaticFigure, space: tuple[float, float, floa
         across = figure.layout[f"xaxis{key}"].domain or (0, 1)
         axis = figure.layout[f"yaxis{key}"]
         down = axis.domain or (0, 1)
-        # Numbers beside a panel need room that plotly finds by itself.
+        # Tick labels between panels need space, which plotly allocates automatically.
         numbered = axis.showticklabels is not False and axis.visible is None
         first = across[0] + (0.05 if across[0] > 0 and numbered else 0)
         size = width * (across[1] - first), height * (down[1] - down[0])
@@ -115,7 +115,7 @@ def _panels(figure: Figure, drawn: StaticFigure, space: tuple[float, float, floa
 
 
 def _match_axes(figure: Figure, panels: dict[str, Any]) -> None:
-    """The same range for panels whose axes belong together."""
+    """Set the same range for panels with shared axes."""
     matched = {key: str(figure.layout[f"xaxis{key}"].matches or f"x{key}")[1:] for key in panels}
     for leader in set(matched.values()):
         group = [panels[key] for key, value in matched.items() if value == leader]
@@ -126,12 +126,12 @@ def _match_axes(figure: Figure, panels: dict[str, Any]) -> None:
 
 
 def _text(value: Any) -> str:
-    """A text of plotly, which takes tags and entities for markup, as plain text."""
+    """Convert a plotly text, in which tags and entities are markup, to plain text."""
     return html.unescape(re.sub(r"<br>", "\n", str(value or ""))).replace("$", r"\$")
 
 
 def _colour(value: Any, default: str) -> Any:
-    """A colour as matplotlib has them."""
+    """Convert a colour to matplotlib's format."""
     if value is None:
         return default
     found = re.fullmatch(r"rgba\(([^)]*)\)", str(value))
@@ -189,7 +189,7 @@ def _draw_errors(panel: Any, trace: Any, x: NDArray[Any], y: NDArray[Any]) -> No
 
 
 def _draw_bars(panel: Any, traces: list[Any], figure: Figure) -> None:
-    """Bars of several traces side by side."""
+    """Draw the bars of several traces side by side."""
     width = 0.7 / len(traces) if figure.layout.barmode == "group" else 0.7
     for number, (trace, default) in enumerate(traces):
         lying = trace.orientation == "h"
@@ -205,7 +205,7 @@ def _draw_bars(panel: Any, traces: list[Any], figure: Figure) -> None:
 
 
 def _colour_map(of: Any, figure: Figure) -> tuple[Any, float, float]:
-    """The colours of a heat map or of bars, and the values at their ends."""
+    """The colour map of a heat map or of bars, and its limits."""
     from matplotlib.colors import LinearSegmentedColormap
 
     axis = figure.layout.coloraxis if of.coloraxis else None
@@ -247,7 +247,7 @@ def _draw_shape(panels: dict[str, Any], shape: Any) -> None:
     pen = {"ec": shape.line.color or "none", "fc": _colour(shape.fillcolor, "none"), "lw": shape.line.width or 0}
     if shape.type == "path":
         numbers = re.findall(r"([MLHVZ])\s*([-\d.]*)\s*([-\d.]*)", shape.path)
-        # What covers all around the head has no line, and lies below the names of electrodes.
+        # The shape that covers everything outside the head has no outline and lies below the electrode names.
         panel.add_patch(PathPatch(Path(*_path(numbers)), **pen, zorder=4 if shape.line.width else 2))
         return
     across, down = "domain" in str(shape.xref), "domain" in str(shape.yref)
@@ -281,7 +281,7 @@ def _path(steps: list[tuple[str, str, str]]) -> tuple[list[tuple[float, float]],
         )
         points.append(at)
         codes.append(int(Path.MOVETO if letter == "M" else Path.LINETO))
-    # matplotlib fills by direction: a hole runs the other way round.
+    # matplotlib fills by winding direction: reverse the path of a hole.
     hole = next((number for number, code in enumerate(codes) if number and code == Path.MOVETO), len(codes))
     inside = points[hole:-1][::-1] + points[-1:] if hole < len(codes) else []
     return points[:hole] + inside, codes
@@ -304,7 +304,7 @@ def _draw_note(
 
 
 def _finish(panel: Any, across: Any, down: Any) -> None:
-    """Titles, ticks, ranges and directions of the two axes of a panel."""
+    """Set titles, ticks, ranges and directions of the two axes of a panel."""
     if across.visible is False:
         panel.set_axis_off()
         panel.set_aspect("equal")

@@ -1,4 +1,4 @@
-"""A recording over time: predicted and true classes, probabilities and the strengths of components, on one axis."""
+"""A plot of one recording over time: predicted and true classes, probabilities and component strengths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["timeline"]
 
 _ROW, _BAND, _GAP = 17, 110, 34
 _STRONG = 3.0
-"""Strengths beyond so many standard deviations have the last colour."""
+"""The colour scale of strengths ends at this many standard deviations."""
 _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
@@ -29,16 +29,16 @@ def timeline(
     strengths: ArrayLike | None = None,
     names: Sequence[str] = (),
 ) -> Figure:
-    """One recording over time: the hypnogram of sleep research, the activity strip of wearables.
+    """Plot one recording over time: a hypnogram for sleep data, an activity strip for wearables.
 
-    From top to bottom, as far as they are given: the predicted class of each window, the true one, the probabilities
-    of all classes as a band, and the strengths of components.
+    From top to bottom, as far as they are given: the predicted class of each window, the true class, the stacked class
+    probabilities, and the component strengths.
 
     Parameters
     ----------
     windows : `Windows` of one recording, in any order
-    predicted : (N,), classes from 0 on; -1 where there is no prediction
-    probability : (N, classes), of each class of `windows.classes`; NaN where there is no prediction
+    predicted : (N,), classes from 0; -1 for windows without a prediction
+    probability : (N, classes), of each class of `windows.classes`; NaN for windows without a prediction
     strengths : (N, n), of components, in standard deviations
     names : of these components
 
@@ -52,7 +52,7 @@ def timeline(
     """
     count = len(windows)
     if count == 0:
-        raise PolyadicError("windows must be those of one recording, but there is none")
+        raise PolyadicError("windows must have at least one window, but is empty")
     grid = _time_grid(windows)
     classes = [short(name) for name in windows.classes]
     panels: list[tuple[str, int, Any]] = []
@@ -72,7 +72,9 @@ def timeline(
 def _codes(values: ArrayLike, count: int, classes: int) -> NDArray[Any]:
     codes = np.asarray(values)
     if codes.shape != (count,) or codes.max(initial=-1) >= classes:
-        raise PolyadicError(f"predicted must be {count} classes below {classes}, but has shape {codes.shape}")
+        raise PolyadicError(
+            f"predicted must have shape ({count},) and codes below {classes}, but has shape {codes.shape}"
+        )
     return codes
 
 
@@ -84,7 +86,7 @@ def _matrix(name: str, values: ArrayLike, count: int, columns: int) -> NDArray[n
 
 
 class _TimeGrid(NamedTuple):
-    """Windows on an even grid of times: the slot of each (N,), the width of a slot, where the first begins, a title."""
+    """A regular time grid: the slot of each window (N,), the width of a slot, the start of the first, an axis title."""
 
     slots: NDArray[np.intp]
     step: float
@@ -93,7 +95,7 @@ class _TimeGrid(NamedTuple):
 
     @property
     def cells(self) -> dict[str, float]:
-        """Where the middles of the slots are, as plotly has it."""
+        """The centres of the slots, in plotly's format."""
         return {"x0": self.first + self.step / 2, "dx": self.step}
 
 
@@ -156,7 +158,7 @@ def _gridded(values: NDArray[np.float64], grid: _TimeGrid) -> NDArray[np.float64
 def _add_classes(
     figure: Figure, codes: NDArray[Any], grid: _TimeGrid, classes: list[str], where: dict[str, str]
 ) -> None:
-    """A cell in the row of its class for each window, in the colour of the class."""
+    """Draw a cell for each window, in the row and the colour of its class."""
     go = graph_objects()
     cells = np.full((len(classes), int(grid.slots.max()) + 1), np.nan, np.float32)
     known = codes >= 0
@@ -174,9 +176,9 @@ def _add_classes(
 def _add_probabilities(
     figure: Figure, values: NDArray[np.float64], grid: _TimeGrid, classes: list[str], where: dict[str, str]
 ) -> None:
-    """Classes above each other, each as high as it is probable; nothing where there is no prediction."""
+    """Draw the class probabilities as a stacked area; empty for windows without a prediction."""
     go = graph_objects()
-    # Steps from the beginning of each window to that of the next, and the last to its end.
+    # One step from the start of each window to the start of the next, and from the last to its end.
     steps = np.nan_to_num(np.concatenate([values, values[-1:]]))
     for code, name in enumerate(classes):
         colour = PALETTE[code % len(PALETTE)]
@@ -199,7 +201,7 @@ def _add_probabilities(
 def _add_strengths(
     figure: Figure, values: NDArray[np.float64], grid: _TimeGrid, where: dict[str, str], middle: float
 ) -> None:
-    """A row for each component, coloured by its strength."""
+    """Draw a row for each component, coloured by its strength."""
     go = graph_objects()
     bar = {"thickness": 8, "y": middle, "lenmode": "pixels", "len": 100, "outlinewidth": 0}
     bar |= {"tickvals": [-_STRONG, 0, _STRONG], "ticktext": [f"−{_STRONG:g} SD", "0", f"+{_STRONG:g} SD"]}

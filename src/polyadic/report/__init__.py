@@ -1,4 +1,4 @@
-"""The report: one HTML file with the result, the components, the samples, the probe, the training and where it is from.
+"""The report: one HTML file with the result, components, samples, probe, training and provenance.
 
 from polyadic import report
 report.write("report.html", model, windows)

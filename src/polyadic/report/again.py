@@ -1,4 +1,4 @@
-"""A script that fits the model of a report again, to be copied from the page and run."""
+"""A script that refits the model of a report, to copy from the page and run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MODULES = {
 
 
 def fit_script(model: Any, windows: Windows | None, source: str = "", versions: dict[str, str] | None = None) -> str:
-    """Python code that reads the data and fits the same model, as far as its settings can be written as code.
+    """Return Python code that reads the data and fits a model with the same settings, as far as code can state them.
 
     Parameters
     ----------
     model : fitted
     windows : the data of the report, or None
-    source : an expression for the windows, as `open_windows("sleep.store")`; a placeholder file if it is not known
+    source : an expression for the windows, such as `open_windows("sleep.store")`; by default a placeholder file
     versions : of Python and packages, for a comment
     """
     with complete_repr():

@@ -1,4 +1,4 @@
-"""How to cite polyadic and the method: what CITATION.cff says, for pages that are read far from it."""
+"""How to cite polyadic and the method, as in CITATION.cff, for reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AUTHORS = (
 
 
 def bibtex() -> str:
-    """The method's paper and this software, for BibTeX.
+    """BibTeX entries of the method's paper and of this software.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a report says of each component: what it explains, where, when, in which class, and whether it comes back."""
+"""The description of each component in a report: share, channels, frequencies, times, classes and replicability."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _EXPRESSING = 3
 _NOTABLE = 0.2
 """Cohen's d of a small effect; below it no class is named."""
 _RHYTHMS = ((0.0, "delta"), (4.0, "theta"), (8.0, "alpha"), (12.0, "sigma"), (16.0, "beta"), (30.0, "gamma"))
-"""Where the rhythms of the EEG begin, in Hz; sigma is that of sleep spindles."""
+"""Lower limits of the EEG bands in Hz; sigma is that of sleep spindles."""
 _EVERYWHERE = {"channel": "all channels", "frequency": "all frequencies", "time": "throughout"}
 _MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where along one mode a component is: in words, and as a number to sort by; NaN if its profile is flat."""
+    """Where a component peaks along one mode: as text, and as a value to sort by; NaN if its profile is flat."""
 
     text: str
     value: float | str
@@ -33,19 +33,19 @@ class Place:
 
 @dataclass(frozen=True)
 class Component:
-    """What is told of one component, and which windows express it most.
+    """The description of one component.
 
     number : from 1
-    share : what it adds to the variation explained, in percent, or None without data; those of all add up to 100
-    places : for each mode where it is strong
+    share : of the explained variation, in percent, or None without data; the shares of all components add up to 100
+    places : for each mode, where the component peaks
     band : peak, lowest and highest frequency in Hz, or None if there is none
-    means : by class the mean coefficient
+    means : the mean coefficient of each class
     levels : the same in standard deviations from the mean over all windows
-    effects : by class Cohen's d against all other windows
+    effects : Cohen's d of each class against all other windows
     windows : (3,), rows of the sample with its largest coefficients
-    match, returned : median match and share of refits that have it; None if replicability has not been checked
-    replicates : whether it comes back; True if that has not been checked
-    folded : whether it is hidden at first: it does not come back, and is not large
+    match, returned : median match and fraction of refits with a match; None if replicability has not been checked
+    replicates : whether it replicates; True if that has not been checked
+    folded : whether it is hidden at first, because it does not replicate and is not large
     """
 
     number: int
@@ -63,17 +63,17 @@ class Component:
 
     @property
     def index(self) -> int:
-        """Its column in the coefficients."""
+        """The column of the component in the coefficients."""
         return self.number - 1
 
 
 def describe_components(
     model: Any, axes: list[Axis], x: NDArray[Any] | None, label: NDArray[Any] | None
 ) -> list[Component]:
-    """All components, the most reliable variation first: by share times match, and those that are folded last.
+    """Describe all components, sorted by share times match, with the hidden ones last.
 
-    A rhythm that is in the data may not come back as one component: at too high a rank it splits, each time in another
-    way. So a component that does not come back is folded only if its share times its match is below the mean share.
+    At too high a rank, a real rhythm may not replicate as one component, because each fit splits it in another way. So
+    a component that does not replicate is hidden only if its share times its match is below the mean share.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def _reliable_share(component: Component) -> float:
 
 
 def _by_class(x: NDArray[Any] | None, label: NDArray[Any] | None, r: int) -> dict[str, Any]:
-    """What is told by class, and the windows that have most of it."""
+    """The fields of a component by class, and the windows with its largest coefficients."""
     if x is None:
         return {"means": [], "levels": [], "effects": [], "windows": np.empty(0, np.intp)}
     own = x[:, r]
@@ -125,7 +125,7 @@ def _by_class(x: NDArray[Any] | None, label: NDArray[Any] | None, r: int) -> dic
 
 
 def _upright(values: NDArray[Any]) -> NDArray[Any]:
-    """Coefficients, turned round where all of them are negative, as without centring they may be."""
+    """Coefficients with their sign flipped if most are negative, which can happen without centring."""
     return -values if values.mean() < -values.std() else values
 
 
@@ -152,7 +152,7 @@ def _place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> Place:
 
 
 def _channel_place(axis: Axis, weights: NDArray[Any]) -> Place:
-    """The strongest channels by name, as far as they come near the first."""
+    """The names of the strongest channels: those with at least 70 % of the largest weight."""
     sizes = np.abs(axis.by_part(weights)).max(axis=0)
     if len(sizes) > 1 and is_flat(sizes):
         return Place(_EVERYWHERE["channel"], "")
@@ -164,7 +164,7 @@ def _channel_place(axis: Axis, weights: NDArray[Any]) -> Place:
 
 
 def _rounded(axis: Axis, value: float) -> str:
-    """A position with as many digits as the axis resolves.
+    """Format a position with as many digits as the axis resolves.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def _rounded(axis: Axis, value: float) -> str:
 
 
 def rhythm(frequency: float) -> str:
-    """The name that the EEG has for a frequency in Hz.
+    """The name of the EEG band of a frequency in Hz.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def rhythm(frequency: float) -> str:
 
 
 def strongest_class(component: Component, classes: list[str]) -> tuple[str, str]:
-    """The class that has most of a component, and the same with its effect size; "" where no class stands out."""
+    """The class with the largest effect size, and the same with that size as text; "" if no class stands out."""
     if not component.effects or max(component.effects) < _NOTABLE:
         return "", "no class" if component.effects else ""
     best = int(np.argmax(component.effects))

@@ -1,4 +1,4 @@
-"""Everything a report says, gathered from a model, its data and the result of a run; how it looks is for the page."""
+"""The contents of a report, collected from a model, its data and the result of a run; `page` does the layout."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SCORES = {
     "standardised": "accuracy, standardised probe",
     "plain": "accuracy, plain probe",
 }
-"""The scores that a run may have, the first of them first."""
+"""The scores that a run may have, in order of preference."""
 
 _SAMPLED = 4000
 _SCORED = 1024
@@ -47,13 +47,13 @@ _SCORED = 1024
 
 @dataclass(frozen=True)
 class Sample:
-    """Windows that were sampled: evenly from all, so that a large store takes no longer than a small one.
+    """Evenly spaced windows of the data, so that a large store takes no longer than a small one.
 
-    windows : as `Windows`, or None for tensors of which nothing else is known
+    windows : as `Windows`, or None for plain tensors
     x : (n, rank), their coefficients
-    Z : (n, features), what the readout makes of them
-    total : how many there are in all
-    fit : 1 − relative error of the bases on the first 1,024 of them
+    Z : (n, features), their features, after the readout
+    total : number of windows in the data
+    fit : 1 − relative error of the bases on the first 1,024 windows of the sample
     """
 
     windows: Windows | None
@@ -65,15 +65,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class ReportContents:
-    """All of it.
+    """Everything that a report shows.
 
     components : in the order in which they are shown
-    typical : the typical window of the sample, for units
-    classes : names of the classes that windows of the sample have
-    trouble : why there is no probe, where there are labels but none could be trained
-    timelines, recordings : of some recordings, and how many could have one
-    store : where the windows are from, if it is a store
-    converged : whether the fit ended because its loss did not fall any more; None if that is not known
+    typical : the mean tensors of the sample, for units
+    classes : names of the classes in the sample
+    trouble : why no probe could be trained, although there are labels; "" if there was no problem
+    timelines, recordings : timelines of some recordings, and the number of recordings that could have one
+    store : the store that the windows are from, or None
+    converged : whether the fit converged; None if that is not known
     """
 
     axes: list[Axis]
@@ -98,14 +98,14 @@ def collect_contents(
     transductive: bool = False,
     on_fold: Callable[[int, int], None] | None = None,
 ) -> ReportContents:
-    """Look at a model, and at the data it is given.
+    """Collect the contents of a report from a model and, if given, data.
 
     Parameters
     ----------
     data : `Windows`, a `WindowStore`, or an array as for `model.transform`; None for the model alone
     protocol, seed, transductive : how the probe is trained and tested, as for `polyadic.report.scores.score_probe`
     probe_kind : of the probe, as for `polyadic.evaluate.probe`
-    on_fold : called with the number of folds done and the number of all
+    on_fold : called with the number of folds done and the total
     """
     windows = as_windows(model, data)
     sample = None if data is None else _sample_data(model, data if windows is None else windows, windows)
@@ -147,7 +147,7 @@ def _typical(model: Any, data: Any, sample: Sample) -> Typical:
 
 
 def as_windows(model: Any, data: Any) -> Windows | None:
-    """The data as windows, if it is signals: with a function before the bases, or said to be windows."""
+    """The data as `Windows` if it is signals: if the model has a tensorizer, or the data is `Windows` or a store."""
     if data is None or isinstance(data, Windows):
         return data
     if isinstance(data, WindowStore):
@@ -166,7 +166,7 @@ def _sample_data(model: Any, data: Any, windows: Windows | None) -> Sample:
 
 
 def _found_classes(sample: Sample) -> list[tuple[int, str]]:
-    """Number and name of every class in the sample."""
+    """The code and name of every class in the sample."""
     if sample.windows is None:
         return []
     codes = np.unique(sample.windows.label)
@@ -175,7 +175,7 @@ def _found_classes(sample: Sample) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class MethodScores:
-    """One line of a run's comparison: means over the seeds, with a 95 % interval of the first score's mean.
+    """One row of a run's comparison: means over the seeds, with a 95 % interval of the mean of the first score.
 
     measure : what the first score is: "balanced accuracy", or the "accuracy" of the standardised or plain probe
     accuracy : the first score, in percent
@@ -196,13 +196,13 @@ class MethodScores:
 
 
 def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | None = None) -> list[MethodScores]:
-    """The methods of a run, in its order but for the ones the report is about, which come first.
+    """The methods of a run in its order, except that those of the report's model come first.
 
     Parameters
     ----------
     result : as `polyadic run` writes it to results.json
     first : the method of the report's model
-    probe : whose protocol comes first
+    probe : its protocol comes first
     """
     found = []
     try:
@@ -219,13 +219,15 @@ def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | Non
             other = (_SCORES[scored[1][0]], scored[1][1]) if len(scored) > 1 else None
             found.append(MethodScores(*about, score, *_mean_interval(same), other, *numbers))
     except (KeyError, TypeError, ValueError) as error:
-        raise PolyadicError(f"result must be what `polyadic run` writes to results.json, but lacks {error}") from error
+        raise PolyadicError(
+            f"result must be the content of a results.json of `polyadic run`, but lacks {error}"
+        ) from error
     protocol = "" if probe is None else probe.protocol
     return sorted(found, key=lambda method: (method.protocol != protocol, method.name != first))
 
 
 def _mean_interval(values: list[float]) -> tuple[float | None, float | None]:
-    """A 95 % interval of the mean by Student's t; nothing for a single value, or for several that are all equal."""
+    """A 95 % interval of the mean by Student's t; None for a single value or for equal values."""
     if len(values) < 2 or np.ptp(values) == 0:
         return None, None
     half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
@@ -234,11 +236,11 @@ def _mean_interval(values: list[float]) -> tuple[float | None, float | None]:
 
 @dataclass(frozen=True)
 class Headline:
-    """The headline: a score in percent with its name and, in words, its spread and where it is from.
+    """The headline of a report: a score in percent with its name, spread and origin.
 
     value : in percent
     spread : standard deviation over subjects, or None
-    words : how far it varies, and how it was measured
+    words : how much the score varies, and how it was measured
     """
 
     measure: str
@@ -248,7 +250,7 @@ class Headline:
 
 
 def headline(methods: list[MethodScores], seeds: int, probe: ProbeResult | None) -> Headline | None:
-    """The probe on subjects it has not seen, or else the first method of a run; None without labels."""
+    """The score of the probe on unseen subjects, else of the first method of a run; None without labels."""
     if probe is not None and (probe.over_subjects or not methods):
         return _probe_headline(probe)
     if not methods or methods[0].accuracy is None:
@@ -269,7 +271,7 @@ def _probe_headline(probe: ProbeResult) -> Headline:
         told = (
             f"Mean and standard deviation over {whom}, from {over['min']:.1f} to {over['max']:.1f} %"
             if spread is not None
-            else f"The same for all {whom}, which says nothing about its spread"
+            else f"All {whom} have the same score, so its spread is unknown"
         )
         return Headline("balanced accuracy", over["mean"], spread, f"{told}; {probe.how}.")
     whom = f"{probe.groups} subjects" if probe.by_people else f"{probe.groups:,} windows"

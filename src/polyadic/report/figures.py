@@ -1,4 +1,4 @@
-"""The figures of a report by their places on the page, as JSON without a style: the page gives them one."""
+"""The figures of a report by their names on the page, as JSON without a style; the page adds the style."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def figures(
     methods: list[MethodScores],
     begin: Callable[[int, str], None] = lambda done, stage: None,
 ) -> Figures:
-    """All figures; those of component number n are called `component-n-…`, in the order in which they are shown.
+    """All figures in the order in which they are shown; those of component n are named `component-n-…`.
 
     Parameters
     ----------
-    begin : called with the number of parts done, of which each component is one, and what comes next
+    begin : called with the number of parts done (each component is one) and the name of the next part
     """
     found: dict[str, Figure] = {}
     scored = {
@@ -54,7 +54,7 @@ def figures(
     }
     if scored:
         found["comparison"] = plot.comparison(scored, methods[0].measure)  # type: ignore[arg-type]
-    # These take longest: first, or the time left would promise too much.
+    # These take longest. They come first, so that the estimate of the remaining time is not too low.
     begin(0, "maps and scores")
     if contents.sample is not None and len(contents.sample.Z) >= 3:
         found |= _feature_maps(contents.sample)
@@ -92,7 +92,7 @@ def _timeline_figures(contents: ReportContents) -> dict[str, Figure]:
 
 
 def _feature_figures(model: Any, contents: ReportContents) -> dict[str, Figure]:
-    """What the readout makes of the coefficients."""
+    """Figures of the features that the readout computes."""
     sample = contents.sample
     if sample is None or getattr(model, "readout_", None) is None:
         return {}
@@ -128,7 +128,7 @@ def _component_figures(model: Any, contents: ReportContents, begin: Callable[[in
 
 
 def _profile_figures(model: Any, contents: ReportContents, component: Component) -> dict[str, Figure]:
-    """The profiles of a component by mode, and what classes have of it."""
+    """Figures of a component: its profile along each mode, and its strength by class."""
     sample, typical, r = contents.sample, contents.typical, component.index
     windows = None if sample is None else sample.windows
     by_channel = _has_channel_axis(contents)
@@ -148,14 +148,14 @@ def _profile_figures(model: Any, contents: ReportContents, component: Component)
 
 
 def _expressing_windows(model: Any, contents: ReportContents, component: Component, windows: Any, drawn: int) -> Figure:
-    """The windows that express a component most, where they do."""
+    """The windows with the largest coefficients of a component, around the time where it is strongest."""
     rows, points = component.windows, _points_per_channel(windows.shape, drawn)
     centre = where_strongest(model, windows[rows], component.index) if windows.shape[2] > points else None
     return plot.signals(windows, rows, points, _strongest_channels(model, contents, component.index), centre)
 
 
 def _strongest_channels(model: Any, contents: ReportContents, r: int) -> NDArray[np.intp] | None:
-    """The channels with the largest weights, in their own order; None where channels are no mode of the model."""
+    """The channels with the largest weights, in the order of the data; None if channels are not a mode."""
     if not _has_channel_axis(contents):
         return None
     weights = np.abs(contents.axes[0].by_part(model.factors_[0][:, r])).max(axis=0)
@@ -167,13 +167,13 @@ def _has_channel_axis(contents: ReportContents) -> bool:
 
 
 def _points_per_channel(shape: tuple[int, ...], count: int) -> int:
-    """Samples a channel, so that all windows that are drawn fit into the page."""
+    """Number of samples per channel, so that all drawn windows fit into the page."""
     lines = 3 * max(count, 1) * min(shape[1], _DRAWN_CHANNELS)
     return min(_DRAWN_NUMBERS // lines, _POINTS)
 
 
 def _feature_maps(sample: Sample) -> dict[str, Figure]:
-    """A map for each way to lay points out and each way to colour them that tells something."""
+    """A map for each embedding and each colouring that has more than one colour."""
     rows = thinned(np.arange(len(sample.Z)), _MAPPED)
     windows = None if sample.windows is None else sample.windows[rows]
     colours = ["class"]
@@ -192,13 +192,12 @@ def _feature_maps(sample: Sample) -> dict[str, Figure]:
 
 
 def previews(sample: Sample | None) -> dict[str, Any] | None:
-    """The windows of the map as `plot.preview` draws them, in 8 bits, coarse enough for all to fit into the page.
+    """The windows of the map as drawn by `plot.preview`, in 8 bits, coarse enough for all to fit into the page.
 
     Returns
     -------
-    `figure`, that of the first window; `bytes` (base64 of windows × lines of the figure × `points`), which by `height`
-    become the heights above the rows of all windows; `lines` of a channel; `texts` (windows × channels), which stand at
-    the rows; None for tensors
+    `figure`, that of the first window; `bytes` (base64 of windows × lines of the figure × `points`), to be scaled by
+    `height`; `lines`, the number of lines per channel; `texts` (windows × channels), the row labels. None for tensors
     """
     if sample is None or sample.windows is None or len(sample.Z) < 3:
         return None
@@ -206,7 +205,7 @@ def previews(sample: Sample | None) -> dict[str, Any] | None:
     count = min(windows.shape[1], MOST_CHANNELS)
     room = int(np.clip(_PREVIEW_BYTES // (len(windows) * count), 24, 1000))
     digits, texts, first = [], list[list[str]](), None
-    # Some at a time: a thousand long windows take much memory, their outlines little.
+    # In chunks: a thousand long windows need much memory, their outlines little.
     for rows in np.split(np.arange(len(windows)), range(_AT_A_TIME, len(windows), _AT_A_TIME)):
         drawn = outlines(windows.read(rows)[:, :count], room)
         first = first or drawn

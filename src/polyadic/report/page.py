@@ -1,4 +1,4 @@
-"""From contents to one HTML file: a template, a style, a script, the figures as JSON, and plotly itself, compressed."""
+"""Rendering of a report as one HTML file: template, style, script, figures as JSON, and plotly itself, compressed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["packed", "render", "write"]
 
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 _SHOWN, _SHOWN_ON_PHONES = 12, 6
-"""So many components stand open at first."""
+"""Number of components shown at first."""
 _ORIGIN = ("command", "commit", "date", "machine", "versions", "sha256")
 
 
@@ -49,26 +49,27 @@ def write(
     check_note: str = "",
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> None:
-    """Write the report of a model: one file that needs nothing else, to be opened in any browser.
+    """Write the report of a model as one self-contained HTML file.
 
     Parameters
     ----------
-    path : the file, by custom ending in .html
+    path : the file, usually ending in .html
     model : fitted
-    data : `Windows`, a `WindowStore` or an array as for `model.transform`; without it the report has the components and
-        the training only
+    data : `Windows`, a `WindowStore` or an array as for `model.transform`; without it the report has only the
+        components and the training
     result : of `polyadic run`, as in its results.json, for the comparison of methods
-    origin : where it all is from: `command`, `commit`, `date`, `machine`, `versions` and `sha256` of files by name; as
-        far as it is known
+    origin : provenance, as far as it is known: `command`, `commit`, `date`, `machine`, `versions` and `sha256` of files
+        by name
     title : of the page; by default the estimator's name
     protocol, seed : how the probe is trained and tested: "subject" for cross-validation by subject, the default where
         subjects are known, "paper" for one random split
     probe : as for `polyadic.evaluate.probe`
     transductive : keep the model's features in cross-validation, even if they were learned from windows of test
-        subjects; otherwise they are learned anew in every fold
-    source : an expression that reads the data, as `open_windows("sleep.store")`, for the script that does it again
-    check_note : a sentence on where `model.replicability_` is from
-    on_stage : called with the number of parts done, that of all, and what comes next; each component is a part
+        subjects; otherwise they are refitted in every fold
+    source : an expression that reads the data, such as `open_windows("sleep.store")`, for the script that refits the
+        model
+    check_note : a sentence on the origin of `model.replicability_`
+    on_stage : called with the number of parts done, the total and the name of the next; each component is a part
 
     Examples
     --------
@@ -115,13 +116,13 @@ def render(
     check_note: str = "",
     on_stage: Callable[[int, int, str], None] | None = None,
 ) -> str:
-    """The page that `write` writes."""
+    """Render the page that `write` writes."""
 
     def begin(done: int, stage: str) -> None:
         if on_stage is not None:
             on_stage(done, model.rank + 3, stage)
 
-    graph_objects()  # says which extra is missing before anything is computed
+    graph_objects()  # fails early if plotly is not installed
     begin(0, "features and probe")
     contents = collect_contents(
         model,
@@ -176,7 +177,7 @@ def render(
 
 
 def _sections(contents: ReportContents, drawn: dict[str, Any]) -> dict[str, str]:
-    """The sections of the page by their names, as far as there is something in them."""
+    """The titles of the sections that have content, by id."""
     there = {
         "result": True,
         "components": True,
@@ -191,7 +192,7 @@ def _sections(contents: ReportContents, drawn: dict[str, Any]) -> dict[str, str]
 
 
 def packed(content: bytes) -> str:
-    """Compressed, and in letters that mean nothing to HTML, whatever names the content holds; browsers unpack it.
+    """Compress content and encode it in characters that are safe in HTML; the browser decompresses it.
 
     Examples
     --------
@@ -202,7 +203,7 @@ def packed(content: bytes) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Of polyadic and what it computes with."""
+    """Versions of polyadic, Python and the main dependencies."""
     python = {"python": platform.python_version(), "polyadic": __version__}
     return python | {name: metadata.version(name) for name in _PACKAGES}
 
@@ -226,13 +227,13 @@ def _plotly_script() -> bytes:
 
 
 def _component_rows(model: Any, contents: ReportContents) -> list[dict[str, Any]]:
-    """A line of the table of components: what is shown, by what it is sorted, by which words it is found."""
+    """A row of the table of components: its cells, values to sort by, and words to search for."""
     rows = []
     largest = max((abs(level) for component in contents.components for level in component.levels), default=0.0) or 1.0
     for place, component in enumerate(contents.components):
         cells: list[dict[str, Any]] = []
         for mode, factor, at in zip(contents.axes, model.factors_, component.places, strict=True):
-            value = -1.0 if at.value != at.value else at.value  # a flat profile is sorted to the end
+            value = -1.0 if at.value != at.value else at.value  # NaN: sort a flat profile to the end
             cells.append({"picture": picture(mode, factor[:, component.index]), "at": at.text, "value": value})
         name, told = strongest_class(component, contents.classes)
         words = " ".join([str(component.number), *(cell["at"] for cell in cells), name]).lower()
@@ -253,7 +254,7 @@ def _component_rows(model: Any, contents: ReportContents) -> list[dict[str, Any]
 
 
 def _row_state(component: Component, place: int) -> str:
-    """The classes of a row: whether it is hidden at first, and whether it is grey."""
+    """The CSS classes of a row: whether it is hidden at first, and whether it is grey."""
     states = []
     if component.folded or place >= _SHOWN:
         states.append("folded")
@@ -263,13 +264,13 @@ def _row_state(component: Component, place: int) -> str:
 
 
 def _parameter_texts(model: Any) -> dict[str, str]:
-    """Every parameter in words."""
+    """Every parameter as text."""
     named = {name: encode(value) for name, value in model.get_params(deep=False).items()}
     return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in named.items()}
 
 
 def _way(model: Any) -> str:
-    """How many sweeps the bases are from, and which of the starts: "12 sweeps, best of 3 starts"."""
+    """The number of sweeps and of starts, as in "12 sweeps, best of 3 starts"."""
     starts = getattr(model, "restarts", 1)
     if getattr(model, "consensus", False):
         return f"consensus of {starts} starts"
@@ -278,14 +279,14 @@ def _way(model: Any) -> str:
 
 
 def _method_name(model: Any) -> str:
-    """The name that a run has for this model's method."""
+    """The name of this model's method in a run."""
     kind = type(model).__name__
     names = {"GRSALS": "GR-SALS", "ATD": "ATD" if getattr(model, "beta", 0.0) else "ATD_ss-"}
     return names.get(kind, kind)
 
 
 def _map_choices(drawn: dict[str, Any]) -> dict[str, list[str]]:
-    """By which methods and which colours the map of the samples can be drawn."""
+    """The embeddings and colourings of the available maps."""
     names = [name.split(" ") for name in drawn if name.startswith("map ")]
     return {
         "methods": list(dict.fromkeys(method for _, method, _ in names)),

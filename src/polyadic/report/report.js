@@ -1,5 +1,5 @@
 "use strict";
-// What moves in the report: sorting, filtering, one component at a time, the theme, and the figures.
+// Interaction in the report: sorting, filtering, the component dialog, the theme, and the figures.
 (() => {
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const one = (selector) => document.querySelector(selector);
@@ -69,7 +69,7 @@
   }
   const config = { responsive: true, displayModeBar: false, displaylogo: false };
 
-  // On a phone windows stand below each other instead of side by side.
+  // On a phone, windows are stacked instead of side by side.
   function stack(layout) {
     const axes = Object.keys(layout).filter((key) => /^xaxis\d*$/.test(key)).sort();
     const height = layout.height;
@@ -77,7 +77,7 @@
       const y = key.replace("x", "y");
       const top = 1 - number / axes.length;
       layout[key] = { ...layout[key], domain: [0, 1], title: number === axes.length - 1 ? layout[key].title : undefined };
-      // Times stand below the signals, and what the next window is above it.
+      // The time axis is below the signals, and the title of the next window above it.
       const room = { below: 30 / (height * axes.length), above: number ? layout.margin.t / (height * axes.length) : 0 };
       layout[y] = { ...layout[y], domain: [top - 1 / axes.length + room.below, top - room.above], showticklabels: true };
     });
@@ -86,7 +86,7 @@
 
   // --------------------------------------------------------------- one window
 
-  // Names are escaped for plotly; as text of the page they must not be.
+  // Names are escaped for plotly; unescape them for text on the page.
   const plain = (text) => text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 
   function words(number) {
@@ -104,7 +104,7 @@
     return [...new kind(bytes(array.bdata).buffer)];
   }
 
-  // The figure is that of `plot.preview`; only numbers and the texts at the rows are those of another window.
+  // The figure is that of `plot.preview`, with the numbers and row labels of another window.
   function show(number) {
     if (!previews || number === undefined) return;
     const { figure, points, lines, height, texts } = previews;
@@ -209,7 +209,7 @@
       row.hidden = !words.every((word) => row.dataset.words.includes(word)) ||
         (strongest !== "" && row.dataset.strongest !== strongest);
     }
-    // Who searches wants to find, also among what is folded away.
+    // A search also covers hidden rows.
     table.classList.toggle("searched", words.length > 0 || strongest !== "");
     count();
   }
@@ -242,7 +242,7 @@
     const told = all("td", row).map((cell) => {
       const text = (cell.querySelector(".at") || cell.querySelector("span")).textContent.trim();
       if (cell.dataset.label === "by class") return text === "no class" ? "no difference between classes" : `strongest in ${text}`;
-      if (cell.dataset.label === "returns") return `median match ${cell.querySelector("span").textContent}, returns ${text} of refits`;
+      if (cell.dataset.label === "match") return `median match ${cell.querySelector("span").textContent}, found ${text} of refits`;
       return `${cell.dataset.label} ${text}`;
     });
     one("#detail-words").textContent = told.join(" · ");
@@ -277,7 +277,7 @@
 
   // ----------------------------------------------------------------- sections
 
-  // On a phone the first two stand open; a link opens the one it leads to.
+  // On a phone only the first two sections are open; a link opens its section.
   if (narrow()) all("main > section > details.fold").slice(1).forEach((fold) => { fold.open = false; });
   const reach = () => {
     const fold = /^#[a-z]+$/.test(location.hash) && one(`${location.hash} > details.fold`);

@@ -1,4 +1,4 @@
-"""What a report says of a probe: predictions, their spread over subjects, a curve over the number of labels."""
+"""The scores of a probe in a report: predictions, their spread over subjects, and a learning curve."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ _OnFold = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a probe achieved on windows that it was not trained on.
+    """The scores and predictions of a probe on windows that it was not trained on.
 
     protocol : "subject" for cross-validation by subject, "paper" for one random split
     how : in words, how windows were left out
     kind : of the probe, as for `polyadic.evaluate.probe`
     reason : how its settings were chosen, "" if they are fixed
     features : one sentence on whether features were learned from the test windows
-    seen : whether they may have been
-    n_train, n_test : windows that a probe was trained on (a mean over folds), and all that were tested
-    rows : (n_test,), which windows were tested
-    y, predicted : (n_test,), true and predicted classes; of several repeats the first
-    probability : (n_test, classes), of every class of the windows, or None if the probe gives none
+    seen : whether features may have been learned from the test windows
+    n_train, n_test : number of training windows (mean over folds), and of all test windows
+    rows : (n_test,), rows of the test windows
+    y, predicted : (n_test,), true and predicted classes, in the first repeat
+    probability : (n_test, classes), of every class of the windows, or None if the probe has no probabilities
     scores : as of `polyadic.evaluate.scores`, over all windows
-    per_subject : by subject its balanced accuracy, over the classes it has; empty if subjects are not known
-    over_subjects : mean, standard deviation, lowest and highest of these, over subjects with two classes or more; empty
-        if there are fewer than four
+    per_subject : balanced accuracy of each subject, over the classes it has; empty if subjects are not known
+    over_subjects : mean, standard deviation, minimum and maximum of these, over subjects with two classes or more;
+        empty if there are fewer than four
     low, high : limits of a 95 % interval of the balanced accuracy over all windows; None if it would have no width
-    groups : how many subjects (or windows, where subjects are not known) were tested
-    by_people : whether it was subjects
-    guess : accuracy of always naming the most frequent class
+    groups : number of tested subjects, or of windows if subjects are not known
+    by_people : whether `groups` counts subjects
+    guess : accuracy of always predicting the most frequent class
     chance : balanced accuracy of guessing
     classes : for each class its name, precision, recall, F1 and number of test windows
-    curve : for each number of labels the accuracies of its draws, in percent
-    curve_of : in words, which of the folds the curve is from; "" if it is from all
-    spread_over : how many subjects `over_subjects` is of
+    curve : for each number of labels, the accuracies of its random draws, in percent
+    curve_of : as text, the folds that the curve is from; "" if it is from all
+    spread_over : the number of subjects in `over_subjects`
     """
 
     protocol: str
@@ -96,7 +96,7 @@ class ProbeResult:
 
 
 def thinned(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
-    """Return at most so many rows, evenly spread over all."""
+    """Return at most this many rows, evenly spaced."""
     if len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]
@@ -113,21 +113,21 @@ def score_probe(
 ) -> ProbeResult:
     """Train and test a probe on labelled windows: by subject, or on one random split.
 
-    By subject is `polyadic.evaluate.cross_validate`: one subject is left out at a time, or, where there are more than
-    20, one of five groups of subjects, twice. All windows with labels take part, as in `polyadic evaluate`.
+    By subject is `polyadic.evaluate.cross_validate`: leave-one-subject-out for up to 20 subjects, else five folds of
+    subjects, repeated twice. All labelled windows are used, as in `polyadic evaluate`.
 
     Parameters
     ----------
-    protocol : "subject" for `polyadic.evaluate.cross_validate`, "paper" for one split at random; None for "subject"
-        where subjects are known, else "paper"
+    protocol : "subject" for `polyadic.evaluate.cross_validate`, "paper" for one random split; None for "subject" if
+        subjects are known, else "paper"
     seed : of the split or of the folds
     kind : of the probe, as for `polyadic.evaluate.probe`
     transductive : keep the model's features even if they were learned from windows of test subjects
-    on_fold : called with the number of folds done and the number of all
+    on_fold : called with the number of folds done and the total
 
     Raises
     ------
-    PolyadicError : if labels are of fewer than four subjects, so that an accuracy would say little
+    PolyadicError : if fewer than four subjects have labels, which is too few for a useful accuracy
     """
     chosen = protocol or default_protocol(windows)
     if chosen == "subject":
@@ -143,8 +143,8 @@ def _by_subject(
     people = subjects_to_test(windows, rows)
     if people < _FEWEST_SUBJECTS:
         raise PolyadicError(
-            f"{people} subjects with labels are too few to say how well it works for others; it takes "
-            f"{_FEWEST_SUBJECTS}, and more are better"
+            f"{people} subjects with labels are too few for an accuracy on unseen subjects; at least "
+            f"{_FEWEST_SUBJECTS} are needed"
         )
     folds, repeats = default_folds(people)
     seen_folds = _SeenFolds(kind, windows, on_fold)
@@ -192,7 +192,7 @@ def _way(found: CrossValidation) -> str:
 
 
 def _over_subjects(found: CrossValidation, windows: Windows) -> tuple[dict[str, float], int]:
-    """Mean and spread over the subjects with two classes or more, and how many these are; none of fewer than four."""
+    """Statistics over the subjects with two classes or more, and their number; empty for fewer than four."""
     subject, label = windows.subject[found.rows], windows.label[found.rows]
     several = [name for name in found.per_subject if len(np.unique(label[subject == name])) > 1]
     if len(several) < _FEWEST_SUBJECTS:
@@ -201,7 +201,7 @@ def _over_subjects(found: CrossValidation, windows: Windows) -> tuple[dict[str, 
 
 
 class _SeenFolds:
-    """What a report keeps of the folds of a cross-validation: probabilities, sizes, and a curve over labels."""
+    """Collects probabilities, training sizes and a learning curve from the folds of a cross-validation."""
 
     def __init__(self, kind: str, windows: Windows, on_fold: _OnFold | None) -> None:
         self.curve, self.trained, self._on_fold = _Curve(kind), list[int](), on_fold
@@ -224,7 +224,7 @@ class _SeenFolds:
             self._on_fold(fold.number, fold.count)
 
     def _keep_probabilities(self, fold: Fold) -> None:
-        """Of the first repeat."""
+        """Keep the probabilities of the first repeat."""
         if self._tested is None:
             self._tested = np.zeros(len(fold.y), bool)
             if hasattr(fold.probe, "predict_proba"):
@@ -285,11 +285,11 @@ def _told_of_split(own: str, held_out: bool) -> str:
 
 
 def _result(windows: Windows, test: NDArray[np.intp], predicted: NDArray[Any], **told: Any) -> ProbeResult:
-    """What predictions for some windows are worth."""
+    """The result of predictions for some windows, with an interval of their balanced accuracy."""
     y, people = windows.label[test], windows.subject[test]
     by_people = bool((people != "").all()) and len(np.unique(people)) > 1
     low, high = interval(y == predicted, people if by_people else None, y)
-    # All windows right, or one person: resampling gives the same number every time, and that is no certainty.
+    # If all predictions are correct, or there is one subject, every resample gives the same score: no interval.
     known = high - low > _NO_WIDTH
     return ProbeResult(
         n_test=len(test),
@@ -310,13 +310,13 @@ def interval(
 ) -> tuple[float, float]:
     """Return a 95 % interval of an accuracy, by resampling subjects, or windows where subjects are not known.
 
-    Windows of one person are alike: resampling them one by one would promise more than is known.
+    Windows of one subject are correlated: resampling single windows would give too narrow an interval.
 
     Parameters
     ----------
     right : (N,), which windows were labelled correctly
-    group : (N,), whose windows they are
-    y : (N,), their classes: the interval is of the balanced accuracy then, over the classes in a resample
+    group : (N,), the subject of each window
+    y : (N,), their classes; if given, the interval is that of the balanced accuracy, over the classes in a resample
 
     Examples
     --------
@@ -339,7 +339,7 @@ def interval(
 
 
 def _scores_by_class(y: NDArray[Any], predicted: NDArray[Any], names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return name, precision, recall, F1 and number of windows of every class that was there or predicted."""
+    """Return name, precision, recall, F1 and number of windows of every class that occurs or was predicted."""
     present = np.union1d(y, predicted)
     columns = precision_recall_fscore_support(y, predicted, labels=present, zero_division=0)
     keys = ("precision", "recall", "f1", "windows")
@@ -350,7 +350,7 @@ def _scores_by_class(y: NDArray[Any], predicted: NDArray[Any], names: tuple[str,
 
 
 class _Curve:
-    """Accuracies in percent of probes that are trained on a few of the labels, by their number."""
+    """A learning curve: accuracies in percent of probes trained on some of the labels, by number of labels."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -369,7 +369,7 @@ class _Curve:
         seed: int,
         whole: Any,
     ) -> None:
-        """Train on one draw of each number of labels, the same numbers every time; `whole` was trained on all."""
+        """Train on one random draw for each number of labels; `whole` is the probe trained on all labels."""
         classes = len(np.unique(y))
         self._counts = self._counts or [classes * step for step in _STEPS if classes * step < 0.7 * len(y)]
         for count in self._counts:
@@ -377,7 +377,7 @@ class _Curve:
             theirs = None if groups is None else groups[rows]
             with unthreaded():
                 self._note(count, train_probe(probe(self.kind), Z[rows], y[rows], theirs, levels), Z_test, y_test)
-        # Folds differ in size: all labels stand at the number that the first had.
+        # Folds differ in size: "all labels" is shown at the number of the first fold.
         self._most = self._most or len(y)
         self._note(self._most, whole, Z_test, y_test)
 
@@ -386,5 +386,5 @@ class _Curve:
 
     @property
     def values(self) -> dict[int, list[float]]:
-        """The accuracies by number of labels, in ascending order; one value where all draws give the same."""
+        """The accuracies by number of labels, in ascending order; one value if all draws give the same."""
         return {count: found[:1] if len(set(found)) == 1 else found for count, found in sorted(self._found.items())}

@@ -1,4 +1,4 @@
-"""Recordings over time, for a report: which of them are shown, and what stands in their timelines."""
+"""The timelines of a report: which recordings are shown, with their predictions and component strengths."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MOST_COMPONENTS = 6
 
 @dataclass(frozen=True)
 class Timeline:
-    """One recording: its windows in order of time, what was predicted for them, and strengths of components.
+    """One recording: its windows in order of time, their predicted classes, and component strengths.
 
-    name : of the recording, or of the subject where recordings have no names
+    name : of the recording, or of the subject if recordings have no names
     windows : in order
     predicted : (n,), -1 where a window was not tested; None without a probe
     probability : (n, classes), or None
@@ -43,9 +43,9 @@ class Timeline:
 def timelines(
     model: Any, windows: Windows | None, probe: ProbeResult | None, components: list[Component], x: NDArray[Any]
 ) -> tuple[list[Timeline], int]:
-    """Timelines of at most twelve recordings, evenly chosen, and how many could have one.
+    """Timelines of at most twelve evenly spaced recordings, and the number of recordings that could have one.
 
-    There is none if recordings have only a few windows each.
+    Recordings with fewer than eight windows have none.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def timelines(
 
 
 def _tells(windows: Windows, probe: ProbeResult | None, rows: NDArray[np.intp]) -> bool:
-    """Whether a recording has predictions to show, where there are any at all."""
+    """Whether a recording has predictions, or there is no probe."""
     return probe is None or bool(np.isin(rows, probe.rows).any())
 
 

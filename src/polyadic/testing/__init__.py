@@ -1,4 +1,4 @@
-"""Contract tests for your own augmentations, pairings, tensorizers and baselines: inherit one to have its tests."""
+"""Contract tests for custom augmentations, pairings, tensorizers and baselines: subclass one to run its tests."""
 
 from __future__ import annotations
 

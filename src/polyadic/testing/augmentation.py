@@ -1,6 +1,6 @@
-"""Tests that every augmentation should pass, your own too: inherit them and name the augmentation.
+"""Contract tests for augmentations: inherit from the class and set the augmentation to test.
 
-They hold what training relies on: a window's augmentation depends on (seed, sweep, window id) and on nothing else.
+They check what training relies on: the augmentation of a window depends only on (seed, sweep, window id).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _FLOATS = (torch.float32, torch.float64)
 
 
 class AugmentationContract:
-    """A base class of tests for pytest; a subclass sets `augmentation`, where it likes in a fixture of its own.
+    """A base class of pytest tests; a subclass sets `augmentation`, as an attribute or a fixture.
 
     Attributes
     ----------
-    augmentation : what is tested
-    shape : (windows, channels, time) of the batches it is tested on
+    augmentation : the augmentation to test
+    shape : (windows, channels, time) of the test batches
 
     Examples
     --------
@@ -41,7 +41,7 @@ class AugmentationContract:
     shape: tuple[int, int, int] = (16, 9, 160)
 
     def windows(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """The batch under test, on the CPU: a slow wave, noise and an offset on each channel.
+        """The test batch, on the CPU: a slow wave, noise and an offset on each channel.
 
         Returns
         -------
@@ -55,7 +55,7 @@ class AugmentationContract:
         return X.to(dtype)
 
     def _apply(self, X: Tensor) -> Tensor:
-        """What the augmentation gives before anybody checks it."""
+        """The raw output of the augmentation, before validation."""
         return self.augmentation.apply(X, window_keys(0, 0, torch.arange(len(X))).to(X.device))
 
     # ------------------------------------------------------------ what comes out
@@ -150,8 +150,8 @@ class AugmentationContract:
                 torch.manual_seed(1)
                 before = torch.get_rng_state()
                 second = self.augmentation(X, ids, seed=3, sweep=5)
-                assert torch.equal(torch.get_rng_state(), before), "torch's own random numbers were drawn from"
-            assert torch.equal(first, second), "two calls alike gave different results"
+                assert torch.equal(torch.get_rng_state(), before), "torch's global random state was changed"
+            assert torch.equal(first, second), "two identical calls gave different results"
 
     def test_another_seed_gives_another_result(self) -> None:
         X = self.windows()
@@ -206,17 +206,17 @@ class AugmentationContract:
                 _assert_close(self.augmentation(X.cuda(), where, seed=1, sweep=2).cpu(), expected, 1000)
 
     def _ids(self) -> Tensor:
-        """Numbers of windows as a shuffled batch has them: neither in order nor from 0 on."""
+        """Window ids as in a shuffled batch: neither sorted nor starting at 0."""
         return (torch.arange(self.shape[0]) * 7919 + 17) % 1_000_003
 
 
 def _assert_close(result: Tensor, expected: Tensor, rounding_errors: int) -> None:
-    """Equal, up to some rounding errors of the coarser type at the largest value of each window."""
+    """Assert equality up to rounding errors of the coarser type at the largest value of each window."""
     assert result.shape == expected.shape, f"shape {tuple(result.shape)} instead of {tuple(expected.shape)}"
     eps = max(torch.finfo(Y.dtype).eps for Y in (result, expected))
     largest = expected.double().abs().flatten(1).amax(dim=1)
     error = (result.double() - expected.double()).abs().flatten(1).amax(dim=1)
-    # Not "any above the limit": a NaN is above nothing.
+    # Not "any above the limit": comparisons with NaN are false.
     assert bool((error <= rounding_errors * eps * largest).all()), (
         f"windows differ by up to {float((error / largest).max()):.1e} of their largest value"
     )

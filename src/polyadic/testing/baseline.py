@@ -1,7 +1,7 @@
-"""Tests that every baseline should pass, your own too: inherit them and name the baseline.
+"""Contract tests for baselines: inherit from the class and set the baseline to test.
 
-They hold what a comparison relies on: the same seed gives the same features, a window's features depend on that window
-alone, and a model file gives back what was saved.
+They check what a comparison relies on: the same seed gives the same features, the features of a window depend on that
+window alone, and a model file restores what was saved.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from polyadic.persist import load
 
 __all__ = ["BaselineContract"]
 
-# Convolutions on GPUs round their factors to 10 bits.
+# Convolutions on GPUs round their inputs to 10 bits (TF32).
 _GPU_TOLERANCE = 5e-3
 
 
 class BaselineContract:
-    """A base class of tests for pytest; a subclass sets `baseline`, with settings under which it learns in a moment.
+    """A base class of pytest tests; a subclass sets `baseline`, with settings that train quickly.
 
     Attributes
     ----------
-    baseline : what is tested; it is copied before it is fitted
-    shape : (windows, …) of the input it is tested on; the classes of the windows, two of them, are given to all
-    tolerance : how much features may differ, over their largest, where only the size of batches differs
+    baseline : the baseline to test; it is cloned before it is fitted
+    shape : (windows, …) of the test input; every baseline gets the labels, of two classes
+    tolerance : maximum difference of features, relative to the largest, if only the batch size differs
 
     Examples
     --------
@@ -58,7 +58,7 @@ class BaselineContract:
     tolerance: float = 1e-4
 
     def windows(self) -> np.ndarray:
-        """The input under test, float32: noise, and a wave in every other window."""
+        """The test input, float32: noise, and a wave in every other window."""
         rng = np.random.default_rng(0)
         X = rng.normal(size=self.shape)
         X[::2] += 2 * np.sin(np.arange(self.shape[-1]) / 2)
@@ -69,7 +69,7 @@ class BaselineContract:
         return np.array(["still", "wave"])[(np.arange(self.shape[0]) + 1) % 2]
 
     def fitted(self) -> Any:
-        """The baseline, fitted once for all tests, which must leave it as it is."""
+        """The baseline, fitted once for all tests, which must not modify it."""
         if "_kept" not in vars(type(self)):
             type(self)._kept = self._fit(self.windows())  # type: ignore[attr-defined]
         return type(self)._kept  # type: ignore[attr-defined]
@@ -84,7 +84,7 @@ class BaselineContract:
         copied = clone(self.baseline).get_params(deep=False)
         assert list(copied) == list(given)
         for name in ("tensorize", "device", "random_state"):
-            assert name in given, f"{name} is no parameter"
+            assert name in given, f"{name} is not a parameter"
         again = type(self.baseline)(**given).get_params(deep=False)
         assert all(again[name] is value for name, value in given.items())
 
@@ -139,7 +139,7 @@ class BaselineContract:
         X = self.windows()
         first = self.fitted().transform(X)
         assert np.array_equal(X, self.windows()), "the input was changed"
-        assert np.array_equal(self.fitted().transform(X), first), "two calls alike gave different features"
+        assert np.array_equal(self.fitted().transform(X), first), "two identical calls gave different features"
 
     def test_windows_on_a_disk_give_the_same_features(self, tmp_path: Path) -> None:
         np.save(tmp_path / "windows.npy", self.windows())
@@ -167,7 +167,7 @@ class BaselineContract:
     def test_random_numbers_of_torch_and_numpy_are_left_alone(self) -> None:
         kept = np.random.get_state()  # noqa: NPY002
         with torch.random.fork_rng():
-            # States that no earlier fit could have left behind.
+            # States that no earlier fit can have set.
             torch.manual_seed(20_221)
             np.random.seed(20_221)  # noqa: NPY002
             before = _torch_states(), _numpy_state()
@@ -175,10 +175,10 @@ class BaselineContract:
             after = _torch_states(), _numpy_state()
         np.random.set_state(kept)  # noqa: NPY002
         same = [torch.equal(new, old) for new, old in zip(after[0], before[0], strict=True)]
-        assert all(same), "torch's own random numbers were drawn from"
-        assert after[1] == before[1], "numpy's own random numbers were drawn from"
+        assert all(same), "torch's global random state was changed"
+        assert after[1] == before[1], "numpy's global random state was changed"
 
-    # ----------------------------------------------------------- what is told
+    # --------------------------------------------------------------- metadata
 
     def test_parameters_that_were_learned_are_counted(self) -> None:
         count = self.fitted().n_parameters_
@@ -278,12 +278,12 @@ class BaselineContract:
     def _assert_close(self, result: np.ndarray, expected: np.ndarray, least: float = 0.0) -> None:
         assert result.shape == expected.shape, f"shape {result.shape} instead of {expected.shape}"
         error = np.abs(result.astype(np.float64) - expected).max()
-        # Not "above the limit": a NaN is above nothing.
+        # Not "above the limit": comparisons with NaN are false.
         assert error <= max(self.tolerance, least) * np.abs(expected).max(), f"features differ by up to {error:.1e}"
 
 
 def _torch_states() -> list[torch.Tensor]:
-    """The states of torch's global generators, those of all GPUs included."""
+    """The states of torch's global generators, including those of all GPUs."""
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])]
 
 

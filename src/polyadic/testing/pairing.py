@@ -1,7 +1,7 @@
-"""Tests that every pairing should pass, your own too: inherit them and name the pairing.
+"""Contract tests for pairings: inherit from the class and set the pairing to test.
 
-They hold what a fit relies on: a window's partner is another window of the same recording, and depends on the index
-alone, not on the batch it is asked for in.
+They check what a fit relies on: the partner of a window is another window of the same recording, and depends only on
+the index, not on the batch.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["PairingContract"]
 
 
 class PairingContract:
-    """A base class of tests for pytest; a subclass sets `pairing`, where it likes in a fixture of its own.
+    """A base class of pytest tests; a subclass sets `pairing`, as an attribute or a fixture.
 
     Attributes
     ----------
-    pairing : what is tested
+    pairing : the pairing to test
 
     Examples
     --------
@@ -33,7 +33,7 @@ class PairingContract:
     pairing: Pairing
 
     def index(self) -> WindowIndex:
-        """The windows under test, in no order: half-overlapping ones of three recordings, and some without a place."""
+        """The test windows, shuffled: half-overlapping ones of three recordings, and some without a position."""
         recording = np.repeat([0, 1, 5, -1, 2], [30, 20, 10, 3, 3])
         start = np.concatenate([np.arange(count) * 50 for count in (30, 20, 10, 3, 3)])
         start[-3:] = -1

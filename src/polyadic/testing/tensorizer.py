@@ -1,7 +1,7 @@
-"""Tests that every tensorizer should pass, your own too: inherit them and name the tensorizer.
+"""Contract tests for tensorizers: inherit from the class and set the tensorizer to test.
 
-They hold what a fit relies on: a window's tensor depends on that window alone, it is finite, of one shape, and what the
-tensorizer says of itself (shape, axes, description) is true.
+They check what a fit relies on: the tensor of a window depends on that window alone, is finite and has a fixed shape,
+and the metadata of the tensorizer (shape, axes, description) are correct.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _FLOATS = (torch.float32, torch.float64)
 
 
 class TensorizerContract:
-    """A base class of tests for pytest; a subclass sets `tensorizer`, where it likes in a fixture of its own.
+    """A base class of pytest tests; a subclass sets `tensorizer`, as an attribute or a fixture.
 
     Attributes
     ----------
-    tensorizer : what is tested, as a user writes it; calibrated on `windows` where it learns from the data
-    shape : (windows, channels, time) of the batches it is tested on
+    tensorizer : the tensorizer to test, uncalibrated; the tests calibrate it on `windows`
+    shape : (windows, channels, time) of the test batches
 
     Examples
     --------
@@ -46,7 +46,7 @@ class TensorizerContract:
     shape: tuple[int, int, int] = (12, 3, 160)
 
     def windows(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """The batch under test, on the CPU: a slow wave, noise and an offset on each channel.
+        """The test batch, on the CPU: a slow wave, noise and an offset on each channel.
 
         Returns
         -------
@@ -60,7 +60,7 @@ class TensorizerContract:
         return X.to(dtype)
 
     def calibrated(self) -> Tensorizer:
-        """The tensorizer as a fit uses it."""
+        """The tensorizer, calibrated as in a fit."""
         return self.tensorizer.calibrated(self.windows())
 
     # ---------------------------------------------------------------- tensors
@@ -95,7 +95,7 @@ class TensorizerContract:
         expected = tensorizer.transform(X)
         T = torch.full_like(expected, torch.nan)
         squares = tensorizer.into(X, T)
-        assert torch.allclose(T, expected, rtol=1e-9, atol=1e-9), "into gives something else than transform"
+        assert torch.allclose(T, expected, rtol=1e-9, atol=1e-9), "into and transform give different tensors"
         if squares is not None:
             assert torch.allclose(squares, T.flatten(1).square().sum(dim=1)), "into gives wrong squared norms"
 
@@ -122,10 +122,10 @@ class TensorizerContract:
 
     def test_it_is_calibrated_once(self) -> None:
         tensorizer = self.calibrated()
-        assert tensorizer.is_calibrated, "calibrated gives a tensorizer that is not"
+        assert tensorizer.is_calibrated, "calibrated returns a tensorizer that is not calibrated"
         again = tensorizer.calibrated(1000 * self.windows())
         X = self.windows()
-        assert torch.equal(again.transform(X), tensorizer.transform(X)), "a calibrated one was calibrated once more"
+        assert torch.equal(again.transform(X), tensorizer.transform(X)), "a calibrated tensorizer was calibrated again"
 
     def test_calling_it_calibrates_it_on_the_batch(self) -> None:
         X = self.windows()
@@ -141,4 +141,4 @@ class TensorizerContract:
             path = Path(folder) / "model.safetensors"
             model.save(path)
             again = persist.load(path, tensorize=given)
-        assert np.array_equal(again.transform(X), model.transform(X)), "a loaded model gives other features"
+        assert np.array_equal(again.transform(X), model.transform(X)), "a loaded model gives different features"

@@ -1,1 +1,1 @@
-"""Accuracy against labels per class on people nobody has seen: `polyadic bench labels`."""
+"""Accuracy on unseen subjects against labels per class: `polyadic bench labels`."""

@@ -1,4 +1,4 @@
-"""The methods of the label curve: the default, the default less each ingredient, with views, and its rivals."""
+"""The methods of the label curve: the default, its ablations, its variants with views, and baselines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ProbeKind = Literal["auto", "plain", "standardised"]
 
 _OLD_LONGEST_FRAME = 256
 _COPIES = 3
-"""Views of each labelled window that an augmented probe learns from, beside the window itself."""
+"""Number of views of each labelled window that an augmented probe is trained on, in addition to the window."""
 _BETAS = (2.0, 25.0, 125.0)
 
 
@@ -38,14 +38,14 @@ _BETAS = (2.0, 25.0, 125.0)
 class Method:
     """A row of the tables.
 
-    name : what it is called there
-    group : the table it stands in
-    build : from set, seed, device and number of epochs to the estimator, unfitted; None where the set has no such thing
-    probe : what learns from the labels; "auto" is `Probe`
-    columns : "features", or "coefficients" for those of a decomposition in the place of its isometric features
-    is_classifier : whether the estimator learns from the labels itself
-    most_seeds : how many seeds it is fitted with at most; one for what takes long
-    probe_view : the view from which the probe learns too, by its name; "" for none
+    name : the name of the row
+    group : the table that has the row
+    build : from set, seed, device and number of epochs to the unfitted estimator; None if the set does not support it
+    probe : the classifier trained on the labels; "auto" is `Probe`
+    columns : "features", or "coefficients" for the coefficients of a decomposition instead of its isometric features
+    is_classifier : whether the estimator itself is trained on the labels
+    most_seeds : maximum number of seeds; one for slow methods
+    probe_view : the name of the view that the probe is also trained on; "" for none
     """
 
     name: str
@@ -63,7 +63,7 @@ class Features:
     """Features of all labelled windows.
 
     Z : (N, F)
-    levels : which of the columns are the level block
+    levels : the columns of the level block
     copies : (copies, N, F), features of views for an augmented probe; NaN for windows without such a view
     """
 
@@ -73,11 +73,11 @@ class Features:
 
 
 def features_of(one: Method, model: Any, data: LabelSet, windows: Any) -> Features:
-    """Compute what a method's probe sees of windows."""
+    """Compute the inputs of a method's probe."""
     Z, levels = np.asarray(model.transform(windows), np.float32), level_columns(model)
     if one.columns == "coefficients":
         x = np.asarray(model.coefficients(windows), np.float64)
-        # One factor for all, to the variance that the isometric features have: levels then weigh what they weigh there.
+        # One common factor gives the variance of the isometric features, so that levels have the same weight.
         x *= np.sqrt(x.shape[1] / max(float(x.var(axis=0).sum()), 1e-300))
         Z = np.hstack([x.astype(np.float32), Z[:, levels]])
         levels = np.arange(x.shape[1], Z.shape[1])
@@ -86,7 +86,7 @@ def features_of(one: Method, model: Any, data: LabelSet, windows: Any) -> Featur
 
 
 def _view_features(model: Any, view: Augmentation, windows: Any) -> NDArray[np.float32]:
-    """Features (copies, N, F) of views of windows; a partner window is one view, what is drawn at random several."""
+    """Features (copies, N, F) of views of windows: one view for partner windows, several for random augmentations."""
     pairing, _ = split_pairing(view)
     X = torch.from_numpy(np.ascontiguousarray(windows.X, np.float32))
     if pairing is None:
@@ -130,7 +130,7 @@ _VIEWS = ("jitter 0.05", "jitter 0.3", "neighbour", "distant neighbour", "rotati
 
 
 def _view_methods() -> list[Method]:
-    """Return what the second view may do: in the fit, with the paper's loss, in the readout, and in the probe."""
+    """Return the methods with a second view: in the fit, with the paper's loss, in the readout, and in the probe."""
 
     def fitted(name: str, beta: float = 0.0) -> Callable[[LabelSet, int, str, int], Any]:
         return _default(lambda data: {"augment": _views(data, name), "beta": beta})
@@ -140,7 +140,7 @@ def _view_methods() -> list[Method]:
 
     def probed(name: str) -> Callable[[LabelSet, int, str, int], Any]:
         def unchanged(data: LabelSet) -> dict[str, Any]:
-            _views(data, name)  # refuses a view that does not suit the set
+            _views(data, name)  # raises an error if the view does not suit the set
             return {}
 
         return _default(unchanged)
@@ -153,7 +153,7 @@ def _view_methods() -> list[Method]:
     ]
 
 
-# ---------------------------------------------------------------------- rivals
+# ------------------------------------------------------------------- baselines
 
 
 def _paper(kind: type[ATD] | type[SALS]) -> Callable[[LabelSet, int, str, int], Any]:
@@ -169,7 +169,7 @@ def _paper(kind: type[ATD] | type[SALS]) -> Callable[[LabelSet, int, str, int], 
 
 
 def _first_release(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
-    """Build what `polyadic fit` of 0.1.0 made of any windows: short frames, two views, the paper's loss."""
+    """Build the default model of `polyadic fit` 0.1.0: short frames, two views, the paper's loss."""
     length, fs = data.windows.shape[2], float(data.windows.fs or 1.0)
     n_fft = max(2, min(_OLD_LONGEST_FRAME, 1 << max(length // 4, 2).bit_length() - 1))
     views = Compose([Jitter(0.05), Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)])
@@ -203,7 +203,7 @@ def _baseline(kind: str) -> Callable[[LabelSet, int, str, int], Any]:
 
 
 class _TangentSpace:
-    """Covariances of the channels, projected to the tangent space at their mean: pyRiemann's, for windows."""
+    """Channel covariances projected to the tangent space at their mean, by pyRiemann, for `Windows`."""
 
     def fit(self, windows: Any) -> _TangentSpace:
         try:

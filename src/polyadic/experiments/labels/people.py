@@ -1,7 +1,8 @@
-"""The three sets of the label curve: their windows, whose labels are never used for scores, and the splits of the rest.
+"""The three data sets of the label curve: their windows, development subjects, and splits of the other subjects.
 
-Development people give the unlabelled windows and are the only ones on whom settings are chosen: the 21 of HAR's
-training part, 14 of the 23 of GeoTec and 70 % of the patients of PTB-XL (both drawn with seed 0).
+Development subjects provide the unlabelled windows, and all settings are chosen on them: the 21 subjects of HAR's
+training part, 14 of the 23 of GeoTec and 70 % of the patients of PTB-XL (both sampled with seed 0). The labels of the
+other subjects are used for scores only.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class LabelSet:
     Parameters
     ----------
     name, title : for files and for readers
-    windows : everybody's, with labels and subjects
-    development : (N,), whether a window is of a development person
-    paper : the paper's settings for it
+    windows : of all subjects, with labels and subjects
+    development : (N,), whether a window belongs to a development subject
+    paper : the paper's settings for this data set
     tuned : arguments of "SimCLR" and "CNN" other than their defaults, from `docs/results/*/tune-*.settings.json`
-    n_splits : how many splits are scored
+    n_splits : number of splits
     """
 
     name: str
@@ -60,28 +61,28 @@ class LabelSet:
     n_splits: int = 10
 
     def unlabelled(self) -> Windows:
-        """The windows of the development people, from which features are learned."""
+        """The windows of the development subjects, from which features are learned."""
         return self.windows[np.flatnonzero(self.development)]
 
     def labelled(self, of_development: bool = False) -> Windows:
-        """The windows that labels are drawn from and that are scored: those of the other people.
+        """The windows to draw labels from and to score: those of the other subjects.
 
         Parameters
         ----------
-        of_development : take the development people's instead, to choose settings
+        of_development : return those of the development subjects instead, to choose settings
         """
         return self.windows[np.flatnonzero(self.development == of_development)]
 
 
 class Half(NamedTuple):
-    """One split of the labelled windows by people: rows to draw labels from, and rows to score."""
+    """One subject-wise split of the labelled windows: rows to draw labels from, and rows to score."""
 
     train: NDArray[np.intp]
     test: NDArray[np.intp]
 
 
 def halves(label: NDArray[Any], subject: NDArray[Any], count: int) -> list[Half]:
-    """Split people in halves by plain permutation; a split in which a class is missing on a side is drawn again.
+    """Split subjects into random halves; a split in which one half lacks a class is drawn again.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ def halves(label: NDArray[Any], subject: NDArray[Any], count: int) -> list[Half]
                 found.append(half)
                 break
         else:
-            raise PolyadicError("people must be such that two halves of them can have all classes, but none was found")
+            raise PolyadicError("no split of the subjects into halves was found in which both halves have all classes")
     return found
 
 
@@ -168,7 +169,7 @@ def _geotec(arrays: dict[str, Any]) -> LabelSet:
 
 def _ptb_xl(arrays: dict[str, Any]) -> LabelSet:
     patient = arrays["patient_id"].astype(np.int64)
-    unknown = patient == -1  # a record of an unknown patient counts as a patient of its own
+    unknown = patient == -1  # each record of an unknown patient counts as a separate patient
     patient[unknown] = patient.max() + 1 + np.arange(unknown.sum())
     windows = _windows(arrays["X"], arrays["sex"], patient, 100.0, ("mV",) * 12, {})
     tuned: dict[str, dict[str, Any]] = {"SimCLR": _SIMCLR_PTB_XL, "CNN": {}}
@@ -205,7 +206,7 @@ def _windows(
 
 
 def _share_of(people: NDArray[Any], share: float) -> NDArray[np.bool_]:
-    """Which windows are of a share of the people, drawn with seed 0."""
+    """Which windows belong to a random share of the subjects, sampled with seed 0."""
     everyone = np.unique(people)
     inside: NDArray[np.bool_] = np.isin(
         people, np.random.default_rng(0).permutation(everyone)[: round(share * len(everyone))]

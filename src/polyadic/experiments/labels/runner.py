@@ -43,11 +43,11 @@ Row = dict[str, Any]
 
 _DRAWS = 3
 _WITH_VIEWS: tuple[Count, ...] = (3, 10, "all")
-"""Labels per class at which views are judged."""
+"""Labels per class at which views are compared."""
 _RECENTRED: tuple[Count, ...] = (10, "all")
 """Labels per class at which features are also recentred by subject."""
 _FEWEST_TO_TRAIN = 4
-"""Windows below which a network has none to hold out."""
+"""Minimum number of windows for a network to hold some out."""
 _STEM = "labels"
 _QUICK_METHODS = ("polyadic", "hand features", "the paper's ATD, plain probe", "CNN, supervised",
                   "whitening: jitter 0.05",
@@ -56,7 +56,7 @@ _QUICK_METHODS = ("polyadic", "hand features", "the paper's ATD, plain probe", "
 
 @dataclass(frozen=True)
 class LabelRequest:
-    """What `polyadic bench labels` was asked for; see its help."""
+    """The options of `polyadic bench labels`; see its help."""
 
     out: Path
     folder: Path | None = None
@@ -98,7 +98,7 @@ class _Cell:
         return self.set.labelled(self.development)
 
     def key(self, what: str) -> str:
-        """A hash of what the features, or the scores, depend on: equal fits are made once."""
+        """A hash of everything that the features, or the scores, depend on: equal fits are done once."""
         given = self.build().get_params(deep=False)
         parameters = {name: repr(encode(value)) for name, value in given.items() if name != "device"}
         windows = self.set.windows
@@ -111,7 +111,7 @@ class _Cell:
 
 
 def run(request: LabelRequest, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
-    """Run what is not done yet, write `labels.json`, `labels.md` and a picture of each set, and show the tables."""
+    """Run what is not done yet, write `labels.json`, `labels.md` and a figure for each set, and show the tables."""
     request.out.mkdir(parents=True, exist_ok=True)
     stem = _STEM + ("-development" if request.development else "")
     cells = _cells(request)
@@ -129,7 +129,7 @@ def run(request: LabelRequest, quiet: bool = False, as_json: bool = False) -> di
         print_json(result)
     else:
         console().print(Markdown(text))
-        echo(f"{stem}.json, {stem}.md and the pictures are in {request.out}/")
+        echo(f"Wrote {stem}.json, {stem}.md and the figures to {request.out}/")
     return result
 
 
@@ -162,7 +162,7 @@ def _applies(name: str, data: LabelSet) -> bool:
 
 
 def _fit(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, keep: Any, quiet: bool) -> None:
-    """Fit what has no features yet, and keep the features of the labelled windows in a folder beside the results."""
+    """Fit the methods without stored features, and store the features of the labelled windows next to the results."""
     folder = _features_folder(request)
     folder.mkdir(exist_ok=True)
     work: dict[str, _Cell] = {}
@@ -229,7 +229,7 @@ _Predictor = Callable[[NDArray[np.intp], Half, Count, int], Iterator[tuple[str, 
 
 
 def _probes(cell: _Cell, path: Path, windows: Windows) -> _Predictor:
-    """Return what trains a method's probe on some rows and predicts the test rows, as they are and recentred."""
+    """Return a function that trains a method's probe on some rows and predicts the test rows, plain and recentred."""
     one = cell.one
     with np.load(path) as file:
         found = Features(file["Z"], file["levels"], file["copies"])
@@ -257,9 +257,9 @@ def _probes(cell: _Cell, path: Path, windows: Windows) -> _Predictor:
 
 
 def _classifier(cell: _Cell, windows: Windows, about: Row) -> _Predictor:
-    """Return what trains a classifier on some windows and predicts the test windows; its seed is the draw.
+    """Return a function that trains a classifier on some windows and predicts the test windows; its seed is the draw.
 
-    What a feature extractor's fit would note is left in `about`, for the last of them: that with all labels.
+    `about` receives what the fit of a feature extractor would record, for the last fit, which has all labels.
     """
 
     def predict(rows: NDArray[np.intp], half: Half, count: Count, number: int) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -292,7 +292,7 @@ def _features_folder(request: LabelRequest) -> Path:
 
 @contextmanager
 def _journal(out: Path, stem: str) -> Iterator[tuple[dict[str, Row], Callable[[str, Row], None]]]:
-    """Yield what was done before, and what keeps what is done now: a line each, so that a kill costs one."""
+    """Yield the stored entries and a function that appends one as a line, so that a kill loses at most one."""
     path = output_path(out / f"{stem}.cells.jsonl")
     done: dict[str, Row] = {}
     for line in path.read_bytes().splitlines() if path.exists() else ():
@@ -300,7 +300,7 @@ def _journal(out: Path, stem: str) -> Iterator[tuple[dict[str, Row], Callable[[s
             key, row = json.loads(line)
             done[str(key)] = dict(row)
         except (ValueError, TypeError):
-            continue  # the line that a kill cut short
+            continue  # a line that was cut short by a kill
     with path.open("ab") as file:
         if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
             file.write(b"\n")
@@ -325,12 +325,12 @@ def _collect(
                 done[key] = row
                 show(count, total, "")
         except KeyboardInterrupt as stop:
-            stop.args = (f"what was done is kept; give the same command again to go on with the {unit}",)
+            stop.args = (f"finished {unit} are kept; give the same command again to resume",)
             raise
 
 
 def _result(request: LabelRequest, cells: Sequence[_Cell], done: dict[str, Row]) -> dict[str, Any]:
-    """Return what the JSON file holds: settings, provenance, and a row for each set, method, seed and label count."""
+    """Return the content of the JSON file: settings, provenance, a row for each set, method, seed and label count."""
     rows, fits, sets = [], [], {}
     for cell in cells:
         data, count = cell.set, _n_splits(cell, request)

@@ -1,4 +1,4 @@
-"""The page and the pictures of the label curve: means over splits, standard errors, and tests against the default."""
+"""The page and the figures of the label curve: means over splits, standard errors, and tests against the default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GROUPS = {
     "default": "",
     "rivals": "",
     "paper": "",
-    "less": "The default less one ingredient",
+    "less": "Ablation: the default without one ingredient",
     "views": "The default with a second view",
 }
 _CLAIM = 0.05
@@ -33,7 +33,7 @@ _DRAWN = ("polyadic", "hand features", "MiniRocket", "PCA-32", "tangent space", 
 
 
 def split_scores(result: Result, data: str, method: str, labels: Any, column: str = "score") -> np.ndarray:
-    """Return a method's balanced accuracy on each split, in percent, as the mean over seeds; empty if there is none."""
+    """Return a method's balanced accuracy on each split, in percent, averaged over seeds; empty if there is none."""
     rows = [
         row[column]
         for row in result["rows"]
@@ -45,8 +45,8 @@ def split_scores(result: Result, data: str, method: str, labels: Any, column: st
 def mean_and_error(values: np.ndarray, test_share: float) -> tuple[float, float]:
     """Return the mean over splits and its standard error, NaN for a single split.
 
-    Splits share people, so the plain error would be too small: as in `corrected_resampled`, the variance of the mean
-    is (1/n + tests/trainings)·s².
+    Splits share subjects, so the usual standard error would be too small: as in `corrected_resampled`, the variance of
+    the mean is (1/n + tests/trainings)·s².
 
     Examples
     --------
@@ -63,22 +63,22 @@ def mean_and_error(values: np.ndarray, test_share: float) -> tuple[float, float]
 def page(result: Result) -> str:
     """Return all tables as Markdown."""
     development = result["people"] == "development"
-    whom = "development people who were left out" if development else "people never seen before"
-    source = "the same people's windows" if development else "other people"
+    whom = "left-out development subjects" if development else "unseen subjects"
+    source = "windows of the same subjects" if development else "other subjects"
     lines = [
         f"# Accuracy against labels per class, on {whom}",
         "",
-        "Balanced accuracy in percent, mean over splits ± its standard error. Each split puts half of the people on "
-        f"either side; labels are drawn {result['draws']} times from the training half, and every method has the same "
-        f"rows. Features are learned without labels from {source}, once for each seed "
-        f"({len(result['seeds'])}; SimCLR and MiniRocket one; the CNN one for each draw of labels). "
-        "The standard error takes into account that splits share people. ▲ and ▼ mark methods that are better or worse "
-        f"than {DEFAULT} (p < 0.05 in a paired test, corrected for shared people and, by Holm, for all comparisons "
-        "on this page). *numbers* are those of the model without its probe; *fit* are the seconds to learn features "
-        "without labels, *probe* to train the probe with all labels of the first split, *features* to "
+        "Balanced accuracy in percent, mean over splits ± its standard error. Each split assigns half of the subjects "
+        f"to training and half to test; labels are drawn {result['draws']} times from the training half, the same ones "
+        f"for every method. Features are learned without labels from {source}, once per seed "
+        f"({len(result['seeds'])} for most methods, 1 for SimCLR and MiniRocket; the CNN is trained once per draw of "
+        "labels). The standard error accounts for subjects shared between splits. ▲ and ▼ mark methods that are better "
+        f"or worse than {DEFAULT} (p < 0.05 in a paired test, corrected for shared subjects and, by Holm, for all "
+        "comparisons on this page). *numbers* is the size of the model without its probe; *fit* is the seconds to "
+        "learn features without labels, *probe* to train the probe with all labels of the first split, *features* to "
         "compute features of all labelled windows.",
         "",
-        f"Made by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
+        f"Written by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
         f"{machine_name(result['machine'])}, `--jobs {result['jobs']}`.",
         "",
     ]
@@ -100,7 +100,7 @@ def page(result: Result) -> str:
 
 
 def _describe(about: dict[str, Any], development: bool) -> str:
-    features = f"Features from {about['unlabelled_windows']:,} windows of {about['unlabelled_people']:,} people"
+    features = f"Features from {about['unlabelled_windows']:,} windows of {about['unlabelled_people']:,} subjects"
     scored = f"{about['windows']:,} windows of {about['people']:,} others"
     return (
         f"{features}; labels and scores from {'the same' if development else scored}, {about['classes']} classes; "
@@ -132,14 +132,14 @@ def _table(
 
 
 def _known(result: Result, data: str, names: Sequence[str], count: str, column: str) -> bool:
-    """Whether any of these methods has scores at that many labels."""
+    """Whether any of these methods has scores at this number of labels."""
     return any(len(split_scores(result, data, name, count, column)) for name in names)
 
 
 def _views_table(
     result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str], Any]
 ) -> list[str]:
-    """Return what each view adds to the default, in points, by where it is used: a line of text and a table."""
+    """Return the gain of each view over the default, in points, by where it is used: a line of text and a table."""
     uses = ("in the fit", "whitening", "in the probe")
     views = dict.fromkeys(name.split(": ")[1] for name in names if name.startswith(uses))
     heads = [f"{use}, {count}" for use in uses for count in (10, "all")]
@@ -150,9 +150,9 @@ def _views_table(
             [as_text(view), *("–" if cell is None else f"{-cell[0]:+.1f}{_p_text(cell[1])}" for cell in cells)]
         )
     about = (
-        "What each view adds to the default, in points, at 10 and all labels per class: as the second view of the fit, "
-        "in whitening, and as more windows for the probe to learn from. In brackets p of the paired test, before "
-        "Holm's correction."
+        "Gain of each view over the default, in percentage points, at 10 and all labels per class: as the second view "
+        "of the fit, in whitening, and as additional training windows of the probe. In parentheses, p of the paired "
+        "test before Holm's correction."
     )
     return [about, "", table(["view", *heads], lines).rstrip()]
 
@@ -202,7 +202,7 @@ def paired_tests(result: Result) -> dict[tuple[str, str, str], tuple[float, floa
 def _difference_lines(result: Result, comparisons: dict[tuple[str, str, str], Any]) -> list[str]:
     """Return a table of every difference with its p, uncorrected for the number of comparisons."""
     lines = [
-        f"{DEFAULT} less the method, in points, with p of the paired test before Holm's correction over "
+        f"{DEFAULT} minus the method, in percentage points, with p of the paired test before Holm's correction over "
         f"{len(comparisons)} comparisons.",
         "",
     ]
@@ -217,11 +217,11 @@ def _difference_lines(result: Result, comparisons: dict[tuple[str, str, str], An
 
 
 def _p_text(p: float) -> str:
-    """Return p in brackets; nothing where there is one split, of which there is no test."""
+    """Return p in parentheses; "" for a single split, which allows no test."""
     return "" if math.isnan(p) else f" ({p:.2g})"
 
 
-# -------------------------------------------------------------------- pictures
+# --------------------------------------------------------------------- figures
 
 
 def draw(result: Result, data: str, path: Path) -> None:
@@ -239,6 +239,6 @@ def draw(result: Result, data: str, path: Path) -> None:
         line = axis.plot(places, mean, marker="o", ms=4, lw=2.6 if first else 1.2, zorder=3 if first else 2, label=name)
         axis.fill_between(places, mean - error, mean + error, alpha=0.18 if first else 0.07, color=line[0].get_color())
     axis.set_xticks(places, [str(count) for count in COUNTS])
-    axis.set(xlabel="labels per class", ylabel="balanced accuracy in %", title=result["sets"][data]["title"])
+    axis.set(xlabel="labels per class", ylabel="balanced accuracy (%)", title=result["sets"][data]["title"])
     axis.legend(fontsize=7, loc="best")
     save_figure(figure, path)

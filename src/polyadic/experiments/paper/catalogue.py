@@ -46,7 +46,7 @@ _CONVERGENCE_ROUNDS = 8
 
 
 def _main_variants(settings: ExperimentSettings) -> list[MethodVariant]:
-    """Return every method of the paper, and the simple ones."""
+    """Return every method of the paper, and the simple baselines."""
     return [variant(name) for name in (*DEEP, "CNN", *SIMPLE, "UMLDA", "STL", *TENSOR)]
 
 
@@ -56,7 +56,7 @@ def _timed_variants(settings: ExperimentSettings) -> list[MethodVariant]:
 
 
 def _view_variants(settings: ExperimentSettings) -> list[MethodVariant]:
-    """Return the methods that learn from pairs of views, with several kinds of views, and their untrained networks."""
+    """Return the methods that learn from pairs of views, with several kinds of views, and the untrained networks."""
     kinds: dict[str, dict[str, Any]] = {"untrained": {"max_epochs": 0}}
     kinds |= {name: {"views": name} for name in ("jitter alone", "jitter 0.05", "jitter 0.3", "no rotation", "all")}
     names = ("SimCLR-32", "BYOL-32", "AE_ss-32")
@@ -69,13 +69,13 @@ def _first_seed_only(settings: ExperimentSettings) -> ExperimentSettings:
 
 
 def _eight_sweep_variants(settings: ExperimentSettings) -> list[MethodVariant]:
-    """Return the methods that work in sweeps or epochs, with eight of them and no earlier stop."""
+    """Return the methods that train in sweeps or epochs, with eight of them and no early stopping."""
     deep = [variant(name, max_epochs=8, patience=8) for name in (*DEEP, "CNN")]
     return deep + [variant(name, max_sweeps=8, tol=0.0) for name in TENSOR]
 
 
 def _time_sweeps(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list[Row]:
-    """Fit a method once, and return its seconds per sweep and those of every sweep."""
+    """Fit a method once, and return its seconds per sweep and the duration of every sweep."""
     part = settings.split_for(settings.protocols[0], seed)
     model, _ = fit_variant(one, settings, part, seed)
     every = [float(value) for value in model.history_["seconds"]]
@@ -110,9 +110,9 @@ def _augmentation_variants(settings: ExperimentSettings) -> list[MethodVariant]:
 
 
 def _quality_variants(settings: ExperimentSettings) -> list[MethodVariant]:
-    """Return SALS and ATD as references, degrees of the jitter, and the paper's (A), (B), (C) where it defines them."""
+    """Return SALS and ATD as references, degrees of jitter, and the paper's (A), (B), (C) if defined."""
     steps = [step for _, step in _lettered_augmentations(settings)]
-    # The table has one line, which rows of kept results know by this label.
+    # The table has one row, which stored results identify by this label.
     line = {"arm": "accuracy"}
     variants = [variant(name, {"augmentations": name, **line}) for name in ("SALS", "ATD")]
     for degree in _DEGREES:
@@ -162,7 +162,7 @@ def _hyperparameter_variants(settings: ExperimentSettings) -> list[MethodVariant
 
 
 def _size_rows(settings: ExperimentSettings) -> list[Row]:
-    """Return the sizes of the parts, by protocol."""
+    """Return the sizes of the parts of the split, by protocol."""
     rows: list[Row] = []
     for protocol in settings.protocols:
         part = settings.split_for(protocol, 0)
@@ -198,7 +198,7 @@ def _convergence_rows(settings: ExperimentSettings) -> list[Row]:
     for seed in settings.seeds:
         unlabelled, _, _ = settings.split_for(settings.protocols[0], seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # whether it converges is what is measured here
+            warnings.simplefilter("ignore", ConvergenceWarning)  # convergence is what is measured here
             model = variant("ATD").build(settings, seed).fit(unlabelled)
         assert isinstance(model, ATD)
         batch = torch.from_numpy(unlabelled.read(np.arange(min(size, len(unlabelled))))).float()
@@ -247,7 +247,7 @@ def _no_paper_figure(dataset: str, row: Any, value: Any) -> None:
 
 
 _BATCH_64 = {"har": {"batch_size": 64}}
-# A sweep over few windows has few steps: 50 of them end before the tensor methods have converged.
+# A sweep over few windows has few steps: 50 sweeps are not enough for the tensor methods to converge.
 _CONVERGED = {"ptb_xl": {"max_sweeps": 300}}
 _ROUND_TABLE: dict[str, Any] = {
     "title": "Rounds of the iterative rule",
@@ -320,7 +320,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         variants=_view_variants,
     ),
     "seconds": Experiment(
-        "Seconds a sweep or epoch: eight, the first three dropped",
+        "Seconds per sweep or epoch: eight, the first three dropped",
         ("har", "sleep_edf", "ptb_xl", "mgh"),
         tables.seconds_table,
         variants=_eight_sweep_variants,

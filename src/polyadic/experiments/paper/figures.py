@@ -1,4 +1,4 @@
-"""The plots of the paper's figures, and the rows of those that draw the framework and the backbone."""
+"""The plots of the paper's figures, and the data of the diagrams of the framework and the backbone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PROBES = ("plain", "standardised", "augmented")
 
 
 def _draw_line(axis: Axes, x: list[float], samples: list[list[float]], label: str) -> None:
-    """Draw means with bars of one standard deviation."""
+    """Draw means with error bars of one standard deviation."""
     middle = [float(np.mean(values)) for values in samples]
     spread = [float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for values in samples]
     axis.errorbar(x, middle, spread, marker="o", markersize=4, capsize=2, linewidth=1.3, label=label)
@@ -48,7 +48,7 @@ def plot_label_counts(result: Result, path: Path) -> None:
             counts = distinct_values([row for row in result["rows"] if row["method"] == name], "labels")
             rows = [select_rows(result, protocol=protocol, method=name, labels=count) for count in counts]
             _draw_line(axis, counts, [percentages(some) for some in rows], name)
-        axis.set(xscale="log", xlabel="labelled windows", ylabel="accuracy in %", title=f"protocol {protocol}")
+        axis.set(xscale="log", xlabel="labelled windows", ylabel="accuracy (%)", title=f"protocol {protocol}")
         counts = sorted(distinct_values(result["rows"], "labels"))
         axis.set_xticks(counts, [str(count) for count in counts])
         axis.minorticks_off()
@@ -75,7 +75,7 @@ def plot_hyperparameters(result: Result, path: Path) -> None:
     for line, protocol in zip(axes, result["protocols"], strict=True):
         for axis, name in zip(line, names, strict=True):
             values = distinct_values([row for row in result["rows"] if row["parameter"] == name], "value")
-            # A value of 0 has no place on a logarithmic axis; it stands a step to the left.
+            # A logarithmic axis cannot show 0; it is drawn one step to the left of the smallest value.
             least = min(value for value in values if value > 0)
             x = [value if value > 0 else least / 5 for value in values]
             for probe in _PROBES:
@@ -87,12 +87,12 @@ def plot_hyperparameters(result: Result, path: Path) -> None:
                 axis.minorticks_off()
     axes[0][0].legend(fontsize=7)
     for line in axes:
-        line[0].set_ylabel("accuracy in %")
+        line[0].set_ylabel("accuracy (%)")
     save_figure(figure, path)
 
 
 def framework_rows(settings: ExperimentSettings) -> list[Row]:
-    """Return Figure 1's boxes: what becomes of a window, with the shapes of the real objects."""
+    """Return the boxes of Figure 1: the steps from a window to its features, with actual shapes."""
     batch = torch.from_numpy(settings.windows.read(np.arange(2))).float()
     T = tensors(settings.tensorize.calibrated(batch), batch)
     rank = int(settings.parameters.get("rank", 32))
@@ -104,7 +104,7 @@ def framework_rows(settings: ExperimentSettings) -> list[Row]:
     for letter, size in zip("ABC", T.shape[1:], strict=False):
         rows.append({"name": f"basis {letter}", "shape": [size, rank]})
     rows.append({"name": "features", "shape": [rank], "note": "ridge least squares on the bases"})
-    # The pictures themselves, small enough for a JSON file.
+    # The signals and tensors themselves, small enough for a JSON file.
     view = settings.augment(batch, torch.arange(2), seed=0, sweep=0)
     second = tensors(settings.tensorize.calibrated(batch), view)
     rows[0]["signal"], rows[1]["signal"] = (one[0, 0, :512].tolist() for one in (batch, view))
@@ -113,7 +113,7 @@ def framework_rows(settings: ExperimentSettings) -> list[Row]:
 
 
 def plot_framework(result: Result, path: Path) -> None:
-    """Draw Figure 1: a real window and its view, their tensors, and the bases that both are decomposed into."""
+    """Draw Figure 1: a real window and its view, their tensors, and the bases that both share."""
     rows = result["rows"]
     figure, axes = new_figure(3, 2, width=3.6, height=2.3)
     for line, row, title in zip(axes, rows[:2], ("a window", "its augmentation"), strict=True):
@@ -134,7 +134,7 @@ def plot_framework(result: Result, path: Path) -> None:
 
 
 def backbone_rows(settings: ExperimentSettings) -> list[Row]:
-    """Return Figure 4's boxes: the layers of the real backbone with the shapes that go through them."""
+    """Return the boxes of Figure 4: the layers of the backbone with the shapes of their outputs."""
     from polyadic.baselines.backbone import Backbone
 
     shape = settings.tensorize.shape(*settings.windows.shape[1:])

@@ -44,28 +44,28 @@ Kind = Literal["features", "supervised features", "classifier"]
 _TENSOR_METHODS = ("ATD", "ATD_ss-", "GR-SALS", "SALS")
 _SUPERVISED = ("UMLDA", "STL", "CNN")
 _FIT_WINDOWS = 1024
-"""How many unlabelled windows the relative error is measured on."""
+"""Number of unlabelled windows on which the relative error is measured."""
 _CP_ALS_WINDOWS = 1_500
-"""CP-ALS sees all windows at once in every iteration; on more than these it takes longer than all other methods."""
+"""Maximum number of windows for CP-ALS, which uses all of them in every iteration; more would take too long."""
 
 
 @dataclass(frozen=True)
 class ExperimentSettings:
-    """What all methods of an experiment have in common.
+    """The settings that all methods of an experiment share.
 
     Parameters
     ----------
     windows : the data
-    dataset : whose settings and whose figures in the paper they are compared with
+    dataset : name of the paper's dataset, for its settings and its results in the paper
     tensorize, augment, parameters : frames, augmentations and other arguments of the tensor methods
-    seeds, protocols : what is repeated
+    seeds, protocols : each method is run with all of them
     max_unlabelled, max_labelled : maximum number of windows to learn from and to train a probe on; None for all
     epochs : maximum number of epochs of the deep baselines
     device : where to compute
     tuned : settings of methods by family, as `polyadic bench tune` writes them: arguments of the estimator, `window`
         and `parts` of its frames, and `views` by a name that `choose_views` knows
-    tries : settings to try for each method when they are tuned
-    fractions : of a split other than the data's own
+    tries : number of settings to try for each method in tuning
+    fractions : of a split other than that of the data
     """
 
     windows: Windows
@@ -84,12 +84,12 @@ class ExperimentSettings:
     fractions: tuple[float, float, float] | None = None
 
     def with_views(self, augment: Augmentation) -> ExperimentSettings:
-        """Return the same with other views, whatever views the tuned settings would have."""
+        """Return the same settings with other views, which override those of the tuned settings."""
         tuned = {name: {k: v for k, v in own.items() if k != "views"} for name, own in self.tuned.items()}
         return replace(self, augment=augment, tuned=tuned)
 
     def split_for(self, protocol: Protocol, seed: int) -> Split:
-        """Return the split for a seed, its unlabelled and training part reduced to the maximum numbers."""
+        """Return the split for a seed, with its unlabelled and training parts reduced to the maximum sizes."""
         whole = split(self.windows, protocol, self.fractions, seed)
         rng = np.random.default_rng(seed)
         unlabelled, train = whole.unlabelled, whole.train
@@ -102,13 +102,13 @@ class ExperimentSettings:
 
 @dataclass(frozen=True)
 class MethodVariant:
-    """A method with settings of its own.
+    """A method with its own settings.
 
-    labels : what tells it from the other variants of its experiment, such as method and rank
+    labels : what distinguishes it from the other variants of its experiment, such as method and rank
     build : from settings and seed to the estimator, unfitted
     kind : whether it learns features without labels, features with them, or is a classifier itself
     augment : views other than those of the settings
-    label_counts : numbers of labelled windows to score it with; all there are if none are given
+    label_counts : numbers of labelled windows to score it with; by default all
     """
 
     labels: dict[str, Any]
@@ -130,13 +130,13 @@ def variant(
     label_counts: tuple[int, ...] = (),
     **changes: Any,
 ) -> MethodVariant:
-    """Return a method by its name in the paper, its settings changed by `changes`.
+    """Return a method by its name in the paper, with some settings changed.
 
     Parameters
     ----------
     name : ATD, ATD_ss-, GR-SALS, SALS; SimCLR-32, BYOL-128, AE-32, AE_ss-32 and the like; CNN, UMLDA, STL; PCA-32,
         Hand, MiniRocket, CP-ALS
-    labels : further ones than the method
+    labels : in addition to the method
     augment, label_counts : as for `MethodVariant`
     changes : arguments of the estimator other than those of the experiment's settings
     """
@@ -151,7 +151,7 @@ def variant(
 
 @dataclass(frozen=True)
 class _Builder:
-    """Builds the estimator of a method; a class, so that it can be sent to other processes."""
+    """Builds the estimator of a method; a class, so that it can be pickled for other processes."""
 
     name: str
     changes: dict[str, Any]
@@ -179,7 +179,7 @@ def family(name: str) -> str:
 
 
 def _as_arguments(tuned: dict[str, Any], settings: ExperimentSettings) -> dict[str, Any]:
-    """Return tuned settings as arguments of an estimator: frames and views are those of the experiment, changed."""
+    """Return tuned settings as arguments of an estimator; frames and views are derived from those of the experiment."""
     arguments = dict(tuned)
     frames = {name: arguments.pop(name) for name in ("window", "parts") if name in arguments}
     if frames:
@@ -190,12 +190,12 @@ def _as_arguments(tuned: dict[str, Any], settings: ExperimentSettings) -> dict[s
 
 
 def choose_views(augment: Augmentation, name: str) -> Augmentation:
-    """Return what views are made with, by a name, from the augmentations of a dataset.
+    """Return the augmentation with a given name, derived from the augmentations of a dataset.
 
     Parameters
     ----------
-    name : "all"; "no rotation" or "jitter alone" for what is left of them; "jitter 0.3" and the like for a jitter of
-        that degree and nothing else
+    name : "all"; "no rotation" or "jitter alone" for some of them; "jitter 0.3" and the like for only a jitter of that
+        degree
 
     Examples
     --------
@@ -284,12 +284,12 @@ def fit_and_score(one: MethodVariant, settings: ExperimentSettings, seed: int) -
 
 
 def fit_variant(one: MethodVariant, settings: ExperimentSettings, part: Split, seed: int) -> tuple[Any, list[str]]:
-    """Return the estimator of a method, fitted to what it may learn from, and its warnings."""
+    """Return the estimator of a method, fitted to its training data, and the warnings of the fit."""
     unlabelled, train, _ = part
     model = one.build(settings, seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        # The paper's methods make a fixed number of sweeps.
+        # The paper's methods run a fixed number of sweeps.
         warnings.filterwarnings("ignore", "The fit stopped at max_sweeps", ConvergenceWarning)
         if one.method == "CP-ALS":
             unlabelled = unlabelled[:: -(-len(unlabelled) // _CP_ALS_WINDOWS)]
@@ -298,7 +298,7 @@ def fit_variant(one: MethodVariant, settings: ExperimentSettings, part: Split, s
 
 
 def _with_fewer_labels(part: Split, count: int | None, seed: int) -> Split | None:
-    """Return the split with that many training windows; None if it has fewer, or not two classes among them."""
+    """Return the split with this many training windows; None if it has fewer, or fewer than two classes."""
     if count is None:
         return part
     if len(part.train) < count:
@@ -313,9 +313,9 @@ def score_variant(
 ) -> Row:
     """Return the scores of a fitted model by all probes, as `polyadic.evaluate.score_split` does.
 
-    Accuracies of single subjects are left out: no table or figure reads them, and they would be most of a result file.
+    Accuracies of single subjects are left out: no table or figure uses them, and they would dominate the file size.
     """
-    # A network's features differ in the last bit with the number of threads, and a probe near a tie decides otherwise.
+    # A network's features depend on the number of threads in the last bit, which can change predictions near a tie.
     with unthreaded():
         if one.kind == "classifier":
             found = score_classifier(model, part, augment, seed)
@@ -328,18 +328,18 @@ def score_variant(
 
 
 def _ridge_probes(Z_train: NDArray[Any], y_train: NDArray[Any]) -> dict[str, Any]:
-    """Return the classifier that MiniRocket's authors take, in the place of every probe."""
+    """Return the classifier that MiniRocket's authors recommend, in place of every probe."""
 
     def with_scaling(classifier: Any) -> Any:
         return make_pipeline(FunctionTransformer(np.float64), StandardScaler(with_mean=False), classifier)
 
-    # Its penalty is chosen on the windows themselves: cross-validation over copies of them, too, would take minutes.
+    # The penalty is chosen on the clean windows only: cross-validation over their copies, too, would take minutes.
     chosen = with_scaling(RidgeClassifierCV(np.logspace(-3, 3, 10))).fit(Z_train, y_train)
     return {kind: with_scaling(RidgeClassifier(chosen[-1].alpha_)) for kind in PROBES}
 
 
 def sweep_columns(model: Any) -> Row:
-    """Return seconds per sweep and number of sweeps (or epochs) of a fitted model; nothing if it has none."""
+    """Return seconds per sweep and number of sweeps (or epochs) of a fitted model; empty if it has none."""
     seconds = getattr(model, "history_", {}).get("seconds", [])
     return {"seconds": seconds_per_sweep(seconds), "sweeps": len(seconds)} if len(seconds) else {}
 

@@ -1,4 +1,4 @@
-"""The paper's own figures, Tables 1 to 13, to be shown beside ours."""
+"""The results reported in the paper, Tables 1 to 13, for comparison with ours."""
 
 from __future__ import annotations
 

@@ -45,18 +45,18 @@ RunCell = Callable[[MethodVariant, ExperimentSettings, int], list[Row]]
 class Experiment:
     """A table or figure of the paper.
 
-    title : what it shows
-    datasets : those the paper shows it for; the first is the default
+    title : of the table or figure
+    datasets : those of the paper; the first is the default
     markdown : from the result to the text
     variants : from the settings to the methods that are compared; or
     build_rows : from the settings to the rows, for experiments that are not about accuracy
-    plot : from the result to a picture at a path, or None
-    ablation : whether the paper takes 50,000 unlabelled windows for it where there are more
-    parameters : of the tensor methods other than the preset's, by dataset
-    adjust : from the settings to those it runs with, where they are others
+    plot : draws the result to a file, or None
+    ablation : whether the paper uses at most 50,000 unlabelled windows for it
+    parameters : of the tensor methods, other than the preset's, by dataset
+    adjust : from the settings to modified ones, if they need to be
     run_cell : from method, settings and seed to the rows of a cell
-    chosen_settings : from the result to a further JSON file, `NAME-DATASET.settings.json`
-    alone : whether cells must have the machine for themselves
+    chosen_settings : from the result to another JSON file, `NAME-DATASET.settings.json`
+    alone : whether cells must run one at a time
     """
 
     title: str
@@ -75,7 +75,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Request:
-    """What `polyadic bench` was asked for; see its help."""
+    """The options of `polyadic bench`; see its help."""
 
     name: str
     out: Path
@@ -112,7 +112,7 @@ def _untuned_settings(request: Request, experiment: Experiment) -> ExperimentSet
     dataset = request.dataset or experiment.datasets[0]
     windows = open_windows(request.store)
     if not (windows.label >= 0).any():
-        raise PolyadicError(f"{request.store.name} has no labels, without which nothing can be compared")
+        raise PolyadicError(f"{request.store.name} has no labels, which are needed to compare methods")
     paper = preset(dataset, windows.fs)
     base = dataset.removesuffix("_100hz")
     parameters = (
@@ -139,7 +139,7 @@ def _untuned_settings(request: Request, experiment: Experiment) -> ExperimentSet
 
 
 def _quick_settings(request: Request, protocols: Sequence[Protocol]) -> ExperimentSettings:
-    """Return small synthetic signals and settings that take seconds: to see that everything runs, not how well."""
+    """Return small synthetic signals and settings that take seconds, to check that everything runs."""
     signals = synthetic(96, n_channels=3, length=64, n_classes=3)
     return ExperimentSettings(
         windows=signals,
@@ -158,7 +158,7 @@ def _quick_settings(request: Request, protocols: Sequence[Protocol]) -> Experime
 def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
     """Run what is not done yet, write `NAME-DATASET.json` and `.md` (and `.png`), and show the table."""
     if experiment.alone and request.jobs > 1:
-        raise PolyadicError(f"--jobs must be 1 for {request.name}, whose seconds mean nothing beside other work")
+        raise PolyadicError(f"--jobs must be 1 for {request.name}: other processes would distort its timings")
     settings = experiment_settings(request, experiment)
     request.out.mkdir(parents=True, exist_ok=True)
     stem = f"{request.name}-{settings.dataset}" + ("-paper" if request.paper_settings and not request.quick else "")
@@ -178,19 +178,19 @@ def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: 
         print_json(result)
     else:
         console().print(Markdown(text))
-        echo(f"{stem}.json and {stem}.md are in {request.out}/")
+        echo(f"Wrote {stem}.json and {stem}.md to {request.out}/")
     return result
 
 
 def render(result: dict[str, Any], experiment: Experiment) -> str:
-    """Return a result as the Markdown file that stands beside its JSON file."""
+    """Return a result as Markdown."""
     return f"# {result['experiment']}: {result['title']}, {result['dataset']}\n\n{experiment.markdown(result)}"
 
 
 def _build_result(
     request: Request, experiment: Experiment, settings: ExperimentSettings, rows: list[Row]
 ) -> dict[str, Any]:
-    """Return what the JSON file holds: settings, provenance and rows."""
+    """Return the content of the JSON file: settings, provenance and rows."""
     return {
         "experiment": request.name,
         "title": experiment.title,
@@ -252,22 +252,22 @@ def _build_rows(
         try:
             for key, rows in Parallel(request.jobs, return_as="generator_unordered")(work):
                 done[key] = rows
-                # One line a cell: being killed costs the cells that were at work and no other.
+                # One line per cell: a kill loses only the cells that were running.
                 file.write((json.dumps({"key": key, "rows": rows}) + "\n").encode())
                 file.flush()
                 os.fsync(file.fileno())
                 count += 1
                 show(count, len(cells), _describe_cell(rows))
         except KeyboardInterrupt as stop:
-            # Counted on the disk: it may have come between a cell's line and the next.
+            # Count on disk: the interrupt may have come after a cell was written.
             count = len(cells.keys() & _done_cells(request.out, stem).keys())
-            stop.args = (f"{count} of {len(cells)} cells are done; give the same command again to go on",)
+            stop.args = (f"{count} of {len(cells)} cells are done; give the same command again to resume",)
             raise
     return [row for key in cells for row in done[key]]
 
 
 def _describe_cell(rows: list[Row]) -> str:
-    """Return method and seed of a cell that is done."""
+    """Return a message with the method and seed of a finished cell."""
     return f"{rows[0]['method']}, seed {rows[0]['seed']} done" if rows and "method" in rows[0] else ""
 
 
@@ -286,9 +286,9 @@ def _done_cells(out: Path, stem: str) -> dict[str, list[Row]]:
 
 
 def read_cells(path: Path) -> dict[str, list[Row]]:
-    """Return the cells of a result that is complete, by key: with more seeds or methods only the rest is run.
+    """Return the cells of a complete result, by key: with more seeds or methods, only the new ones are run.
 
-    Each keeps the commit it was run at, which early files have only as a whole.
+    Each keeps the commit it was run at; early files have one commit for all cells.
     """
     found: dict[str, list[Row]] = {}
     check_regular_file(path, PolyadicError)
@@ -304,14 +304,14 @@ def read_cells(path: Path) -> dict[str, list[Row]]:
 def _run_cell(
     key: str, run_cell: RunCell, one: MethodVariant, settings: ExperimentSettings, seed: int, how: Row
 ) -> tuple[str, list[Row]]:
-    """Run a cell, and note in its rows which cell it is, where it was run, and `how`."""
+    """Run a cell, and record in its rows which cell it is, where it was run, and `how`."""
     place = choose_device(settings.device)
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else str(place)
     return key, [{**row, "key": key, "device": name, **how} for row in run_cell(one, settings, seed)]
 
 
 def _cell_key(settings: ExperimentSettings, one: MethodVariant, seed: int) -> str:
-    """Return a hash of what a cell's outcome depends on: other data or settings are another cell."""
+    """Return a hash of everything that a cell's result depends on, such as data and settings."""
     windows = settings.windows
     estimator = one.build(settings, seed)
     parts = [
@@ -329,7 +329,7 @@ def _cell_key(settings: ExperimentSettings, one: MethodVariant, seed: int) -> st
 
 
 def _read_unfinished(path: Path) -> dict[str, list[Row]]:
-    """Return the cells of a run that was interrupted, by key; a last line that was cut short does not count."""
+    """Return the cells of an interrupted run, by key; an incomplete last line is ignored."""
     found: dict[str, list[Row]] = {}
     check_regular_file(path, PolyadicError)
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Results as Markdown tables laid out like the paper's, with the paper's own figures beside ours."""
+"""Results as Markdown tables in the layout of the paper, with the paper's results for comparison."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _SCORED_BY = (*_PROBES, "standardised perturbed", "augmented perturbed")
 
 
 def percentages(rows: Iterable[Row], probe: str = "standardised", score: str = "accuracy") -> list[float]:
-    """Return a score of each row in percent, of those that have that probe."""
+    """Return a score of each row in percent, for the rows that have this probe."""
     return [100 * row[probe][score] for row in rows if probe in row]
 
 
 def paper_figure(value: tuple[float, float] | None) -> str:
-    """Return a figure of the paper as mean ± standard deviation, or a dash."""
+    """Return a result of the paper as mean ± standard deviation, or a dash."""
     return "–" if value is None else f"{value[0]:.2f} ± {value[1]:.2f}"
 
 
@@ -60,7 +60,7 @@ def heading(result: Result, protocol: str | None = None) -> str:
 def footer(result: Result) -> str:
     """Return the lines below a table: settings, command, machines, date and commits."""
     here = machine_name(result["machine"])
-    # Cells of one result may have been run on several machines.
+    # The cells of a result may come from several machines.
     places = dict.fromkeys(here if row.get("device", "cpu") == "cpu" else row["device"] for row in result["rows"])
     where = " and ".join(places) or here
     commits = " and ".join(dict.fromkeys(str(row.get("commit", result["commit"])) for row in result["rows"]))
@@ -112,11 +112,11 @@ def main_table(result: Result) -> str:
 
 
 def paired_table(result: Result, protocol: str) -> str:
-    """Compare ATD with its rivals seed by seed: what the self-supervised term and the second view bring, and p of it.
+    """Compare ATD with its ablations seed by seed: the gain of the self-supervised term and of the second view, with p.
 
     Returns
     -------
-    a table with a line for each rival, and number of labels where there are several; "" if there is nothing to compare
+    a table with a row for each baseline and number of labels (if there are several); "" if there is nothing to compare
     """
     lines = []
     for count in distinct_values((row for row in result["rows"] if row.get("method") == "ATD"), "labels"):
@@ -128,14 +128,14 @@ def paired_table(result: Result, protocol: str) -> str:
             seeds = sorted(ours.keys() & theirs.keys())
             if len(seeds) < 2:
                 continue
-            label = f"ATD less {rival}" + ("" if count is None else f", {count} labels")
+            label = f"ATD minus {rival}" + ("" if count is None else f", {count} labels")
             cells = []
             for name in _SCORED_BY:
                 a, b = (percentages([rows[seed] for seed in seeds], name) for rows in (ours, theirs))
                 cells.append(f"{np.mean(a) - np.mean(b):+.2f} ({paired(a, b)[1]:.2g})")
             most = [f"{max(rows[seed]['sweeps'] for seed in seeds)}" for rows in (ours, theirs)]
             lines.append([label, *cells, " and ".join(most)])
-    heads = ["points (p, paired over seeds)", *(name.replace(" p", ", p") for name in _SCORED_BY), "most sweeps"]
+    heads = ["points (p, paired over seeds)", *(name.replace(" p", ", p") for name in _SCORED_BY), "maximum sweeps"]
     return table(heads, lines) if lines else ""
 
 
@@ -154,7 +154,7 @@ def timed_table(result: Result) -> str:
         lines = []
         for name in names:
             rows = select_rows(result, protocol=protocol, method=name)
-            # Beside other work they would mean nothing; `polyadic bench seconds` measures them alone.
+            # Timings with several jobs are not comparable; `polyadic bench seconds` measures one at a time.
             seconds = [row["seconds"] for row in rows if "seconds" in row and row.get("jobs", 1) == 1]
             theirs = reference.SECONDS.get(name, {}).get(dataset)
             lines.append(
@@ -175,7 +175,7 @@ def timed_table(result: Result) -> str:
 
 
 def _p_values(result: Result, protocol: str, rivals: list[str]) -> dict[str, list[float]]:
-    """Return p of ATD against each rival: unpaired, paired, corrected for resampling, and the last by Holm."""
+    """Return p of ATD against each baseline: unpaired, paired, corrected for resampling, and the last by Holm."""
     ours = percentages(select_rows(result, protocol=protocol, method="ATD"))
     tests: dict[str, list[float]] = {}
     for name in rivals:
@@ -202,13 +202,13 @@ def seconds_table(result: Result) -> str:
 def grid_table(
     row: str, column: str, theirs: Callable[[str, Any, Any], tuple[float, float] | None], seconds: bool = False
 ) -> Callable[[Result], str]:
-    """Return the function that lays out a table with one label down and another across, a line for each probe.
+    """Return a function that formats a table with one label as rows and another as columns, for each probe.
 
     Parameters
     ----------
     row, column : names of labels
-    theirs : from dataset, row and column to the paper's figure
-    seconds : whether to show seconds per sweep, too
+    theirs : from dataset, row and column to the paper's result
+    seconds : whether to also show seconds per sweep
     """
 
     def layout(result: Result) -> str:
@@ -250,7 +250,7 @@ def sizes_table(result: Result) -> str:
     theirs = reference.SIZES.get(result["dataset"])
     if theirs is not None:
         lines.append(["the paper", "", *(f"{count:,}" for count in theirs), ""])
-    heads = ["", "tensor", "unlabelled", "training", "test", "people in each"]
+    heads = ["", "tensor", "unlabelled", "training", "test", "subjects in each"]
     return "\n".join([heading(result), table(heads, lines), footer(result)])
 
 
@@ -293,7 +293,7 @@ def hyperparameter_table(result: Result) -> str:
 
 
 def shapes_table(result: Result) -> str:
-    """Return names and shapes of what a drawing shows."""
+    """Return the names and shapes of the boxes of a diagram."""
     lines = [
         [row["name"], " × ".join(str(size) for size in row["shape"]), row.get("note", "")] for row in result["rows"]
     ]

@@ -1,8 +1,8 @@
-"""Settings for every method by the same number of tries, on people who are never tested.
+"""Tuning of every method with the same number of trials, on subjects who are never tested.
 
-Of all people, those tested with any seed under any protocol are put away first. A third of the others is held out:
-methods that need no labels learn from the rest, and each half of the held-out people trains a probe (or a supervised
-method) for the other half. The best by the standardised probe is chosen.
+Subjects that are tested with any seed under any protocol are excluded first. A third of the others is held out:
+unsupervised methods learn from the rest, and each half of the held-out subjects trains a probe (or a supervised method)
+that is tested on the other half. The best settings by the standardised probe are chosen.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ SPACES: dict[str, Space] = {
     "MiniRocket": {"n_kernels": (10_000, 5_000, 20_000), "max_dilations": (32, 16, 64)},
     "CP-ALS": {"alpha": (1e-3, 1e-2, 1e-1), **_FRAMES},
 }
-"""What may be tried, those that take longest first. Of each setting the first value is the library's."""
+"""The search spaces, slowest methods first. The first value of each setting is the library's default."""
 
 
 def without_tested_subjects(settings: ExperimentSettings) -> ExperimentSettings:
-    """Return the settings of a tuning: only windows of people who are tested with none of its seeds and protocols."""
+    """Return the settings of a tuning: only windows of subjects who are not tested with any seed or protocol."""
     windows = settings.windows
     tested: set[str] = set()
     for protocol in settings.protocols:
@@ -100,15 +100,15 @@ def without_tested_subjects(settings: ExperimentSettings) -> ExperimentSettings:
     people = len(np.unique(windows.subject[free & (windows.label >= 0)]))
     if people < 3:
         raise PolyadicError(
-            f"tuning needs three people with labels who are never tested, but with these seeds and protocols there are "
-            f"{people}: give fewer --seeds, or --protocol subject"
+            f"tuning needs three subjects with labels who are never tested, but these seeds and protocols leave "
+            f"{people}: use fewer --seeds, or --protocol subject"
         )
     inner = windows[np.flatnonzero(free)]
     return replace(settings, windows=inner, protocols=("subject",), seeds=range(1), fractions=_FRACTIONS)
 
 
 def variants_to_try(settings: ExperimentSettings) -> list[MethodVariant]:
-    """Return the same number of tries of every method, or all settings of its space if there are fewer."""
+    """Return the same number of trials for every method, or all settings of its space if there are fewer."""
     found = []
     for name, space in SPACES.items():
         usable = {
@@ -122,7 +122,7 @@ def variants_to_try(settings: ExperimentSettings) -> list[MethodVariant]:
 
 
 def _different_views(settings: ExperimentSettings, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those views that differ: where nothing is rotated, views without rotation are all there are anyway."""
+    """Return the distinct views: without a rotation in the dataset's augmentations, "no rotation" equals "all"."""
     found: dict[str, str] = {}
     for name in names:
         found.setdefault(repr(choose_views(settings.augment, name)), name)
@@ -130,7 +130,7 @@ def _different_views(settings: ExperimentSettings, names: tuple[str, ...]) -> tu
 
 
 def run_try(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list[Row]:
-    """Try settings once: the mean scores of both halves of the held-out people, or why they cannot be fitted."""
+    """Try settings once: the mean scores of both halves of the held-out subjects, or why the fit failed."""
     part = settings.split_for("subject", seed)
     row: Row = {**one.labels, "seed": seed, "protocol": "subject", "split": part.hash}
     halves: list[tuple[int, Row]] = []
@@ -154,13 +154,13 @@ def run_try(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list
 
 
 def _best_try(result: Result, name: str) -> Row | None:
-    """Return the best try of a method by the standardised probe, then the plain one, then the earliest."""
+    """Return the best trial of a method by the standardised probe, then the plain one, then the earliest."""
     rows = [row for row in result["rows"] if row["method"] == name and "failed" not in row]
     return max(rows, key=lambda r: (*(r[kind]["accuracy"] for kind in reversed(PROBES)), -r["try"]), default=None)
 
 
 def best_settings(result: Result) -> dict[str, Any]:
-    """Return what `--tuned` reads: the best settings of each method by family, and of how many they are the best."""
+    """Return the content of the file for `--tuned`: the best settings of each family, and the number of trials."""
     names = distinct_values(result["rows"], "method")
     best = {name: row for name in names if (row := _best_try(result, name)) is not None}
     return {
@@ -179,7 +179,9 @@ def read_settings(path: Path, dataset: str) -> dict[str, MethodSettings]:
         content = json.loads(path.read_bytes())
         known, settings = content["dataset"], {name: _update_names(own) for name, own in content["settings"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PolyadicError(f"--tuned must be a file by `polyadic bench tune`, but {path.name} is none") from error
+        raise PolyadicError(
+            f"--tuned must be a file written by `polyadic bench tune`, but {path.name} is not"
+        ) from error
     families = {family(name) for name in SPACES}
     if not settings.keys() <= families:
         raise PolyadicError(
@@ -192,18 +194,18 @@ def read_settings(path: Path, dataset: str) -> dict[str, MethodSettings]:
 
 
 def _update_names(own: Mapping[str, Any]) -> MethodSettings:
-    """Return the settings of a file by today's names: an early one has `rotation` false in the place of `views`."""
+    """Return settings with current names: early files have `rotation: false` instead of `views`."""
     settings = dict(own)
     return settings if settings.pop("rotation", True) else {**settings, "views": "no rotation"}
 
 
 def tuning_table(result: Result) -> str:
-    """Return a table with one line per method: tries, accuracy of its defaults and of its best try, best settings."""
+    """Return a table with one row per method: trials, accuracy of the defaults and of the best, best settings."""
     lines = []
     for name in distinct_values(result["rows"], "method"):
         rows = [row for row in result["rows"] if row["method"] == name]
         best, first = _best_try(result, name), rows[0]
-        exhausted = ", all there are" if len(rows) == first["of"] else ""
+        exhausted = " (all)" if len(rows) == first["of"] else ""
         failed = sum("failed" in row for row in rows)
         lines.append(
             [
@@ -219,12 +221,12 @@ def tuning_table(result: Result) -> str:
 
 
 def _percent(row: Row | None, kind: str) -> str:
-    """Return the accuracy of a try by one probe in percent, or a dash."""
+    """Return the accuracy of a trial by one probe in percent, or a dash."""
     return "–" if row is None or kind not in row else f"{100 * row[kind]['accuracy']:.2f}"
 
 
 def _describe_settings(row: Row | None) -> str:
-    """Return the settings of a try in words."""
+    """Return the settings of a trial as text."""
     if row is None:
         return "–"
     return ", ".join(f"{name} {value}" for name, value in row["settings"].items()) or "the defaults"

@@ -1,1 +1,1 @@
-"""All timing: stages, scaling, comparisons, and accuracy against seconds."""
+"""Timing experiments: stages, scaling, comparisons, and accuracy against seconds."""

@@ -1,4 +1,4 @@
-"""What a step and a sweep are compared with, in the same run on the same windows: the textbook method, and TensorLy."""
+"""Comparison of a step and a sweep with the textbook method and TensorLy, in the same run on the same windows."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ Row = dict[str, Any]
 
 
 def against_textbook(quick: bool) -> Row:
-    """Time a sweep of HAR, augmented and transformed on the fly, by the library and by `textbook`, in turn.
+    """Time a sweep of HAR, augmented and transformed on the fly, by the library and by `textbook`, alternately.
 
-    Both have torch's number of threads; the textbook has as many workers besides, as its authors would.
+    Both use torch's number of threads; the textbook code uses as many loader workers in addition.
     """
     har = preset("har")
     count = 24 if quick else reference.SIZES["har"][0]
@@ -73,7 +73,7 @@ def against_textbook(quick: bool) -> Row:
 def against_tensorly(quick: bool) -> Row | None:
     """Time a sweep of CP-ALS over many HAR tensors at once, by TensorLy and by `SALS(batch_size=None)`.
 
-    None where there is no TensorLy. Neither augments; the tensors are there already.
+    None if TensorLy is not installed. Neither augments, and the tensors are computed in advance.
     """
     if importlib.util.find_spec("tensorly") is None:
         return None
@@ -93,7 +93,7 @@ def against_tensorly(quick: bool) -> Row | None:
         def sweeps(number: int) -> None:
             parafac(T, _RANK, n_iter_max=number, init="random", tol=0, random_state=0)
 
-        # The start is no part of a sweep.
+        # The initialisation is not part of a sweep.
         return {"tensorly": max((_seconds_of(lambda: sweeps(3)) - _seconds_of(lambda: sweeps(1))) / 2, 1e-9)}
 
     times = repeat_in_turn([ours, theirs], 1 if quick else _ROUNDS)
@@ -109,9 +109,9 @@ def against_tensorly(quick: bool) -> Row | None:
 def against_mttkrp(quick: bool) -> list[Row] | None:
     """Time one mini-batch step of ATD against TensorLy's MTTKRP of every mode of the same tensors.
 
-    The matricised tensor times Khatri-Rao product is what a step of alternating least squares cannot do without.
-    TensorLy is timed on its numpy backend, the default, and on torch. The library is timed for the same products, and
-    for the whole step with alignment, all solves and loss terms. None where there is no TensorLy.
+    The matricised tensor times Khatri-Rao product (MTTKRP) is the core of a step of alternating least squares. TensorLy
+    is timed on its numpy backend, the default, and on torch. The library is timed for the same products, and for the
+    whole step with alignment, all solves and loss terms. None if TensorLy is not installed.
     """
     if importlib.util.find_spec("tensorly") is None:
         return None
@@ -131,13 +131,15 @@ def _compare_step(dataset: str, quick: bool) -> Row:
     pairs = zip(_products(T, X, factors), on_torch(), strict=True)
     difference = max(float(torch.linalg.norm(a - b) / torch.linalg.norm(b)) for a, b in pairs)
     if difference > _LARGEST_DIFFERENCE:
-        raise PolyadicError(f"MTTKRP by polyadic and by TensorLy differ by {difference:.1e}: nothing to compare")
+        raise PolyadicError(
+            f"MTTKRP by polyadic and by TensorLy differ by {difference:.1e}: timings would not be comparable"
+        )
     objective = als.Objective(alpha=1e-3, beta=2.0)
 
     def step() -> None:
         als.step(T, als.State(list(factors)), objective, n_views=2, learning_rate=0.05)
 
-    # A shared machine is faster at one moment than at another: several rounds, and the ratios of each.
+    # The speed of a shared machine varies: take several rounds, and the ratios within each.
     times = repeat_in_turn(
         [
             lambda: {"step": _median_of_calls(step, thread_pool(), quick)},
@@ -170,7 +172,7 @@ def _products(T: Tensor, X: Tensor, factors: list[Tensor]) -> list[Tensor]:
 
 
 def _tensorly_products(backend: str, T: Tensor, X: Tensor, factors: list[Tensor]) -> Callable[[], list[Any]]:
-    """Return a call that computes the same by TensorLy, on one of its backends."""
+    """Return a function that computes the same with TensorLy, on one of its backends."""
     import tensorly
     from tensorly.tenalg import unfolding_dot_khatri_rao
 
@@ -184,8 +186,8 @@ def _tensorly_products(backend: str, T: Tensor, X: Tensor, factors: list[Tensor]
 
 
 def _median_of_calls(function: Callable[[], object], threads: AbstractContextManager[object], quick: bool) -> float:
-    """Return the median seconds of one call among many, as in a fit, with a library's own threads."""
-    # Each library has a thread pool that goes on spinning for a while: let the last one's come to rest.
+    """Return the median seconds of one call among many, as in a fit, with the library's own threads."""
+    # Each library has a thread pool that keeps spinning for a while: wait until the previous one is idle.
     time.sleep(0 if quick else _STEP_PAUSE)
     warm_up, repeats = (0, 1) if quick else (_STEP_WARM_UP, _STEP_REPEATS)
     with threads:

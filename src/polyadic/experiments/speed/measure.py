@@ -1,4 +1,4 @@
-"""How seconds, memory and a machine's own ceilings are measured, for every figure of `polyadic bench speed`."""
+"""Measurement of time, memory and machine limits for `polyadic bench speed`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STATUS = Path("/proc/self/status")
 
 
 class Laps:
-    """Measures the seconds from mark to mark, on a GPU by events in its own queue.
+    """Measures the seconds between marks; on a GPU by CUDA events.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Laps:
         self.mark("")
 
     def mark(self, name: str) -> None:
-        """End the lap of that name."""
+        """End the lap with this name."""
         moment: Any = time.perf_counter()
         if self.device.type == "cuda":
             moment = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -51,7 +51,7 @@ class Laps:
         self.marks.append((name, moment))
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of each lap by name; waits until all is done."""
+        """Return the seconds of each lap by name, after waiting for the device."""
         if self.device.type != "cuda":
             return {name: after - before for (_, before), (name, after) in pairwise(self.marks)}
         torch.cuda.synchronize(self.device)
@@ -61,12 +61,12 @@ class Laps:
 def repeat_in_turn(
     measurements: Sequence[Callable[[], Mapping[str, float]]], repeats: int, warm_up: int = 1
 ) -> dict[str, list[float]]:
-    """Repeat several measurements in turn, so that a disturbance of the machine hits all alike.
+    """Repeat several measurements alternately, so that disturbances of the machine affect all of them.
 
     Parameters
     ----------
     measurements : functions that measure something and return seconds by name
-    repeats, warm_up : rounds that count, and those before them that do not
+    repeats, warm_up : number of rounds that count, and of rounds before them that do not
 
     Returns
     -------
@@ -100,7 +100,7 @@ def timed_calls(functions: Mapping[str, Callable[[], object]], device: torch.dev
 
 
 def median_and_range(values: Sequence[float]) -> dict[str, float]:
-    """Return median, least and most.
+    """Return median, minimum and maximum.
 
     Examples
     --------
@@ -111,13 +111,13 @@ def median_and_range(values: Sequence[float]) -> dict[str, float]:
 
 
 def ceiling_calls(device: torch.device, quick: bool) -> tuple[dict[str, Callable[[], object]], dict[str, float]]:
-    """Return calls that show how fast the machine can be: a large float32 matrix product and a large copy.
+    """Return functions that measure the limits of the machine: a large float32 matrix product and a large copy.
 
-    On a GPU the product is made in TF32, too, whether the library uses it or not.
+    On a GPU, the product is also measured in TF32, whether the library uses it or not.
 
     Returns
     -------
-    the calls by name, and for each its flops or bytes (a copy reads and writes)
+    the functions by name, and for each its flops or bytes (a copy reads and writes)
     """
     cuda = device.type == "cuda"
     size = 256 if quick else 8192 if cuda else 2048
@@ -143,9 +143,9 @@ def ceiling_calls(device: torch.device, quick: bool) -> tuple[dict[str, Callable
 
 
 def anonymous_memory() -> int:
-    """Return the anonymous resident memory of this process in bytes: pages of mapped files are not counted.
+    """Return the anonymous resident memory of this process in bytes, without pages of mapped files.
 
-    Where the system does not tell, it is the most that was ever resident.
+    If the system does not report it, return the peak resident memory.
     """
     if not _STATUS.exists():
         unit = 1 if sys.platform == "darwin" else 1024
@@ -155,17 +155,17 @@ def anonymous_memory() -> int:
 
 
 def _trim_heap() -> None:
-    """Have the C library, where it can, return freed memory to the system, so that it does not count as used."""
+    """Make the C library return freed memory to the system, if it can, so that it does not count as used."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class Peak(threading.Thread):
-    """Measures the most memory a block of code takes: of the process, sampled every few milliseconds, or of a GPU.
+    """Measures the peak memory of a block of code: of the process, sampled every few milliseconds, or of a GPU.
 
     Parameters
     ----------
-    device : whose memory
+    device : the device whose memory is measured
 
     Examples
     --------
@@ -192,7 +192,7 @@ class Peak(threading.Thread):
 
     @property
     def own(self) -> int:
-        """Bytes above what was there before."""
+        """Peak memory in bytes above that before the block."""
         return self.highest - self.first
 
     def __enter__(self) -> Peak:

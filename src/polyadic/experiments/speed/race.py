@@ -1,8 +1,8 @@
-"""`polyadic bench race`: accuracy against the seconds of a fit, for several ways to solve the same problem.
+"""`polyadic bench race`: accuracy against the seconds of a fit, for several solvers of the same problem.
 
-Only the publisher's training people take part: for every seed a third of them are set aside with their labels, and a
-probe is trained on half of those people and tested on the other half, both ways round. A fit shows its bases after
-every sweep; what they are worth is found out afterwards, so that the clock sees the fit and nothing else.
+Only the publisher's training subjects are used: for every seed, a third of them is held out with labels; a probe is
+trained on half of those and tested on the other half, and vice versa. The bases after every sweep are recorded and
+scored after the fit, so that only the fit is timed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from polyadic.terminal import console, echo, print_json
 __all__ = ["CANDIDATES", "REFERENCE", "markdown", "open_training_people", "plot", "run", "split_people", "summary"]
 
 REFERENCE = "blend 0.002 (paper)"
-"""The way of the paper, against which the others run."""
+"""The solver of the paper, to which the others are compared."""
 
 CANDIDATES: dict[str, tuple[dict[str, Any], int]] = {
     REFERENCE: ({"solver": "blend", "learning_rate": 2e-3}, 50),
@@ -76,12 +76,12 @@ def run(
     quiet: bool = False,
     as_json: bool = False,
 ) -> Result:
-    """Run all candidates for all seeds, in turn, and write `race-DATASET-DEVICE.json`, `.md` and `.png`.
+    """Run all candidates for all seeds, alternately, and write `race-DATASET-DEVICE.json`, `.md` and `.png`.
 
     Parameters
     ----------
-    store : windows with labels and subjects; where the publisher has parted them, his training part is all that is used
-    dataset : whose frames and augmentations to take
+    store : windows with labels and subjects; of a published split, only the training part is used
+    dataset : name of the dataset whose frames and augmentations to use
     """
     windows, tensorize, augment = _synthetic_windows() if quick else open_training_people(store, dataset)
     place = choose_device(device)
@@ -110,19 +110,19 @@ def run(
         print_json(result)
     else:
         console().print(Markdown(markdown(result)))
-        echo(f"{stem}.json, {stem}.md and {stem}.png are in {out}/")
+        echo(f"Wrote {stem}.json, {stem}.md and {stem}.png to {out}/")
     return result
 
 
 def open_training_people(store: Path | None, dataset: str) -> tuple[Windows, STFT, Augmentation]:
-    """Return the windows of the publisher's training people, with a dataset's frames and augmentations."""
+    """Return the windows of the publisher's training subjects, with a dataset's frames and augmentations."""
     if store is None:
         raise PolyadicError("--store must name a window store or a .npz file with labels; --quick needs none")
     windows = open_windows(store)
     if {"train", "test"} <= set(windows.part.tolist()):
         windows = windows.select(part="train")
     if not (windows.label >= 0).any():
-        raise PolyadicError(f"{store.name} has no labels, without which there is no accuracy")
+        raise PolyadicError(f"{store.name} has no labels, which are needed for an accuracy")
     settings = preset(dataset, windows.fs)
     return windows, STFT(settings.tensorize.n_fft, settings.tensorize.hop, floor="channel"), settings.augment
 
@@ -134,7 +134,7 @@ def _synthetic_windows() -> tuple[Windows, STFT, Augmentation]:
 
 
 def split_people(windows: Windows, seed: int) -> Split:
-    """Return the split of a seed: two thirds of the people unlabelled, two halves of the others with labels."""
+    """Return the split of a seed: two thirds of the subjects unlabelled, and two labelled halves of the others."""
     return split(windows, "subject", fractions=_PEOPLE, seed=seed)
 
 
@@ -148,7 +148,7 @@ def _run_seed(
     shared = {"tensorize": tensorize, "augment": augment, "tol": 0.0, "device": device, "random_state": seed}
     for name, (parameters, sweeps) in CANDIDATES.items():
         settings = {**PAPER_METHOD, **shared, **parameters, "rank": 4 if quick else 32}
-        # One sweep that does not count: whatever is compiled or allocated once is there afterwards.
+        # One warm-up sweep, for everything that is compiled or allocated once.
         _fit_with_clock(ATD(**settings, max_sweeps=1), X)
         model, seconds, bases = _fit_with_clock(ATD(**settings, max_sweeps=3 if quick else sweeps), X)
         losses = model.history_["loss"]
@@ -158,7 +158,7 @@ def _run_seed(
 
 
 def _accuracies(model: ATD, bases: list[list[torch.Tensor]], labelled: list[Windows]) -> list[float]:
-    """Return an accuracy in percent for each of the bases: the mean of probes trained on either part for the other."""
+    """Return an accuracy in percent for each of the bases: each part is tested with a probe of the other."""
     first, second = (part.label for part in labelled)
     both = [tensors(model.tensorize_, torch.from_numpy(part.X)) for part in labelled]
     features = [[_features(T, factors, float(model.alpha)) for T in both] for factors in bases]
@@ -189,7 +189,7 @@ def _fit_with_clock(model: ATD, X: torch.Tensor) -> tuple[ATD, list[float], list
 
 
 def _features(T: torch.Tensor, factors: list[torch.Tensor], alpha: float) -> NDArray[Any]:
-    """Return what `ATD.transform` gives for tensors."""
+    """Return the features that `ATD.transform` would compute from tensors."""
     bases = [factor.to(T) for factor in factors]
     G = gram([factor.double() for factor in bases])
     return als.solve_coefficients(project(T, bases), G, als.Objective(alpha=alpha)).cpu().numpy()
@@ -201,7 +201,7 @@ def _features(T: torch.Tensor, factors: list[torch.Tensor], alpha: float) -> NDA
 def reached(row: Row, target: float) -> float | None:
     """Return the seconds until the accuracy stays at or above the target for two sweeps; None if it never does.
 
-    After the last sweep one is enough.
+    For the last sweep, one is enough.
 
     Examples
     --------
@@ -216,11 +216,12 @@ def reached(row: Row, target: float) -> float | None:
 
 
 def summary(rows: list[Row]) -> list[Row]:
-    """Summarise each candidate: a number for each seed, None where something was not reached.
+    """Summarise each candidate: a number for each seed, None if a target was not reached.
 
     Converged is the mean accuracy of the last three sweeps. There are two targets for each seed, each the same for all
-    candidates: 99 % of the converged accuracy of the paper's way, and 99 % of that of the candidate that is best on
-    average. `sooner` is the paper's seconds over the candidate's. The stop rule is the paper's, 0.1 % in three sweeps.
+    candidates: 99 % of the converged accuracy of the paper's solver, and 99 % of that of the candidate that is best on
+    average. `sooner` is the paper's seconds divided by the candidate's. The stopping rule is that of the paper, 0.1 %
+    in three sweeps.
     """
     names = list(dict.fromkeys(row["candidate"] for row in rows))
     runs = {name: [row for row in rows if row["candidate"] == name] for name in names}
@@ -247,7 +248,7 @@ def summary(rows: list[Row]) -> list[Row]:
 
 
 def markdown(result: Result) -> str:
-    """Return a table with a line for each candidate: medians over the seeds, least and most in brackets."""
+    """Return a table with a row for each candidate: medians over the seeds, minimum and maximum in parentheses."""
     lines = []
     for entry in result["summary"]:
         stop = f"{_median_and_range(entry['seconds_at_stop'])} s, {_median_and_range(entry['accuracy_at_stop'])} %"
@@ -264,14 +265,14 @@ def markdown(result: Result) -> str:
             ]
         )
     heads = ["", "s per sweep", "converged, %", "s to 99 % of the paper's", "speed-up", "s to 99 % of the best's"]
-    heads += ["speed-up", "at the stop rule"]
+    heads += ["speed-up", "at the stopping rule"]
     seeds = len(result["seeds"])
     text = f"# Accuracy against seconds of the fit, {result['dataset']}, {seeds} seed{'s' * (seeds != 1)}\n\n"
     return text + table(heads, lines) + "\n" + footer(result)
 
 
 def _median_and_range(values: list[float | None]) -> str:
-    """Return median, least and most of what was reached, and how often it was if not always."""
+    """Return median, minimum and maximum of the values, and how many seeds have one if not all."""
     known = [value for value in values if value is not None]
     if not known:
         return "–"
@@ -280,7 +281,7 @@ def _median_and_range(values: list[float | None]) -> str:
 
 
 def plot(result: Result, path: Path) -> None:
-    """Draw accuracy against seconds: a thin line for each seed, a thick one for their median after each sweep."""
+    """Draw accuracy against seconds: a thin line for each seed, a thick one for the median after each sweep."""
     figure, axes = new_figure(1, width=7.5, height=4.6)
     axis = axes[0, 0]
     for number, name in enumerate(result["candidates"]):
@@ -289,6 +290,6 @@ def plot(result: Result, path: Path) -> None:
             axis.plot(row["seconds"], row["accuracy"], color=f"C{number}", linewidth=0.5, alpha=0.35)
         seconds, accuracy = (np.median([row[key] for row in rows], axis=0) for key in ("seconds", "accuracy"))
         axis.plot(seconds, accuracy, color=f"C{number}", marker="o", markersize=3, linewidth=1.6, label=name)
-    axis.set(xscale="log", xlabel="seconds of the fit", ylabel="accuracy of the probe in %")
+    axis.set(xscale="log", xlabel="seconds of the fit", ylabel="accuracy of the probe (%)")
     axis.legend(fontsize=8, loc="lower right")
     save_figure(figure, path)

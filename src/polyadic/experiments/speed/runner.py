@@ -1,4 +1,4 @@
-"""`polyadic bench speed`: what each stage costs, how near it is to what the machine can do, and how cost scales."""
+"""`polyadic bench speed`: the cost of each stage, compared with the limits of the machine, and how cost scales."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def run(
     quiet: bool = False,
     as_json: bool = False,
 ) -> list[Result]:
-    """Measure, and write `speed-cpu.json`, `.md` and `.png`; the same for `cuda` where there is one.
+    """Measure, and write `speed-cpu.json`, `.md` and `.png`; the same for `cuda` if there is a GPU.
 
     Parameters
     ----------
     out : folder for the files
-    device : "auto" for the CPU and, where there is one, the GPU; or one of them
-    dataset : only this one's shape, and nothing but stages and sweeps
-    quick : small sizes, to see that all runs; the figures mean nothing
+    device : "auto" for the CPU and, if there is one, the GPU; or one of them
+    dataset : measure only stages and sweeps, with the shape of this dataset
+    quick : small sizes, to check that everything runs; the results are not representative
 
     Returns
     -------
@@ -58,7 +58,7 @@ def run(
         else:
             stem = f"speed-{result['device']}"
             console().print(Markdown(tables.markdown(result)))
-            echo(f"{stem}.json, {stem}.md and {stem}.png are in {out}/")
+            echo(f"Wrote {stem}.json, {stem}.md and {stem}.png to {out}/")
     return results
 
 
@@ -69,7 +69,7 @@ def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, 
         "title": "Speed",
         "device": device.type,
         "quick": quick,
-        # How busy the machine was before: figures of a busy one say little.
+        # The load before the run: results from a busy machine are not reliable.
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         **provenance(str(device)),
         "rows": [],
@@ -91,7 +91,7 @@ def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, 
                 result["rows"].append(found)
             else:
                 result[name] = found
-            # After every part: what is cut short keeps what it had.
+            # After every part, so that an interrupted run keeps its results.
             write_files(result, out, f"speed-{device.type}", tables.markdown, tables.plot_stages)
     return result
 
@@ -99,7 +99,7 @@ def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, 
 def write_files(
     result: Result, out: Path, stem: str, markdown: Callable[[Result], str], plot: Callable[[Result, Path], None]
 ) -> None:
-    """Write a result as JSON, as Markdown and as a picture."""
+    """Write a result as JSON, Markdown and a figure."""
     out.mkdir(parents=True, exist_ok=True)
     write_result(out / f"{stem}.json", result)
     write_atomically(out / f"{stem}.md", markdown(result).encode())

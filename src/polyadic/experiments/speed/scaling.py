@@ -1,8 +1,8 @@
-"""How the cost of a fit scales with the windows, each dimension of the tensor and the rank; and its memory.
+"""Scaling of the cost of a fit with the number of windows, each dimension of the tensor and the rank; and its memory.
 
     python -m polyadic.experiments.speed.scaling WINDOWS.npy
 
-is the process in which the memory of one fit from a file is measured: it prints bytes and windows as JSON.
+measures the memory of one fit from a file in its own process: it prints bytes and windows as JSON.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ProblemSize:
         return self.n_fft + (self.frames - 1) * self.hop
 
     def dimensions(self) -> dict[str, int]:
-        """Return the numbers in which cost should be linear, by name."""
+        """Return the sizes in which cost should be linear, by name."""
         return {
             "windows": self.windows,
             "I (channels)": 2 * self.channels,
@@ -77,7 +77,7 @@ _MEMORY_WINDOWS = (4_000, 16_000, 64_000)
 
 
 def exponent(sizes: ArrayLike, values: ArrayLike) -> float:
-    """Return the slope of a straight line through the logarithms: 1 for what grows in proportion.
+    """Return the slope of a straight line through the logarithms: 1 for linear growth.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def measure_seconds(device: torch.device, quick: bool) -> list[Row]:
     """Measure a sweep through `ATD.fit`, and its steps alone, over several sizes in each dimension; fit exponents."""
     rows = []
     for name, sizes in _SIZES.items():
-        # A GPU is not busy with less than this.
+        # Smaller sizes do not saturate a GPU.
         scale = 1 / 64 if quick else 16 if device.type == "cuda" else 1
         chosen = [replace(size, windows=int(size.windows * scale)) for size in (sizes[:3] if quick else sizes)]
         found = [_measure_size(size, device, quick) for size in chosen]
@@ -133,9 +133,9 @@ def _measure_size(size: ProblemSize, device: torch.device, quick: bool) -> dict[
 
 
 def measure_memory(quick: bool) -> Row:
-    """Measure the most memory that a fit takes for itself from a file of windows, for several lengths of the file.
+    """Measure the peak memory of a fit from a file of windows, for several lengths of the file.
 
-    Each fit runs in a process of its own (not in a quick run). HAR windows in a `.npy` file, mapped into memory.
+    Each fit runs in its own process (except in a quick run), on HAR windows in a memory-mapped `.npy` file.
     """
     counts = (256, 512) if quick else _MEMORY_WINDOWS
     with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +150,7 @@ def measure_memory(quick: bool) -> Row:
 
 
 def _measure_file(path: Path, count: int, quick: bool) -> Row:
-    """Write so many windows to a file, and return what one fit from it takes."""
+    """Write this many windows to a file, and return the memory of one fit from it."""
     shape = (count, *preset("har").shape)
     np.save(path, np.random.default_rng(0).standard_normal(shape, np.float32))
     if quick:
@@ -162,7 +162,7 @@ def _measure_file(path: Path, count: int, quick: bool) -> Row:
 
 
 def _fit_from_file(path: Path) -> Row:
-    """Return the memory that one fit from a file takes for itself."""
+    """Return the peak memory of one fit from a file."""
     X = np.load(path, mmap_mode="r")
     model = build_model(preset("har"), torch.device("cpu"), max_sweeps=1)
     with Peak(torch.device("cpu")) as peak:

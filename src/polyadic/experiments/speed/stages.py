@@ -1,7 +1,7 @@
-"""A batch of ATD stage by stage, against what the machine could do, and whole sweeps through the estimator.
+"""Timing of the stages of an ATD batch, compared with the limits of the machine, and of whole sweeps.
 
-Stages are timed one after the other on one batch, as they follow in a fit, through the functions that a fit calls. A
-fit may fuse or overlap them: its own seconds, measured through `ATD.fit`, stand beside their sum.
+Stages are timed one after the other on one batch, in the order of a fit, through the functions that a fit calls. A fit
+may fuse or overlap them, so its time, measured through `ATD.fit`, is reported next to their sum.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Row = dict[str, Any]
 
 
 def random_windows(settings: Preset, count: int, device: torch.device) -> Any:
-    """Return random windows of a dataset's shape as they would be stored: digits of 16 bits, floats for HAR.
+    """Return random windows of a dataset's shape as they would be stored: 16-bit integers, floats for HAR.
 
     Returns
     -------
@@ -78,7 +78,7 @@ class StageCase:
     """Windows of one dataset's shape on one device, ready for a step.
 
     name : of the preset
-    batch : windows in a batch; None for the preset's
+    batch : number of windows in a batch; None for the preset's
     """
 
     name: str
@@ -97,7 +97,7 @@ class StageCase:
         self.rank = int(self.settings.parameters["rank"])
         self.objective = als.Objective(alpha=1e-3, beta=2.0)
         self.factors = als.initial_factors(self.dims, self.rank, 0, torch.float32, self.device)
-        # As in a fit: always the same memory, in the order in which a transform leaves its numbers.
+        # As in a fit: reuse the same memory, in the layout of the transform's output.
         channels, frequencies, frames = self.dims
         self.buffer = torch.empty(2 * self.batch, channels, frames, frequencies, device=self.device).transpose(2, 3)
 
@@ -131,9 +131,9 @@ class StageCase:
         return laps.seconds()
 
     def stages_as_in_fit(self) -> dict[str, float]:
-        """Do the same as in a fit: after another batch, and on a CPU in the thread pool of a fit.
+        """Run the stages as in a fit: after another batch, and on a CPU in the thread pool of a fit.
 
-        Torch's own threads, which spin for a while after a call, are idle by then.
+        Torch's own threads, which keep spinning for a while after a call, are idle by then.
         """
         if self.device.type != "cpu":
             return self.stages()
@@ -143,10 +143,10 @@ class StageCase:
             return self.stages()
 
     def bare_calls(self) -> dict[str, Callable[[], object]]:
-        """Return the calls of torch and scipy that a stage cannot do without, on arrays of the same sizes.
+        """Return the minimal calls of torch and scipy for each stage, on arrays of the same sizes.
 
-        Small stages are bound by what a call costs at all, not by arithmetic or memory; this shows it. They are in the
-        order of the stages, for a call costs more after one that has filled the caches with something else.
+        Small stages are bound by the overhead of calls, not by arithmetic or memory; this measures it. The calls are in
+        the order of the stages, because a call costs more after one that has filled the caches.
         """
         views = self.views()
         rows, stft = views.reshape(-1, views.shape[2]), self.tensorize
@@ -192,7 +192,7 @@ class StageCase:
         }
 
     def _bare_filter(self, raw: Tensor) -> Callable[[], object]:
-        """Return a call that filters every channel once, and draws one random number for each sample."""
+        """Return a function that filters every channel once, and draws one random number per sample."""
         steps = self.settings.augment.steps if isinstance(self.settings.augment, Compose) else ()
         bandpass = next(one for one in steps if isinstance(one, Bandpass))
         b, a = (c.astype(np.float32) for c in signal.butter(1, bandpass.bands[0], btype="bandpass", fs=bandpass.fs))
@@ -209,11 +209,11 @@ class StageCase:
         return filter_once
 
     def amounts(self) -> dict[str, tuple[float, float]]:
-        """Return the least flops and bytes of each stage, and of the whole batch if nothing is moved needlessly.
+        """Return the minimum flops and bytes of each stage, and of the whole batch without redundant transfers.
 
-        A real FFT of n points is 2.5 n log₂ n flops; drawing and interpolating noise 4 for each sample, a filter 9 (a
-        third of the channels pass two), a rotation 6; a logarithm 1. Raw windows are read as they are stored, tensors
-        written once and read twice, the statistics written once and read twice.
+        A real FFT of n points takes 2.5 n log₂ n flops; per sample, sampling and interpolating noise takes 4, a filter
+        9 (a third of the channels pass two), a rotation 6, a logarithm 1. Raw windows are read as stored; tensors and
+        statistics are written once and read twice.
         """
         b, R = int(self.batch or 0), self.rank
         channels, length = self.settings.shape
@@ -245,11 +245,11 @@ def measure_dataset(name: str, device: torch.device, quick: bool) -> Row:
     """
     case = StageCase(name, device, batch=8 if quick else None)
     times, totals = _measure_in_turn(case, quick)
-    # A ceiling is the best that was seen, a stage what is usual.
+    # A ceiling is the best repeat, a stage the median.
     rates = {one: totals[one] / min(times[one]) for one in totals}
     ceilings = {f"{one}_{'gbs' if one == 'copy' else 'gflops'}": rate / 1e9 for one, rate in rates.items()}
     amounts = case.amounts()
-    # The products of a step are of a tall matrix and a narrow one, which no library multiplies as fast as squares.
+    # The products of a step have a tall and a narrow factor, for which no library reaches the rate of square matrices.
     for one in ("project", "collect"):
         ceilings[f"bare_{one}_gflops"] = amounts[one][0] / min(times[f"bare {one}"]) / 1e9
     bounds = {one: max(flops / rates["matmul"], moved / rates["copy"]) for one, (flops, moved) in amounts.items()}
@@ -291,7 +291,7 @@ def _measure_in_turn(case: StageCase, quick: bool) -> tuple[dict[str, list[float
 
 
 def _stage_row(name: str, times: dict[str, list[float]], amount: tuple[float, float], bound: float) -> Row:
-    """Return the seconds of a stage per batch, what it achieved, and how far it is from its bound."""
+    """Return the seconds of a stage per batch, its rates, and its ratio to the bound."""
     seconds = median_and_range(times[name])
     row: Row = {
         "stage": name,
@@ -312,14 +312,14 @@ def build_model(settings: Preset, device: torch.device, **changes: Any) -> ATD:
 
 
 def fit_quietly(model: ATD, X: Any) -> ATD:
-    """Fit without warnings about convergence: random windows have nothing to converge to."""
+    """Fit without convergence warnings, which are expected on random windows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(X)
 
 
 def _measure_sweeps(case: StageCase, batch_seconds: float, quick: bool) -> Row:
-    """Measure sweeps through `ATD.fit`, of the paper's size where time and memory allow, else of fewer batches."""
+    """Measure sweeps through `ATD.fit`, of the paper's size if time and memory allow, else of fewer batches."""
     settings, device, batch = case.settings, case.device, int(case.batch or 0)
     theirs = reference.SIZES[case.name][0]
     window = 2 * math.prod(settings.shape)
@@ -374,7 +374,7 @@ def _measure_defaults(settings: Preset, X: Any) -> Row:
 
 
 def _measure_transform(model: ATD, X: Any, device: torch.device) -> Row:
-    """Measure how fast windows become features."""
+    """Measure how many windows per second `transform` handles."""
     times = repeat_in_turn([timed_calls({"transform": lambda: model.transform(X)}, device)], 3)["transform"]
     return {
         "windows": len(X),
@@ -384,5 +384,5 @@ def _measure_transform(model: ATD, X: Any, device: torch.device) -> Row:
 
 
 def _memory_for_windows(device: torch.device) -> int:
-    """Return the bytes that raw windows may take: a third of a GPU's free memory, or 2 GiB."""
+    """Return the maximum size of raw windows in bytes: a third of a GPU's free memory, or 2 GiB."""
     return torch.cuda.mem_get_info(device)[0] // 3 if device.type == "cuda" else 2**31

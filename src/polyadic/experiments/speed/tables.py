@@ -1,4 +1,4 @@
-"""The results of `bench speed` as Markdown and as bars against their bounds."""
+"""The results of `bench speed` as Markdown tables and a bar chart."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def markdown(result: Result) -> str:
 
 
 def footer(result: Result) -> str:
-    """Return the lines below the tables: command, machine, date, commit, and how far to trust the figures."""
+    """Return the lines below the tables: command, machine, date, commit, and notes on reliability."""
     processor = {name: result["machine"][name] for name in ("processor", "threads")}
     where = machine_name(processor)
     where = f"{result['machine']['gpu']} ({where})" if "gpu" in result["machine"] else where
@@ -220,12 +220,12 @@ def _step_table(rows: list[Result]) -> str:
 
 
 def _range(values: dict[str, float]) -> str:
-    """Return median (least to most)."""
+    """Return median (minimum to maximum)."""
     return f"{_number(values['median'])} ({_number(values['least'])} to {_number(values['most'])})"
 
 
 def plot_stages(result: Result, path: Path) -> None:
-    """Draw for each dataset the stages of a batch on top of each other, beside bare calls and bounds."""
+    """Draw for each dataset stacked bars of the stages of a batch, next to bare calls and bounds."""
     figure, axes = new_figure(len(result["rows"]), width=3.1, height=3.6)
     for axis, row in zip(axes[0], result["rows"], strict=True):
         bottoms = [0.0, 0.0, 0.0]

@@ -1,8 +1,8 @@
-"""The method as the paper prints it (Algorithm 2), without a thought for speed: what `bench speed` compares with.
+"""A direct implementation of the paper's Algorithm 2, without optimisation, as a reference for `bench speed`.
 
 One contraction of the batch for each mode and view, the N × N matrix G(γ) in full, a loop over all N rows for the
 fixed-point rule, and windows that are augmented one by one, channel by channel, by scipy in the workers of a torch
-DataLoader. It is written fairly: contractions are BLAS-backed, filters designed once, workers kept from sweep to sweep.
+DataLoader. The comparison is fair: contractions use BLAS, filters are designed once, and workers persist over sweeps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 def step(
     T: Tensor, T_augmented: Tensor, bases: list[Tensor], alpha: float, beta: float, learning_rate: float
 ) -> list[Tensor]:
-    """Do one mini-batch of Algorithm 2 with γ = N: both coefficient matrices, then A, B and C in turn.
+    """Run one mini-batch of Algorithm 2 with γ = N: both coefficient matrices, then A, B and C in turn.
 
     Parameters
     ----------
@@ -97,12 +97,12 @@ def _solve_ridge(S: Tensor, M: Any, alpha: float) -> Tensor:
 
 
 class AugmentedPairs(Dataset[tuple[Tensor, Tensor]]):
-    """Windows with their augmentations by number, as the worker of a loader computes them (appendix D.3).
+    """A dataset of windows and their augmentations, computed in the workers of a loader (appendix D.3).
 
     Parameters
     ----------
     X : (N, channels, time)
-    augment : what a preset has: jitter, bandpass and, for three-axis sensors, rotation, one after the other
+    augment : of a preset: jitter, bandpass and, for three-axis sensors, rotation, in this order
 
     Examples
     --------
@@ -133,7 +133,7 @@ class AugmentedPairs(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         window = self.X[number].astype(np.float32)
-        # A loader gives every worker a torch seed of its own.
+        # A loader gives every worker its own torch seed.
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
         view = np.stack([self._augment_channel(channel, rng) for channel in window])
         matrix = Rotation.random(random_state=rng).as_matrix()
@@ -153,7 +153,7 @@ class AugmentedPairs(Dataset[tuple[Tensor, Tensor]]):
 
 
 def _sample_noise(length: int, rng: np.random.Generator) -> Array:
-    """Sample fast noise, slow noise, or both, in [-1, 1] each."""
+    """Sample fast noise, slow noise, or both, each in [-1, 1]."""
     kind = rng.integers(3)
     noise = np.zeros(length)
     if kind != 1:
@@ -166,7 +166,7 @@ def _sample_noise(length: int, rng: np.random.Generator) -> Array:
 
 
 def spectra(X: Tensor, settings: STFT) -> Tensor:
-    """Return log|Re| and log|Im| of the short-time spectra of a batch, by the plainest calls.
+    """Return log|Re| and log|Im| of the short-time spectra of a batch, with plain torch calls.
 
     Parameters
     ----------
@@ -188,15 +188,15 @@ def spectra(X: Tensor, settings: STFT) -> Tensor:
 
 
 class TextbookSweeps:
-    """Sweeps over windows with workers that are kept: `sweep()` does one of them.
+    """Sweeps over windows with persistent workers: `sweep()` runs one.
 
     Parameters
     ----------
     X : (N, channels, time)
     augment, tensorize : of a preset, the floor of the STFT fixed
     parameters : alpha, beta, learning_rate and batch_size
-    bases : where to start
-    workers : processes that augment; 0 for none
+    bases : initial values
+    workers : number of processes that augment; 0 for none
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class TextbookSweeps:
         )
 
     def sweep(self) -> None:
-        """Do one sweep over all windows."""
+        """Run one sweep over all windows."""
         for window, view in self.loader:
             T, T_augmented = spectra(window, self.tensorize), spectra(view, self.tensorize)
             self.bases = step(T, T_augmented, self.bases, **self.settings)
