@@ -442,7 +442,7 @@ def test_info_tells_what_each_kind_of_file_is(made, here):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("m.safetensors", b"nothing", "damaged, cut short or not a model file"),
+        ("m.safetensors", b"nothing", "damaged, truncated or not a model file"),
         ("r.json", b"[1", "damaged, or not JSON"),
         ("r.json", b'{"a": 1}', "not results of polyadic"),
         ("a.npz", b"PK nothing", "cannot be read"),
