@@ -343,7 +343,7 @@ def test_a_fit_stopped_after_its_last_sweep_resumes_with_the_readout_alone(tmp_p
     monkeypatch.setattr(loop.Fit, "_second_moments", lambda *_: pytest.fail("the data was read for moments again"))
     resumed = ATD(4, **SHORT).fit(X, checkpoint=tmp_path / "c", resume=True)
     np.testing.assert_array_equal(resumed.transform(X), expected.transform(X))
-    with pytest.raises(CheckpointError, match="of another fit"):
+    with pytest.raises(CheckpointError, match="belongs to another fit"):
         ATD(4, nonnegative=False, **SHORT).fit(X, checkpoint=tmp_path / "c", resume=True)
 
 
