@@ -39,13 +39,13 @@ def check_unmasked(X: Any, name: str) -> None:
     --------
     >>> check_unmasked(np.ma.array([1.0, 2.0], mask=[False, True]), "X")
     Traceback (most recent call last):
-    polyadic.errors.PolyadicError: X has 1 masked value: fill them, as by X.filled(0.0), or leave out their windows
+    polyadic.errors.PolyadicError: X has 1 masked value: fill them, as with X.filled(0.0), or leave out their windows
     """
     parts = X if isinstance(X, list | tuple) else [X]
     masked = sum(int(np.ma.getmaskarray(part).sum()) for part in parts if isinstance(part, np.ma.MaskedArray))
     if masked:
         raise PolyadicError(
-            f"{name} has {masked:,} masked value{'s' * (masked != 1)}: fill them, as by {name}.filled(0.0), or leave "
+            f"{name} has {masked:,} masked value{'s' * (masked != 1)}: fill them, as with {name}.filled(0.0), or leave "
             "out their windows"
         )
 

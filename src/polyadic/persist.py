@@ -216,7 +216,6 @@ def _estimator(name: Any) -> Any:
     kinds = import_module("polyadic.engine.estimator").WindowEstimator._kinds
     if name not in kinds:
         raise ModelFileError(
-            f"the file holds a model of type {name!r}, which is not known here: import the module that defines it "
-            "before loading"
+            f"the file contains a model of unknown type {name!r}: import the module that defines it before loading"
         )
     return kinds[name]
