@@ -571,7 +571,7 @@ def test_triads_that_are_not_three_different_channels_each_are_refused(triads: o
 
 
 def test_triads_beyond_the_last_channel_are_refused() -> None:
-    with pytest.raises(PolyadicError, match=r"^triads name channel 9, but X has only 9 channels"):
+    with pytest.raises(PolyadicError, match=r"^triads contain channel 9, but X has only 9 channels"):
         Rotate3D([(7, 8, 9)])(windows(2, 9, 20))
 
 

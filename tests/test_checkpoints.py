@@ -235,7 +235,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_with_a_warning(how, t
     start(monkeypatch, tmp_path)
     last = tmp_path / "checkpoint-00000005"
     last.write_bytes(damaged(last.read_bytes(), how))
-    with pytest.warns(RuntimeWarning, match="goes on from checkpoint-00000004"):
+    with pytest.warns(RuntimeWarning, match="resumes from checkpoint-00000004"):
         resumed = small().fit(X, checkpoint=tmp_path, resume=True, checkpoint_every=0)
     assert_alike(resumed, small().fit(X))
     assert last.name not in names(tmp_path)
@@ -245,7 +245,7 @@ def test_a_damaged_checkpoint_does_not_take_the_place_of_a_sound_one(tmp_path, m
     start(monkeypatch, tmp_path)
     (tmp_path / "checkpoint-00000005").write_bytes(b"")
     stopping_after(monkeypatch, 1)
-    with pytest.warns(RuntimeWarning, match="passed over"), pytest.raises(Stop):
+    with pytest.warns(RuntimeWarning, match="skipped a damaged checkpoint"), pytest.raises(Stop):
         small().fit(X, checkpoint=tmp_path, resume=True, checkpoint_every=0)
     assert names(tmp_path) == ["checkpoint-00000004", "checkpoint-00000006"]
 
@@ -452,7 +452,7 @@ def test_a_file_that_may_not_grow_is_a_clear_error_and_the_last_checkpoint_stays
     monkeypatch.chdir(tmp_path)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        with pytest.raises(CheckpointError, match=r"could not be written .*File too large.*00000003 is as it was"):
+        with pytest.raises(CheckpointError, match=r"could not be written .*File too large.*00000003 is intact"):
             fit_after(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1])))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -480,7 +480,7 @@ def test_a_full_disk_is_a_clear_error_and_the_last_checkpoint_stays(small_disk, 
             while True:
                 file.write(b"0" * 4096)
 
-    with pytest.raises(CheckpointError, match=r"No space left on device.*checkpoint-00000003 is as it was"):
+    with pytest.raises(CheckpointError, match=r"No space left on device.*checkpoint-00000003 is intact"):
         fit_after(fill)
     (small_disk / "filler").unlink()
     assert names(small_disk) == ["checkpoint-00000002", "checkpoint-00000003"]
@@ -490,9 +490,9 @@ def test_a_full_disk_is_a_clear_error_and_the_last_checkpoint_stays(small_disk, 
 def test_a_folder_that_becomes_read_only_is_a_clear_error_and_the_last_checkpoint_stays(small_disk, monkeypatch):
     monkeypatch.chdir(small_disk.parent)
     remount = ["mount", "-o", "remount,ro", str(small_disk)]
-    with pytest.raises(CheckpointError, match=r"Read-only file system.*checkpoint-00000003 is as it was"):
+    with pytest.raises(CheckpointError, match=r"Read-only file system.*checkpoint-00000003 is intact"):
         fit_after(lambda: subprocess.run(remount, check=True))
-    with pytest.raises(CheckpointError, match=r"checkpoint must be a folder to write to.*Read-only"):
+    with pytest.raises(CheckpointError, match=r"checkpoint must be a writable folder.*Read-only"):
         small().fit(X, checkpoint=small_disk, resume=True)
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     assert_last_is_sound(small_disk)
@@ -507,7 +507,7 @@ def test_a_folder_that_vanishes_is_a_clear_error(tmp_path, monkeypatch):
 
 def test_a_file_in_place_of_the_folder_is_a_clear_error(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match="checkpoint must be a folder to write to"):
+    with pytest.raises(CheckpointError, match="checkpoint must be a writable folder"):
         small().fit(X, checkpoint=tmp_path / "file")
 
 

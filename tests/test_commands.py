@@ -360,7 +360,7 @@ def test_a_recentring_probe_predicts_by_the_means_of_the_subjects_at_hand(here, 
     assert "at least 20 windows of every subject, but 'p0' has 10" in " ".join(failed.split())
     np.savez(here / "nobody.npz", X=X, fs=signals.fs)
     failed = polyadic("predict", "m.safetensors", "nobody.npz", "--force", cwd=here, code=1).stderr
-    assert "whose windows they are" in " ".join(failed.split())
+    assert "the subject of every window" in " ".join(failed.split())
     failed = polyadic("export", "m.safetensors", cwd=here, code=1).stderr
     assert "has no ONNX or C form" in " ".join(failed.split())
     np.savez(here / "y.npz", X=X[:60], y=signals.label[:60], subject=people[:60], fs=signals.fs)
@@ -442,7 +442,7 @@ def test_info_tells_what_each_kind_of_file_is(made, here):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("m.safetensors", b"nothing", "damaged, cut short or not a model file"),
+        ("m.safetensors", b"nothing", "damaged, truncated or not a model file"),
         ("r.json", b"[1", "damaged, or not JSON"),
         ("r.json", b'{"a": 1}', "not results of polyadic"),
         ("a.npz", b"PK nothing", "cannot be read"),

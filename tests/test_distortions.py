@@ -93,7 +93,7 @@ def test_wrong_settings_are_told() -> None:
         (lambda: DropChannels(1.5), "share must be"),
         (lambda: Shift(-0.1), "share must be"),
         (lambda: Scale(0.5), "factor must be at least 1"),
-        (lambda: Rotate3D(TRIADS, degrees=0), "degrees must be more than 0"),
+        (lambda: Rotate3D(TRIADS, degrees=0), "degrees must be greater than 0"),
         (lambda: Rotate3D(TRIADS, degrees=200), "degrees must be"),
     ):
         with pytest.raises(PolyadicError, match=message):

@@ -128,11 +128,11 @@ REFUSALS = {
     "data": "must have the same settings and data as the first, but process 1 has others: data sampled windows was",
     "settings": "but process 1 has others: rank was 4 and is 5 now",
     "seed": "but process 1 has others: seed was",
-    "graph": "a given graph joins windows of all processes",
-    "out": "several processes write features to a file that they share, but out is None",
+    "graph": "a given graph connects windows of all processes",
+    "out": "transform writes to a shared file, but out is None",
     "window": "sample 60 contains NaN",
     "folder": "No such file or directory",
-    "checkpoint": "checkpoint must be a folder to write to",
+    "checkpoint": "checkpoint must be a writable folder",
 }
 
 

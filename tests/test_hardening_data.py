@@ -867,7 +867,7 @@ def test_large_and_small_numbers_in_float32_find_their_floor() -> None:
 
 def test_numbers_too_large_for_float32_are_said_to_be_in_x() -> None:
     X = 1e38 * np.random.default_rng(0).uniform(0.5, 1, size=(30, 2, 64)).astype(np.float32)
-    with pytest.raises(PolyadicError, match=r"X is too large.*float64"):
+    with pytest.raises(PolyadicError, match=r"the values in X are too large.*float64"):
         paper(SALS, 2, tensorize=STFT(16, 8), device="cpu").fit(X)
 
 

@@ -78,7 +78,7 @@ KINDS: dict[str, Any] = {"ATD": ATD, "SALS": SALS, "GRSALS": GRSALS}
 OVERFLOW = re.compile(
     r"(G must be finite, but holds NaN or infinity .*: the data or the factors have overflowed; scale the data"
     r"|G must be finite, but holds NaN or infinity .*: with alpha=0 the bases grow .*; a positive alpha .* scale them"
-    r"|the features are not finite: the numbers in X or in the bases are too large; scale X) or .*float64"
+    r"|the features are not finite: the values in X or in the bases are too large; rescale X) or .*float64"
 )
 
 

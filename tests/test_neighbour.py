@@ -152,7 +152,7 @@ def test_windows_of_which_nothing_is_known_have_no_partner_and_are_none():
 def test_a_gap_without_sampling_rate_is_refused():
     index = WindowIndex([0, 0], [0, 100], length=100)
     assert Neighbour().partners(index, torch.arange(2)).tolist() == [1, -1]
-    with pytest.raises(PolyadicError, match=r"gap=0.5 is in seconds, but the sampling rate"):
+    with pytest.raises(PolyadicError, match=r"gap=0.5 is in seconds, but the windows have no sampling rate"):
         Neighbour(0.5).partners(index, torch.arange(2))
 
 
@@ -201,14 +201,16 @@ def test_a_neighbour_is_frozen_and_compares_by_value():
 
 def test_a_pairing_does_not_transform_batches():
     for augmentation in (Neighbour(), Compose([Neighbour(), Jitter(0.1)])):
-        with pytest.raises(PolyadicError, match=r"^Neighbour names partner windows and cannot transform a batch"):
+        with pytest.raises(PolyadicError, match=r"^Neighbour selects partner windows and cannot transform a batch"):
             augmentation(torch.zeros(2, 3, 8))
 
 
 def test_pairings_come_first_in_compose_or_not_at_all():
     assert Compose([Neighbour(), Jitter(0.1)]).steps[0] == Neighbour()
     for wrong in ([Jitter(0.1), Neighbour()], [Neighbour(), Neighbour()], [Jitter(0.1), Compose([Neighbour()])]):
-        with pytest.raises(PolyadicError, match=r"^Neighbour names partner windows and may only come first in Compose"):
+        with pytest.raises(
+            PolyadicError, match=r"^Neighbour selects partner windows and may only come first in Compose"
+        ):
             Compose(wrong)
     for wrong in ([Neighbour(), Jitter(0.1)], [Jitter(0.1), Compose([Neighbour(), Jitter(0.1)])]):
         with pytest.raises(PolyadicError, match="cannot be a choice of OneOf"):

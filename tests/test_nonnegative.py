@@ -101,7 +101,7 @@ def test_a_component_that_vanishes_is_told_and_breaks_nothing(tmp_path) -> None:
     # One non-negative component and its opposite sign in the coefficients: the others have nothing to do.
     T = np.einsum("n,i,j->nij", random.normal(size=50), random.random(5), random.random(6))
     model = SALS(4, tensorize=None, nonnegative=True, alpha=1.0, max_sweeps=300, tol=0.0)
-    with pytest.warns(ConvergenceWarning, match=r"of 4 components have vanished: .* A smaller rank gives the same fit"):
+    with pytest.warns(ConvergenceWarning, match=r"of 4 components vanished, .* A smaller rank gives the same fit"):
         model.fit(T)
     Z = model.transform(T)
     assert np.isfinite(Z).all()

@@ -86,7 +86,7 @@ def test_a_tensor_may_be_anything_and_windows_are_channels_by_time(windows):
     tensor = paper(SALS, rank=2, max_sweeps=1).fit(windows.X)
     assert [mode.name for mode in tensor.axes()] == ["mode 1", "mode 2"]
     assert [mode.kind for mode in tensor.axes(windows)] == ["channel", "time"]
-    with pytest.raises(PolyadicError, match="must have 6 channels as the model has, but has 2"):
+    with pytest.raises(PolyadicError, match="must have 6 channels like the model, but has 2"):
         tensor.axes(Windows(np.zeros((3, 2, 256)), channels=["a", "b"]))
 
 

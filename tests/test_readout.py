@@ -634,7 +634,7 @@ def test_columns_have_names_that_people_read():
     model = fitted(problem())
     assert model.feature_names(["EEG Fpz-Cz", "EOG", "EMG"])[3:5] == ["z4", "level EEG Fpz-Cz"]
     assert model.feature_names() == ["z1", "z2", "z3", "z4", "level 1", "level 2", "level 3"]
-    with pytest.raises(PolyadicError, match="must name 3 channels, but names 2"):
+    with pytest.raises(PolyadicError, match="must have 3 names, but has 2"):
         model.feature_names(["a", "b"])
 
 

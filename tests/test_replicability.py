@@ -173,7 +173,7 @@ def test_components_that_no_other_fit_has_stay_as_they_are():
 
 
 def test_a_consensus_needs_restarts():
-    with pytest.raises(PolyadicError, match="restarts is 1"):
+    with pytest.raises(PolyadicError, match="but restarts=1"):
         SALS(2, tensorize=None, consensus=True).fit(np.ones((5, 3, 4)))
     with pytest.raises(PolyadicError, match="True or False"):
         SALS(2, tensorize=None, restarts=2, consensus="yes").fit(np.ones((5, 3, 4)))

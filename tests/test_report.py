@@ -350,7 +350,7 @@ def test_a_random_split_is_scored_by_the_probe_that_is_asked_for(model, windows)
         assert probe.scores["accuracy"] == pytest.approx(probe_accuracy(kind, *halves))
         assert probe.curve[probe.n_train] == pytest.approx([100 * probe.scores["accuracy"]])
         assert (probe.reason, probe.how) == ("", f"one random split, hash {part.hash}")
-    assert "the fixed choice, because 30 labels are too few" in score_probe(model, windows, "paper", 2).reason
+    assert "the fixed settings, because 30 labels are too few" in score_probe(model, windows, "paper", 2).reason
 
 
 def test_an_interval_of_the_balanced_accuracy_lies_around_it():

@@ -127,7 +127,7 @@ def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path)
     ("arguments", "message"),
     [
         (("--preset", "har"), "--preset is for recordings"),
-        (("--defaults",), "--defaults goes with --preset"),
+        (("--defaults",), "--defaults requires --preset"),
         (("--data", "missing.npz"), "does not exist"),
         (("--data", "damaged.npz"), "damaged.npz cannot be read"),
         (("--data", "other.npz"), "there must be X, or X_train and X_test, but there is neither"),
@@ -144,7 +144,7 @@ def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path)
         (("--data", "rates.npz"), "fs must be one positive number in Hz"),
         (("--data", "uneven.npz"), "X_train and X_test must have windows of one shape"),
         (("--data", "good.npz", "--out", "good.npz"), "good.npz"),
-        (("--data", "slow.npz", "--preset", "har"), "is too slow for har"),
+        (("--data", "slow.npz", "--preset", "har"), "is too low for har"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line_with_exit_code_1_or_2(tmp_path, arguments, message):

@@ -57,7 +57,7 @@ def test_two_fits_do_not_share_a_folder(tmp_path):
 def test_a_fit_that_is_refused_or_fails_frees_the_folder(tmp_path):
     small().fit(X, checkpoint=tmp_path)
     for wrong in ({"rank": 4}, {"alpha": 0.5}):
-        with pytest.raises(CheckpointError, match="is of another fit"):
+        with pytest.raises(CheckpointError, match="belongs to another fit"):
             small(**wrong).fit(X, checkpoint=tmp_path, resume=True)
     with pytest.raises(CheckpointError, match="holds checkpoints of a fit already"):
         small().fit(X, checkpoint=tmp_path)

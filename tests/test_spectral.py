@@ -237,7 +237,7 @@ def test_the_auto_floor_is_a_share_of_the_amplitude_of_white_noise_of_the_same_p
 
 
 def test_units_of_other_channels_are_refused() -> None:
-    with pytest.raises(PolyadicError, match="units must be 3, one per channel, but are 2"):
+    with pytest.raises(PolyadicError, match="units must have one entry per channel, 3, but has 2"):
         STFT(n_fft=16, hop=4).calibrated(recordings(4, 3, 60), ("g", "g"))
 
 
@@ -302,7 +302,7 @@ def test_frames_by_the_rule(length: int, fs: float | None, n_fft: int, hop: int)
 
 
 def test_windows_that_are_too_short_for_frames_are_told_of_tensorize_none() -> None:
-    with pytest.raises(PolyadicError, match="at least 32 samples, but they have 31: give tensorize=None if X already"):
+    with pytest.raises(PolyadicError, match="at least 32 samples, but they have 31: pass tensorize=None if X already"):
         recommended_stft(31)
 
 
@@ -433,7 +433,7 @@ def test_windows_shorter_than_a_frame_are_refused(floor: float | str) -> None:
             PolyadicError, match=r"^X must have windows of at least n_fft=64 samples, but they have 63 "
         ):
             use(recordings(2, 3, 63))
-    with pytest.raises(PolyadicError, match="n_fft=64 samples, but is 63"):
+    with pytest.raises(PolyadicError, match="n_fft=64 samples, but have 63"):
         stft.shape(3, 63)
     assert stft.shape(3, 64) == (6, 33, 1)
     assert stft(recordings(2, 3, 64)).shape == (2, 6, 33, 1)

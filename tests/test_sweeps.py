@@ -542,5 +542,5 @@ def test_a_random_function_depends_on_the_models_seed_alone_and_leaves_the_globa
 
 
 def test_an_objective_with_both_alignment_and_graph_is_refused():
-    with pytest.raises(PolyadicError, match="alignment or a graph"):
+    with pytest.raises(PolyadicError, match="either an alignment or a graph term"):
         Objective(0.1, beta=1.0, graph_weight=1.0)

@@ -261,7 +261,7 @@ def test_atd_decomposes_the_feature_maps_of_a_frozen_network(signals, tmp_path):
     assert np.array_equal(load(tmp_path / "m.safetensors", tensorize=network()).transform(signals), Z)
     with pytest.raises(ModelFileError, match="weights differ"):
         load(tmp_path / "m.safetensors", tensorize=network(seed=1))
-    with pytest.raises(ModelFileError, match=r"made with the module 'Maps' .* load\(path, tensorize=...\)"):
+    with pytest.raises(ModelFileError, match=r"fitted with the module 'Maps' .* load\(path, tensorize=...\)"):
         load(tmp_path / "m.safetensors")
 
 

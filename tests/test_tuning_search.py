@@ -167,10 +167,10 @@ def test_the_same_seed_gives_the_same_tries_and_a_journal_resumes_them(windows, 
     assert again.nested == first.nested
     assert again.settings == first.settings
     assert len(path.read_bytes().splitlines()) == len(lines) + 1  # the broken line stays, what it said is written anew
-    with pytest.raises(PolyadicError, match="tries of other windows or another seed"):
+    with pytest.raises(PolyadicError, match="journal of other windows or another seed"):
         tune(windows[:80], tries=1, folds=2, journal=path)
     path.write_text("no journal\n")
-    with pytest.raises(PolyadicError, match="no journal of polyadic tune"):
+    with pytest.raises(PolyadicError, match="not a journal of polyadic tune"):
         tune(windows, tries=1, folds=2, journal=path)
 
 

@@ -141,13 +141,13 @@ def test_few_labels_or_one_group_get_the_fixed_choice():
     few = np.arange(validated_probe.FEWEST_LABELS - 1)
     for rows, groups, why in (
         (few, people[few], f"{len(few)} labels are too few"),
-        (np.arange(len(y)), np.full(len(y), "anna"), "all labels are of one group"),
+        (np.arange(len(y)), np.full(len(y), "anna"), "all labels are from one group"),
         (np.arange(3), None, "3 labels are too few"),
     ):
         probe = Probe().fit(Z[rows], y[rows], groups=groups, level_columns=[5])
         assert (probe.scale_, probe.levels_, probe.validation_) == ("plain", True, [])
         assert probe.C_ * Z[rows].var(axis=0).mean() == pytest.approx(1)
-        assert "fixed choice" in probe.reason_
+        assert "fixed settings" in probe.reason_
         assert why in probe.reason_
     enough = np.arange(validated_probe.FEWEST_LABELS)
     assert Probe().fit(Z[enough], y[enough], groups=people[enough]).validation_

@@ -29,8 +29,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # torch takes seconds to import; whoever only asks for the version or for help should not wait for it.
-    if name in __all__:  # the version is there already
+    # Importing torch takes seconds: load it only when needed, so that the version and the help are immediate.
+    if name in __all__:  # __version__ is imported above
         from importlib import import_module
 
         return getattr(import_module(f"polyadic.{_MODULES.get(name, 'estimators')}"), name)

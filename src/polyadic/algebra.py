@@ -1,8 +1,8 @@
 """Multilinear algebra on torch tensors, for any number of feature modes.
 
-A batch `T : (N, I, J, K, …)` is only ever viewed as `(N, I·J·K·…)`, in whatever order its modes lie in memory. Two
-plain matrix products over it, `project` and `collect`, carry the whole alternating least squares of the paper (section
-3.3 and appendix C): every basis follows from what `collect` returns.
+A batch `T : (N, I, J, K, …)` is only viewed as `(N, I·J·K·…)`, in the order of its modes in memory. Two matrix
+products, `project` and `collect`, do all the work of the paper's alternating least squares (section 3.3 and appendix
+C): every basis is computed from the result of `collect`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 _LARGE = 2**20
 _COLUMNS = 2**10
 _FEWEST = 16
-"""Samples from which on a convolution treats each alike, to the bit, however many they are."""
+"""Minimum number of samples for which a convolution gives bit-identical results at any batch size."""
 
 
 def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
@@ -108,8 +108,8 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
     factors = [factors[mode] for mode in modes]
     if T.device.type != "cpu" or T.dtype != torch.float32 or T.numel() < _LARGE:
         return samples @ khatri_rao(factors)
-    # Each sample correlated with each component as with a kernel of its own length: on a CPU torch's convolutions are
-    # up to twice as fast as its products with so narrow a matrix.
+    # Correlate each sample with each component, as kernels of full length: on a CPU, torch's convolutions are up to
+    # twice as fast as its products with such a narrow matrix.
     signals, kernels = samples[:, None], components(factors).flatten(1)[:, None]
     M = T.new_empty(len(T), len(kernels), 1)
     for_each(
@@ -120,7 +120,7 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
 
 
 def components(factors: Sequence[Tensor]) -> Tensor:
-    """The rank-one components themselves: the columns of `khatri_rao`, one after the other.
+    """The rank-one components as dense tensors: the columns of `khatri_rao`, reshaped.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def components(factors: Sequence[Tensor]) -> Tensor:
 
 
 def collect(X: Tensor, T: Tensor) -> Tensor:
-    """Sum of the samples weighted by their coefficients, XᵀT: with XᵀX, all that the bases need.
+    """Sum of the samples weighted by their coefficients, XᵀT; with XᵀX it determines the bases.
 
     Parameters
     ----------
@@ -163,10 +163,10 @@ def collect(X: Tensor, T: Tensor) -> Tensor:
     samples, modes = _stored(T)
     shape, back = [T.shape[1 + mode] for mode in modes], [modes.index(mode) for mode in range(len(modes))]
     if T.is_cuda:
-        # There TᵀX is the faster way to write this product, and its memory, components last, suits the contractions.
+        # On a GPU, TᵀX is faster, and its memory layout, components last, suits the contractions.
         return _ordered((samples.T @ X).reshape(*shape, X.shape[1]).movedim(-1, 0), back)
     Y = T.new_empty(X.shape[1], samples.shape[1])
-    # Some columns at a time, those of all samples stay in a processor's cache.
+    # In blocks of columns, so that those of all samples stay in the CPU cache.
     width = _COLUMNS if T.numel() >= _LARGE else samples.shape[1]
     parts = list(zip(torch.split(samples, width, dim=1), torch.split(Y, width, dim=1), strict=True))
     for_each(lambda part: torch.mm(X.T, part[0], out=part[1]), parts)
@@ -174,24 +174,24 @@ def collect(X: Tensor, T: Tensor) -> Tensor:
 
 
 def _stored(T: Tensor) -> tuple[Tensor, list[int]]:
-    """Samples with their numbers as they lie in memory, which need not be the order of their modes, and that order.
+    """Flatten samples in memory order, which may differ from the order of the modes.
 
     Returns
     -------
-    (N, I·J·…), and the numbers of the feature modes
+    (N, I·J·…), and the feature modes in memory order
     """
     modes = _memory_order(T)
     return _ordered(T, modes).flatten(1), modes
 
 
 def _memory_order(T: Tensor) -> list[int]:
-    """The numbers of the feature modes, from that whose entries lie farthest apart to that of neighbours in memory."""
+    """The feature modes by decreasing stride."""
     strides = T.stride()
     return sorted(range(T.ndim - 1), key=lambda mode: -strides[1 + mode])
 
 
 def _ordered(T: Tensor, modes: Sequence[int]) -> Tensor:
-    """The feature modes in this order."""
+    """Permute the feature modes to this order."""
     return T if modes == sorted(modes) else T.permute(0, *(1 + mode for mode in modes))
 
 
@@ -201,7 +201,7 @@ def contract(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
     Parameters
     ----------
     Y : (R, I, J, …)
-    mode : which of them, from 0 on; the first and the last in memory are the fastest
+    mode : index of the feature mode, from 0; the first and the last in memory are the fastest
     factor : (I, R) for mode 0, (J, R) for mode 1, …
 
     Returns
@@ -222,7 +222,7 @@ def contract(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
     if place == len(rest):
         rows = numbers.reshape(len(Y), -1, size)
         if Y.device.type == "cpu" and Y.numel() >= _LARGE:
-            # Of long rows, whose length is no multiple of anything, numpy takes half of torch's time.
+            # For long rows of odd length, numpy takes half of torch's time.
             product = torch.from_numpy(np.einsum("rms,rxs->rm", rows.numpy(), columns.numpy()))
         else:
             product = torch.bmm(columns, rows.mT)
@@ -238,9 +238,9 @@ def contract(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
 def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
     """(G + αI)⁻¹ of a positive semidefinite matrix, the paper's V₃.
 
-    Solved by Cholesky in float64 whatever the type of `G`, for it is small. If the matrix is singular to the precision
-    of `G`, a small multiple of the identity is added, and if that is not enough (or the inverse would overflow) the
-    pseudo-inverse is taken; both with a warning. The result is finite in every case.
+    Uses a Cholesky decomposition in float64, whatever the type of `G`. If the matrix is singular to the precision of
+    `G`, a small multiple of the identity is added; if that is not enough (or the inverse would overflow), the
+    pseudo-inverse is used. Both give a warning. The result is always finite.
 
     Parameters
     ----------
@@ -268,19 +268,19 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
         if alpha == 0:
             reason = (
                 "with alpha=0 the bases grow without bound where the Gram matrix is singular, as for data that are all "
-                "zero, or a rank beyond what the data or a batch hold; a positive alpha or a smaller rank avoids this. "
-                "If the numbers in the data are very large, scale them or use float64"
+                "zero, or a rank above that of the data or a batch; a positive alpha or a smaller rank avoids this. "
+                "If the values in the data are very large, scale them or use float64"
             )
         raise PolyadicError(
             f"G must be finite, but holds NaN or infinity (shape {tuple(G.shape)}, {G.dtype}): {reason}"
         )
-    # The smaller the jitter the more it magnifies rounding, the larger the more it distorts: this lies between the two.
+    # A compromise: a small jitter amplifies rounding errors, a large one distorts the solution.
     jitter = tolerance ** (2 / 3) * float(exact.diagonal().amax())
     inverse = _cholesky_inverse(_ridged(exact, jitter), tolerance, limits.max)
-    remedy = "a little was added to its diagonal"
+    remedy = "a small constant was added to its diagonal"
     if inverse is None:
         inverse = torch.linalg.pinv(exact, atol=limits.tiny, rtol=tolerance, hermitian=True)
-        remedy = "the least-squares solution of smallest norm was taken"
+        remedy = "the minimum-norm least-squares solution was used"
     # Without numbers that change from step to step, Python shows the same warning only once.
     warnings.warn(
         f"the {rank} x {rank} Gram matrix is singular at alpha={alpha:g}; {remedy}. "
@@ -292,10 +292,10 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
 
 
 def _cholesky_inverse(matrix: Tensor, tolerance: float, largest: float) -> Tensor | None:
-    """The inverse, or None where the matrix is singular or an entry of its inverse exceeds `largest`.
+    """The inverse, or None if the matrix is singular or an entry of its inverse exceeds `largest`.
 
-    Aᵢᵢ(A⁻¹)ᵢᵢ says how nearly column i follows from the others, at any scale of the columns; in a singular matrix
-    rounding leaves one of them near 1/(R·eps) or more. The size of the pivots does not tell: it depends on their order.
+    Aᵢᵢ(A⁻¹)ᵢᵢ, the variance inflation of column i, is invariant to the scale of the columns; in a singular matrix,
+    rounding makes at least one of them 1/(R·eps) or larger. The pivots are no criterion, as they depend on their order.
     """
     try:
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(matrix))
@@ -304,7 +304,7 @@ def _cholesky_inverse(matrix: Tensor, tolerance: float, largest: float) -> Tenso
     diagonal = inverse.diagonal()
     # NaN compares false.
     regular = float((matrix.diagonal() * diagonal).amax()) < 1 / tolerance
-    # Infinity is found out by now, so that nothing can exceed what the inverse itself can hold.
+    # The inverse is finite here, so only a narrower type can overflow.
     narrow = largest < torch.finfo(inverse.dtype).max
     return inverse if regular and (not narrow or float(diagonal.amax()) <= largest) else None
 
@@ -337,7 +337,7 @@ def ridge_solve(G: Tensor, M: Tensor, alpha: float) -> Tensor:
     >>> ridge_solve(torch.eye(2), torch.tensor([[2.0, 4.0]]), 1.0)
     tensor([[1., 2.]])
     """
-    # Narrowed first, the inverse of a nearly singular matrix would lose what cancels in the product.
+    # Multiply in the wider type: rounding a nearly singular inverse first would lose what cancels in the product.
     return (M.to(G.dtype) @ ridge_inverse(G, alpha)).to(M.dtype)
 
 
@@ -363,7 +363,7 @@ def reconstruct(X: Tensor, factors: Sequence[Tensor]) -> Tensor:
 
 
 def squared_norms(T: Tensor) -> Tensor:
-    """Of every sample.
+    """Squared norm of every sample.
 
     Parameters
     ----------
@@ -385,7 +385,7 @@ def squared_norms(T: Tensor) -> Tensor:
 
 
 def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
-    """‖t − xKᵀ‖² of every sample from what a step has at hand anyway, without a dense reconstruction.
+    """‖t − xKᵀ‖² of every sample, from quantities that a step already has, without a dense reconstruction.
 
     Parameters
     ----------
@@ -409,7 +409,7 @@ def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
 
 
 def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
-    """‖T − XKᵀ‖², the sum of `squared_errors`, whose arguments it takes.
+    """‖T − XKᵀ‖², the sum of `squared_errors`; same arguments.
 
     Returns
     -------
@@ -425,9 +425,9 @@ def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
 
 
 def relative_error(T: Tensor, X: Tensor, factors: Sequence[Tensor]) -> float:
-    """‖T − ⟦X, A, B, …⟧‖ / ‖T‖, without a dense reconstruction; 0 for an all-zero T that is met exactly.
+    """‖T − ⟦X, A, B, …⟧‖ / ‖T‖, without a dense reconstruction; 0 if both are 0.
 
-    The difference of squares loses half the digits: an exact float32 fit reads about 1e-3, not 1e-7.
+    The difference of squares loses half the digits: an exact fit in float32 gives about 1e-3, not 1e-7.
 
     Parameters
     ----------

@@ -89,8 +89,8 @@ def pull(
     ----------
     X : (N, R), the view that is held fixed
     gamma : weight of the random pairs, ≥ 0
-    count, add : where X is only this process's rows, the number of all rows, and what adds a tensor up over processes
-    direction : `normalise(X)`, where it is known
+    count, add : if X has only this process's rows: the total number of rows, and a function that sums over processes
+    direction : `normalise(X)`, if known
 
     Returns
     -------
@@ -130,12 +130,12 @@ def loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
 
 
 def loss_from_sums(total: Tensor, total_augmented: Tensor, matched: Tensor, gamma: float, count: int) -> Tensor:
-    """The same loss from sums, which add up over parts of the rows as the loss itself does not.
+    """Compute the same loss from sums, which unlike the loss itself are additive over parts of the rows.
 
     Parameters
     ----------
     total, total_augmented : (R,), the sums of the normalised rows of each view
-    matched : scalar, the sum of the products of each normalised row with that of its augmentation
+    matched : scalar, the sum of the inner products of each normalised row with that of its augmentation
     count : the number N of rows
 
     Returns
@@ -168,10 +168,10 @@ def trace_loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
 
 
 def row_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float) -> Tensor:
-    """One round of the fixed-point rule, Eqn. improved_x, for all rows at once in O(N·R + N·R²).
+    """One iteration of the fixed-point rule, Eqn. improved_x, for all rows at once in O(N·R + N·R²).
 
     A row whose direction is lost to rounding (its correction would be 1/eps times the row itself, as for an all-zero
-    window) has nothing to align and keeps its least-squares value.
+    window) keeps its least-squares value.
 
     Parameters
     ----------
@@ -218,13 +218,13 @@ def align(
     rounds: int = 1,
     direction: Tensor | None = None,
 ) -> Tensor:
-    """`rounds` of the fixed-point rule from the guess X_init.
+    """Run `rounds` iterations of the fixed-point rule from the initial guess X_init.
 
     Parameters
     ----------
     X_ls, X_init, v2 : (N, R)
     V : (R, R)
-    direction : `normalise(X_init)`, where it is known
+    direction : `normalise(X_init)`, if known
 
     Returns
     -------
@@ -245,7 +245,7 @@ def align(
 def convergence(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 8) -> list[float]:
     """Mean relative difference of the rows after each round, the measure of appendix B, from the least-squares start.
 
-    It shrinks by a constant factor where the rule converges; where it does not shrink, β is too large for these bases.
+    It shrinks by a constant factor if the rule converges; if it does not shrink, β is too large for these bases.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ def convergence(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 
         improved, meaningful = _guarded_update(X_ls, V, X, v2, beta)
         size = torch.linalg.vector_norm(X, dim=1)
         change = torch.linalg.vector_norm(improved - X, dim=1) / size.clamp_min(limits.tiny)
-        # A row that stays put because its correction was too large has not converged, unless it is all but zero.
+        # A row whose correction was rejected as too large has not converged, unless it is almost zero.
         refused = ~meaningful[:, 0] & (size > limits.eps * size.amax())
         differences.append(torch.where(refused, 1 / limits.eps, change).mean())
         X = improved
@@ -280,7 +280,7 @@ def contraction_factor(iterates: Sequence[Tensor], v2: Tensor, V: Tensor, beta: 
     """The factor of the Theorem, β(2m + M)‖v₂‖‖V₃‖_F / m³, of every row.
 
     m and M are the smallest and largest norm of the row over the iterates, which should include the fixed point. A
-    value below 1 is sufficient for convergence, far from necessary: the rule converges for much larger β than it says.
+    value below 1 is sufficient for convergence but not necessary: the rule converges for much larger β.
 
     Parameters
     ----------
@@ -328,9 +328,9 @@ def class_similarity(X: Tensor, X_other: Tensor, labels: Tensor) -> Tensor:
 
 
 def loss_from_labels(similarity: Tensor, rates: Tensor, lam: float) -> Tensor:
-    """L_pos + λ·L_neg with the negative pairs drawn by label, Eqn. ss_before_plug.
+    """L_pos + λ·L_neg with the negative pairs sampled by label, Eqn. ss_before_plug.
 
-    A class p is drawn by its rate, then a partner of the same class, or of another class q by rate r_q/(1 − r_p).
+    A class p is sampled by its rate, then a partner of the same class, or of another class q with rate r_q/(1 − r_p).
 
     Parameters
     ----------
@@ -409,7 +409,7 @@ def bound_constants(rates: Tensor, lam: float) -> tuple[float, float]:
 def two_sided_bound(similarity: Tensor, rates: Tensor, lam: float) -> tuple[Tensor, Tensor]:
     """The lower and the upper bound of Eqn. tightbound on the loss with labels.
 
-    They hold where, for every class, random pairs are on average no more similar than positive pairs (the assumption
+    They hold if, for every class, random pairs are on average no more similar than positive pairs (the assumption
     of appendix E); without it they can fail.
 
     Parameters

@@ -1,7 +1,7 @@
-"""One step of alternating least squares for the objective of the paper (appendix C): coefficients, statistics, bases.
+"""One step of alternating least squares for the paper's objective (appendix C): coefficients, statistics, bases.
 
-The views of a batch lie stacked in one tensor: first the b windows, then, where there is an augmentation, their b
-augmented views, so that both pass through the same two matrix products. `engine.loop` makes sweeps and fits of steps.
+The views of a batch are stacked in one tensor: first the b windows, then, with an augmentation, their b augmented
+views, so that both go through the same two matrix products. `engine.loop` combines steps to sweeps and fits.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised: Eqn. objective of the paper; for GR-SALS the graph term w·Tr(XᵀLX) instead of the alignment.
+    """The objective: Eqn. objective of the paper; for GR-SALS with the graph term w·Tr(XᵀLX) instead of the alignment.
 
     Parameters
     ----------
     alpha : Tikhonov weight, ≥ 0
-    beta : weight of the self-supervised loss, ≥ 0; it needs two views
-    gamma : weight of the random pairs, or None for the number of windows at hand
-    rounds : rounds of the fixed-point rule for each view, ≥ 1
+    beta : weight of the self-supervised loss, ≥ 0; requires two views
+    gamma : weight of the random pairs, or None for the number of windows in the batch
+    rounds : number of fixed-point iterations for each view, ≥ 1
     graph_weight : weight w of the graph term; 0 for none
-    graph : from window ids (b,) to the graph's weights among them (b, b), or None for a complete graph of weights 1/b
-    nonnegative : whether no basis may have an entry below 0; coefficients may
+    graph : maps window ids (b,) to the graph's weights (b, b) among them; None for a complete graph of weights 1/b
+    nonnegative : whether bases are constrained to be non-negative; coefficients never are
     """
 
     alpha: float
@@ -68,7 +68,8 @@ class Objective:
     def __post_init__(self) -> None:
         if self.beta > 0 and self.graph_weight > 0:
             raise PolyadicError(
-                f"an objective has an alignment or a graph, but beta={self.beta:g}, graph_weight={self.graph_weight:g}"
+                "an objective has either an alignment or a graph term, but "
+                f"beta={self.beta:g} and graph_weight={self.graph_weight:g}"
             )
 
     def gamma_for(self, count: int) -> float:
@@ -77,13 +78,13 @@ class Objective:
 
     @property
     def separable(self) -> bool:
-        """Whether each window's coefficients depend on that window alone."""
+        """Whether the coefficients of a window depend only on that window."""
         return self.beta == 0 and self.graph_weight == 0
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a batch says about the bases; adding them up over batches or machines is exact.
+    """Sufficient statistics of a batch for the bases; their sums over batches or processes are exact.
 
     Y : (R, I, J, …), XᵀT + X̃ᵀT̃
     S : (R, R) float64, XᵀX + X̃ᵀX̃
@@ -106,12 +107,12 @@ class Statistics:
 
 @dataclass
 class State:
-    """Everything a fit carries from step to step.
+    """State of a fit between steps.
 
     factors : bases of shapes (I, R), (J, R), …
     memory : statistics of earlier batches, for solver="memory"
     coefficients : (n_views · N, R), X and X̃ of the last sweep, for Algorithm 1
-    energy : (R,), ‖x_r‖² over the current sweep, by which components are ordered
+    energy : (R,), ‖x_r‖² over the current sweep, used to order components
     """
 
     factors: list[Tensor]
@@ -128,7 +129,7 @@ def initial_factors(
     device: torch.device,
     nonnegative: bool = False,
 ) -> list[Tensor]:
-    """Random bases with columns of norm 1, drawn on the CPU so that every device starts alike.
+    """Random bases with unit-norm columns, sampled on the CPU so that every device has the same start.
 
     Returns
     -------
@@ -146,8 +147,9 @@ def initial_factors(
 
 
 def grams_of(factors: Sequence[Tensor]) -> list[Tensor]:
-    """Of each factor (R, R), in float64: components of real data come close to collinear, and float32 would call that
-    singular. Their Hadamard product is `gram` of all.
+    """Gram matrix (R, R) of each factor, in float64; their Hadamard product is `gram` of all factors.
+
+    Components of real data are nearly collinear, so that the matrices would be singular in float32.
 
     Examples
     --------
@@ -158,7 +160,7 @@ def grams_of(factors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def hadamard(matrices: Sequence[Tensor]) -> Tensor:
-    """The product of matrices of one shape, entry by entry."""
+    """Hadamard (entrywise) product of matrices."""
     return reduce(torch.mul, matrices)
 
 
@@ -173,16 +175,16 @@ def solve_coefficients(
     count: int | None = None,
     add: Add | None = None,
 ) -> Tensor:
-    """Coefficients of a batch at fixed bases: X with X̃ fixed, then X̃ with the new X fixed.
+    """Solve for the coefficients of a batch at fixed bases: X with X̃ fixed, then X̃ with the new X fixed.
 
     Parameters
     ----------
     M : (n_views · b, R), `project` of the stacked views
     G : (R, R), `gram` of the factors
-    start : (n_views · b, R), the guess from which the fixed-point rule starts; by default the least-squares solution
+    start : (n_views · b, R), initial guess of the fixed-point rule; by default the least-squares solution
     adjacency : (b, b), weights of the graph among the windows, for the graph term
-    watch : look whether the fixed-point rule converges here, and warn if not
-    count, add : as for `alignment.pull`, where b is only this process's share of a batch
+    watch : check whether the fixed-point rule converges, and warn if not
+    count, add : as for `alignment.pull`, if b is only this process's share of a batch
 
     Returns
     -------
@@ -209,9 +211,9 @@ def fixed_point(
     count: int | None = None,
     add: Add | None = None,
 ) -> Tensor:
-    """Least squares, and for β > 0 the fixed-point rule, once the ridge inverse (R, R) is known.
+    """Solve by least squares and, for β > 0, the fixed-point rule, given the ridge inverse (R, R).
 
-    Parameters and result are those of `solve_coefficients`.
+    Parameters and result as for `solve_coefficients`.
     """
     count = len(M) // n_views if count is None else count
     V, least_squares = inverse.to(M.dtype), (M.to(inverse.dtype) @ inverse).to(M.dtype)
@@ -231,15 +233,15 @@ def fixed_point(
 
 
 def warn_if_diverging(differences: Sequence[float], beta: float) -> None:
-    """Warn if the mean changes of the rows in some rounds of the fixed-point rule do not tend to zero."""
-    # From a hopeless β the first change, that from least squares, is the largest, and large and small ones alternate
-    # after it: rows that in the last two rounds still change by a quarter do not settle either.
+    """Warn if the mean changes of the rows over the rounds of the fixed-point rule do not tend to zero."""
+    # If β is far too large, the first change (from least squares) is the largest, and large and small changes
+    # alternate after it: rows that still change by a quarter in the last two rounds do not converge either.
     still = (differences[-2] + differences[-1]) / 2
     if (differences[-1] < differences[0] and still < 0.25) or differences[-1] < 1e-4:
         return
     from sklearn.exceptions import ConvergenceWarning
 
-    # Without its numbers (`alignment.convergence` has them) Python shows the same warning only once.
+    # Without numbers (see `alignment.convergence`), so that Python shows the same warning only once.
     warnings.warn(
         f"the fixed-point rule does not converge at beta={beta:g}: rows still change after {len(differences)} rounds. "
         "Use a smaller beta.",
@@ -256,10 +258,10 @@ def _mean(X: Tensor, count: int, add: Add | None) -> Tensor:
 def _graph_coefficients(
     M: Tensor, G: Tensor, objective: Objective, adjacency: Tensor | None, count: int, add: Add | None
 ) -> Tensor:
-    """The rows that minimise ‖T − XKᵀ‖² + α‖X‖² + w·Tr(XᵀLX), from X(G + αI) + wLX = M."""
+    """Minimise ‖T − XKᵀ‖² + α‖X‖² + w·Tr(XᵀLX), by solving X(G + αI) + wLX = M."""
     alpha, weight = objective.alpha, objective.graph_weight
     if adjacency is None:
-        # L = I − 11ᵀ/b of the complete graph leaves the mean alone and adds w to the ridge of all deviations from it.
+        # L = I − 11ᵀ/b of the complete graph does not affect the mean and adds w to the ridge of deviations from it.
         mean = _mean(M, count, add)[None]
         return ridge_solve(G, mean, alpha) + ridge_solve(G, M - mean, alpha + weight)
     roots, Q = torch.linalg.eigh(_laplacian(adjacency).to(M.device, torch.float64))
@@ -277,11 +279,11 @@ def _laplacian(adjacency: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LossSums:
-    """All that the terms of the loss follow from, for some of the windows; sums over chunks or processes are exact.
+    """Sums over windows that determine the terms of the loss; they add up exactly over chunks or processes.
 
-    values : (4 + n_views · R,) float64: the squared errors of both views (0 for one that is not there), ‖X‖², what
-        windows have with their partners (their augmentations, or neighbours in the graph), and for each view the sum of
-        its rows, normalised where there is an alignment
+    values : (4 + n_views · R,) float64: squared errors of both views (0 for a missing one), ‖X‖², inner products of
+        windows with their partners (augmented views, or neighbours in the graph), and for each view the sum of its
+        rows, normalised if there is an alignment
     """
 
     values: Tensor
@@ -292,22 +294,22 @@ class LossSums:
 
     @classmethod
     def of(cls, errors: Tensor, rows: Tensor) -> LossSums:
-        """From `view_errors` (2,) and `row_sums` (2 + n_views · R,)."""
+        """Combine `view_errors` (2,) and `row_sums` (2 + n_views · R,)."""
         return cls(torch.cat([errors, rows]))
 
     def add(self, errors: Tensor | None = None, rows: Tensor | None = None) -> None:
-        """Add those of further windows."""
+        """Add the sums of further windows."""
         if errors is not None:
             self.values[:2] += errors
         if rows is not None:
             self.values[2:] += rows
 
     def terms(self, objective: Objective, n_views: int, count: int) -> Tensor:
-        """The terms of the objective but for that of the bases, by `Term`: (5,) float64.
+        """The terms of the objective by `Term`, except that of the bases: (5,) float64.
 
         Parameters
         ----------
-        count : windows of which these are the sums
+        count : number of windows in these sums
         """
         squares, partners, rows = self.values[2], self.values[3], self.values[4:].chunk(n_views)
         terms = self.values.new_zeros(len(Term))
@@ -324,13 +326,13 @@ class LossSums:
 
 
 def view_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor, n_views: int) -> Tensor:
-    """The squared error of each view, 0 for the second where there is none: (2,) float64."""
+    """Squared error of each view, 0 for a missing second one: (2,) float64."""
     errors = squared_errors(T, X, M, G).reshape(n_views, len(T) // n_views).sum(dim=1).clamp_min(0.0)
     return torch.nn.functional.pad(errors, (0, 2 - n_views))
 
 
 def row_sums(X: Tensor, objective: Objective, n_views: int, adjacency: Tensor | None) -> Tensor:
-    """The rows' part of `LossSums`: (2 + n_views · R,) float64."""
+    """The part of `LossSums` that depends on the coefficients: (2 + n_views · R,) float64."""
     X = rows = X.double()
     partners = X.new_zeros(())
     if objective.beta > 0 and n_views == 2:
@@ -352,19 +354,19 @@ def update_bases(
     grams: Sequence[Tensor] | None = None,
     nonnegative: bool = False,
 ) -> list[Tensor]:
-    """Each basis in turn by ridge least squares, using those already updated; then F ← (1 − η)F + ηF*.
+    """Update each basis in turn by ridge least squares, using those already updated; then F ← (1 − η)F + ηF*.
 
-    All MTTKRPs come from `statistics.Y`: that of the first basis by contracting all other modes, that of the next one
-    likewise, once the first mode is contracted with its new basis.
+    All MTTKRPs are computed from `statistics.Y`: that of the first basis by contracting all other modes, that of the
+    next one likewise, after contracting the first mode with its new basis.
 
     Parameters
     ----------
     factors : matrices of shapes (I, R), (J, R), …
-    statistics : of the coefficients held fixed
+    statistics : the statistics of the fixed coefficients
     learning_rate : η, 1 for the plain least-squares update
-    add : adds a tensor up over the processes, where each has only its part of `statistics.Y`
-    grams : `grams_of` the factors, where they are known
-    nonnegative : whether no entry may be below 0; each basis then starts from what it was
+    add : sums a tensor over the processes, if each has only its part of `statistics.Y`
+    grams : `grams_of` the factors, if known
+    nonnegative : whether to constrain entries to be non-negative, starting from the current bases
 
     Returns
     -------
@@ -385,7 +387,7 @@ def update_bases(
 
 
 def _mttkrp(Y: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    """All modes but the first contracted, those that lie last in memory before others: (R, I)."""
+    """Contract all modes but the first, in order of increasing stride: (R, I)."""
     left = list(factors)
     while Y.ndim > 2:
         mode = min(range(1, len(left)), key=lambda other: Y.stride(1 + other))
@@ -405,15 +407,16 @@ def step(
     team: Team = ALONE,
     count: int | None = None,
 ) -> Tensor:
-    """One step of Algorithm 2 on exactly this batch; changes `state`.
+    """Take one step of Algorithm 2 on this batch; modifies `state`.
 
     Parameters
     ----------
     T : (n_views · b, I, J, …), the views stacked
-    solver : "blend" moves the bases by η towards the batch's solution; "memory" forgets the statistics by η and solves
-    ids : (b,), the windows, for a given graph; by default the graph's first
+    solver : "blend" moves the bases by η towards the batch's solution; "memory" discounts old statistics by 1 − η
+        and solves
+    ids : (b,), indices of the windows, for a given graph; by default the first of the graph
     watch : see `solve_coefficients`
-    team, count : the processes that share the batch, if b is only this one's share, and its windows in all of them
+    team, count : the processes that share the batch, if b is only this one's share, and its total number of windows
 
     Returns
     -------
@@ -426,7 +429,7 @@ def step(
     grams, M = grams_of(state.factors), project(T, state.factors)
     G = hadamard(grams)
     X = solve_coefficients(M, G, objective, n_views, None, adjacency, watch, count, team.sum)
-    # What the loss follows from is worked out while the statistics are collected, and if need be sent.
+    # Compute the sums of the loss while the statistics are collected and, with several processes, sent.
     sums = start(lambda: LossSums.of(view_errors(T, X, M, G, n_views), row_sums(X, objective, n_views, adjacency)))
     arriving = team.start_sum(Statistics.of(X, T))
     statistics, values = arriving(sums().values)

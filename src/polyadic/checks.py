@@ -1,4 +1,4 @@
-"""Checks of arguments that need no torch, so that data and files can be used without waiting for its import."""
+"""Argument checks that do not need torch, so that data and files can be used without importing it."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ class Readable(Protocol):
 
 
 def check_unmasked(X: Any, name: str) -> None:
-    """Refuse masked values: numpy computes with what lies under a mask as if it were data.
+    """Raise if X has masked values, because computations would use the data under the mask.
 
     Examples
     --------
     >>> check_unmasked(np.ma.array([1.0, 2.0], mask=[False, True]), "X")
     Traceback (most recent call last):
-    polyadic.errors.PolyadicError: X has 1 masked value: fill them, as by X.filled(0.0), or leave out their windows
+    polyadic.errors.PolyadicError: X has 1 masked value: fill them, as with X.filled(0.0), or leave out their windows
     """
     parts = X if isinstance(X, list | tuple) else [X]
     masked = sum(int(np.ma.getmaskarray(part).sum()) for part in parts if isinstance(part, np.ma.MaskedArray))
     if masked:
         raise PolyadicError(
-            f"{name} has {masked:,} masked value{'s' * (masked != 1)}: fill them, as by {name}.filled(0.0), or leave "
+            f"{name} has {masked:,} masked value{'s' * (masked != 1)}: fill them, as with {name}.filled(0.0), or leave "
             "out their windows"
         )
 
 
 def check_integer(name: str, value: Any, least: int, none: bool = False) -> None:
-    """Refuse what is not a whole number of at least `least` (or None, if `none` allows it)."""
+    """Raise unless `value` is an integer of at least `least` (or None, if `none` is True)."""
     if none and value is None:
         return
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
@@ -62,7 +62,7 @@ def check_integer(name: str, value: Any, least: int, none: bool = False) -> None
 
 
 def check_number(name: str, value: Any, least: float, most: float = float("inf"), none: bool = False) -> None:
-    """Refuse what is not a finite number between `least` and `most` (or None, if `none` allows it)."""
+    """Raise unless `value` is a finite number between `least` and `most` (or None, if `none` is True)."""
     if none and value is None:
         return
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
@@ -77,32 +77,32 @@ def check_number(name: str, value: Any, least: float, most: float = float("inf")
 def _is_finite(value: Any) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # an integer beyond all floating-point numbers
+    except OverflowError:  # an integer too large for a float
         return False
 
 
 def _shown(value: Any) -> str:
-    """A value for a message, cut short."""
+    """The repr of a value, truncated for a message."""
     try:
         text = repr(value)
-    except ValueError:  # Python refuses to write down integers of more than 4,300 digits
+    except ValueError:  # Python does not print integers of more than 4,300 digits
         text = "an integer of thousands of digits"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def check_memory(setting: str, needed: int) -> None:
-    """Refuse a setting whose arrays alone are larger than the memory of this machine.
+    """Raise if a setting needs more memory than this machine has.
 
-    The system may promise memory that it does not have, and end the process when it is used.
+    Without this check, the operating system may overcommit memory and kill the process later.
 
     Parameters
     ----------
-    setting : for the message, as "rank=8"
-    needed : bytes
+    setting : the setting for the message, such as "rank=8"
+    needed : required memory in bytes
     """
     try:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on this system
+    except (AttributeError, ValueError, OSError):  # not available on this system
         return
     if needed > there:
         sizes = [f"{size / 2**30:,.0f} GiB" for size in (needed, there)]

@@ -1,6 +1,6 @@
-"""Components of several fits, paired by likeness and averaged: what fits from different starts agree on.
+"""Consensus of several fits: components matched by similarity and averaged.
 
-Likeness is Tucker's congruence, the cosine between two columns; that of a component is the product over the modes.
+The similarity is Tucker's congruence, the cosine between two columns; for a component, the product over the modes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 __all__ = ["average_components", "pair_components"]
 
 _ALIKE = 0.7
-"""Least likeness of components that are averaged. Those of noise are hardly ever that alike."""
+"""Minimum similarity of components that are averaged. Components of noise rarely reach it."""
 _ROUNDS = 20
 
 _Floats = NDArray[np.float64]
@@ -22,7 +22,7 @@ _Floats = NDArray[np.float64]
 def pair_components(
     first: Sequence[_Floats], second: Sequence[_Floats]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], _Floats]:
-    """Pair the components of two models so that the sum of their likenesses is as large as can be.
+    """Match the components of two models so that the sum of their similarities is maximal.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def pair_components(
 
     Returns
     -------
-    the numbers of the components, pair by pair, and the cosines between their columns: (n,), (n,), (modes, n)
+    indices of the matched components in both models, and the cosines between their columns: (n,), (n,), (modes, n)
 
     Examples
     --------
@@ -47,15 +47,15 @@ def pair_components(
 
 
 def average_components(fits: Sequence[Sequence[_Floats]], losses: Sequence[float]) -> list[_Floats]:
-    """The components of the fit with the lowest loss, each averaged with those of the other fits that are like it.
+    """Average each component of the fit with the lowest loss with the similar components of the other fits.
 
-    The average takes the place of the component it was made of, and the others are paired with it anew, until the
-    pairs stay. A component that no other fit has stays as it is.
+    The other fits are then matched with the averages, and averaged again, until the matching no longer changes. A
+    component without a match stays unchanged.
 
     Parameters
     ----------
-    fits : for each fit its bases (I, R), (J, R), …
-    losses : for each fit its loss
+    fits : the bases (I, R), (J, R), … of each fit
+    losses : the loss of each fit
 
     Returns
     -------
@@ -89,6 +89,6 @@ def average_components(fits: Sequence[Sequence[_Floats]], losses: Sequence[float
 
 
 def _unit(basis: _Floats) -> _Floats:
-    """Columns of norm 1; those of zeros stay."""
+    """Scale columns to norm 1; zero columns stay zero."""
     norms = np.linalg.norm(basis, axis=0)
     return basis / np.where(norms > 0, norms, 1.0)

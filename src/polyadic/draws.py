@@ -1,7 +1,7 @@
-"""Random numbers that are functions of what they are for, not of when they are drawn.
+"""Counter-based random numbers, which do not depend on the order in which they are sampled.
 
-Every number is a hash of (seed, sweep, window id, stream, position), so the size and order of batches, the number of
-workers and the device do not change what happens to a window.
+Every number is a hash of (seed, sweep, window id, stream, position), so the augmentation of a window does not depend on
+batch size, order, number of workers or device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MASK64 = (1 << 64) - 1
 
 
 def integer_seed(*parts: int) -> int:
-    """One 63-bit seed from several integers, by chained splitmix64.
+    """Combine several integers to one 63-bit seed, by chained splitmix64.
 
     Examples
     --------
@@ -37,12 +37,12 @@ def integer_seed(*parts: int) -> int:
 
 
 def _int32(value: int) -> int:
-    """The low 32 bits of a Python integer, as torch's signed int32 holds them."""
+    """The low 32 bits of a Python integer, as a signed int32."""
     return (value & 0xFFFFFFFF) - ((value & 0x80000000) << 1)
 
 
 def _scramble(x: Tensor) -> Tensor:
-    """A well-mixed 32-bit integer for every int32, in place (two multiply-xorshift rounds)."""
+    """Hash every int32 in place (two multiply-xorshift rounds)."""
     if x.device.type == "cpu":
         _scramble_words(x.numpy().view(np.uint32))
         return x
@@ -56,7 +56,7 @@ def _scramble(x: Tensor) -> Tensor:
 
 
 def _scramble_words(x: np.ndarray) -> None:
-    """The same by numpy, which has unsigned numbers, and smaller calls."""
+    """The same in numpy, which has unsigned integers and less overhead per call."""
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
         x ^= x >> shift
         if factor != 1:
@@ -64,11 +64,11 @@ def _scramble_words(x: np.ndarray) -> None:
 
 
 def window_keys(seed: int, sweep: int, ids: Tensor) -> Tensor:
-    """One key for each window, from which all its draws of this sweep follow.
+    """One key per window, which determines all its random numbers in this sweep.
 
     Parameters
     ----------
-    ids : (b,), integers that name the windows within the data set
+    ids : (b,), indices of the windows in the data set
 
     Returns
     -------
@@ -87,7 +87,7 @@ def window_keys(seed: int, sweep: int, ids: Tensor) -> Tensor:
 
 
 def derive(keys: Tensor, stream: int) -> Tensor:
-    """New keys for one of several independent uses of the same windows.
+    """Derive keys for one of several independent random streams of the same windows.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def derive(keys: Tensor, stream: int) -> Tensor:
 
 
 def stream_constant(stream: int) -> int:
-    """What `derive` mixes into the keys for a stream, as an int32.
+    """The int32 constant that `derive` mixes into the keys for a stream.
 
     Examples
     --------
@@ -112,12 +112,12 @@ def stream_constant(stream: int) -> int:
 
 
 def uniform(keys: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Numbers uniform in [0, 1) with 24 random bits, on the device of the keys.
+    """Sample uniform numbers in [0, 1) with 24 random bits, on the device of the keys.
 
     Parameters
     ----------
     keys : (b,) int32
-    shape : the shape wanted for each window
+    shape : shape of the result for each window
 
     Returns
     -------
@@ -130,7 +130,7 @@ def uniform(keys: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float
     True
     """
     count, on_cpu = math.prod(shape), keys.device.type == "cpu"
-    # Memory that a cache may give up must not be part of a GPU's graph.
+    # No cache on a GPU: a CUDA graph must not use memory that a cache may free.
     counters = _known_counters(count) if on_cpu else _counters(count, keys.device)
     bits = _scramble(keys[:, None] ^ counters[None, :])
     if on_cpu:
@@ -142,7 +142,7 @@ def uniform(keys: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float
 
 
 def _counters(count: int, device: torch.device) -> Tensor:
-    """What tells the numbers of one window apart: (count,) int32."""
+    """Hashed counters that distinguish the numbers of one window: (count,) int32."""
     return _scramble(torch.arange(1, count + 1, dtype=torch.int32, device=device))
 
 
@@ -163,12 +163,12 @@ def permutation(count: int, seed: int, sweep: int) -> Tensor:
 
 
 def block_permutation(sizes: Sequence[int], buffer: int, seed: int, sweep: int) -> Tensor:
-    """An order for data on slow disks: blocks in random order, and rows shuffled among some neighbouring blocks.
+    """Random order for data on slow disks: blocks in random order, with rows shuffled among consecutive blocks.
 
     Parameters
     ----------
-    sizes : rows in each block
-    buffer : rows to shuffle among; blocks are gathered until they hold that many
+    sizes : number of rows in each block
+    buffer : minimum number of rows to shuffle together; blocks are gathered until they have that many
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""Where electrodes sit: positions of the 10-20 and 10-10 systems by their names, seen from above.
+"""Positions of electrodes of the 10-20 and 10-10 systems by name, seen from above.
 
-On a sphere with Cz at the top, the ring of the system (Fpz, T7, Oz, T8) lies 72° below it and the rows in between are
-quarters of the arcs from the midline to the ring. An angle from the top becomes a distance, so that the ears and the
-bridge of the nose lie on the unit circle.
+On a sphere with Cz at the top, the outer ring (Fpz, T7, Oz, T8) is 72° away from it, and electrodes in between divide
+the arcs from the midline to the ring into quarters. The projection is azimuthal equidistant: the angle from the top
+becomes the distance, with the ears and the bridge of the nose on the unit circle.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _ROWS = {
 _FURTHER = {"NZ": (90.0, 0.0), "IZ": (90.0, 180.0), "A1": (_EAR, -90.0), "A2": (_EAR, 90.0)}
 _FURTHER |= {"M1": (_EAR, -105.0), "M2": (_EAR, 105.0)}
 _OLD_NAMES = {"T3": "T7", "T4": "T8", "T5": "P7", "T6": "P8"}
-# The foremost and the hindmost row have two electrodes beside the midline, both on the ring; and at the sides of the
-# head rows change their names.
+# The frontmost and rearmost rows have one electrode on each side of the midline, on the ring; at the sides of the head
+# rows have other names.
 _NUMBERS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("FP", "O"), (0, 1)),
     **dict.fromkeys(("T", "FT", "TP"), (7, 9)),
@@ -51,10 +51,10 @@ _Point = tuple[float, float]
 
 
 def position(name: str) -> _Point | None:
-    """Where an electrode is, the nose up and the left ear to the left, or None if the name is not of the system.
+    """Return the position of an electrode, with the nose up and the left ear left; None for an unknown name.
 
-    "EEG " before a name and a reference after it ("-REF", "-M1") do not matter; two electrodes of a bipolar channel
-    ("Fpz-Cz") give the point between them.
+    A prefix "EEG " and a reference suffix ("-REF", "-M1") are ignored; a bipolar channel ("Fpz-Cz") is placed midway
+    between its electrodes.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def position(name: str) -> _Point | None:
 
 
 def site(name: str) -> str:
-    """The name of a channel as it is written on a map: without "EEG " before it and a reference after it.
+    """Return the short name of a channel for maps: without the prefix "EEG " and the reference.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def site(name: str) -> str:
 
 
 def _sites(name: str) -> list[str]:
-    """The electrodes of a channel; a reference alone is one."""
+    """The electrodes of a channel, without references; a lone reference counts as an electrode."""
     bare = re.sub(r"^EEG[\s_.:]*", "", name.strip(), flags=re.IGNORECASE)
     return [word for word in re.split(r"\s*[-/]\s*", bare) if word.upper() not in _REFERENCES] or [bare]
 
@@ -110,7 +110,7 @@ def _electrode(name: str) -> _Point | None:
 
 
 def _direction(angle: float, azimuth: float) -> NDArray[np.float64]:
-    """A unit vector this many degrees from the top, turned from the nose to the right."""
+    """The unit vector at an angle from the top and an azimuth from the nose to the right, in degrees."""
     a, b = np.radians([angle, azimuth])
     return np.array([np.sin(a) * np.sin(b), np.sin(a) * np.cos(b), np.cos(a)])
 
@@ -132,7 +132,7 @@ def _seen_from_above(direction: NDArray[np.float64]) -> _Point:
 
 
 def positions(names: tuple[str, ...]) -> dict[int, _Point]:
-    """The channels whose electrodes are known, by number; none if they are too few for a map.
+    """Return the positions of channels with known electrodes, by index; empty if too few for a map.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""The errors polyadic raises on purpose.
+"""Exceptions raised by polyadic.
 
-Every message names the argument, what came and what was expected.
+Every message names the argument, its value and the expected value.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ __all__ = ["CheckpointError", "DataError", "MissingExtraError", "ModelFileError"
 
 
 class PolyadicError(ValueError):
-    """Input or settings that cannot be used as they are."""
+    """Invalid input or settings; the base class of all errors."""
 
 
 class ModelFileError(PolyadicError):
-    """A model file that is damaged, of a newer schema, or not a model file at all."""
+    """A model file is damaged, has a newer schema, or is not a model file."""
 
 
 class DataError(PolyadicError):
-    """A recording or a store that is damaged, incomplete, or not what it is said to be."""
+    """A recording or a store is damaged, incomplete, or of an unexpected kind."""
 
 
 class MissingExtraError(PolyadicError):
-    """A package that is not installed, for something that not everyone needs."""
+    """An optional dependency is not installed."""
 
 
 class CheckpointError(PolyadicError):
-    """A checkpoint that cannot be written, is damaged, or is of another fit."""
+    """A checkpoint cannot be written, is damaged, or belongs to another fit."""

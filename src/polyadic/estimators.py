@@ -1,6 +1,6 @@
 """ATD, SALS and GR-SALS as scikit-learn transformers: raw windows or tensors in, features out.
 
-The classes hold parameters and check input; the work is done by `als`.
+The classes hold parameters and validate input; `als` does the computation.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from polyadic.torch_state import plain_torch
 __all__ = ["ATD", "GRSALS", "SALS"]
 
 _JITTER = 0.05
-_RESTART = 0x5E7A  # sets the draws of further attempts apart from others
+_RESTART = 0x5E7A  # separates the random stream of further restarts from all others
 
 
 class _CPEstimator(CPModel):
-    """What ATD, SALS and GR-SALS share: everything but their objective."""
+    """Base class of ATD, SALS and GR-SALS: everything but their objective."""
 
     def __init__(
         self,
@@ -100,15 +100,15 @@ class _CPEstimator(CPModel):
         Parameters
         ----------
         X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; numpy, torch, a memory map, `Windows` or a
-            `WindowStore`. What lies on a disk is read batch by batch, in memory that does not grow with it
+            `WindowStore`. Data on disk are read batch by batch, so memory does not grow with N
         y : ignored
-        after_sweep : called after every sweep with the estimator, whose `factors_` and `history_` are those so far of
-            the attempt whose number, from 1 to `restarts`, is `attempt_`; the sweep from the consensus comes after them
-        checkpoint : a folder in which to write down, from time to time, how far the fit has come
-        resume : go on from the last checkpoint in that folder, if there is one; on a CPU the outcome is, to the bit,
-            that of a fit that was never stopped. `max_sweeps`, `tol`, `patience`, `device` and `verbose` may differ
-        checkpoint_every : seconds from one checkpoint to the next
-        team : the processes that fit together, from `polyadic.engine.join`; each gives the same X and ends with the
+        after_sweep : called with the estimator after every sweep; its `factors_` and `history_` are those of the
+            current restart, whose number (from 1) is `attempt_`. The sweep of the consensus comes last
+        checkpoint : folder in which to save the state of the fit from time to time
+        resume : resume from the last checkpoint in that folder, if any. On a CPU the result is bit-identical to that
+            of an uninterrupted fit. `max_sweeps`, `tol`, `patience`, `device` and `verbose` may change
+        checkpoint_every : seconds between checkpoints
+        team : the processes that fit in parallel, from `polyadic.engine.join`; all pass the same X and end with the
             same model
 
         Returns
@@ -130,14 +130,14 @@ class _CPEstimator(CPModel):
             self.fit_seconds_, self.waited_ = fit.progress.spent, source.waited
             self._keep(fit.state)
             warn_of_outcome(fit, self.nonnegative_)
-            # After the last checkpoint: a fit that is stopped here resumes with this pass alone.
+            # After the last checkpoint: a fit that is interrupted here only repeats this pass on resume.
             self._fit_readout(source, team)
         return self
 
     def _run(
         self, fit: Fit, source: WindowSource, kept: Checkpoints | None, after_sweep: Callable[[Self], None] | None
     ) -> None:
-        """Run a fit from its last checkpoint on, by the fastest way there is."""
+        """Run a fit from its last checkpoint, by the fastest available path."""
         if kept is not None:
             fit.on_step, fit.on_pause = kept, kept.when_stopped
             fit.progress, fit.state = kept.load(fit.state) or (fit.progress, fit.state)
@@ -163,7 +163,7 @@ class _CPEstimator(CPModel):
 
     @plain_torch()
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """One step of Algorithm 2 on exactly this batch; the first call starts a new model.
+        """Take one step of Algorithm 2 on this batch; the first call starts a new model.
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class _CPEstimator(CPModel):
         return self
 
     def _begin(self, X: Any, reset: bool = True) -> tuple[WindowSource, als.Objective, FitSettings]:
-        """Check parameters and input, and take over what a new model learns from the input at once."""
+        """Validate parameters and input, and resolve what depends on both: solver, batch size, non-negativity."""
         self._check_parameters()
         source = self._source(X, reset)
         suits = self.tensorize_ is not None and self.tensorize_.suits_nonnegative
@@ -223,9 +223,9 @@ class _CPEstimator(CPModel):
         return source, objective, settings
 
     def _initial_factors(self, source: WindowSource, attempt: int = 0) -> list[Tensor]:
-        """Where an attempt starts; the order of windows and their views are the same in all."""
+        """The initial bases of a restart; the order of windows and their views are the same in all restarts."""
         shape = self._tensor_shape(source)
-        # The bases and one Gram matrix in float64: no fit does with less.
+        # The minimum of any fit: the bases and one Gram matrix in float64.
         check_memory(f"rank={self.rank:,}", 8 * self.rank * (sum(shape) + self.rank))
         seed = integer_seed(self.seed_, _RESTART, attempt) if attempt else self.seed_
         return als.initial_factors(shape, self.rank, seed, source.dtype, source.device, self.nonnegative_)
@@ -233,12 +233,12 @@ class _CPEstimator(CPModel):
     def _keep(self, state: als.State) -> None:
         if not all(bool(torch.isfinite(factor).all()) for factor in state.factors):
             raise PolyadicError(
-                "the bases did not stay finite: the numbers in X, or those tensorize or augment make of it, are too "
-                "large; scale X or give it as float64"
+                "the bases did not stay finite: the values in X, or those that tensorize or augment compute from it, "
+                "are too large; rescale X or pass it as float64"
             )
         self.factors_ = [factor.cpu().numpy() for factor in state.factors]
         self._memory = _moved(state.memory, torch.device("cpu"), state.factors[0].dtype)
-        for name in ("readout_", "probe_", "replicability_"):  # they belong to other bases
+        for name in ("readout_", "probe_", "replicability_"):  # they belong to the previous bases
             if hasattr(self, name):
                 delattr(self, name)
         if self.readout is None:
@@ -260,11 +260,11 @@ class _CPEstimator(CPModel):
         if not isinstance(self.consensus, bool | np.bool_):
             raise PolyadicError(f"consensus must be True or False, but is {self.consensus!r}")
         if self.consensus and self.restarts < 2:
-            raise PolyadicError("consensus=True averages the components of several restarts, but restarts is 1")
+            raise PolyadicError("consensus=True averages the components of several restarts, but restarts=1")
         self._check_readout()
         check_number("learning_rate", self.learning_rate, 0, 1)
         if self.learning_rate == 0:
-            raise PolyadicError("learning_rate must be more than 0, but is 0: nothing would be learned")
+            raise PolyadicError("learning_rate must be greater than 0, but is 0: the bases would never change")
         if self.batch_size != "auto":
             check_integer("batch_size", self.batch_size, 1, none=True)
         check_integer("max_sweeps", self.max_sweeps, 1)
@@ -287,43 +287,43 @@ class SALS(_CPEstimator):
     Parameters
     ----------
     rank : number of components
-    tensorize : from a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
-        `polyadic.spectral.STFT`, a torch module or a function; None if the input already is a tensor. "auto" is
-        `polyadic.spectral.recommended_stft` for input of three dimensions and None for any other
-    readout : a `polyadic.readout.Readout`, which makes features of coefficients; None for the coefficients themselves,
-        as in the paper. "auto" is `Readout()`
-    nonnegative : whether bases have no entry below 0; "auto" if the tensorizer gives centred log amplitudes
-    restarts : number of fits from different random starts, of which the one with the lowest loss is kept
-    consensus : instead, average the components on which the restarts agree, and make a last sweep from there; they
-        replicate better and fit a little worse
-    alpha : weight of the Tikhonov term
-    solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as the paper; "memory" solves for
-        exponentially forgotten statistics of all batches; "moments" reads the data once, for its second moments, of
-        which full-batch sweeps are made (no views, no graph, small tensors); "auto" is "moments" where that is
-        possible and pays, else "blend"
-    learning_rate : share η of a batch in the bases ("blend"), or of the old statistics forgotten at a step ("memory")
+    tensorize : maps a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
+        `polyadic.spectral.STFT`, a torch module or a function; None if X already holds tensors. "auto" uses
+        `polyadic.spectral.recommended_stft` for three-dimensional X and None otherwise
+    readout : a `polyadic.readout.Readout`, which maps coefficients to features; None returns the coefficients
+        themselves, as in the paper. "auto" is `Readout()`
+    nonnegative : whether to constrain the bases to be non-negative; "auto" does for centred log amplitudes
+    restarts : number of random initialisations; the fit with the lowest loss is kept
+    consensus : average the components on which the restarts agree, then run one more sweep, instead of keeping the
+        best restart; the components replicate better and fit slightly worse
+    alpha : weight of the Tikhonov (ridge) term
+    solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as in the paper; "memory" solves
+        for exponentially weighted statistics of all batches; "moments" reads the data once to compute its second
+        moments and runs full-batch sweeps on those (no views, no graph, small tensors); "auto" is "moments" where
+        that is possible and faster, else "blend"
+    learning_rate : step size η towards a batch's solution ("blend"), or the forgetting rate per step ("memory")
     batch_size : windows in a batch; None for full-batch alternating least squares; "auto" is None for "moments", else
         128
-    max_sweeps : maximum number of passes over the data; a `ConvergenceWarning` says that the loss has not converged
-    tol, patience : stop when the loss changed by less than `tol` of itself in each of `patience` sweeps; 0 for never
+    max_sweeps : maximum number of passes over the data; `fit` warns if the loss has not converged by then
+    tol, patience : stop when the relative change of the loss is below `tol` in `patience` sweeps in a row; tol=0
+        disables this
     device : "auto", "cpu", "cuda", …
-    random_state : seed of the start, of the order of windows and of the augmentations
-    verbose : 1 for a progress bar
+    random_state : random seed of the initialisation, the order of the windows and the augmentations
+    verbose : 1 shows a progress bar
 
     Attributes
     ----------
     factors_ : the bases, matrices of shapes (I, R), (J, R), …
-    history_ : `loss`, its terms and `seconds`, one number for each sweep
-    n_sweeps_, n_parameters_, seed_ : numbers
-    attempt_ : which of the `restarts` was kept, from 1 on; the number after the last for their consensus
-    tensorize_, readout_ : both with what they learned from the data; None for none
-    solver_, batch_size_, nonnegative_ : what "auto" became
-    split_ : hash and part of the split that X was of, or ""
-    fs_, channel_names_, units_ : sampling rate in Hz, channels and their units of X, None and () where X does not say
-    probe_ : the classifier of features that the model file holds, if there is one; see
-        `polyadic.evaluate.WindowClassifier`
-    replicability_ : which components come back in other subjects, once `polyadic.explain.replicability` was asked
-    fit_seconds_, waited_ : seconds of all sweeps of all restarts, and those in which the fit waited for a disk
+    history_ : `loss`, its terms and `seconds`, one value per sweep
+    n_sweeps_, n_parameters_, seed_ : number of sweeps, number of learned parameters, integer seed
+    attempt_ : number of the restart that was kept, from 1; `restarts` + 1 for the consensus
+    tensorize_, readout_ : the calibrated tensorizer and the fitted readout, or None
+    solver_, batch_size_, nonnegative_ : the values in use, with "auto" resolved
+    split_ : hash and part of the split that X belongs to, or ""
+    fs_, channel_names_, units_ : sampling rate in Hz, channel names and units of X; None and () if unknown
+    probe_ : the classifier stored in the model file, if any; see `polyadic.evaluate.WindowClassifier`
+    replicability_ : which components replicate in other subjects, as found by `polyadic.explain.replicability`
+    fit_seconds_, waited_ : total seconds of all sweeps and restarts, and the seconds of I/O wait among them
 
     Examples
     --------
@@ -334,54 +334,54 @@ class SALS(_CPEstimator):
 
 
 class ATD(_CPEstimator):
-    """Augmented tensor decomposition: CP bases that fit samples and their augmentations, and align the two.
+    """Augmented tensor decomposition: CP bases that fit samples and their augmented views and align the two.
 
     Parameters
     ----------
     rank : number of components
-    tensorize : from a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
-        `polyadic.spectral.STFT`, a torch module or a function; None if the input already is a tensor. "auto" is
-        `polyadic.spectral.recommended_stft` for input of three dimensions and None for any other
-    augment : from a batch to its augmented view, as those of `polyadic.augment`, or any function (which
-        should draw from torch's generator: it is seeded for each batch); None for none. "auto" is none at beta=0, else
+    tensorize : maps a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
+        `polyadic.spectral.STFT`, a torch module or a function; None if X already holds tensors. "auto" uses
+        `polyadic.spectral.recommended_stft` for three-dimensional X and None otherwise
+    augment : maps a batch to an augmented view: an augmentation from `polyadic.augment` or any function (which should
+        use torch's generator: it is seeded for each batch); None for no view. "auto" is None if beta=0, else
         `Jitter(0.05)`
-    readout : a `polyadic.readout.Readout`, which makes features of coefficients; None for the coefficients themselves,
-        as in the paper. "auto" is `Readout()`
-    nonnegative : whether bases have no entry below 0; "auto" if the tensorizer gives centred log amplitudes
-    restarts : number of fits from different random starts, of which the one with the lowest loss is kept
-    consensus : instead, average the components on which the restarts agree, and make a last sweep from there; they
-        replicate better and fit a little worse
-    alpha : weight of the Tikhonov term
+    readout : a `polyadic.readout.Readout`, which maps coefficients to features; None returns the coefficients
+        themselves, as in the paper. "auto" is `Readout()`
+    nonnegative : whether to constrain the bases to be non-negative; "auto" does for centred log amplitudes
+    restarts : number of random initialisations; the fit with the lowest loss is kept
+    consensus : average the components on which the restarts agree, then run one more sweep, instead of keeping the
+        best restart; the components replicate better and fit slightly worse
+    alpha : weight of the Tikhonov (ridge) term
     beta : weight of the self-supervised loss; 0 with an augmentation is the paper's ATD_ss-
-    gamma : weight of the random pairs; None for the number of windows in the batch, as in the paper
-    rounds : rounds of the fixed-point rule for each view in each step
-    solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as the paper; "memory" solves for
-        exponentially forgotten statistics of all batches; "moments" reads the data once, for its second moments, of
-        which full-batch sweeps are made (no views, no graph, small tensors); "auto" is "moments" where that is
-        possible and pays, else "blend"
-    learning_rate : share η of a batch in the bases ("blend"), or of the old statistics forgotten at a step ("memory")
+    gamma : weight of the random (negative) pairs; None for the number of windows in the batch, as in the paper
+    rounds : number of fixed-point iterations for each view in each step
+    solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as in the paper; "memory" solves
+        for exponentially weighted statistics of all batches; "moments" reads the data once to compute its second
+        moments and runs full-batch sweeps on those (no views, no graph, small tensors); "auto" is "moments" where
+        that is possible and faster, else "blend"
+    learning_rate : step size η towards a batch's solution ("blend"), or the forgetting rate per step ("memory")
     batch_size : windows in a batch (Algorithm 2); None for full-batch alternating least squares (Algorithm 1); "auto"
         is None for "moments", else 128
-    max_sweeps : maximum number of passes over the data; a `ConvergenceWarning` says that the loss has not converged
-    tol, patience : stop when the loss changed by less than `tol` of itself in each of `patience` sweeps; 0 for never
+    max_sweeps : maximum number of passes over the data; `fit` warns if the loss has not converged by then
+    tol, patience : stop when the relative change of the loss is below `tol` in `patience` sweeps in a row; tol=0
+        disables this
     device : "auto", "cpu", "cuda", …
-    random_state : seed of the start, of the order of windows and of the augmentations
-    verbose : 1 for a progress bar
+    random_state : random seed of the initialisation, the order of the windows and the augmentations
+    verbose : 1 shows a progress bar
 
     Attributes
     ----------
     factors_ : the bases, matrices of shapes (I, R), (J, R), …
-    history_ : `loss`, its terms and `seconds`, one number for each sweep
-    n_sweeps_, n_parameters_, seed_ : numbers
-    attempt_ : which of the `restarts` was kept, from 1 on; the number after the last for their consensus
-    tensorize_, readout_ : both with what they learned from the data; None for none
-    solver_, batch_size_, nonnegative_ : what "auto" became
-    split_ : hash and part of the split that X was of, or ""
-    fs_, channel_names_, units_ : sampling rate in Hz, channels and their units of X, None and () where X does not say
-    probe_ : the classifier of features that the model file holds, if there is one; see
-        `polyadic.evaluate.WindowClassifier`
-    replicability_ : which components come back in other subjects, once `polyadic.explain.replicability` was asked
-    fit_seconds_, waited_ : seconds of all sweeps of all restarts, and those in which the fit waited for a disk
+    history_ : `loss`, its terms and `seconds`, one value per sweep
+    n_sweeps_, n_parameters_, seed_ : number of sweeps, number of learned parameters, integer seed
+    attempt_ : number of the restart that was kept, from 1; `restarts` + 1 for the consensus
+    tensorize_, readout_ : the calibrated tensorizer and the fitted readout, or None
+    solver_, batch_size_, nonnegative_ : the values in use, with "auto" resolved
+    split_ : hash and part of the split that X belongs to, or ""
+    fs_, channel_names_, units_ : sampling rate in Hz, channel names and units of X; None and () if unknown
+    probe_ : the classifier stored in the model file, if any; see `polyadic.evaluate.WindowClassifier`
+    replicability_ : which components replicate in other subjects, as found by `polyadic.explain.replicability`
+    fit_seconds_, waited_ : total seconds of all sweeps and restarts, and the seconds of I/O wait among them
 
     Examples
     --------
@@ -463,19 +463,19 @@ class ATD(_CPEstimator):
             raise PolyadicError(f"rounds must be at most {MOST_ROUNDS:,}, but is {self.rounds}")
         if self.augment is None and self.beta > 0:
             raise PolyadicError(
-                f"augment is None, but beta={self.beta:g} weighs a loss between samples and their augmentations: "
-                "give an augmentation, or beta=0 for plain stochastic ALS"
+                f"beta={self.beta:g} weights a loss between samples and their augmented views, but augment is None: "
+                "pass an augmentation, or beta=0 for plain stochastic ALS"
             )
 
 
 class GRSALS(_CPEstimator):
-    """SALS with a graph regulariser w·Tr(XᵀLX) that draws the coefficients of connected windows together.
+    """SALS with a graph regulariser w·Tr(XᵀLX) that pulls the coefficients of connected windows towards each other.
 
     Parameters
     ----------
     graph : "complete" for equal weights 1/b among the b windows of a batch, or a symmetric (N, N) array or sparse
-        matrix of weights among the windows given to `fit`, of which each batch takes its part (with batch_size=None
-        the whole is decomposed in every sweep, in time N³)
+        matrix of weights between the windows passed to `fit`. Each batch uses its submatrix; with batch_size=None
+        the whole matrix is decomposed in every sweep, in O(N³) time
     graph_weight : weight w of the regulariser
     rank, tensorize, readout, nonnegative, restarts, consensus, alpha, solver, learning_rate : as for `SALS`
     batch_size, max_sweeps, tol, patience, device, random_state, verbose : as for `SALS`
@@ -544,5 +544,5 @@ class GRSALS(_CPEstimator):
         if self.graph is None or (isinstance(self.graph, str) and self.graph != "complete"):
             raise PolyadicError(
                 f"graph must be 'complete' or an (N, N) array of weights, but is {self.graph!r} "
-                "(model files hold no graph: set it again before fitting a loaded model)"
+                "(model files do not store the graph: set it again before refitting a loaded model)"
             )

@@ -1,4 +1,4 @@
-"""Output files: complete or absent, never in place of a device or a pipe, with the mode of the file they replace."""
+"""Atomic output files: complete or absent, regular files only, with the mode of the file they replace."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 LOCKED = -1
-"""What `lock_folder` returns for a folder that another process has locked."""
+"""Return value of `lock_folder` for a folder that another process has locked."""
 
 _KINDS = {
     stat.S_IFBLK: "device",
@@ -39,17 +39,17 @@ _KINDS = {
     stat.S_IFSOCK: "socket",
 }
 _NAME_START = 40
-"""Characters of a file's name that its temporary file shares: long names leave no room for more."""
+"""Number of characters of a file's name used in the name of its temporary file, to keep that short."""
 
 
 def digest(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def output_path(path: str | os.PathLike[str]) -> Path:
-    """The regular file that writing to `path` creates or replaces: symbolic links are followed to their target.
+    """Return the regular file that writing to `path` creates or replaces; symbolic links are followed.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def output_path(path: str | os.PathLike[str]) -> Path:
 
 
 class Temporary(NamedTuple):
-    """An open file beside its target, which `publish` turns into the target."""
+    """An open temporary file next to its target; `publish` renames it to the target."""
 
     descriptor: int
     path: Path
@@ -75,10 +75,10 @@ class Temporary(NamedTuple):
 
 
 def create_temporary(path: str | os.PathLike[str]) -> Temporary:
-    """Create an empty file beside the file that `path` stands for, open for writing.
+    """Create an empty temporary file next to the target of `path`, open for writing.
 
-    Its mode and owner are those of the file it will replace. A new file gets its mode from the system, by the umask:
-    asking for the umask means changing it, and other threads would see that.
+    Its mode and owner are those of the file it will replace. For a new file, the system applies the umask: reading the
+    umask in Python would change it for a moment, which other threads could see.
     """
     target = output_path(path)
     try:
@@ -93,7 +93,7 @@ def create_temporary(path: str | os.PathLike[str]) -> Temporary:
         if hasattr(os, "fchmod"):
             os.fchmod(descriptor, 0o600 if replaced is not None else mode | 0o600)
         if replaced is not None and hasattr(os, "fchown"):
-            with suppress(OSError):  # only root gives files to others
+            with suppress(OSError):  # only root may change the owner
                 os.fchown(descriptor, replaced.st_uid, replaced.st_gid)
     except BaseException:
         os.close(descriptor)
@@ -103,22 +103,22 @@ def create_temporary(path: str | os.PathLike[str]) -> Temporary:
 
 
 def publish(temporary: str | os.PathLike[str], target: str | os.PathLike[str], mode: int) -> None:
-    """Give a temporary file, complete and closed, its mode and its name."""
+    """Set the mode of a complete and closed temporary file, and rename it to its target."""
     os.chmod(temporary, mode)  # noqa: PTH101
     os.replace(temporary, target)  # noqa: PTH105
 
 
 @contextmanager
 def open_atomically(path: str | os.PathLike[str], durable: bool = True) -> Iterator[IO[bytes]]:
-    """Open a file for writing that gets its name when the block ends without an error, and is removed otherwise.
+    """Open a temporary file for writing; rename it to `path` if the block succeeds, remove it otherwise.
 
     Parameters
     ----------
-    durable : whether its content is on the disk before it gets its name, so that a power cut does not leave half a file
+    durable : whether to sync the content to disk before renaming, so that a power failure leaves no partial file
     """
     temporary = create_temporary(path)
     try:
-        # By an opener, so that the file knows its path.
+        # With an opener, so that the file object knows its path.
         with open(temporary.path, "wb", opener=lambda *_: temporary.descriptor) as file:
             yield file
             file.flush()
@@ -131,11 +131,11 @@ def open_atomically(path: str | os.PathLike[str], durable: bool = True) -> Itera
 
 
 def check_output(path: str | os.PathLike[str]) -> None:
-    """Make sure that a file can be written, before the work whose result it will hold.
+    """Check that a file can be written, before computing its content.
 
     Raises
     ------
-    PolyadicError : if it cannot: not a regular file, no such folder, no permission, a read-only disk
+    PolyadicError : if not: not a regular file, no such folder, no permission, or a read-only disk
     """
     try:
         temporary = create_temporary(path)
@@ -146,8 +146,8 @@ def check_output(path: str | os.PathLike[str]) -> None:
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Flush the names of a folder's files to the disk, so that later writes do not survive a crash without them."""
-    if os.name == "nt":  # folders cannot be opened there
+    """Sync a folder's entries to disk, so that later writes cannot survive a crash without them."""
+    if os.name == "nt":  # folders cannot be opened on Windows
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -158,17 +158,17 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file so that it is complete or absent, whatever happens meanwhile."""
+    """Write a file atomically: complete or not at all."""
     with open_atomically(path) as file:
         file.write(content)
 
 
 def lock_folder(folder: str | os.PathLike[str]) -> int | None:
-    """Lock a folder until the descriptor is closed or this process ends, however it ends.
+    """Lock a folder until the descriptor is closed or this process ends.
 
     Returns
     -------
-    the descriptor to close; `LOCKED` if another process has the lock; None where there are no such locks (Windows)
+    the descriptor to close; `LOCKED` if another process has the lock; None if locks are not supported (Windows)
     """
     if os.name == "nt":
         return None
@@ -180,15 +180,15 @@ def lock_folder(folder: str | os.PathLike[str]) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return LOCKED
-    except OSError:  # some network disks know no locks
+    except OSError:  # some network disks do not support locks
         pass
     return descriptor
 
 
 def check_regular_file(path: str | os.PathLike[str], error: type[PolyadicError] = DataError) -> None:
-    """Refuse to read what is not a regular file; a path that does not exist at all is left to the caller.
+    """Raise if a path exists but is not a regular file; a missing file is left to the caller.
 
-    Opening a named pipe waits for somebody to write to it, in some libraries without a way to interrupt it.
+    Opening a named pipe would block until another process writes to it, in some libraries uninterruptibly.
 
     Parameters
     ----------

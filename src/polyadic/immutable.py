@@ -1,4 +1,4 @@
-"""Tensorizers and augmentations are values: never changed, cloned to themselves, stored in files by name and fields."""
+"""Base class of immutable objects, such as tensorizers and augmentations, stored in files by name and fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _complete: ContextVar[bool] = ContextVar("complete", default=False)
 
 @contextmanager
 def complete_repr() -> Iterator[None]:
-    """Write out all numbers in reprs, so that they are code."""
+    """Make reprs complete, with all values, so that they can be evaluated."""
     token = _complete.set(True)
     try:
         yield
@@ -29,10 +29,10 @@ def complete_repr() -> Iterator[None]:
 
 
 class Immutable:
-    """A value of a pipeline, described by its dataclass fields.
+    """An immutable object of a pipeline, described by its dataclass fields.
 
-    Subclasses register themselves when they are defined, so that a model file can name them; one that is not a
-    dataclass has no description, and `polyadic.load` asks for it again.
+    Subclasses register themselves when defined, so that model files can refer to them by name. One that is not a
+    dataclass cannot be stored, and must be passed again to `polyadic.load`.
     """
 
     _kinds: ClassVar[dict[str, type[Immutable]]] = {}
@@ -40,26 +40,26 @@ class Immutable:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__repr__" not in vars(cls):
-            cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # or `dataclass` would write one of its own
+            cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # otherwise `dataclass` would generate one
         Immutable._kinds[cls.type_name()] = cls
 
     @classmethod
     def type_name(cls) -> str:
-        """The name in a file: that of the class, with its module if that is not one of ours."""
+        """The name in a file: that of the class, with its module if outside polyadic."""
         own = cls.__module__.partition(".")[0] == "polyadic"
         return cls.__name__ if own else f"{cls.__module__}.{cls.__qualname__}"
 
     @staticmethod
     def find(name: str) -> type[Immutable] | None:
-        """The subclass of that name, if it has been defined by now."""
+        """The subclass of that name, or None if it is not defined (yet)."""
         return Immutable._kinds.get(name)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The fields by name, as scikit-learn asks for them."""
+        """The fields by name, in scikit-learn's convention."""
         return {name: getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())}
 
     def with_params(self, **changes: Any) -> Self:
-        """A copy with other values of some fields.
+        """Return a copy with some fields changed.
 
         Examples
         --------
@@ -79,7 +79,7 @@ class Immutable:
         return self
 
     def __repr__(self) -> str:
-        """Like scikit-learn's: fields that differ from their defaults; of many numbers only how many they are.
+        """Like scikit-learn: only fields that differ from their defaults; long arrays are shown by their shape.
 
         Examples
         --------
@@ -94,7 +94,7 @@ class Immutable:
 
 
 def _is_same(value: Any, default: Any) -> bool:
-    """Whether a value is a field's default; 1 and True are not the same."""
+    """Whether a value is a field's default; 1 and True are different."""
     return default is not MISSING and type(value) is type(default) and repr(value) == repr(default)
 
 
@@ -107,7 +107,7 @@ def _value_repr(value: Any) -> str:
 
 
 def _as_array(value: Any) -> np.ndarray | None:
-    """Nested sequences of numbers as an array; None for anything else."""
+    """Convert nested sequences of numbers to an array; None for anything else."""
     try:
         array = np.asarray(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Input data as checked torch batches: arrays, memory maps, stores, torch tensors, lists and data frames."""
+"""Conversion of input data to checked torch batches: arrays, memory maps, stores, tensors, lists, data frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Raw", "Samples", "choose_device", "integer_random_state"]
 
 
 class Raw(NamedTuple):
-    """Samples as they are stored: value = digit · scale + offset, or the values themselves without a scale."""
+    """Samples in stored form: value = digit · scale + offset, or the values themselves if scale is None."""
 
     digits: Tensor
     scale: Tensor | None = None
@@ -30,8 +30,8 @@ class Samples:
 
     Parameters
     ----------
-    X : (N, …), an array of any of the supported kinds
-    name : the argument's name, for messages
+    X : (N, …), an array of any supported kind
+    name : name of the argument, for error messages
     """
 
     def __init__(self, X: Any, name: str = "X") -> None:
@@ -40,7 +40,7 @@ class Samples:
         if isinstance(self.data, Tensor) and self.data.layout != torch.strided:
             raise TypeError(f"{name} must be a dense tensor, but has layout {self.data.layout}. Use '.to_dense()'.")
         if isinstance(self.data, Tensor) and self.data.dtype in (torch.uint16, torch.uint32, torch.uint64):
-            self.data = self.data.to(torch.float32)  # torch cannot take rows of these on every device
+            self.data = self.data.to(torch.float32)  # torch does not support indexing these on every device
         shape = tuple(self.data.shape)
         if len(shape) < 2:
             raise PolyadicError(
@@ -48,7 +48,7 @@ class Samples:
                 f"Reshape your data: {name}.reshape(1, -1) if it is a single sample."
             )
         if 0 in shape:
-            # The wording that scikit-learn's users know.
+            # The wording of scikit-learn.
             what = "sample(s)" if shape[0] == 0 else "feature(s)"
             raise PolyadicError(f"Found {name} with 0 {what} (shape={shape}) while a minimum of 1 is required.")
         if isinstance(self.data, Tensor) and self.data.is_complex():
@@ -63,7 +63,7 @@ class Samples:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type to compute in: float64 for float64, float32 for all else."""
+        """The floating-point type for computations: float64 for float64 input, float32 otherwise."""
         if isinstance(self.data, Tensor):
             return torch.float64 if self.data.dtype == torch.float64 else torch.float32
         return torch.float64 if self.data.dtype.newbyteorder("=") == np.float64 else torch.float32
@@ -74,7 +74,7 @@ class Samples:
         return bool(getattr(self.data, "on_disk", isinstance(self.data, np.memmap)))
 
     def read(self, ids: Tensor | slice) -> Raw:
-        """Some samples as they are stored: (b, …). Runs no torch kernel, so that another thread may run them meanwhile.
+        """Read samples in stored form: (b, …). Runs no torch kernels, so that another thread can run them meanwhile.
 
         Parameters
         ----------
@@ -90,12 +90,12 @@ class Samples:
         return Raw(*(None if part is None else _to_tensor(part) for part in parts))  # type: ignore[arg-type]
 
     def checked(self, raw: Raw, ids: Tensor | slice, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Samples that were read, as a floating-point batch on the device, checked to be finite: (b, …)."""
+        """Convert samples that were read to a floating-point batch on the device, checked to be finite: (b, …)."""
         batch = raw.digits.to(device).to(dtype)
         if raw.scale is not None and raw.offset is not None:
-            # Two operations, each rounded once, as in `WindowStore.read`: a fused one would differ in the last bit.
+            # Two operations, each rounded, as in `WindowStore.read`: a fused operation would differ in the last bit.
             batch = (batch * raw.scale.to(device, dtype)).add_(raw.offset.to(device, dtype))
-        # The sum of numbers that are not finite is not either; the other way round it need not be so.
+        # A sum is finite only if all values are, but a sum of finite values may overflow: test the values then.
         if not math.isfinite(batch.sum().item()) and not bool(torch.isfinite(batch).all()):
             finite = torch.isfinite(batch.flatten(1)).all(dim=1)
             row = int((~finite).nonzero()[0, 0])
@@ -108,18 +108,18 @@ class Samples:
         return batch
 
     def take(self, ids: Tensor | slice, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Some samples, read and converted to a floating-point batch, checked to be finite: (b, …)."""
+        """Read samples as a floating-point batch, checked to be finite: (b, …)."""
         return self.checked(self.read(ids), ids, device, dtype)
 
     def like_input(self, result: Tensor) -> Any:
-        """A result as the kind of array of the input: torch on its device for torch, numpy for all else."""
+        """Convert a result to the kind of the input: a torch tensor on its device for torch, else a numpy array."""
         if isinstance(self.data, Tensor):
             return result.to(self.data.device)
         return result.cpu().numpy()
 
 
 def _to_tensor(array: np.ndarray) -> Tensor:
-    """An array as a tensor, copied where torch needs it: native byte order, positive strides, writable memory."""
+    """Convert an array to a tensor, copied only if torch needs native byte order, other strides or writable memory."""
     return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
@@ -150,12 +150,12 @@ def _as_array(X: Any, name: str) -> np.ndarray | Readable:
 
 
 def _is_sparse(X: Any) -> bool:
-    sparse = sys.modules.get("scipy.sparse")  # imported by whoever has a sparse matrix, and not only to ask
+    sparse = sys.modules.get("scipy.sparse")  # if X is sparse, scipy.sparse is already imported
     return sparse is not None and bool(sparse.issparse(X))
 
 
 def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
-    """The device to compute on; "auto" is that of `X` if it is an accelerator, else CUDA if it is available.
+    """Resolve `device`; "auto" is the device of `X` if that is an accelerator, else CUDA if available, else the CPU.
 
     Examples
     --------
@@ -180,14 +180,14 @@ def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
 
 
 def _compile_kernels(device: torch.device) -> torch.device:
-    """Start to compile the kernels of a device in the background."""
+    """Start compiling the kernels of a device in the background."""
     if kernels.available(device, torch.float32):
         kernels.prepare()
     return device
 
 
 def integer_random_state(random_state: Any) -> int:
-    """The seed that a scikit-learn `random_state` stands for.
+    """Convert a scikit-learn `random_state` to an integer seed.
 
     Examples
     --------

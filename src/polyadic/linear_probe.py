@@ -1,4 +1,4 @@
-"""Fitted probes as plain numbers: for a model file, which holds no code, and for exports.
+"""Conversion of fitted probes to arrays and back, for model files, which contain no code, and for exports.
 
 A probe is a `Probe`, a LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression.
 """
@@ -23,12 +23,12 @@ __all__ = ["linear", "linear_form", "pack", "unpack"]
 
 
 def linear(probe: Any, features: int) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Any]]:
-    """The linear functions of a fitted probe, in terms of features as they are.
+    """Return the linear functions of a fitted probe, in terms of unscaled features.
 
     Parameters
     ----------
     probe : a fitted `Probe` or LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression
-    features : how many the model has
+    features : number of features of the model
 
     Returns
     -------
@@ -42,14 +42,14 @@ def linear(probe: Any, features: int) -> tuple[NDArray[np.float64], NDArray[np.f
     """
     if getattr(probe, "recenter_", False):
         raise PolyadicError(
-            "this probe was trained on features recentred by subject, which takes other windows of the same subject "
-            "and has no ONNX or C form: train a probe without recenter, or export the features alone (del model.probe_)"
+            "this probe was trained on features recentred by subject, which needs other windows of the same subject "
+            "and has no ONNX or C form: train a probe without recenter, or export the features only (del model.probe_)"
         )
     return linear_form(probe, features)
 
 
 def linear_form(probe: Any, features: int) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Any]]:
-    """As `linear`, also for a probe on features that are recentred by subject: in terms of the recentred features."""
+    """Like `linear`, but also accept a probe with recentring; it then applies to the recentred features."""
     steps = [step for _, step in probe.steps] if isinstance(probe, Pipeline) else [probe]
     if [type(step) for step in steps] not in ([Probe], [LogisticRegression], [StandardScaler, LogisticRegression]):
         raise PolyadicError(
@@ -64,10 +64,10 @@ def linear_form(probe: Any, features: int) -> tuple[NDArray[np.float64], NDArray
         raise PolyadicError(
             f"probe must be fitted to the model's {features} features, but was fitted to {len(weights)}"
         )
-    # Some versions of scikit-learn can fit one regression for each of many classes, whose probabilities are no softmax.
+    # Some versions of scikit-learn support one-vs-rest regressions, whose probabilities are not a softmax.
     one_by_one = getattr(last, "solver", "") == "liblinear" or getattr(last, "multi_class", "auto") == "ovr"
     if one_by_one and len(offsets) > 1:
-        raise PolyadicError("probe must be one regression for all classes, but has one for each class against the rest")
+        raise PolyadicError("probe must be a multinomial regression, but is one-vs-rest: use another solver")
     if len(steps) == 2:
         scaler = steps[0]
         weights = weights / scaler.scale_[:, None] if scaler.with_std else weights
@@ -76,7 +76,7 @@ def linear_form(probe: Any, features: int) -> tuple[NDArray[np.float64], NDArray
 
 
 def pack(probe: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The numbers and the classes of a fitted probe.
+    """Convert a fitted probe to arrays and JSON.
 
     Parameters
     ----------
@@ -84,9 +84,9 @@ def pack(probe: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
 
     Returns
     -------
-    `probe.coef` (K, R) and `probe.intercept` (K,), K the number of classes or 1 for two of them, with a scaler also
-    `probe.mean` and `probe.scale` (R,), all float64; and for JSON the classes, names or whole numbers, and of a `Probe`
-    its settings and how they were chosen; `recenter` where features are recentred by subject
+    arrays `probe.coef` (K, R) and `probe.intercept` (K,), with K the number of classes or 1 for two of them, and with a
+    scaler `probe.mean` and `probe.scale` (R,), all float64; and as JSON the classes (strings or integers), the settings
+    of a `Probe` and how they were chosen, and `recenter` if features are recentred by subject
 
     Examples
     --------
@@ -98,7 +98,7 @@ def pack(probe: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     check_is_fitted(regression)
     classes = regression.classes_.tolist()
     if not are_classes(classes):
-        raise PolyadicError(f"a model file holds classes that are names or whole numbers, but these are {classes!r}")
+        raise PolyadicError(f"classes must be strings or integers to be stored in a model file, but are {classes!r}")
     arrays = {"coef": regression.coef_, "intercept": regression.intercept_}
     if scaler is not None:
         arrays |= {"mean": scaler.mean_, "scale": scaler.scale_}
@@ -109,17 +109,17 @@ def pack(probe: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
 
 
 def unpack(arrays: Mapping[str, NDArray[Any]], header: Any, rank: int) -> Any:
-    """The probe that `pack` described, ready to predict.
+    """Build the probe from the output of `pack`.
 
     Parameters
     ----------
-    arrays : of the model file; those that are none of the probe's are not looked at
-    header : with the classes
-    rank : how many features there are
+    arrays : the arrays of the model file; those of other parts are ignored
+    header : the JSON entry with the classes
+    rank : number of features
 
     Raises
     ------
-    ModelFileError : if the arrays and the classes do not fit together
+    ModelFileError : if arrays and classes are inconsistent
 
     Examples
     --------
@@ -150,13 +150,13 @@ def _parts(probe: Any) -> tuple[StandardScaler | None, LogisticRegression | Prob
     if kinds == [StandardScaler, LogisticRegression] and steps[0].with_mean & steps[0].with_std:
         return steps[0], steps[1]
     raise PolyadicError(
-        "a model file holds a Probe, a LogisticRegression or a pipeline of a StandardScaler and one as its probe, "
-        f"but this is {probe!r}"
+        "the probe of a model file must be a Probe, a LogisticRegression, or a pipeline of a StandardScaler and a "
+        f"LogisticRegression, but is {probe!r}"
     )
 
 
 def _words(probe: Probe) -> dict[str, Any]:
-    """A `Probe` without its numbers: parameters, what was chosen, and why."""
+    """JSON description of a `Probe` without its arrays: parameters, chosen settings, reason."""
     weight = probe.class_weight
     return {
         "kind": VALIDATED,
@@ -164,7 +164,7 @@ def _words(probe: Probe) -> dict[str, Any]:
             "C": probe.C if isinstance(probe.C, str) else float(probe.C),
             "scale": probe.scale,
             "levels": probe.levels if isinstance(probe.levels, str) else bool(probe.levels),
-            # Names of classes may be numbers, which cannot be keys in JSON.
+            # Classes may be integers, which cannot be keys in JSON.
             "class_weight": [[_plain(name), float(value)] for name, value in weight.items()]
             if isinstance(weight, dict)
             else weight,
@@ -182,7 +182,7 @@ def _plain(name: Any) -> Any:
 
 
 def _from_settings(settings: Settings) -> Probe:
-    """The `Probe` that `_words` described, without its numbers."""
+    """The `Probe` that `_words` described, without its arrays."""
     probe = Probe(**settings.parameters)
     probe.C_, probe.scale_, probe.levels_ = settings.C, settings.scale, settings.levels
     probe.validation_, probe.reason_ = settings.validation, settings.reason

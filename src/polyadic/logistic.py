@@ -1,6 +1,6 @@
-"""Logistic regression along a path of regularisation strengths: scikit-learn's solver, warm-started.
+"""Logistic regression along a path of regularisation strengths, with scikit-learn's solver and warm starts.
 
-Features may be standardised, or wider than there are rows; coefficients come out in terms of the features as given.
+Features may be standardised, and may outnumber the rows; coefficients are in terms of the features as given.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MOST_ITERATIONS = 1000
 
 @contextmanager
 def unthreaded() -> Iterator[None]:
-    """Fit a probe in here: on one thread, and without a word if it stops short of its optimum."""
-    # Problems as small as this one only lose by threads: in BLAS they can take a hundred times as long.
+    """Context for fitting probes: one thread, and no ConvergenceWarning."""
+    # Threads slow down such small problems: in BLAS up to a hundredfold.
     with threadpool_limits(limits=1), warnings.catch_warnings():
-        # A regression that is not quite at its optimum after 1000 iterations is still a fair judge.
+        # A regression that is not quite at its optimum after 1000 iterations is good enough for evaluation.
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
 
@@ -40,18 +40,18 @@ def unthreaded() -> Iterator[None]:
 def regressions(
     Z: NDArray[np.float64], y: NDArray[Any], scale: str, Cs: Sequence[float], class_weight: Any, tolerance: float
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Fit one regression for each C, each from the solution of the one before; ascending values are fastest.
+    """Fit one regression per C, each warm-started from the previous one; ascending values are fastest.
 
-    The intercept is not penalised, so features may be centred first. The penalty does not change under rotation and
-    its solution lies in the span of the centred rows, so wider features are replaced by coordinates within that span.
+    The intercept is not penalised, so features can be centred first. The penalty is invariant to rotation and the
+    solution lies in the span of the centred rows, so with more features than rows, coordinates in that span are used.
 
     Parameters
     ----------
     Z : (n, F), features
     y : (n,), at least two classes
-    scale : "standardised", or anything else for features as they are
-    Cs, class_weight : as of scikit-learn's LogisticRegression
-    tolerance : on the gradient of the mean loss, for features of mean variance 1
+    scale : "standardised", or anything else for unscaled features
+    Cs, class_weight : as for scikit-learn's LogisticRegression
+    tolerance : tolerance on the gradient of the mean loss, for features of mean variance 1
 
     Returns
     -------
@@ -64,7 +64,7 @@ def regressions(
     True
     """
     centre = Z.mean(axis=0)
-    # One divisor for plain features, made up for by C, only sets the scale that the solver's tolerance refers to.
+    # For plain features a common divisor, compensated by C, only sets the scale for the solver's tolerance.
     divisor = StandardScaler().fit(Z).scale_ if scale == STANDARDISED else np.sqrt(Z.var(axis=0).mean() or 1.0)
     F = (Z - centre) / divisor
     wide = F.shape[1] > F.shape[0] and F.any()
@@ -81,9 +81,9 @@ def regressions(
 def _within_span(
     F: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], Callable[[NDArray[np.float64]], NDArray[np.float64]]]:
-    """Coordinates of rows in an orthonormal basis of their span (n, r), and a map of coefficients (K, r) to (K, F).
+    """Coordinates (n, r) of rows in an orthonormal basis of their span, and a map of coefficients (K, r) to (K, F).
 
-    By a pivoted Cholesky decomposition of the rows' inner products, a fifth of the cost of a QR decomposition.
+    Uses a pivoted Cholesky decomposition of the rows' inner products, at a fifth of the cost of a QR decomposition.
     """
     lower, pivots, rank, _ = dpstrf(F @ F.T, lower=1)
     order = pivots - 1  # LAPACK counts from 1
@@ -108,13 +108,13 @@ def left_out(
     class_weight: Any,
     tolerance: float,
 ) -> NDArray[Any]:
-    """Predict each row by regressions trained without its fold, one for each C: (len(Cs), n).
+    """Predict each row with regressions trained without its fold, one per C: (len(Cs), n).
 
-    Within `polyadic.threads.thread_pool` its threads share the folds.
+    Within `polyadic.threads.thread_pool`, folds run in parallel.
 
     Parameters
     ----------
-    fold : (n,), from 0 on; a fold without which only one class is left is predicted to be of that class
+    fold : (n,), from 0; if the other folds have only one class, that class is predicted
     others : as for `regressions`
     """
     predicted = np.empty((len(Cs), len(y)), y.dtype)
@@ -126,7 +126,7 @@ def left_out(
             predicted[:, test] = classes[0]
             return
         weight = class_weight
-        if isinstance(weight, dict):  # scikit-learn refuses weights of classes that are not there
+        if isinstance(weight, dict):  # scikit-learn rejects weights of missing classes
             weight = {name: value for name, value in weight.items() if name in classes}
         lines = regressions(Z[train], y[train], scale, Cs, weight, tolerance)
         for row, line in zip(predicted, lines, strict=True):

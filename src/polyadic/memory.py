@@ -1,7 +1,8 @@
-"""Two settings of the whole process that make fits faster. A library must not make them by itself.
+"""Process-wide memory settings that make fits faster.
 
-Every batch of a fit needs the same memory again, and the system takes as long to clear a fresh page as a filter takes
-to fill it. The `polyadic` program calls `reuse_memory` when it starts; in Python it is yours to call.
+Every batch of a fit allocates the same amount of memory, and clearing a new page takes the system as long as a filter
+takes to fill it. The `polyadic` command calls `reuse_memory` at start; a library must not change global settings by
+itself, so in Python you call it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ _KEPT_BYTES = 2**25 - 2**14
 
 
 def reuse_memory() -> None:
-    """Keep freed memory for the next batch, and take large arrays in pages of 2 MiB; call it before torch is used.
+    """Keep freed memory for the next batch, and use 2 MiB pages for large arrays; call it before using torch.
 
-    Sets the environment variable THP_MEM_ALLOC_ENABLE, which torch reads when it first needs memory, unless it is set
-    already; and has the C library of Linux keep freed blocks of up to 32 MiB. Elsewhere it does nothing.
+    Sets the environment variable THP_MEM_ALLOC_ENABLE, unless it is already set; torch reads it at its first
+    allocation. On Linux, also makes the C library keep freed blocks of up to 32 MiB.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The tensor methods of the paper by name, with the same settings each."""
+"""The paper's tensor methods by name, all with the same settings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ __all__ = ["paper_methods"]
 
 
 def paper_methods(settings: Preset, **parameters: Any) -> dict[str, ATD | SALS | GRSALS]:
-    """The four tensor methods with the same settings, unfitted, by their names in the paper.
+    """Return the four tensor methods, unfitted and with the same settings, by their names in the paper.
 
     Parameters
     ----------
     settings : tensorizer, augmentation and parameters
-    parameters : arguments of `ATD` that replace those of the settings, unless None; SALS and GR-SALS
-        take those they know
+    parameters : arguments of `ATD` that override the settings, unless None; SALS and GR-SALS get those they support
 
     Examples
     --------

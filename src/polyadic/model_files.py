@@ -1,6 +1,6 @@
-"""Model files: one safetensors file with a JSON header, written atomically, read without running anything from it.
+"""Model files: one safetensors file with a JSON header, written atomically and read without executing code.
 
-Arrays and header only, without torch; `persist` makes estimators of them.
+This module handles arrays and header, without torch; `persist` builds estimators from them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from polyadic.files import check_regular_file, write_atomically
 __all__ = ["SCHEMA", "read", "write"]
 
 SCHEMA = 3
-"""Version of the header's layout. Readers refuse a newer one. Since 2 the file has a checksum, since 3 a readout."""
+"""Version of the header layout. Newer versions are refused. 2 added the checksum, 3 the readout."""
 
 _KEY = "polyadic"
 _CHECKSUM = "sha256"
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
-    """Write a model file, or leave what was there untouched.
+    """Write a model file atomically; on failure, an existing file stays untouched.
 
     Parameters
     ----------
-    arrays : the tensors by name
-    header : what JSON can hold
+    arrays : arrays by name
+    header : JSON-serialisable metadata
     """
     whole = {"schema": SCHEMA, **header}
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -52,11 +52,11 @@ def _checksum(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> st
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the header of a model file, after comparing them with its checksum, which older files lack.
+    """Read arrays and header of a model file, and verify its checksum (absent in schema 1).
 
     Raises
     ------
-    ModelFileError : if the file is damaged, of a newer schema, or something else
+    ModelFileError : if the file is damaged, of a newer schema, or not a model file
     """
     check_regular_file(path, ModelFileError)
     try:
@@ -66,7 +66,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
     except FileNotFoundError:
         raise
     except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
-        raise ModelFileError(f"{path} is damaged, cut short or not a model file: {error}") from error
+        raise ModelFileError(f"{path} is damaged, truncated or not a model file: {error}") from error
     if text is None:
         raise ModelFileError(
             f"{path} is a safetensors file, but not a polyadic model: its header has no {_KEY!r} entry"
@@ -86,8 +86,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
     checksum = header.pop(_CHECKSUM, None)
     try:
         sound = (checksum is None and schema == 1) or checksum == _checksum(arrays, header)
-    except RecursionError as error:  # the header is nested a little less deeply than reading it allows
+    except RecursionError as error:  # the header is nested almost as deeply as the JSON reader allows
         raise ModelFileError(f"{path} has a damaged header: {error!r}") from error
     if not sound:
-        raise ModelFileError(f"{path} is damaged: its checksum does not fit")
+        raise ModelFileError(f"{path} is damaged: its checksum does not match")
     return arrays, header

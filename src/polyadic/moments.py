@@ -2,8 +2,8 @@
 
 Everything a readout needs follows from the mean and covariance of the rows (coefficients, levels), from the second
 moment of the differences between views, and from a small sample of rows. Means and covariances are merged by the
-formulas of Chan, Golub and LeVeque (1979), which lose no digits where means are large beside deviations, as plain
-sums of squares do.
+formulas of Chan, Golub and LeVeque (1979). Unlike plain sums of squares, they lose no digits if means are large
+compared with deviations.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from polyadic.errors import PolyadicError
 __all__ = ["SAMPLED", "Accumulator", "SampledWindows"]
 
 SAMPLED = 4096
-"""The largest number of windows whose rows are kept."""
+"""Maximum number of windows in the sample."""
 
 _CENTRED = ("count", "mean", "scatter")
 _PLAIN = ("within", "pairs", "differences", "kept")
 
 
 class SampledWindows(NamedTuple):
-    """Some of the windows: their coefficients (n, R), levels (n, C) and residuals (n,)."""
+    """A sample of windows: their coefficients (n, R), levels (n, C) and residuals (n,)."""
 
     x: Tensor
     levels: Tensor
@@ -36,18 +36,18 @@ class SampledWindows(NamedTuple):
 
 
 class Accumulator:
-    """Statistics of the windows that were added so far; all in float64 on the CPU.
+    """Statistics of the windows added so far, in float64 on the CPU.
 
-    Of `n_windows` windows up to 4,096 are kept as a sample, one at random out of each of 4,096 equal stretches of the
-    data. Their numbers depend on `n_windows` alone, so that each has a place of its own in the sample, and samples of
-    several processes are merged by adding them.
+    Up to 4,096 of the `n_windows` windows are kept as a stratified sample, one at random from each of 4,096 equal
+    segments of the data. Their indices depend only on `n_windows`, so each has a fixed position in the sample, and the
+    samples of several processes are merged by adding them.
 
     Parameters
     ----------
     rank : number of coefficients of a window
-    n_windows : number of windows of all processes; ids go from 0 to n_windows − 1
+    n_windows : total number of windows over all processes; ids go from 0 to n_windows − 1
     n_channels : number of levels of a window
-    paired : whether views are added, too
+    paired : whether views are also added
 
     Examples
     --------
@@ -83,17 +83,17 @@ class Accumulator:
 
     @property
     def mean(self) -> Tensor:
-        """Of coefficients and levels: (R + C,)."""
+        """Mean of coefficients and levels: (R + C,)."""
         return self._state["mean"]
 
     @property
     def covariance(self) -> Tensor:
-        """Of coefficients and levels, with 1/N: (R + C, R + C)."""
+        """Covariance of coefficients and levels, normalised by N: (R + C, R + C)."""
         return self._state["scatter"] / self._state["count"]
 
     @property
     def within(self) -> Tensor:
-        """Variance of each channel within windows, on average: (C,), to rounding of the mean square."""
+        """Mean variance of each channel within windows: (C,)."""
         return (self._state["within"] / self._state["count"]).clamp_min(0)
 
     @property
@@ -107,7 +107,7 @@ class Accumulator:
         return self._state["differences"] / self._state["pairs"]
 
     def sample(self) -> SampledWindows:
-        """The rows that were kept."""
+        """Return the sample."""
         kept = self._state["kept"]
         kept = kept[kept[:, -1] > 0]
         if bool((kept[:, -1] > 1).any()):
@@ -123,16 +123,18 @@ class Accumulator:
         views: Tensor | None = None,
         has_view: Tensor | None = None,
     ) -> None:
-        """Add a batch; every window is to be added once.
+        """Add a batch; every window must be added exactly once.
+
+        All tensors may have any floating-point type and device.
 
         Parameters
         ----------
-        ids : (b,), the windows' numbers
-        x : (b, R), their coefficients, of any floating-point type and on any device, as all that follows
-        residuals : (b,), ‖T − T̂‖² of each
+        ids : (b,), indices of the windows
+        x : (b, R), coefficients
+        residuals : (b,), ‖T − T̂‖² of each window
         windows : (b, channels, time), the raw windows, if there are levels
-        views : (p, R), coefficients of the views of those windows that have one, in their order
-        has_view : (b,) bool, which windows those are; by default all
+        views : (p, R), coefficients of the views of the windows that have one, in order
+        has_view : (b,) bool, which windows have a view; by default all
         """
         self._check(ids, x, residuals, windows, views, has_view)
         if not len(x):
@@ -153,7 +155,7 @@ class Accumulator:
         self._keep(ids.to("cpu"), torch.cat([rows, _exact(residuals)[:, None], torch.ones_like(rows[:, :1])], dim=1))
 
     def _keep(self, ids: Tensor, rows: Tensor) -> None:
-        """Add those rows to the sample whose windows belong to it."""
+        """Add the rows of sampled windows to the sample."""
         places = torch.searchsorted(self._sampled, ids).clamp_max(len(self._sampled) - 1)
         chosen = self._sampled[places] == ids
         self._state["kept"].index_add_(0, places[chosen], rows[chosen])
@@ -177,12 +179,12 @@ class Accumulator:
                 f"ids must lie between 0 and {self.n_windows - 1}, but reach from {int(ids.min())} to {int(ids.max())}"
             )
         if self.n_channels and (windows is None or windows.ndim != 3 or windows.shape[:2] != (len(x), self.n_channels)):
-            came = None if windows is None else tuple(windows.shape)
-            raise PolyadicError(f"windows must have shape ({len(x)}, {self.n_channels}, time), but are {came}")
+            given = "windows is None" if windows is None else f"has shape {tuple(windows.shape)}"
+            raise PolyadicError(f"windows must have shape ({len(x)}, {self.n_channels}, time), but {given}")
         if views is None:
             return
         if not self.paired:
-            raise PolyadicError("views are of use only to a readout that whitens, but whiten is None")
+            raise PolyadicError("views are used only by a readout that whitens, but whiten is None")
         expected = (len(x) if has_view is None else int(has_view.sum()), self.rank)
         if tuple(views.shape) != expected:
             raise PolyadicError(f"views must have shape {expected}, but have shape {tuple(views.shape)}")
@@ -198,7 +200,7 @@ class Accumulator:
         state["count"] = total
 
     def __add__(self, other: Accumulator) -> Accumulator:
-        """The statistics of the windows of both."""
+        """Merge the statistics of both."""
         if not isinstance(other, Accumulator):
             return NotImplemented
         if self._settings != other._settings:
@@ -214,16 +216,16 @@ class Accumulator:
         return both
 
     def summed(self, add: Callable[[Tensor], Tensor]) -> Accumulator:
-        """The statistics of the windows of all processes, the same in each; all call it.
+        """Return the statistics of all processes, identical in each; all processes must call it.
 
         Parameters
         ----------
-        add : from a float64 tensor to the sum of those of all processes, as `Team.sum`
+        add : sums a float64 tensor over all processes, as `Team.sum`
         """
         count, mean, scatter = (self._state[name] for name in _CENTRED)
         totals = add(torch.cat([count[None], count * mean]))
         common = totals[1:] / totals[0].clamp_min(1)
-        # About the common mean, sums of squares add up.
+        # Sums of squares about the common mean are additive.
         apart = mean - common
         parts = {"scatter": scatter + torch.outer(apart, apart) * count, **{name: self._state[name] for name in _PLAIN}}
         pieces = torch.split(
@@ -239,13 +241,13 @@ class Accumulator:
         return self.rank, self.n_windows, self.n_channels, self.paired
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it as float64 tensors by name, for a file; `from_tensors` restores it."""
+        """Return the state as float64 tensors by name, for a file; `from_tensors` restores it."""
         settings = torch.tensor(self._settings, dtype=torch.float64)
         return {"settings": settings, **{name: values.clone() for name, values in self._state.items()}}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Accumulator:
-        """What `tensors` gave, as statistics that can be added to."""
+        """Restore an accumulator from the output of `tensors`."""
         rank, n_windows, n_channels, paired = (int(value) for value in tensors["settings"])
         restored = cls(rank, n_windows, n_channels, bool(paired))
         for name, values in restored._state.items():
@@ -260,7 +262,7 @@ def _exact(values: Tensor) -> Tensor:
 
 
 def _sampled(n_windows: int) -> Tensor:
-    """The numbers of the windows to keep, in order: (n,) int64, n at most `SAMPLED`."""
+    """Indices of the windows to sample, in order: (n,) int64, n at most `SAMPLED`."""
     size = min(n_windows, SAMPLED)
     bounds = torch.arange(size + 1) * n_windows // size
     return bounds[:-1] + (uniform(window_keys(0, 0, torch.arange(size)), (), torch.float64) * bounds.diff()).long()

@@ -1,6 +1,6 @@
 """Least squares with non-negative factors, by hierarchical alternating least squares (Cichocki and Phan, 2009).
 
-One row after another is set to its minimum with all others fixed, so no pass can raise the objective.
+Each row in turn is set to its minimum with all others fixed, so no pass can increase the objective.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor
 __all__ = ["PASSES", "nonnegative_solve", "warn_of_vanished"]
 
 PASSES = 5
-"""Over all rows in a solve; the next solve starts where this one ended."""
+"""Number of passes over all rows in a solve; the next solve starts from its result."""
 
 
 def nonnegative_solve(G: Tensor, M: Tensor, start: Tensor, alpha: float, passes: int = PASSES) -> Tensor:
-    """A non-negative F that lowers ½·tr(F(G + αI)Fᵀ) − tr(FMᵀ), from a start on.
+    """Find a non-negative F that decreases ½·tr(F(G + αI)Fᵀ) − tr(FMᵀ), from a start.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def nonnegative_solve(G: Tensor, M: Tensor, start: Tensor, alpha: float, passes:
     M : (I, R), right-hand sides as rows
     start : (I, R), at least 0
     alpha : weight of the identity, ≥ 0
-    passes : over all columns of F
+    passes : number of passes over all columns of F
 
     Returns
     -------
@@ -38,7 +38,7 @@ def nonnegative_solve(G: Tensor, M: Tensor, start: Tensor, alpha: float, passes:
     >>> nonnegative_solve(torch.eye(2), torch.tensor([[2.0, -4.0]]), torch.zeros(1, 2), 1.0)
     tensor([[1., 0.]])
     """
-    # Sequential work on small matrices: numpy on the host is done before torch has started, let alone a GPU.
+    # Sequential work on small matrices is faster in numpy on the CPU than in torch or on a GPU.
     H = G.cpu().double().numpy() + alpha * np.eye(len(G))
     right = np.ascontiguousarray(M.cpu().double().numpy().T)
     F = np.array(start.cpu().double().numpy().T, order="C")
@@ -53,13 +53,13 @@ def nonnegative_solve(G: Tensor, M: Tensor, start: Tensor, alpha: float, passes:
 
 
 def warn_of_vanished(factors: Sequence[Tensor]) -> None:
-    """Warn if components have no entry but 0 left in one of their profiles."""
+    """Warn about components with a profile that is all zero."""
     dead = torch.stack([~factor.any(dim=0) for factor in factors]).any(dim=0)
     if bool(dead.any()):
         from sklearn.exceptions import ConvergenceWarning
 
         warnings.warn(
-            f"{int(dead.sum())} of {len(dead)} components have vanished: the data has no use for them. A smaller rank "
+            f"{int(dead.sum())} of {len(dead)} components vanished, because the data do not need them. A smaller rank "
             "gives the same fit.",
             ConvergenceWarning,
             stacklevel=5,  # the line that called `fit`

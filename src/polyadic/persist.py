@@ -1,4 +1,4 @@
-"""Estimators in model files: how their parts become JSON and arrays, and the estimator that a file holds."""
+"""Load estimators from model files, and encode their parts as JSON and arrays."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _MODULES = {
     "STL": "baselines.stl",
     "UMLDA": "baselines.umlda",
 }
-"""Where the estimators are defined that a file may name; those of others are known once they are defined."""
+"""Modules that define our estimators; third-party classes register themselves when defined."""
 
 
 # ---------------------------------------------------------------- preprocessing
 
 
 def encode(value: Any) -> Any:
-    """Preprocessing as JSON: values by name and fields, functions and modules of the user's by name alone.
+    """Encode preprocessing as JSON: our classes by name and fields, the user's functions and modules by name only.
 
     Examples
     --------
@@ -66,14 +66,14 @@ def encode(value: Any) -> Any:
 
 
 def _is_own(encoded: Any) -> bool:
-    """Whether a description is, or holds, that of a function or module of the user's."""
+    """Whether a description is, or contains, that of a user's function or module."""
     if isinstance(encoded, list):
         return any(_is_own(item) for item in encoded)
     return isinstance(encoded, dict) and encoded["type"] in _OWN_KINDS
 
 
 def decode(value: Any, given: Any = None) -> Any:
-    """The object that `encode` described; what is the user's own is what was `given`, or None."""
+    """Build the object that `encode` described; `given` replaces a user's function or module."""
     if isinstance(value, list):
         return [decode(item) for item in value]
     if not isinstance(value, dict):
@@ -98,7 +98,7 @@ def decode(value: Any, given: Any = None) -> Any:
 
 
 def decode_tensorizer(value: Any, given: Any) -> Tensorizer | None:
-    """The calibrated tensorizer of a model; a function or a module of the user's must be `given` again."""
+    """Build the calibrated tensorizer of a model; a user's function or module must be `given` again."""
     if value is not None and not isinstance(value, dict):
         raise ModelFileError(f"the file's tensorize must be null or an object, but is {value!r}")
     if value is None or value.get("type") not in _OWN_KINDS:
@@ -109,7 +109,7 @@ def decode_tensorizer(value: Any, given: Any) -> Tensorizer | None:
     kind, name = value["type"], value.get("name")
     if given is None:
         raise ModelFileError(
-            f"the model was made with the {kind} {name!r} as its tensorize, and a model file holds no code: pass it "
+            f"the model was fitted with the {kind} {name!r} as tensorize, and model files contain no code: pass it "
             "again, load(path, tensorize=...)"
         )
     tensorizer = as_tensorizer(given)
@@ -128,12 +128,12 @@ def decode_tensorizer(value: Any, given: Any) -> Tensorizer | None:
 
 @plain_torch()
 def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = None) -> Any:
-    """A model from the file that `save` wrote: `ATD`, `SALS`, `GRSALS` or a baseline.
+    """Load a model from a file written by `save`: `ATD`, `SALS`, `GRSALS` or a baseline.
 
     Parameters
     ----------
     path : the file
-    tensorize, augment : the functions or modules the model was made with, if they were your own: files hold no code
+    tensorize, augment : your own functions or modules, if the model was fitted with any: files contain no code
 
     Returns
     -------
@@ -157,18 +157,20 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
     model = _built(path, _estimator, tensorize, augment)
     for name, value in (("tensorize", tensorize), ("augment", augment)):
         if value is not None and getattr(model, name, None) is not value:
-            raise PolyadicError(f"{name} was given, but the model in {path} was not made with one of your own")
+            raise PolyadicError(
+                f"{name} was given, but the model in {path} was not fitted with a function or module of your own"
+            )
     return model
 
 
 @plain_torch()
 def load_for_inference(path: str | os.PathLike[str], device: str = "auto") -> Any:
-    """A model from a file, to transform new windows and nothing else; without scikit-learn unless it is a baseline.
+    """Load a model only to transform new windows; does not import scikit-learn unless the model is a baseline.
 
     Parameters
     ----------
-    path : the file, of an estimator without functions or modules of your own
-    device : to compute on
+    path : the file; its estimator must not use functions or modules of your own
+    device : the device to compute on
 
     Returns
     -------
@@ -185,7 +187,7 @@ def load_for_inference(path: str | os.PathLike[str], device: str = "auto") -> An
 
 
 def _built(path: str | os.PathLike[str], kind: Callable[[Any], Any], tensorize: Any = None, augment: Any = None) -> Any:
-    """The model of a file, by the class that `kind` has for the name of its estimator."""
+    """Build the model of a file; `kind` maps the name of its estimator to a class."""
     arrays, header = read(path)
     try:
         if header["schema"] < 3:
@@ -198,7 +200,7 @@ def _built(path: str | os.PathLike[str], kind: Callable[[Any], Any], tensorize: 
 
 
 def _upgrade(header: dict[str, Any]) -> None:
-    """Say in a header of an older schema what was understood then: no readout, signed bases, one rule for floors."""
+    """Add the defaults of older schemas to a header: no readout, signed bases, the floor rule "channel"."""
     parameters = header["parameters"]
     if header["estimator"] in ("ATD", "GRSALS", "SALS"):
         parameters |= {"readout": None, "nonnegative": False}
@@ -208,13 +210,12 @@ def _upgrade(header: dict[str, Any]) -> None:
 
 
 def _estimator(name: Any) -> Any:
-    """The class of that name: one of ours, imported when it is asked for, or one that has been defined by now."""
+    """The estimator class of that name: one of ours, imported on demand, or one that is already defined."""
     if name in _MODULES:
         return getattr(import_module(f"polyadic.{_MODULES[name]}"), name)
     kinds = import_module("polyadic.engine.estimator").WindowEstimator._kinds
     if name not in kinds:
         raise ModelFileError(
-            f"the file holds a model of type {name!r}, which is not known here: import the module that defines it "
-            "before loading"
+            f"the file contains a model of unknown type {name!r}: import the module that defines it before loading"
         )
     return kinds[name]

@@ -1,6 +1,6 @@
-"""Labels and probabilities for windows by fitted features and a fitted probe, by torch and numpy alone.
+"""Class predictions for windows from fitted features and a fitted probe, with torch and numpy only.
 
-`polyadic.evaluate.WindowClassifier` predicts by it, and so do commands that only read a model file.
+Used by `polyadic.evaluate.WindowClassifier`, and by commands that only read a model file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STEP = 4096
 
 
 def groups_of(windows: Any, groups: ArrayLike | None) -> NDArray[Any] | None:
-    """Whose windows they are: as given, else the subjects of the windows where any is known: (N,)."""
+    """The group of each window: as given, else the subjects of the windows if any is known: (N,)."""
     if groups is not None:
         return as_column(groups, "groups", len(windows))
     if isinstance(windows, Windows) and (windows.subject != "").any():
@@ -34,19 +34,19 @@ def groups_of(windows: Any, groups: ArrayLike | None) -> NDArray[Any] | None:
 
 
 def check_probe(model: Any, name: str = "the model") -> None:
-    """Refuse a model that was loaded from a file without a probe."""
+    """Raise if a model has no probe."""
     if not hasattr(model, "probe_"):
-        raise ModelFileError(f"{name} has no probe: train one on labelled windows, polyadic fit --probe")
+        raise ModelFileError(f"{name} has no probe: train one on labelled windows with polyadic fit --probe")
 
 
 class WindowPredictor:
-    """Features of windows, recentred by subject where the probe was trained so, and what the probe says of them.
+    """Predict windows with features and a probe, with recentring by subject if the probe was trained with it.
 
     Parameters
     ----------
-    features : fitted, with a method `transform`
+    features : a fitted feature extractor with a method `transform`
     probe : a fitted classifier of features
-    recenter : subtract from the features of each window the mean over all windows of its subject
+    recenter : whether to subtract from the features of each window the mean over all windows of its subject
     """
 
     def __init__(self, features: Any, probe: Any, recenter: bool = False) -> None:
@@ -60,11 +60,11 @@ class WindowPredictor:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> WindowPredictor:
-        """The predictor of a model file with a probe.
+        """Load the predictor of a model file with a probe.
 
         Parameters
         ----------
-        device : to compute features on
+        device : device to compute features on
 
         Raises
         ------
@@ -80,19 +80,19 @@ class WindowPredictor:
         return classes
 
     def predict(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[Any]:
-        """The most probable class of each window: (N,); parameters as of `WindowClassifier.predict`."""
+        """Return the most probable class of each window: (N,); parameters as for `WindowClassifier.predict`."""
         predicted: NDArray[Any] = self.probe.predict(self._features(X, groups, means))
         return predicted
 
     def predict_proba(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[np.float64]:
-        """How probable each class is, in the order of `classes_`: (N, classes)."""
+        """Return the probability of each class, in the order of `classes_`: (N, classes)."""
         found: NDArray[np.float64] = self.probe.predict_proba(self._features(X, groups, means))
         return found
 
     def subject_means(
         self, X: Any, groups: ArrayLike | None = None, on_rows: Callable[[int], None] | None = None
     ) -> dict[str, NDArray[np.float64]]:
-        """The mean features of each subject, for `means`; parameters as of `WindowClassifier.subject_means`."""
+        """Return the mean features of each subject, for `means`; parameters as for `WindowClassifier.subject_means`."""
         windows = X.windows if isinstance(X, WindowStore) else X
         names = group_names(groups_of(windows, groups), len(windows))
         check_sizes(names)

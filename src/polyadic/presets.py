@@ -1,7 +1,7 @@
-"""The paper's settings for its four datasets (appendices D.2 to D.5), and settings that suit any windows.
+"""The paper's settings for its four datasets (appendices D.2 to D.5), and settings for other windows.
 
-"ptb_xl_100hz" is ours, for the records at 100 Hz. The paper names no largest number of sweeps; 50 is ours. Its text
-says amplitude and phase, its figures were made with log|Re| and log|Im|: the presets take the latter.
+Not from the paper: "ptb_xl_100hz", for the records at 100 Hz, and the limit of 50 sweeps. The paper's text describes
+amplitude and phase, but its results were computed with log|Re| and log|Im|, which the presets use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["PAPER_METHOD", "Preset", "preset", "settings_for"]
 PAPER_METHOD: Mapping[str, Any] = MappingProxyType(
     {"readout": None, "nonnegative": False, "beta": 2.0, "solver": "blend", "batch_size": 128}
 )
-"""Arguments under which `ATD` is the paper's method, where the library's defaults are others."""
+"""Arguments that turn `ATD` into the paper's method, where they differ from the library's defaults."""
 
 _Band = tuple[float, float]
 
@@ -63,14 +63,14 @@ _POOR_DEGREE = 1.0
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings of one dataset.
+    """Settings for one dataset.
 
     Parameters
     ----------
-    name : the dataset, or ""
-    fs : sampling rate in Hz, None if it is not known
+    name : name of the dataset, or ""
+    fs : sampling rate in Hz, None if unknown
     shape : (channels, time) of a raw window
-    tensorize, augment : for the arguments of the same names of `ATD`
+    tensorize, augment : the arguments of `ATD` with these names
     parameters : the other keyword arguments of `ATD`
     """
 
@@ -83,14 +83,14 @@ class Preset:
 
 
 def preset(name: str, fs: float | None = None, quality: str | None = None) -> Preset:
-    """The paper's settings for a dataset.
+    """Return the paper's settings for a dataset.
 
     Parameters
     ----------
     name : "sleep_edf", "har", "ptb_xl", "ptb_xl_100hz" or "mgh"
-    fs : sampling rate in Hz if it is not the dataset's own: frames keep their length in seconds, bands theirs in Hz
+    fs : sampling rate in Hz, if it differs from the dataset's; frame lengths in seconds and bands in Hz stay the same
     quality : None, or "A", "B" or "C" for the low-quality augmentations of the paper's Table 8 (har and mgh): noise as
-        large as the signal, bands that leave out the middle, or both
+        large as the signal, bands that exclude the middle frequencies, or both
 
     Examples
     --------
@@ -109,12 +109,12 @@ def preset(name: str, fs: float | None = None, quality: str | None = None) -> Pr
         raise PolyadicError(f"fs must be a positive sampling rate in Hz, but is {fs!r}")
     n_fft, hop = 2 * round(data.n_fft * ratio / 2), round(data.hop * ratio)
     if hop < 1 or n_fft < 2:
-        raise PolyadicError(f"fs={fs:g} Hz is too slow for {name}: its hop would be shorter than one sample")
+        raise PolyadicError(f"fs={fs:g} Hz is too low for {name}: the hop would be shorter than one sample")
     degree, bands = _quality(name, data, quality)
     if max(high for _, high in bands) >= rate / 2:
         raise PolyadicError(
-            f"fs={rate:g} Hz is too slow for {name}: its bands {bands} reach beyond half of it; "
-            "give STFT and augmentations of your own"
+            f"fs={rate:g} Hz is too low for {name}: its bands {bands} exceed the Nyquist frequency; "
+            "pass your own STFT and augmentations"
         )
     steps: list[Augmentation] = [Jitter(degree), Bandpass(bands, rate)]
     if data.triads:
@@ -137,7 +137,7 @@ def preset(name: str, fs: float | None = None, quality: str | None = None) -> Pr
 
 
 def _quality(name: str, data: _Dataset, quality: str | None) -> tuple[float, tuple[_Band, _Band]]:
-    """Degree of the jitter and bands of the filter."""
+    """Degree of the jitter and bands of the filter, for a quality."""
     if quality is None:
         return data.degree, data.bands
     if quality not in ("A", "B", "C"):
@@ -153,7 +153,7 @@ def _quality(name: str, data: _Dataset, quality: str | None) -> tuple[float, tup
 _BUILT_IN_BANDS = ((2.0, 24.0), (4.0, 20.0))
 _BUILT_IN = MappingProxyType({"rank": 8})
 _ALIGNMENT = 0.1
-"""Weight of the self-supervised loss for centred tensors, whose coefficients are far smaller than the paper's."""
+"""Weight of the self-supervised loss for centred tensors, whose coefficients are much smaller than the paper's."""
 
 
 def settings_for(
@@ -165,15 +165,15 @@ def settings_for(
     hop: int | None = None,
     views: bool = False,
 ) -> Preset:
-    """Settings that suit some windows: those of a preset, or the library's own, with frames by length and rate.
+    """Return settings for windows: those of a preset, or the library's, with frames by window length and rate.
 
     Parameters
     ----------
-    windows : `Windows`, what the model will be fitted to
-    preset : name of the paper's settings for a dataset
-    defaults : with a preset, take only its frames and augmentations, and the library's settings for the rest
-    n_fft, hop : frames other than those
-    views : without a preset, give augmentations and a weight of the self-supervised loss, so that methods with and
+    windows : the `Windows` to fit
+    preset : name of a preset with the paper's settings
+    defaults : with a preset, use only its frames and augmentations, and the library's settings otherwise
+    n_fft, hop : frame length and hop, to override the above
+    views : without a preset, include augmentations and a weight of the self-supervised loss, so that methods with and
         without it can be compared
 
     Examples
@@ -184,7 +184,7 @@ def settings_for(
     128
     """
     if defaults and preset is None:
-        raise PolyadicError("--defaults goes with --preset; without a preset the library's settings are used anyway")
+        raise PolyadicError("--defaults requires --preset; without a preset the library's settings are used anyway")
     if preset is not None:
         chosen = _paper_settings(windows, preset, defaults)
         frames = chosen.tensorize
@@ -211,9 +211,9 @@ def _paper_settings(windows: Any, name: str, defaults: bool) -> Preset:
 
 
 def _frames(length: int, fs: float | None, n_fft: int | None, hop: int | None) -> STFT:
-    """The recommended frames, or frames of a given length or hop."""
+    """The recommended STFT, or one with a given frame length or hop."""
     if n_fft is None and length < 2 * SHORTEST_FRAME:
-        raise PolyadicError(f"windows of {length} samples are too short for the usual frames: give --n-fft and --hop")
+        raise PolyadicError(f"windows of {length} samples are too short for the default frames: pass --n-fft and --hop")
     if n_fft is None:
         frames = recommended_stft(length, fs)
     else:
@@ -222,7 +222,7 @@ def _frames(length: int, fs: float | None, n_fft: int | None, hop: int | None) -
 
 
 def _views(fs: float | None) -> Augmentation:
-    """Jitter and, where the sampling rate is known, a filter for the lower or the upper half of the spectrum."""
+    """Jitter and, if the sampling rate is known, a filter for the lower or the upper half of the spectrum."""
     if fs is None:
         return Jitter(0.05)
     return Compose([Jitter(0.05), Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)])

@@ -20,7 +20,7 @@ __all__ = ["SweepProgress", "epoch_bar", "file_bar", "stage_bar", "sweep_bar"]
 
 
 _LINE_EVERY = 10
-"""Where there is no terminal, a line is printed for the first sweep or epoch, every tenth, and the last."""
+"""Without a terminal, a line is printed for the first sweep or epoch, every tenth, and the last."""
 
 
 def _has_terminal() -> bool:
@@ -28,7 +28,7 @@ def _has_terminal() -> bool:
 
 
 class _Lines:
-    """Prints a status from time to time, where there is no terminal for a bar."""
+    """Prints status lines, where there is no terminal for a bar."""
 
     def __init__(self) -> None:
         self._pending = ""
@@ -50,11 +50,11 @@ class SweepProgress(Protocol):
     def __call__(self, history: dict[str, list[float]]) -> None: ...
 
     def start(self, attempt: int, attempts: int) -> None:
-        """Note that another of several attempts begins, counted from 1."""
+        """Report the start of a restart, counted from 1."""
         ...
 
     def windows(self, count: int, size: int) -> None:
-        """Note that so many more windows of this sweep, and so many bytes, are done."""
+        """Report a number of further windows and bytes of this sweep as done."""
         ...
 
 
@@ -66,11 +66,11 @@ def _describe_loss(history: dict[str, list[float]]) -> str:
 
 @contextmanager
 def sweep_bar(title: str, max_sweeps: int, n_windows: int) -> Iterator[SweepProgress]:
-    """A bar that moves with every batch; without a terminal, a line for every tenth sweep.
+    """Show a bar that advances with every batch; without a terminal, print a line for every tenth sweep.
 
     Parameters
     ----------
-    n_windows : windows in a sweep
+    n_windows : number of windows in a sweep
     """
     if _has_terminal():
         with _sweep_progress() as bar:
@@ -130,7 +130,7 @@ class _SweepBar:
 
 
 def _sweep_progress() -> Progress:
-    """The bar of `sweep_bar`, with the loss and its terms on a second line, as one is too short for both."""
+    """The bar of `sweep_bar`, with the loss and its terms on a second line."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.text import Text
 
@@ -155,18 +155,18 @@ def _sweep_progress() -> Progress:
 
 @contextmanager
 def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, int, int, int], None]]:
-    """A bar that moves with every file: files, windows, MB/s, time left. Nothing is shown without a terminal.
+    """Show a bar that advances with every file: files, windows, MB/s, time left. Only shown on a terminal.
 
     Yields
     ------
-    a function to be called with the file's name, files done, files in all, windows so far, bytes so far
+    a function to call with the file's name, files done, total files, windows so far, bytes so far
     """
     begun = time.perf_counter()
     with stage_bar(title, hidden) as show:
 
         def update(name: str, done: int, total: int, windows: int, size: int) -> None:
             speed = size / 1e6 / max(time.perf_counter() - begun, 1e-9)
-            # Where windows are what the bar counts, their number is there already.
+            # If the bar counts windows, their number is already shown.
             counted = "windows" if windows == done and windows else f"{windows:,} windows" if windows else ""
             show(done, total, ", ".join(part for part in (counted, f"{speed:,.0f} MB/s", name) if part))
 
@@ -175,11 +175,11 @@ def file_bar(title: str, hidden: bool = False) -> Iterator[Callable[[str, int, i
 
 @contextmanager
 def epoch_bar(title: str, max_epochs: int) -> Iterator[Callable[[dict[str, list[float]]], None]]:
-    """A bar that moves with every epoch; without a terminal, a line for every tenth.
+    """Show a bar that advances with every epoch; without a terminal, print a line for every tenth.
 
     Yields
     ------
-    a function to be called with the history after every epoch
+    a function to call with the history after every epoch
     """
     lines = _Lines()
     with _epoch_progress(title, max_epochs) if _has_terminal() else nullcontext() as show:
@@ -216,16 +216,16 @@ def _epoch_progress(title: str, max_epochs: int) -> Iterator[Callable[[int, str]
 def stage_bar(
     title: str, hidden: bool = False, unit: str = "", already: int = 0
 ) -> Iterator[Callable[[int, int, object], None]]:
-    """A bar that moves with every stage, with throughput and time left. Nothing is shown without a terminal.
+    """Show a bar that advances with every stage, with throughput and time left. Only shown on a terminal.
 
     Parameters
     ----------
-    unit : what is counted, in the plural; without it no throughput is shown
-    already : how much of the work was done before
+    unit : name of the counted items, in the plural; without it no throughput is shown
+    already : number of items done before
 
     Yields
     ------
-    a function to be called with the work done, the work in all, and the current stage
+    a function to call with the work done, the total work, and the current stage
     """
     if hidden or not _has_terminal():
         yield lambda done, total, stage: None
@@ -250,7 +250,7 @@ def _stage_progress(title: str) -> tuple[Progress, Any]:
     from rich.text import Text
 
     class TimeLeft(TextColumn):
-        """The time left by the mean speed so far: rich itself forgets everything older than half a minute."""
+        """Time left, estimated from the mean speed so far; rich only uses the last 30 seconds."""
 
         def render(self, task: Task) -> Text:
             return Text(f"left {_clock(task.fields['end'] - time.perf_counter())}", style="progress.remaining")

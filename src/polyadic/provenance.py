@@ -1,4 +1,4 @@
-"""Where a result comes from: command, commit, machine, versions, date. No paths, no names of people or hosts."""
+"""Provenance of a result: command, commit, machine, versions, date; no paths, user names or host names."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def _version(package: str) -> str | None:
 
 
 def commit() -> str | None:
-    """The commit of the source tree this runs from, with a mark if the tree has changes, or None if it is installed.
+    """The commit of the source tree, with "+changes" for uncommitted changes; None if the package is installed.
 
-    A copy without a history can be told by the variable POLYADIC_COMMIT.
+    The environment variable POLYADIC_COMMIT overrides it, for copies without git history.
     """
     if "POLYADIC_COMMIT" in os.environ:
         return os.environ["POLYADIC_COMMIT"]
@@ -60,15 +60,15 @@ def _processor() -> str:
 
 
 def provenance(device: str) -> dict[str, Any]:
-    """What a reader needs to judge and repeat a result.
+    """Return what a reader needs to assess and reproduce a result.
 
     Parameters
     ----------
-    device : the torch device that did the work
+    device : the torch device of the computation
     """
     import torch
 
-    # Paths say nothing to anyone else: only the names of files are kept.
+    # Strip folders from paths: they are private and mean nothing elsewhere.
     words = ["polyadic" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0], *sys.argv[1:]]
     words = [re.sub(rf"[^=]*{re.escape(os.sep)}", "", word) for word in words]
     machine = {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}

@@ -1,8 +1,8 @@
-"""From coefficients of a decomposition to the features a classifier sees: isometric, with levels, whitened by views.
+"""Readouts: affine maps from the coefficients of a decomposition to the features that a classifier sees.
 
-Coefficients of a CP decomposition are correlated and of unequal scale. A readout is an affine map of them under which
-distances between features are distances between reconstructions; see `Readout` for the formulas. It is fitted on
-unlabelled windows in one pass and constant memory, because second moments of the coefficients determine all of it.
+Coefficients of a CP decomposition are correlated and of unequal scale. Under a readout, distances between features
+equal distances between reconstructions; see `Readout` for the formulas. It is fitted to unlabelled windows in one pass
+and constant memory, because the second moments of the coefficients determine it.
 """
 
 from __future__ import annotations
@@ -28,47 +28,47 @@ from polyadic.threads import thread_pool
 __all__ = ["PREFIX", "QUANTILES", "FittedReadout", "Readout"]
 
 PREFIX = "readout."
-"""How the names of a readout's arrays begin in a model file."""
+"""Prefix of the names of a readout's arrays in a model file."""
 QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
-"""The quantiles that are kept of the sampled windows' distances and residuals; the last is the sample's maximum."""
+"""Quantiles stored for the distances and residuals of the sampled windows; the last is the maximum."""
 
 _METRICS = ("isometric",)
 _ALWAYS = ("matrix", "back", "centre", "quantiles")
 _OF_LEVELS = ("level_mean", "level_scale")
 _EPS = float(np.finfo(np.float64).eps)
 _SAME_VIEWS = 1e-12
-"""Mean square of the differences between views, over the features' variance, that rounding in float32 can explain."""
+"""Views count as equal below this ratio of mean squared difference to variance: rounding in float32."""
 _CONSTANT = 1e-12
-"""Standard deviation of a channel's level, over its mean, that rounding in float64 can explain."""
+"""A level counts as constant below this ratio of standard deviation to mean: rounding in float64."""
 _DEMEANED = 1e-6
-"""The same over the channel's deviation within windows: what is left where every window had its mean subtracted."""
+"""The same ratio to the standard deviation within windows, for data with each window's mean removed."""
 
 _Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Readout(Immutable):
-    """How features follow from coefficients; `FittedReadout` is what it becomes on unlabelled windows.
+    """Settings of the map from coefficients to features; fitting it to unlabelled windows gives a `FittedReadout`.
 
     With K the Khatri-Rao product of the factors, G = KᵀK and x the coefficients of a window,
 
     - *isometric*: z = s·Vᵀ(G^½x − mean), V the principal axes of G^½x, s such that the variances of z sum to R. Since
       ‖G^½(x − x')‖ = ‖K(x − x')‖, distances between z are s times distances between reconstructions. Axis k stands for
-      the pattern K G^(−½)v_k, the k-th principal component of the reconstructions themselves, and has the sign that
-      makes the sum of this pattern positive. So z depends neither on the order and the signs of components nor on how
-      their norms are divided among the modes. (Axes of equal variance have no order of their own.) An axis without
-      variance stays 0, for new windows too.
-    - *levels*: the mean of each channel over the window, signed, standardised on the unlabelled windows, divided by
-      √channels and multiplied by `levels`·√R, as columns of their own. The level of a channel that never changes is 0.
-    - *whitening by views*: with S the second moment, not centred, of the differences between z of a window and of its
-      view, z' = (S + shrinkage·tr(S)/R·I)^(−½) z, rescaled to a total variance of R. Levels are left alone.
+      the pattern K G^(−½)v_k, the k-th principal component of the reconstructions, with the sign that makes the sum of
+      the pattern positive. Hence z is invariant to the order and signs of the components and to how their norms are
+      divided among the modes. (The order of axes of equal variance is arbitrary.) Axes without variance are 0, also
+      for new windows.
+    - *levels*: additional columns with the signed mean of each channel over the window, standardised on the unlabelled
+      windows, divided by √channels and multiplied by `levels`·√R. The level of a constant channel is 0.
+    - *whitening by views*: z' = (S + shrinkage·tr(S)/R·I)^(−½) z, rescaled to a total variance of R, where S is the
+      second moment (not centred) of the differences between z of a window and z of its view. Levels are not whitened.
 
     Parameters
     ----------
     metric : "isometric"
     levels : weight of the level columns; 0 for none
-    whiten : an augmentation that gives the views, as `Jitter(0.05)` or `Neighbour()`, or None
-    shrinkage : how gently to whiten, λ of the formula; the larger, the less
+    whiten : the augmentation that provides the views, such as `Jitter(0.05)` or `Neighbour()`; None for no whitening
+    shrinkage : regularisation of the whitening; larger values whiten less
 
     Examples
     --------
@@ -93,24 +93,24 @@ class Readout(Immutable):
         check_number("shrinkage", self.shrinkage, 0)
         if self.whiten is not None and (isinstance(self.whiten, type) or not callable(self.whiten)):
             raise PolyadicError(
-                f"whiten must be None or an augmentation, as Jitter(0.05) or Neighbour(), but is {self.whiten!r}"
+                f"whiten must be None or an augmentation such as Jitter(0.05) or Neighbour(), but is {self.whiten!r}"
             )
 
     def accumulator(self, rank: int, n_windows: int, n_channels: int = 0) -> Accumulator:
-        """What collects the statistics this readout needs; every process of a fit makes its own.
+        """Create the accumulator of the statistics that this readout needs; each process of a fit has its own.
 
         Parameters
         ----------
         rank : number of components
-        n_windows : number of windows in all processes together
-        n_channels : channels of the raw windows, or 0 where there are none, so that there are no levels
+        n_windows : total number of windows, over all processes
+        n_channels : number of channels of the raw windows; 0 if there are none, and so no levels
         """
         return Accumulator(rank, n_windows, n_channels if self.levels > 0 else 0, paired=self.whiten is not None)
 
     def fitted(self, statistics: Accumulator, factors: Sequence[Tensor | NDArray[Any]]) -> FittedReadout:
-        """The readout of a model with these factors, from the statistics of its unlabelled windows.
+        """Fit the readout of a model with these factors to the statistics of its unlabelled windows.
 
-        The same statistics serve readouts of any shrinkage and weight of the levels.
+        The statistics depend on neither `shrinkage` nor a positive `levels`, so they can be reused for other values.
 
         Parameters
         ----------
@@ -119,19 +119,19 @@ class Readout(Immutable):
 
         Raises
         ------
-        PolyadicError : if there are no windows, fewer than 2·R pairs to whiten by, or no difference within any pair
+        PolyadicError : if there are no windows, fewer than 2·R pairs for whitening, or all pairs are equal
         """
         exact = [torch.as_tensor(factor).detach().to("cpu", torch.float64) for factor in factors]
         if not exact or any(factor.ndim != 2 or factor.shape[1] != statistics.rank for factor in exact):
             shapes = [tuple(factor.shape) for factor in exact]
             raise PolyadicError(f"factors must be matrices with {statistics.rank} columns, but have shapes {shapes}")
         if statistics.count == 0:
-            raise PolyadicError("a readout is fitted on unlabelled windows, but there are none")
+            raise PolyadicError("a readout must be fitted to at least one window, but there are none")
         if not all(bool(torch.isfinite(values).all()) for values in (*exact, *statistics.tensors().values())):
             raise PolyadicError("factors, coefficients, residuals and levels must be finite, but hold NaN or infinity")
         rank = statistics.rank
         covariance = statistics.covariance[:rank, :rank]
-        # For matrices this small, torch's threads take longer to wake than to work.
+        # For matrices this small, waking torch's threads takes longer than the computation.
         with thread_pool():
             found = _isometric(exact, statistics.mean[:rank], covariance)
             if self.whiten is not None:
@@ -163,7 +163,7 @@ class Readout(Immutable):
         if float(ridged.min()) <= 4 * rank * _EPS * float(ridged.max()):
             raise PolyadicError(
                 f"shrinkage={self.shrinkage:g} is too small: some features never differ between a window and its view, "
-                "and whitening would divide by 0"
+                "and whitening would divide by 0; use a larger shrinkage, such as 1"
             )
         white, colour = ((vectors * ridged.pow(power)) @ vectors.T for power in (-0.5, 0.5))
         whitened, restored = torch.zeros_like(matrix), torch.zeros_like(back)
@@ -174,7 +174,7 @@ class Readout(Immutable):
 
 
 class _Root(NamedTuple):
-    """y = root·x with ‖y‖ = ‖Kx‖, the way back, and an orthonormal basis of the x with Kx = 0."""
+    """A root with ‖root·x‖ = ‖Kx‖, its pseudoinverse, and an orthonormal basis of the null space of K."""
 
     root: Tensor
     back: Tensor
@@ -182,16 +182,16 @@ class _Root(NamedTuple):
 
 
 def _gram_root(factors: Sequence[Tensor]) -> _Root:
-    """G^½ of components scaled to norm one, times their norms.
+    """Compute G^½ of components scaled to unit norm, times their norms.
 
-    It differs from G^½ by a rotation, which the principal axes undo; but a weak component is not lost to rounding
-    beside a strong one.
+    It equals G^½ up to a rotation, which the principal axes undo, and keeps the precision of weak components next to
+    strong ones.
     """
     G = gram(factors)
     norms = G.diagonal().clamp_min(0).sqrt()
     inverse = torch.where(norms > 0, 1 / norms, 0.0)
     values, vectors = torch.linalg.eigh(G * inverse[:, None] * inverse)
-    # Eigenvalues below 0 are rounding, and so are those as small as they.
+    # Negative eigenvalues come from rounding, and so do positive ones of the same size.
     kept = values > 4 * len(G) * _EPS * values[-1].clamp_min(_EPS)
     unseen = torch.linalg.qr(vectors[:, ~kept] / torch.where(norms > 0, norms, 1.0)[:, None]).Q
     values, vectors = values[kept], vectors[:, kept]
@@ -201,7 +201,7 @@ def _gram_root(factors: Sequence[Tensor]) -> _Root:
 
 
 class _Map(NamedTuple):
-    """z = matrix·(x − centre), and the smallest x = back·z + centre with the same Kx."""
+    """The map z = matrix·(x − centre) and its minimum-norm inverse x = back·z + centre."""
 
     matrix: Tensor
     back: Tensor
@@ -218,7 +218,7 @@ def _isometric(factors: Sequence[Tensor], mean: Tensor, covariance: Tensor) -> _
     live = (variances > 4 * rank * _EPS * size) & (variances > 0)
     if not bool(live.any()):
         warnings.warn(
-            "the reconstructions of all unlabelled windows are equal: all spectral features are 0",
+            "the reconstructions of all unlabelled windows are equal, so all spectral features are 0",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -230,10 +230,10 @@ def _isometric(factors: Sequence[Tensor], mean: Tensor, covariance: Tensor) -> _
 
 
 def _pattern_signs(factors: Sequence[Tensor], directions: Tensor) -> Tensor:
-    """The signs under which the patterns K·direction, of norm one each, have a positive sum: (R,).
+    """The signs under which the unit-norm patterns K·direction have a positive sum: (R,).
 
-    A sum of 0, as an antisymmetric pattern has, says nothing; then entries are weighted by √(1 + position) in each
-    mode. Both are sums over K that need no K: products of the factors' own (weighted) column sums.
+    If the sum is 0, as for an antisymmetric pattern, entries are weighted by √(1 + position) in each mode. K itself is
+    not formed: both sums are products of the factors' (weighted) column sums.
     """
     entries = math.prod(len(factor) for factor in factors)
     plain = torch.stack([factor.sum(dim=0) for factor in factors]).prod(dim=0) @ directions
@@ -244,7 +244,7 @@ def _pattern_signs(factors: Sequence[Tensor], directions: Tensor) -> Tensor:
 
 
 def _level_statistics(statistics: Accumulator, wanted: bool) -> dict[str, Tensor]:
-    """Mean and standard deviation of the channels' levels, the deviation 0 where a level is constant: (C,) each."""
+    """Mean and standard deviation of the channels' levels, exactly 0 for a constant level: (C,) each."""
     rank = statistics.rank
     mean, deviation = statistics.mean[rank:], statistics.covariance.diagonal()[rank:].sqrt()
     constant = (deviation <= _CONSTANT * mean.abs()) | (deviation <= _DEMEANED * statistics.within.sqrt())
@@ -254,20 +254,20 @@ def _level_statistics(statistics: Accumulator, wanted: bool) -> dict[str, Tensor
 
 @dataclass(frozen=True, eq=False)
 class FittedReadout:
-    """A readout with its numbers, ready to make features; it does not change.
+    """A fitted, immutable readout that computes features.
 
     Spectral features are matrix·x + offset, levels are level_gain·(mean of the channel) + level_offset.
 
     Parameters
     ----------
-    readout : the settings it was fitted with
+    readout : its settings
     matrix : (R, R) float64, one row per spectral feature; a row of zeros for an axis without variance
     back : (R, R) float64, from spectral features back to coefficients
     centre : (R,) float64, the coefficients whose features are 0
     level_mean, level_scale : (C,) float64, mean and standard deviation of the channels' levels over the unlabelled
-        windows, a deviation of 0 for a level that does not change; both empty if there are no levels
-    quantiles : (2, 5) float64, `QUANTILES` of the windows' distance from the centre (the norm of all their features)
-        and of their residual ‖T − T̂‖², estimated on a sample of up to 4,096 unlabelled windows
+        windows (exactly 0 for a constant level); both empty without levels
+    quantiles : (2, 5) float64, `QUANTILES` of the windows' distances from the centre (norms of their feature vectors)
+        and of their residuals ‖T − T̂‖², estimated on a sample of up to 4,096 unlabelled windows
     """
 
     readout: Readout
@@ -305,28 +305,28 @@ class FittedReadout:
 
     @property
     def n_parameters(self) -> int:
-        """Numbers in the matrix, its offsets and the level statistics, from which and the factors `back` follows."""
+        """Number of values in the matrix, its offset and the level statistics; `back` follows from these."""
         return self.matrix.size + self.centre.size + self.level_mean.size + self.level_scale.size
 
     @property
     def offset(self) -> _Array:
-        """What is added to matrix·x: (R,)."""
+        """The offset of the spectral features, added to matrix·x: (R,)."""
         return -self.matrix @ self.centre
 
     @property
     def level_gain(self) -> _Array:
-        """What the mean of each channel is multiplied by: (C,)."""
+        """The factor that multiplies the mean of each channel: (C,)."""
         weight = self.readout.levels * math.sqrt(self.rank / max(self.n_channels, 1))
         gain = np.zeros_like(self.level_scale)
         return np.divide(weight, self.level_scale, out=gain, where=self.level_scale > 0)
 
     @property
     def level_offset(self) -> _Array:
-        """What is added to it: (C,)."""
+        """The offset of the levels, added after multiplying by the gain: (C,)."""
         return -self.level_gain * self.level_mean
 
     def feature_names(self, channel_names: Sequence[str] = ()) -> list[str]:
-        """The columns by name; channels without names have numbers from 1 on.
+        """Names of the feature columns; channels without names are numbered from 1.
 
         Examples
         --------
@@ -336,17 +336,17 @@ class FittedReadout:
         """
         names = list(channel_names) or [str(number + 1) for number in range(self.n_channels)]
         if self.n_channels and len(names) != self.n_channels:
-            raise PolyadicError(f"channel_names must name {self.n_channels} channels, but names {len(names)}")
+            raise PolyadicError(f"channel_names must have {self.n_channels} names, but has {len(names)}")
         levels = [f"level {name}" for name in names] if self.n_channels else []
         return [f"z{number + 1}" for number in range(self.rank)] + levels
 
     def features(self, x: Tensor, windows: Tensor | None = None) -> Tensor:
-        """The features of some windows.
+        """Compute features from coefficients.
 
         Parameters
         ----------
         x : (b, R), coefficients
-        windows : (b, channels, time), the raw windows, which levels need
+        windows : (b, channels, time), the raw windows; required if the readout has levels
 
         Returns
         -------
@@ -378,10 +378,10 @@ class FittedReadout:
         return spectral if means is None else torch.cat([spectral, (means - mean) * gain], dim=1)
 
     def inverse(self, features: Tensor) -> Tensor:
-        """Coefficients that have these features; levels say nothing about them.
+        """Map features back to coefficients; level columns are ignored.
 
-        Of all such coefficients, the smallest whose reconstruction is that of the window the features were made of.
-        Where an axis had no variance over the unlabelled windows, it is the part of it that lies in the other axes.
+        The result is the minimum-norm solution with the same reconstruction as the original window. Along axes without
+        variance over the unlabelled windows, the information is lost.
 
         Parameters
         ----------
@@ -402,7 +402,7 @@ class FittedReadout:
 
     @staticmethod
     def distances(features: Tensor) -> Tensor:
-        """How far windows lie from the centre of the unlabelled ones: (b,) for (b, F)."""
+        """Distances of windows from the centre of the unlabelled windows: (b,) for features (b, F)."""
         norms: Tensor = torch.linalg.vector_norm(features, dim=1)
         return norms
 
@@ -414,7 +414,7 @@ class FittedReadout:
     # ----------------------------------------------------------------------- files
 
     def arrays(self) -> dict[str, _Array]:
-        """The numbers by name, for a model file; the settings travel in its header."""
+        """The arrays by name, for a model file; the settings are stored in its header."""
         names = (*_ALWAYS, *(_OF_LEVELS if self.n_channels else ()))
         return {PREFIX + name: getattr(self, name) for name in names}
 
@@ -422,18 +422,18 @@ class FittedReadout:
     def from_arrays(
         cls, readout: Readout, arrays: Mapping[str, NDArray[Any]], rank: int, n_channels: int = 0
     ) -> FittedReadout:
-        """The readout of a model file.
+        """Restore the readout of a model file.
 
         Parameters
         ----------
         readout : its settings
-        arrays : of the model file; those that are none of the readout's are not looked at
+        arrays : the arrays of the model file; those of other parts are ignored
         rank : number of components
-        n_channels : channels of the raw windows, or 0 where there are none
+        n_channels : number of channels of the raw windows; 0 if there are none
 
         Raises
         ------
-        ModelFileError : if the arrays do not fit these or each other, or hold what no fit gives
+        ModelFileError : if shapes or values of the arrays are invalid
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Recentring by subject: features minus the mean over their subject's own windows, at training as at prediction."""
+"""Recentring by subject: subtract the mean over the subject's windows from features, in training and prediction."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from polyadic.errors import PolyadicError
 __all__ = ["FEWEST_WINDOWS", "check_sizes", "group_names", "means_by_group", "recentred"]
 
 FEWEST_WINDOWS = 20
-"""Windows of a group below which its mean says too little about it."""
+"""Minimum number of windows in a group for a reliable mean."""
 
 _Means = Mapping[str, NDArray[np.float64]]
 
 
 def group_names(groups: Any, count: int) -> NDArray[np.str_]:
-    """Whose windows they are, as texts: (count,).
+    """The group of each window, as strings: (count,).
 
     Raises
     ------
-    PolyadicError : if groups are missing, or not known for every window
+    PolyadicError : if groups is None, or the group of some window is unknown
     """
     if groups is None:
         raise PolyadicError(
-            "recentring by subject needs to know whose windows they are: give groups=, or Windows with subjects"
+            "recentring by subject needs the subject of every window: pass groups=, or Windows with subjects"
         )
     names = np.array([as_text(name) for name in as_column(groups, "groups", count).tolist()], np.str_)
     unknown = int((names == "").sum())
     if unknown:
         raise PolyadicError(
             f"recentring by subject needs the subject of every window, but {unknown:,} of {count:,} have none: leave "
-            "them out, or give groups="
+            "them out, or pass groups="
         )
     return names
 
 
 def check_sizes(names: NDArray[np.str_]) -> None:
-    """Refuse groups that are too small for a mean of their own; the error names them."""
+    """Raise if a group has too few windows for a reliable mean; the error names it."""
     found, sizes = np.unique(names, return_counts=True)
     small = [
         f"{name!r} has {size}"
@@ -57,15 +57,15 @@ def check_sizes(names: NDArray[np.str_]) -> None:
 
 
 def means_by_group(parts: Iterable[tuple[NDArray[Any], NDArray[np.str_]]]) -> dict[str, NDArray[np.float64]]:
-    """The mean features of each group.
+    """Compute the mean features of each group.
 
     Parameters
     ----------
-    parts : features (n, F) and group names (n,) of some windows at a time
+    parts : pairs of features (n, F) and group names (n,), one per batch of windows
 
     Returns
     -------
-    by name the mean (F,), float64
+    the mean (F,) float64 of each group, by name
 
     Examples
     --------
@@ -86,17 +86,17 @@ def means_by_group(parts: Iterable[tuple[NDArray[Any], NDArray[np.str_]]]) -> di
 
 
 def recentred(Z: NDArray[Any], names: NDArray[np.str_], means: _Means) -> NDArray[np.float64]:
-    """Features minus the mean of their group: (n, F).
+    """Subtract the mean of each group from its features: (n, F).
 
     Parameters
     ----------
     Z : (n, F)
-    names : (n,), as of `group_names`
-    means : as of `means_by_group`
+    names : (n,), from `group_names`
+    means : from `means_by_group`
     """
-    strange = sorted(set(names.tolist()) - means.keys())
-    if strange:
-        raise PolyadicError(f"means must have one for every subject, but has none for {strange[0]!r}")
+    missing = sorted(set(names.tolist()) - means.keys())
+    if missing:
+        raise PolyadicError(f"means must have an entry for every subject, but has none for {missing[0]!r}")
     found = np.array(Z, np.float64)
     for name in np.unique(names).tolist():
         found[names == name] -= means[name]

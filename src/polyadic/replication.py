@@ -1,4 +1,4 @@
-"""How well the components of a model replicate, as plain numbers: for the model, its file and whoever shows it.
+"""Replicability of the components of a model, as stored in the model and its file.
 
 `polyadic.explain.replicability` computes it.
 """
@@ -15,19 +15,19 @@ from polyadic.errors import ModelFileError, PolyadicError
 
 __all__ = ["Replicability"]
 
-_THRESHOLD = 0.9  # commonly taken for "the same component" (Lorenzo-Seva and ten Berge, 2006: 0.95 and more for a mode)
+_THRESHOLD = 0.9  # a common criterion for "same component" (Lorenzo-Seva and ten Berge, 2006: 0.95 and more for a mode)
 
 
 @dataclass(frozen=True, eq=False)
 class Replicability:
-    """Which components of a model come back when it is fitted again to other subjects.
+    """Which components of a model replicate when it is refitted to other subjects.
 
     Parameters
     ----------
-    match : (R,), the median over the refits of the factor match of each component, from 0 to 1
-    returned : (R,), the share of refits in which a component comes back with a match of at least `threshold`
+    match : (R,), median over the refits of the factor match of each component, from 0 to 1
+    returned : (R,), fraction of refits in which a component is found with a match of at least `threshold`
     refits : number of refits
-    threshold : the match from which on a component counts as the same
+    threshold : minimum match for a component to count as found
     halves : True for refits on halves of the subjects, False for halves of the windows
 
     Examples
@@ -60,13 +60,13 @@ class Replicability:
 
     @property
     def replicates(self) -> NDArray[np.bool_]:
-        """(R,), whether a component came back in at least half of the refits."""
+        """Whether each component was found in at least half of the refits: (R,)."""
         replicates: NDArray[np.bool_] = self.returned >= 0.5
         return replicates
 
     @property
     def share(self) -> float:
-        """The share of components that came back, over all components and refits."""
+        """Fraction of components that were found, over all components and refits."""
         return float(self.returned.mean())
 
     @property
@@ -82,7 +82,7 @@ class Replicability:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain numbers for JSON."""
+        """Convert to a dictionary for JSON."""
         return {
             "match": self.match.tolist(),
             "returned": self.returned.tolist(),
@@ -93,7 +93,7 @@ class Replicability:
 
     @classmethod
     def from_dict(cls, values: Any, rank: int) -> Replicability:
-        """What `to_dict` gave, for a model of this rank; raises ModelFileError if it is not that."""
+        """Build from the output of `to_dict` for a model of this rank; raise ModelFileError if it is invalid."""
         names = ("match", "returned", "refits", "threshold", "halves")
         if not isinstance(values, dict) or set(values) != set(names):
             raise ModelFileError(f"the file's replicability must be null or have {', '.join(names)}, but is {values!r}")

@@ -1,7 +1,7 @@
 """Short-time Fourier transform: raw windows to tensors of channel × frequency × time (section 4.1 and appendix D.2).
 
-The paper's text stacks amplitude and phase; its numbers were made with log|Re| and log|Im|, the default of `STFT`.
-The library's own choice is `recommended_stft`: log amplitudes less the mean spectrum of each channel.
+The paper's text stacks amplitude and phase; its results were computed with log|Re| and log|Im|, the default of `STFT`.
+The library's default is `recommended_stft`: log amplitudes minus the mean spectrum of each channel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "Part", "recommende
 
 _CHANNEL_SHARE = 1e-2
 FLOOR_SHARE = 0.3
-"""The floor over the amplitude of white noise of the same power, chosen on development people."""
+"""The floor relative to the amplitude of white noise of the same power, chosen on development subjects."""
 _FLOORS = ("auto", "channel")
 _FRAME_SECONDS, _FRAME_SAMPLES = 1.28, 128
 SHORTEST_FRAME, _LONGEST = 16, 1024
@@ -38,7 +38,7 @@ _PIECE_BYTES = {"cpu": 2 * 2**20, "cuda": 2**30}
 
 
 class Part(NamedTuple):
-    """Something real of complex coefficients, how to put it into a tensor, and whether its logarithm is what counts."""
+    """A real-valued part of complex coefficients: its name, the function that computes it, whether to take its log."""
 
     name: str
     fill: Callable[[Tensor, Tensor], object]
@@ -53,7 +53,7 @@ def _amplitude(Z: Tensor, out: Tensor) -> None:
 
 def _magnitude(values: Tensor, out: Tensor) -> None:
     if values.device.type == "cpu":
-        # Of every other number, as real parts lie in memory, numpy takes half of torch's time.
+        # Real parts have a stride of 2 in memory, which numpy handles in half of torch's time.
         np.abs(values.numpy(), out=out.numpy())
     else:
         torch.abs(values, out=out)
@@ -73,7 +73,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "log_amplitude": (Part("log amplitude", _amplitude, True),),
     "amplitude": (Part("amplitude", _amplitude),),
 }
-"""What can be made of a complex coefficient, by the value of `STFT.parts`."""
+"""The parts of a complex coefficient, by the value of `STFT.parts`."""
 
 _WINDOWS: dict[str, Callable[..., Tensor]] = {
     "rectangular": torch.ones,
@@ -85,22 +85,22 @@ _WINDOWS: dict[str, Callable[..., Tensor]] = {
 
 @dataclass(frozen=True)
 class STFT(Tensorizer, trusted=True, threaded=True):
-    """Frames of `n_fft` samples every `hop` samples, without padding, each to `n_fft // 2 + 1` frequencies.
+    """Short-time Fourier transform without padding: frames of `n_fft` samples to `n_fft // 2 + 1` frequencies.
 
     Parameters
     ----------
-    n_fft : samples in a frame
-    hop : samples from one frame to the next
+    n_fft : number of samples in a frame
+    hop : number of samples from one frame to the next
     window : "rectangular", "hann", "hamming" or "blackman"
     parts : "log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude" or "amplitude"; the parts
-        are stacked along the channels: first all channels' first part, then all channels' second
-    floor : what is added to a magnitude before its logarithm. "auto" is one number for all channels of a unit: 0.3
-        of the root mean square amplitude that white noise with the power of their signals, less each window's level,
-        would have. One floor for all keeps how weak channels compare with strong ones. "channel" is the rule of the
-        paper's presets: a hundredth of the root mean square of each channel's real and imaginary parts. Both follow
-        the unit of the recording. A number, or one for each channel, fixes it
-    mean : what is subtracted at the end, (parts · channels, n_fft // 2 + 1); "auto" is the mean of the tensors over
-        windows and frames, which centres them; None for nothing
+        are stacked along the channel axis: the first part of all channels, then the second
+    floor : constant added to a magnitude before taking its logarithm. "auto" computes one floor for all channels with
+        the same unit: 0.3 times the root mean square amplitude of white noise with the power of their signals (each
+        window's mean removed). A shared floor preserves the ratio of weak to strong channels. "channel" is the rule
+        of the paper's presets: 0.01 times the root mean square of each channel's real and imaginary parts. Both scale
+        with the unit of the recording. A number, or one per channel, sets it explicitly
+    mean : array (parts · channels, n_fft // 2 + 1) subtracted from the result; "auto" computes the mean of the
+        tensors over windows and frames, which centres them; None subtracts nothing
 
     Examples
     --------
@@ -142,11 +142,11 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             object.__setattr__(self, "mean", tuple(map(tuple, mean.tolist())))
 
     def __hash__(self) -> int:
-        # All but the mean, which has thousands of numbers: the hash is asked for in every batch.
+        # Without the mean, which has thousands of values: the hash is computed for every batch.
         return hash((self.n_fft, self.hop, self.window, self.parts, self.floor))
 
     def transform(self, X: Tensor) -> Tensor:
-        """Tensors of raw windows.
+        """Transform raw windows to tensors.
 
         Parameters
         ----------
@@ -162,9 +162,9 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return T
 
     def into(self, X: Tensor, T: Tensor) -> Tensor | None:
-        """Fill T, shaped as what a call returns; where it costs nothing, return the squared norm of each tensor.
+        """Write the tensors into T; return their squared norms where these cost nothing, else None.
 
-        T may lie in memory with frames before frequencies, as transforms leave them, which is faster.
+        T has the shape of `transform(X)`. It is faster if frames come before frequencies in memory.
 
         Returns
         -------
@@ -183,11 +183,11 @@ class STFT(Tensorizer, trusted=True, threaded=True):
 
     @property
     def has_kernel(self) -> bool:
-        """Whether a GPU fills tensors by a kernel of ours; those of logarithms may then be in half precision, too."""
+        """Whether a GPU can use a polyadic kernel; log-valued tensors may then also be in half precision."""
         return self.parts in _WITH_KERNEL and self.n_fft > 1
 
     def layout(self, length: int, device: torch.device) -> Layout:
-        """A Fourier transform leaves the frequencies of a frame next to each other, and there they stay.
+        """The memory layout: the frequencies of a frame are contiguous, as a Fourier transform leaves them.
 
         Examples
         --------
@@ -199,7 +199,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         step = -(-length // self.hop) * self.hop
         if not self.has_kernel:
             return Layout((0, 1, 2), half=False, capturable=False, row_step=step)
-        # The relative error of a half, 0.02 %, is far below what a logarithm of noisy data is good for.
+        # The relative error of half precision, 0.02 %, is far below the noise in a logarithm of real data.
         half = all(part.logarithm for part in PARTS[self.parts])
         return Layout((0, 2, 1), half=half, capturable=True, row_step=step)
 
@@ -208,7 +208,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return _constants_on(self, channels, device, dtype)
 
     def _fill(self, X: Tensor, T: Tensor) -> Tensor | None:
-        """Fill T, piece by piece; the fused kernel knows the squared norms when it is done."""
+        """Fill T, piece by piece; the fused kernel also returns the squared norms."""
         constants = _constants_on(self, X.shape[1], X.device, X.dtype)
         suits = T.dtype in (torch.float32, torch.float16) and (T.is_contiguous() or T.transpose(2, 3).is_contiguous())
         if kernels.available(X.device, X.dtype) and self.has_kernel and suits:
@@ -219,9 +219,9 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return None
 
     def _by_torch(self, X: Tensor, T: Tensor, constants: _Constants) -> None:
-        """One piece by calls of torch and numpy, on any device."""
-        # The transform leaves frames before frequencies; turned round once if need be, all else goes straight through
-        # memory.
+        """Transform one piece with torch and numpy, on any device."""
+        # The transform puts frames before frequencies; if T has another order, transpose once, so that everything
+        # else runs through contiguous memory.
         Z, parts, turned = self._coefficients(X), PARTS[self.parts], T.stride(2) < T.stride(3)
         if turned:
             Z, T = Z.transpose(2, 3), T.transpose(2, 3)
@@ -235,11 +235,11 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             T.sub_(constants.mean[:, None, :] if turned else constants.mean[:, :, None])
 
     def _by_kernel(self, X: Tensor, T: Tensor, constants: _Constants) -> Tensor:
-        """One piece on a GPU: by one kernel, or by a Fourier transform and a kernel that makes of it what is wanted."""
+        """Transform one piece on a GPU: with a fused kernel, or with a Fourier transform and a kernel for the parts."""
         from polyadic.kernels import fourier, signals
 
         weights = None if self.window == "rectangular" else self._weights(X)
-        # An odd frame has as many frequencies as the even one before it.
+        # Odd n_fft has as many frequencies as n_fft - 1, so the fused kernel could not tell them apart.
         squares = (
             None
             if self.n_fft % 2
@@ -250,8 +250,8 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         if weights is not None:
             Z = self._coefficients(X).transpose(2, 3).contiguous().flatten(0, 2)
             return signals.parts(Z, T, constants.floor, self.parts, T.shape[3], constants.mean)
-        # Rows that begin at multiples of the hop let all frames be read where they are, at one step from each other;
-        # those that reach over the end of a row are ignored.
+        # If rows begin at multiples of the hop, one strided view covers all frames without copying; frames that cross
+        # the end of a row are ignored.
         (X, step), length = signals.rows(X), X.shape[2]
         if step % self.hop:
             step = -(-length // self.hop) * self.hop
@@ -261,11 +261,11 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return signals.parts(Z, T, constants.floor, self.parts, step // self.hop, constants.mean)
 
     def _pieces(self, X: Tensor, of: Tensor | None = None) -> Sequence[Tensor]:
-        """The batch in pieces whose coefficients stay in a processor's cache, or leave room in a GPU's memory.
+        """Split the batch into pieces whose coefficients fit a CPU cache, or leave room in GPU memory.
 
         Parameters
         ----------
-        of : something with as many rows, to be split alike in place of X
+        of : a tensor with as many rows, to split in the same way instead of X
         """
         channels, frequencies, frames = self.shape(X.shape[1], X.shape[2])
         size = channels // len(PARTS[self.parts]) * frequencies * frames * 2 * X.element_size()
@@ -273,16 +273,16 @@ class STFT(Tensorizer, trusted=True, threaded=True):
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether floor and mean are known."""
+        """Whether floor and mean are set."""
         return not isinstance(self.floor, str) and not isinstance(self.mean, str)
 
     def calibrated(self, X: Tensor, units: Sequence[str] = ()) -> STFT:
-        """These settings with floor and mean fixed by `X`, so that later batches are treated alike.
+        """Return a copy with floor and mean computed from `X`, so that all later batches use the same values.
 
         Parameters
         ----------
-        X : (N, channels, time), windows that are typical of the data
-        units : of the channels; those of one unit share a floor. Without units all do
+        X : (N, channels, time), windows that are representative of the data
+        units : unit of each channel; channels with the same unit share a floor. Without units all share one
 
         Examples
         --------
@@ -291,13 +291,14 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         """
         self._check(X)
         if len(units) not in (0, X.shape[1]):
-            raise PolyadicError(f"units must be {X.shape[1]}, one per channel, but are {len(units)}")
+            raise PolyadicError(f"units must have one entry per channel, {X.shape[1]}, but has {len(units)}")
         settings = self
         if isinstance(self.floor, str):
             squares = self._squares(X)
             if not bool(torch.isfinite(squares).all()) or float(X.abs().max()) > torch.finfo(X.dtype).max / self.n_fft:
                 raise PolyadicError(
-                    f"X is too large for a Fourier transform in {X.dtype}: scale X or give it as float64"
+                    f"the values in X are too large for a Fourier transform in {X.dtype}: rescale X or pass it as "
+                    "float64"
                 )
             if self.floor == "channel":
                 floors = _CHANNEL_SHARE * _audible(squares.sqrt())
@@ -311,9 +312,9 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return settings
 
     def _squares(self, X: Tensor) -> Tensor:
-        """What a floor follows from, by channel: (channels,) float64.
+        """The mean squares from which floors are computed, by channel: (channels,) float64.
 
-        The mean square of the coefficients' real and imaginary parts, or of the signals less each window's level.
+        Those of the coefficients' real and imaginary parts, or of the signals with each window's mean removed.
         """
         pieces = self._pieces(X)
         sums = torch.empty(len(pieces), X.shape[1], dtype=torch.float64, device=X.device)
@@ -333,18 +334,18 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return torch.stack(means).sum(dim=0) / len(X)
 
     def uncentred(self, T: Tensor) -> Tensor:
-        """Tensors (N, parts · channels, frequencies, frames) with the mean added again."""
+        """Add the mean back to tensors (N, parts · channels, frequencies, frames)."""
         mean = _constants_on(self, T.shape[1] // len(PARTS[self.parts]), T.device, T.dtype).mean
         return T if mean is None else T + mean[:, :, None]
 
     @property
     def suits_nonnegative(self) -> bool:
-        """Centred log amplitudes are more or less of something in each place; the sign is the coefficient's."""
+        """Whether non-negative bases suit the tensors: true of centred log amplitudes."""
         return self.parts == "log_amplitude" and self.mean is not None
 
     @property
     def n_parameters(self) -> int:
-        """Numbers in the mean; floors are no parameters, as in the paper."""
+        """Number of values in the mean; floors do not count as parameters, as in the paper."""
         return 0 if self.mean is None else int(np.size(self.mean))
 
     def shape(self, channels: int, time: int) -> tuple[int, int, int]:  # type: ignore[override]
@@ -356,18 +357,18 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         (14, 129, 86)
         """
         if time < self.n_fft:
-            raise PolyadicError(f"time must be at least n_fft={self.n_fft} samples, but is {time}")
+            raise PolyadicError(f"windows must have at least n_fft={self.n_fft} samples, but have {time}")
         return len(PARTS[self.parts]) * channels, self.n_fft // 2 + 1, (time - self.n_fft) // self.hop + 1
 
     def check(self, sample_shape: Sequence[int]) -> None:
-        """Refuse windows that are too short, or a floor that is open or of other channels."""
+        """Raise if windows are too short, or if floor or mean are not set for this number of channels."""
         self.shape(*sample_shape)
         if isinstance(self.floor, str) or np.size(self.floor) not in (1, sample_shape[0]):
-            raise PolyadicError(f"STFT has floor {self.floor!r}, which does not fit {sample_shape[0]} channels")
+            raise PolyadicError(f"the STFT has floor {self.floor!r}, which does not fit {sample_shape[0]} channels")
         self._means(sample_shape[0])
 
     def axes(self, sample_shape: Sequence[int], labels: Sequence[str], fs: float | None) -> list[Axis]:
-        """Channels with their parts, frequencies in Hz, and the middles of the frames in seconds."""
+        """The axes: channels with their parts, frequencies in Hz, and frame centres in seconds."""
         _, frequencies, frames = self.shape(sample_shape[0], sample_shape[1])
         rate, unit = (1.0, "cycles per sample") if fs is None else (fs, "Hz")
         return [
@@ -377,9 +378,9 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         ]
 
     def part_scale(self, part: int, unit: str) -> Scale:
-        """Amplitudes of sinusoids, in the unit of the channel or in dB of it: a sine of 1 µV has 0 dB re 1 µV.
+        """The scale of a part: sinusoid amplitudes in the channel's unit, or in dB (a sine of 1 µV has 0 dB re 1 µV).
 
-        Logarithms are of magnitudes with their floor added; below the floor a level says nothing.
+        Logarithms are taken after adding the floor, so levels below the floor are meaningless.
 
         Examples
         --------
@@ -396,7 +397,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return Scale(decibels, decibels * math.log(gain), f"dB re 1 {unit}" if unit else "dB re 1")
 
     def _coefficients(self, X: Tensor) -> Tensor:
-        """(N, channels, frequencies, frames), complex; frequencies next to each other in memory."""
+        """Complex coefficients (N, channels, frequencies, frames), with frequencies contiguous in memory."""
         frames = X.unfold(2, self.n_fft, self.hop)
         if self.window != "rectangular":
             frames = frames * self._weights(X)
@@ -404,11 +405,11 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return Z.transpose(2, 3)
 
     def _weights(self, X: Tensor) -> Tensor:
-        """Of the samples of a frame: (n_fft,)."""
+        """The window function, one weight per sample of a frame: (n_fft,)."""
         return _WINDOWS[self.window](self.n_fft, dtype=X.dtype, device=X.device)
 
     def _check(self, X: Tensor) -> None:
-        """Refuse what is no batch of windows that are long enough."""
+        """Raise unless X is a floating-point batch of windows of at least `n_fft` samples."""
         if X.ndim != 3 or not X.is_floating_point():
             raise PolyadicError(
                 "X must be floating point with three dimensions (windows, channels, time) for an STFT, but has shape "
@@ -416,8 +417,8 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             )
         if X.shape[2] < self.n_fft:
             raise PolyadicError(
-                f"X must have windows of at least n_fft={self.n_fft} samples, but they have {X.shape[2]} "
-                f"(shape {tuple(X.shape)})"
+                f"X must have windows of at least n_fft={self.n_fft} samples, but they have {X.shape[2]} (shape "
+                f"{tuple(X.shape)}): use longer windows or a smaller n_fft"
             )
 
     def _floors(self, channels: int) -> Tensor:
@@ -430,17 +431,17 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return given.expand(channels)
 
     def _means(self, channels: int) -> Tensor | None:
-        """What is subtracted: (parts · channels, frequencies) float64, or None."""
+        """The mean to subtract: (parts · channels, frequencies) float64, or None."""
         if self.mean is None:
             return None
         expected = len(PARTS[self.parts]) * channels
         if isinstance(self.mean, str) or len(self.mean) != expected:
-            came = "is 'auto'" if isinstance(self.mean, str) else f"has {len(self.mean)}"
-            raise PolyadicError(f"mean must have {expected} rows for {channels} channels, but {came}")
+            given = "is 'auto'" if isinstance(self.mean, str) else f"has {len(self.mean)}"
+            raise PolyadicError(f"mean must have {expected} rows for {channels} channels, but {given}")
         return torch.as_tensor(self.mean, dtype=torch.float64)
 
     def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
-        """A fixed convolution with the DFT matrix, and what is made of its real and imaginary parts."""
+        """Write the ONNX form: a fixed convolution with the DFT matrix, then the parts of its result."""
         channels, time = sample_shape
         first, frequencies, frames = self.shape(channels, time)
         rows = graph.add("Reshape", window, graph.constant([-1, 1, time], np.int64))
@@ -453,7 +454,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             by_channel = mean.reshape(-1, channels, frequencies, 1).transpose(0, 1)
             Z = graph.add("Sub", Z, graph.constant(by_channel.numpy(), np.float32))
         T = graph.add("Reshape", Z, graph.constant([-1, first, frequencies, frames], np.int64))
-        # In the graph a channel's parts lie side by side, in the model all channels' first part comes first.
+        # The graph orders by channel, then part; the model by part, then channel.
         return T, np.arange(first).reshape(-1, channels).T.flatten()
 
     def _onnx_parts(self, graph: OnnxGraph, Z: str) -> str:
@@ -476,7 +477,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return graph.add("Concat", amplitude, _onnx_angle(graph, re, im), axis=2)
 
     def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
-        """A fast Fourier transform of each frame in `kernels/fourier.c`; the mean is left to the caller.
+        """The C form: a fast Fourier transform of each frame, in `kernels/fourier.c`; the caller subtracts the mean.
 
         Examples
         --------
@@ -517,9 +518,9 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         )
 
     def _dft(self) -> NDArray[np.float64]:
-        """The real and imaginary parts of the frequencies as weights of a frame's samples: (2, n_fft // 2 + 1, n_fft).
+        """The real and imaginary parts of the DFT matrix, including the window: (2, n_fft // 2 + 1, n_fft).
 
-        The transform of every unit impulse, by the STFT itself: window, sign and scale are its own.
+        Computed by transforming unit impulses, so that window, sign and scale agree with the STFT.
         """
         impulses = torch.eye(self.n_fft, dtype=torch.float64, device="cpu")[None]
         columns = replace(self, parts="re_im", floor=1.0, mean=None).transform(impulses)[0, :, :, 0]
@@ -528,13 +529,13 @@ class STFT(Tensorizer, trusted=True, threaded=True):
 
 
 def _onnx_angle(graph: OnnxGraph, re: str, im: str) -> str:
-    """atan2, which ONNX does not have."""
+    """Add atan2, which ONNX lacks."""
 
     def number(value: float) -> str:
         return graph.constant(value, np.float32)
 
     zero = number(0.0)
-    # A quotient by a very small number is as good as infinite, and 0 where both are 0.
+    # Dividing by a tiny number stands in for infinity, and gives 0 where both are 0.
     divisor = graph.add("Where", graph.add("Equal", re, zero), number(1e-30), re)
     turn = graph.add("Where", graph.add("Less", im, zero), number(-np.pi), number(np.pi))
     turn = graph.add("Where", graph.add("Less", re, zero), turn, zero)
@@ -542,7 +543,7 @@ def _onnx_angle(graph: OnnxGraph, re: str, im: str) -> str:
 
 
 def _radices(length: int) -> list[int]:
-    """Stages of a Fourier transform: 4 as often as possible, then prime factors; [1] for a single number.
+    """Radices of the stages of a Fourier transform: 4 as often as possible, then prime factors; [1] for length 1.
 
     Examples
     --------
@@ -568,13 +569,13 @@ class _Constants(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _constants_on(stft: STFT, channels: int, device: torch.device, dtype: torch.dtype) -> _Constants:
-    """A GPU's graph could not fetch them, and must hold on to them."""
+    """Cached, because a CUDA graph cannot copy them from the host and must keep them alive."""
     mean = stft._means(channels)
     return _Constants(stft._floors(channels).to(device, dtype), None if mean is None else mean.to(device, dtype))
 
 
 def _log_in_place(T: Tensor) -> None:
-    """The natural logarithm; on processors with vectors by numpy, which takes a third of torch's time."""
+    """Take the natural logarithm in place; numpy with AVX takes a third of torch's time."""
     if T.device.type == "cpu" and T.dtype == torch.float32 and "AVX" in torch.backends.cpu.get_cpu_capability():
         values = T.numpy(force=True)
         np.log(values, out=values)
@@ -583,17 +584,17 @@ def _log_in_place(T: Tensor) -> None:
 
 
 def _mean_squares(Z: Tensor) -> Tensor:
-    """Of the real and imaginary parts of each channel: (channels,) float64."""
+    """Mean squares of the real and imaginary parts of each channel: (channels,) float64."""
     return torch.view_as_real(Z).double().square().mean(dim=(0, 2, 3, 4))  # in float32 a square may overflow
 
 
 def _variances(X: Tensor) -> Tensor:
-    """Mean square of each channel less each window's level: (channels,) float64."""
+    """Variance of each channel within windows, averaged over windows: (channels,) float64."""
     return X.double().var(dim=2, correction=0).mean(dim=0)
 
 
 def _pooled(squares: Tensor, units: Sequence[str]) -> Tensor:
-    """For each channel the mean over the channels of its unit: (channels,)."""
+    """For each channel, the mean over all channels with the same unit: (channels,)."""
     if not units:
         return squares.mean().expand_as(squares)
     names = np.asarray(units)
@@ -601,7 +602,7 @@ def _pooled(squares: Tensor, units: Sequence[str]) -> Tensor:
 
 
 def _audible(scale: Tensor) -> Tensor:
-    """A silent channel borrows the scale of the others; silence everywhere is as good as any scale."""
+    """Replace a scale of 0 (a flat channel) by the mean of the others, or by 1 if all are 0."""
     audible = scale[scale > 0]
     fallback = audible.mean() if len(audible) else torch.ones_like(scale[0])
     return torch.where(scale > 0, scale, fallback)
@@ -615,15 +616,15 @@ def _numbers(values: Any) -> NDArray[np.float64]:
 
 
 def recommended_stft(length: int, fs: float | None = None) -> STFT:
-    """Centred log amplitudes of frames that suit windows of this length: what `tensorize="auto"` is.
+    """Return the STFT that `tensorize="auto"` uses: centred log amplitudes, with frames that suit the window length.
 
-    Frames have the power of two of samples nearest 1.28 s in ratio, between 16 and 1,024, or 128 samples where the
-    sampling rate is not known; at most half the window. They begin an eighth of a frame after each other, or later, so
-    that there are at most 32, but never more than a frame.
+    The frame length is the power of two nearest to 1.28 s (in ratio), between 16 and 1,024 samples, or 128 samples if
+    the sampling rate is unknown; at most half the window. The hop is an eighth of a frame, or larger if there would be
+    more than 32 frames, but at most one frame.
 
     Parameters
     ----------
-    length : samples in a window, at least 32
+    length : number of samples in a window, at least 32
     fs : sampling rate in Hz
 
     Examples
@@ -636,8 +637,8 @@ def recommended_stft(length: int, fs: float | None = None) -> STFT:
     """
     if length < 2 * SHORTEST_FRAME:
         raise PolyadicError(
-            f"tensorize='auto' needs windows of at least {2 * SHORTEST_FRAME} samples, but they have {length}: give "
-            "tensorize=None if X already is a tensor, or an STFT with shorter frames"
+            f"tensorize='auto' needs windows of at least {2 * SHORTEST_FRAME} samples, but they have {length}: pass "
+            "tensorize=None if X already holds tensors, or an STFT with shorter frames"
         )
     wanted = _FRAME_SAMPLES if fs is None else _FRAME_SECONDS * fs
     n_fft = 2 ** round(math.log2(min(max(wanted, SHORTEST_FRAME), _LONGEST)))

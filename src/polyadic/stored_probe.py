@@ -1,7 +1,7 @@
-"""A fitted probe as the numbers of a model file: labels and probabilities by numpy alone.
+"""A fitted probe as stored in a model file: predictions with numpy only.
 
-`linear_probe` makes such numbers of scikit-learn's classifiers, and classifiers of them again. What only predicts does
-without: importing scikit-learn takes as long as importing torch.
+`linear_probe` converts scikit-learn classifiers to this form and back. Prediction does not need scikit-learn, whose
+import takes as long as that of torch.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ __all__ = [
 ]
 
 PREFIX = "probe."
-"""How the names of a probe's arrays begin."""
+"""Prefix of the names of a probe's arrays in a model file."""
 
 VALIDATED = "Probe"
-"""The kind of probe that chose its settings by validation."""
+"""Name in a model file of a probe that chooses its settings by validation."""
 
 STANDARDISED = "standardised"
-"""The scaling that brings each feature to mean 0 and variance 1; any other leaves features as they are."""
+"""The scaling to mean 0 and variance 1; any other value leaves features unscaled."""
 
 SCALES = ("plain", STANDARDISED)
-"""Features as they are, or each brought to mean 0 and variance 1."""
+"""Unscaled features, or features scaled to mean 0 and variance 1."""
 
 _COLUMNS = ("C", "scale", "levels", "balanced_accuracy")
 
@@ -55,14 +55,14 @@ def decisions(Z: NDArray[Any], coef: NDArray[np.float64], intercept: NDArray[np.
 
 
 def named(decision: NDArray[np.float64], classes: NDArray[Any]) -> NDArray[Any]:
-    """The classes that decisions speak for: (n,)."""
+    """The predicted classes for decision values: (n,)."""
     best = (decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)
     found: NDArray[Any] = classes[best]
     return found
 
 
 def probabilities(decision: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How probable decisions make each class: (n, K).
+    """Class probabilities from decision values: (n, K).
 
     Examples
     --------
@@ -70,7 +70,7 @@ def probabilities(decision: NDArray[np.float64]) -> NDArray[np.float64]:
     [[0.5, 0.5], [1.0, 0.0]]
     """
     if decision.ndim == 1:
-        # log(1 + exp(x)) without overflow, and exact to the last digits where a class is hardly possible
+        # log(1 + exp(x)) without overflow, and accurate for tiny probabilities
         return np.exp(-np.logaddexp(0.0, np.stack([decision, -decision], axis=1)))
     exponentials = np.exp(decision - decision.max(axis=1, keepdims=True))
     shares: NDArray[np.float64] = exponentials / exponentials.sum(axis=1, keepdims=True)
@@ -81,7 +81,7 @@ def probabilities(decision: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class Settings(NamedTuple):
-    """The parameters of a `Probe`, what it chose, and why; as in the header of a model file."""
+    """The parameters of a `Probe`, the chosen settings and the reason, as in the header of a model file."""
 
     parameters: dict[str, Any]
     C: float
@@ -92,7 +92,7 @@ class Settings(NamedTuple):
 
 
 def check_parameters(C: Any, scale: Any, levels: Any, class_weight: Any) -> None:
-    """Refuse what a `Probe` cannot be made with."""
+    """Raise if a parameter of a `Probe` is invalid."""
     if not _is_auto(C):
         number = isinstance(C, Real) and not isinstance(C, bool | np.bool_)
         if not number or not 0 < float(C) < np.inf:
@@ -124,10 +124,10 @@ def _read_settings(header: dict[str, Any]) -> Settings:
         for entry in table:
             _check_setting({name: entry[name] for name in _COLUMNS[:3]})
             if set(entry) != set(_COLUMNS) or not 0 <= float(entry["balanced_accuracy"]) <= 1:
-                raise ValueError("its table of validation scores is not one")
+                raise ValueError("its table of validation scores is invalid")
         _check_setting(chosen)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelFileError(f"the file's probe is described wrongly: {error}") from error
+        raise ModelFileError(f"the file's probe has an invalid description: {error}") from error
     return Settings(parameters, float(chosen["C"]), chosen["scale"], chosen["levels"], table, reason)
 
 
@@ -139,7 +139,7 @@ def _check_setting(setting: dict[str, Any]) -> None:
 
 
 def are_classes(classes: Any) -> bool:
-    """Whether these are the classes of a model file: two or more different names, or as many whole numbers."""
+    """Whether these are valid classes of a model file: two or more distinct strings, or distinct integers."""
     if not isinstance(classes, list) or len(classes) < 2:
         return False
     alike = all(type(name) is str for name in classes) or all(type(name) is int for name in classes)
@@ -151,14 +151,14 @@ def are_classes(classes: Any) -> bool:
 
 @dataclass(frozen=True)
 class StoredProbe:
-    """The probe of a model file, ready to predict.
+    """The probe of a model file, for prediction.
 
     Parameters
     ----------
-    classes_ : (K,), names or whole numbers
+    classes_ : (K,), strings or integers
     coef, intercept : (K, F) and (K,), or (1, F) and (1,) for two classes
-    mean, scale : (F,), of the features before the regression; None for features as they are
-    settings : of a `Probe`; None for a logistic regression
+    mean, scale : (F,), of the features before the regression; None for unscaled features
+    settings : settings of a `Probe`; None for a logistic regression
     recenter_ : whether features are recentred by subject
 
     Examples
@@ -180,36 +180,36 @@ class StoredProbe:
         return f"<StoredProbe of {self.coef.shape[1]} features: {', '.join(map(str, self.classes_))}>"
 
     def decision_function(self, Z: NDArray[Any]) -> NDArray[np.float64]:
-        """Log odds of the second of two classes (N,), or the score of each of more classes (N, K)."""
+        """Return the log odds of the second of two classes (N,), or one score per class (N, K)."""
         scaled = Z if self.mean is None or self.scale is None else (Z - self.mean) / self.scale
         return decisions(scaled, self.coef, self.intercept)
 
     def predict(self, Z: NDArray[Any]) -> NDArray[Any]:
-        """The most probable class of each row of features (N, F): (N,)."""
+        """Return the most probable class of each row of features (N, F): (N,)."""
         return named(self.decision_function(Z), self.classes_)
 
     def predict_proba(self, Z: NDArray[Any]) -> NDArray[np.float64]:
-        """How probable each of `classes_` is, for each row of features (N, F): (N, K)."""
+        """Return the probability of each of `classes_` for each row of features (N, F): (N, K)."""
         return probabilities(self.decision_function(Z))
 
     @staticmethod
     def is_in(arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any]) -> bool:
-        """Whether a model file holds a probe, or a part of one."""
+        """Whether a model file contains a probe, or parts of one."""
         return header.get("probe") is not None or any(name.startswith(PREFIX) for name in arrays)
 
     @classmethod
     def of_file(cls, arrays: Mapping[str, NDArray[Any]], header: Any, features: int) -> StoredProbe:
-        """The probe that `polyadic.linear_probe.pack` wrote.
+        """Build the probe from the output of `polyadic.linear_probe.pack`.
 
         Parameters
         ----------
-        arrays : of the model file; those that are none of the probe's are not looked at
-        header : with the classes
-        features : how many the model has
+        arrays : the arrays of the model file; those of other parts are ignored
+        header : the JSON entry with the classes
+        features : number of features of the model
 
         Raises
         ------
-        ModelFileError : if the arrays and the classes do not fit together
+        ModelFileError : if arrays and classes are inconsistent
         """
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
         classes = header.get("classes") if isinstance(header, dict) else None
@@ -229,7 +229,5 @@ class StoredProbe:
         settings = _read_settings(header) if validated else None
         recenter = header.get("recenter", False)
         if not isinstance(recenter, bool):
-            raise ModelFileError(
-                f"the file's probe must say by true or false whether it recentres, but says {recenter!r}"
-            )
+            raise ModelFileError(f"the file's probe must have true or false as recenter, but has {recenter!r}")
         return cls(np.asarray(classes), **own, settings=settings, recenter_=recenter)

@@ -1,4 +1,4 @@
-"""The processes that make one fit together; here one process alone, in `engine.processes` several."""
+"""The processes of a parallel fit; here the trivial team of one, in `engine.processes` several."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ _Result = TypeVar("_Result")
 
 
 class Team:
-    """The processes that make one fit together, each with its share of every batch: here, one process alone.
+    """The processes of a parallel fit, each with its share of every batch; this class is a team of one.
 
-    What is said below to be the same is so in all of them.
+    "Identical" below means the same in all processes.
     """
 
     index, size = 0, 1
 
     def share(self, ids: Tensor) -> Tensor:
-        """This process's share of some windows: (b,)."""
+        """Return this process's share of some windows: (b,)."""
         return ids
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum of the processes' tensors, the same."""
+        """Sum a tensor over the processes; identical."""
         return tensor
 
     def broadcast(self, tensor: Tensor) -> Tensor:
-        """The first process's tensor, the same."""
+        """Return the first process's tensor; identical."""
         return tensor
 
     def once(self, work: Callable[[], _Result]) -> _Result:
-        """Do something in the first process only; its result or its error, the same."""
+        """Run a function in the first process only, and return its result or raise its error; identical."""
         return work()
 
     def start_sum(self, statistics: Statistics) -> Callable[[Tensor], tuple[Statistics, Tensor]]:
-        """Begin to add up what the processes found; the function it returns ends it, and adds up a vector, too.
+        """Start summing statistics over the processes; the returned function completes it and also sums a vector.
 
-        Of the statistics that come back, Y may still be this process's alone: `sum_by_mode` says so.
+        In the result, Y may still be this process's own; then `sum_by_mode` is not None.
         """
         return lambda sums: (statistics, sums)
 
     def sum_by_mode(self, Y: Tensor) -> Add | None:
-        """What adds up the MTTKRP of a mode, where that travels instead of Y."""
+        """The function that sums the MTTKRP of a mode over processes, if that is exchanged instead of Y."""
         return None
 
     def gather(self, state: State, n_views: int) -> State:
-        """A state with all that the processes hold, in the first; `scatter` undoes it."""
+        """Collect the complete state in the first process; `scatter` is the inverse."""
         return state
 
     def scatter(self, state: State, n_views: int) -> State:
-        """What this process holds of a whole state."""
+        """Return this process's part of a complete state."""
         return state
 
 

@@ -1,7 +1,7 @@
-"""The Tensorizer seam: from raw windows (b, channels, time) to tensors (b, I, J, …), and what the tensors' axes mean.
+"""Tensorizers, which map raw windows (b, channels, time) to tensors (b, I, J, …), and the axes of the tensors.
 
-A new tensorizer is one subclass that passes `polyadic.testing.TensorizerContract`. A plain function or a torch module
-will do, too: `as_tensorizer` wraps it.
+To add one, subclass `Tensorizer` and pass `polyadic.testing.TensorizerContract`. A plain function or a torch module
+also works: `as_tensorizer` wraps it.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """One axis of the tensors, as a reader wants to see it.
+    """One axis of the tensors: its kind, name, positions, unit and labels.
 
     Parameters
     ----------
-    kind : "channel", "frequency", "time", or "other" where nothing is known
-    name : for headings
-    positions : (n,), where each entry lies along the axis, in `unit`; the number of a channel
-    unit : "Hz", "s", or what is left where the sampling rate is not known
+    kind : "channel", "frequency", "time", or "other" if unknown
+    name : name for headings
+    positions : (n,), position of each entry along the axis, in `unit`; for channels their number, from 1
+    unit : "Hz" or "s"; "cycles per sample" or "samples" if the sampling rate is unknown
     labels : names of the channels, else empty
-    parts : names of the parts that are stacked along the channels, one after the other
+    parts : names of the parts that are stacked along the channel axis
     """
 
     kind: Literal["channel", "frequency", "time", "other"]
@@ -72,15 +72,15 @@ class Axis:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def by_part(self, weights: NDArray[Any]) -> NDArray[Any]:
-        """The weights of one component by part: (parts, n)."""
+        """Reshape the weights of one component by part: (parts, n)."""
         return weights.reshape(len(self.parts), -1)
 
     def peak(self, weights: NDArray[Any]) -> int:
-        """The position (or channel) of the largest absolute weight, whatever its part."""
+        """Index of the position (or channel) with the largest absolute weight over all parts."""
         return int(np.abs(self.by_part(weights)).max(axis=0).argmax())
 
     def describe(self, place: int) -> str:
-        """A position in words.
+        """Describe a position as text.
 
         Examples
         --------
@@ -94,17 +94,17 @@ class Axis:
 
 
 def channel_axis(labels: Sequence[str], parts: tuple[str, ...] = ("",)) -> Axis:
-    """An axis of channels, each with one or several parts."""
+    """Create a channel axis with one or several parts."""
     return Axis("channel", "channel", np.arange(1.0, len(labels) + 1), labels=tuple(labels), parts=parts)
 
 
 def time_axis(samples: NDArray[Any], fs: float | None) -> Axis:
-    """An axis of times, given in samples."""
+    """Create a time axis from positions in samples."""
     return Axis("time", "time", np.asarray(samples) / (fs or 1.0), "samples" if fs is None else "s")
 
 
 def numbered_axes(shape: Sequence[int]) -> list[Axis]:
-    """Axes of which nothing is known but their sizes.
+    """Create axes of which only the sizes are known.
 
     Examples
     --------
@@ -114,16 +114,16 @@ def numbered_axes(shape: Sequence[int]) -> list[Axis]:
     return [Axis("other", f"mode {number}", np.arange(1.0, size + 1)) for number, size in enumerate(shape, start=1)]
 
 
-# ---------------------------------------------------------------- the seam
+# ---------------------------------------------------------- base class
 
 
 class Layout(NamedTuple):
-    """How tensors best lie in memory, for the fast paths of a fit.
+    """Preferred memory layout of tensors, for the fast paths of a fit.
 
-    order : the modes from the outermost to the one whose entries lie next to each other
-    half : whether half precision loses nothing that counts, where a GPU keeps many batches
-    capturable : whether `into` never waits for the device, so that a CUDA graph can hold it
-    row_step : samples from one channel of a raw window to the next
+    order : the modes from the outermost to the contiguous one
+    half : whether half precision is sufficient where a GPU caches many batches
+    capturable : whether `into` never synchronises with the device, so that a CUDA graph can capture it
+    row_step : stride in samples from one channel of a raw window to the next
     """
 
     order: tuple[int, ...]
@@ -133,9 +133,10 @@ class Layout(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """How the numbers of a tensor read in a unit: factor · number + offset.
+    """Conversion of tensor values to a unit: factor · value + offset.
 
-    A difference of two numbers, as what a component adds, reads factor · difference, in `unit` without its reference.
+    A difference of two values, such as the contribution of a component, converts as factor · difference, in `unit`
+    without its reference.
     """
 
     factor: float
@@ -155,7 +156,7 @@ class Scale(NamedTuple):
 
 
 class OnnxGraph(Protocol):
-    """What a tensorizer writes its ONNX form to; nodes and constants are called by name."""
+    """The graph that a tensorizer adds its ONNX nodes to; nodes and constants are referred to by name."""
 
     def constant(self, values: ArrayLike, dtype: Any = None) -> str: ...
 
@@ -166,14 +167,14 @@ class OnnxGraph(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class CForm:
-    """A tensorizer in C99: one slice of a window's tensor (I, J, K) at a time, so that memory stays small.
+    """C99 code of a tensorizer, which computes one slice of a window's tensor (I, J, K) at a time to save memory.
 
     The code defines one function, which fills `tensor` (I, J) with slice `frame` of the last mode::
 
         static void polyadic_frame(const float (*window)[POLYADIC_SAMPLES], int start, int frame,
                                    float (*tensor)[POLYADIC_COLUMNS], float *work)
 
-    Rows of `window` are rings: the first sample of a channel is at `start`, and place 0 follows the last one.
+    Rows of `window` are ring buffers: the first sample of a channel is at index `start`, and index 0 follows the last.
     ``POLYADIC_CHANNELS``, ``POLYADIC_SAMPLES`` and ``POLYADIC_COLUMNS``, which is J, are defined. All names must begin
     with ``polyadic_`` or ``POLYADIC_``.
 
@@ -181,10 +182,10 @@ class CForm:
     ----------
     shape : (I, J, K) of the tensors
     code : the C code
-    defines : whole numbers that the code needs, by name without ``POLYADIC_``
+    defines : integer constants that the code needs, by name without ``POLYADIC_``
     tables : arrays that the code needs, by name without ``polyadic_``: float if they are floating point, else int
-    work : how many floats `work` must have
-    mean : (I, J), what is subtracted from every slice; the code does not, or None
+    work : number of floats in `work`
+    mean : (I, J), array that the caller subtracts from every slice, or None
     scale : (channels,), a typical standard deviation of each channel, for test signals
     """
 
@@ -198,25 +199,25 @@ class CForm:
 
 
 class Tensorizer(Immutable, ABC):
-    """The base of all tensorizers: write `transform`, as a frozen dataclass of its settings.
+    """Base class of all tensorizers: a frozen dataclass of settings that implements `transform`.
 
-    What a window becomes must not depend on the other windows of its batch. All else has a default:
+    The tensor of a window must not depend on the other windows of its batch. All other methods have defaults:
 
-    - `calibrated`: fix what depends on the data, by unlabelled windows; `uncentred` undoes a mean found there;
+    - `calibrated`: set what depends on the data, from unlabelled windows; `uncentred` adds back a mean found there;
     - `shape`: the shape of a window's tensor, by default found by transforming one;
-    - `axes`: names, values and units of the axes, by default numbers; `part_scale`: their numbers' unit;
-    - `into`, `layout`, `constants`: filling memory that is there already, for the fast paths;
-    - `onnx` and `c_form`: the same as ONNX nodes and in C, by default an error.
+    - `axes`: names, values and units of the axes, by default numbers; `part_scale`: unit of the values;
+    - `into`, `layout`, `constants`: writing to preallocated memory, for the fast paths;
+    - `onnx` and `c_form`: the ONNX and C forms, by default an error.
 
-    A subclass defined with `trusted=True` promises finite numbers of the right shape for every finite batch, which it
-    does not change, and is not checked; one with `threaded=True` makes use of `polyadic.threads`.
-    `polyadic.testing.TensorizerContract` holds the tests that every tensorizer should pass.
+    A subclass defined with `trusted=True` guarantees finite values of the right shape for every finite batch and does
+    not modify its input; its output is not checked. One with `threaded=True` uses `polyadic.threads`.
+    `polyadic.testing.TensorizerContract` contains the tests that every tensorizer should pass.
     """
 
     trusted: ClassVar[bool] = False
     threaded: ClassVar[bool] = False
     per_window: ClassVar[bool] = True
-    """Whether the tensor of a window depends on no other window of its batch."""
+    """Whether the tensor of a window is independent of the other windows of its batch."""
 
     def __init_subclass__(cls, trusted: bool = False, threaded: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -224,7 +225,7 @@ class Tensorizer(Immutable, ABC):
 
     @abstractmethod
     def transform(self, X: Tensor) -> Tensor:
-        """Tensors of raw windows.
+        """Transform raw windows to tensors.
 
         Parameters
         ----------
@@ -237,47 +238,47 @@ class Tensorizer(Immutable, ABC):
 
     @plain_torch()
     def __call__(self, X: Tensor) -> Tensor:
-        """Tensors (b, I, J, …) of raw windows (b, channels, time); one that is not calibrated is calibrated on X."""
+        """Transform raw windows (b, channels, time) to tensors (b, I, J, …), calibrating on X if necessary."""
         return (self if self.is_calibrated else self.calibrated(X)).transform(X)
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether nothing is left to be learned from the data."""
+        """Whether everything that depends on the data is set."""
         return True
 
     def calibrated(self, X: Tensor, units: Sequence[str] = ()) -> Self:
-        """The same with all that depends on the data fixed.
+        """Return a copy with everything that depends on the data set from X.
 
         Parameters
         ----------
-        X : (N, channels, time), unlabelled windows that are typical of the data
-        units : of the channels, if they are known
+        X : (N, channels, time), unlabelled windows that are representative of the data
+        units : units of the channels, if known
         """
         return self
 
     def uncentred(self, T: Tensor) -> Tensor:
-        """Tensors (b, I, J, …) with what calibration found as their mean added again, if it is subtracted."""
+        """Add the mean that `transform` subtracts, if any, back to tensors (b, I, J, …)."""
         return T
 
     @property
     def suits_nonnegative(self) -> bool:
-        """Whether tensors are best taken apart into non-negative profiles, with coefficients of either sign."""
+        """Whether non-negative bases, with coefficients of either sign, suit the tensors."""
         return False
 
     @property
     def n_parameters(self) -> int:
-        """Numbers learned from the data that count as parameters of a model."""
+        """Number of values learned from the data that count as parameters of a model."""
         return 0
 
     def check(self, sample_shape: Sequence[int]) -> None:
-        """Refuse to be loaded for windows of another shape than it was calibrated for, by a PolyadicError."""
+        """Raise a PolyadicError if the calibration does not fit windows of this shape."""
 
     def shape(self, *sample_shape: int) -> tuple[int, ...] | None:
-        """The shape (I, J, …) of one window's tensor, for windows (channels, time); None if only trying tells."""
+        """The shape (I, J, …) of a window's tensor, for windows (channels, time); None if unknown in advance."""
         return None
 
     def axes(self, sample_shape: Sequence[int], labels: Sequence[str], fs: float | None) -> list[Axis] | None:
-        """The axes of the tensors, in their order; None if they have no more than numbers.
+        """The axes of the tensors, in order; None if they are only numbered.
 
         Parameters
         ----------
@@ -288,26 +289,26 @@ class Tensorizer(Immutable, ABC):
         return None
 
     def part_scale(self, part: int, unit: str) -> Scale | None:
-        """How a part's numbers read as signal levels; None if they have no unit.
+        """Conversion of a part's values to signal levels; None if they have no unit.
 
         Parameters
         ----------
-        part : number of the part, as in the parts of the first axis
-        unit : of the channel, "" if it is not known
+        part : index of the part, in the parts of the first axis
+        unit : unit of the channel, "" if unknown
         """
         return None
 
     def into(self, X: Tensor, T: Tensor) -> Tensor | None:
-        """Fill T, shaped as `transform` returns it; where it costs nothing, return each tensor's squared norm (b,)."""
+        """Write the tensors of X into T; return their squared norms (b,) where these cost nothing, else None."""
         T.copy_(tensors(self, X))
         return None
 
     def layout(self, length: int, device: torch.device) -> Layout | None:
-        """How tensors of windows of this length best lie in memory; None where `into` has no advantage."""
+        """Preferred memory layout for windows of this length; None if `into` has no advantage."""
         return None
 
     def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> object:
-        """What `into` reads from the device; who captures it in a graph holds on to this."""
+        """The device tensors that `into` reads; a CUDA graph that captures it must keep them alive."""
         return None
 
     def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
@@ -315,29 +316,29 @@ class Tensorizer(Immutable, ABC):
 
         Parameters
         ----------
-        window : the input (N, channels, time) float32
+        window : name of the input (N, channels, time) float32
 
         Returns
         -------
-        the node with the tensors (N, I, J, …), and (I,): the entry of the first mode that each of the node's has
+        the name of the node with the tensors (N, I, J, …), and (I,) the index in the first mode of each of its entries
         """
-        raise PolyadicError(f"{self._what()} has no ONNX form: give tensorize a Tensorizer whose class defines `onnx`")
+        raise PolyadicError(f"{self._what()} has no ONNX form: pass tensorize a Tensorizer whose class defines `onnx`")
 
     def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
-        """The same in C, for windows (channels, time)."""
-        raise PolyadicError(f"{self._what()} has no C form: give tensorize a Tensorizer whose class defines `c_form`")
+        """The C form, for windows (channels, time)."""
+        raise PolyadicError(f"{self._what()} has no C form: pass tensorize a Tensorizer whose class defines `c_form`")
 
     def _what(self) -> str:
         return "a function or module of your own" if self.describe() is not None else type(self).__name__
 
     def describe(self) -> dict[str, Any] | None:
-        """What a model file says of it if it cannot hold it: its kind and name; None if its fields say all."""
+        """The entry in a model file if the fields do not describe the tensorizer: kind and name; else None."""
         return None
 
 
 @dataclass(frozen=True, repr=False)
 class FunctionTensorizer(Tensorizer):
-    """A function from batches to tensors; files hold no code, so it has to be given again to `polyadic.load`."""
+    """A function from batches to tensors; files contain no code, so pass it again to `polyadic.load`."""
 
     per_window: ClassVar[bool] = False
 
@@ -354,7 +355,7 @@ class FunctionTensorizer(Tensorizer):
 
 
 class ModuleTensorizer(Tensorizer):
-    """The output of a torch module with its weights as they are now; files hold a hash of the weights alone."""
+    """The output of a torch module with its current weights; files contain only a hash of the weights."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
@@ -384,7 +385,7 @@ class ModuleTensorizer(Tensorizer):
 
 
 def as_tensorizer(tensorize: Any) -> Tensorizer | None:
-    """A tensorizer of whatever an estimator accepts as one: a `Tensorizer`, a torch module, a function, or None.
+    """Convert what an estimator accepts as `tensorize` (`Tensorizer`, torch module, function, None) to a `Tensorizer`.
 
     Examples
     --------
@@ -403,29 +404,29 @@ def as_tensorizer(tensorize: Any) -> Tensorizer | None:
     )
 
 
-# ------------------------------------------------------------- checked use
+# --------------------------------------------------------- checked output
 
 
 def tensors(tensorizer: Tensorizer | None, batch: Tensor) -> Tensor:
-    """A batch as tensors (b, I, J, …), checked unless the tensorizer is trusted; None leaves it as it is."""
+    """Transform a batch to tensors (b, I, J, …), checked unless the tensorizer is trusted; None returns the batch."""
     if tensorizer is None:
         return batch
     with torch.no_grad():
         if tensorizer.trusted:
             return tensorizer(batch)
-        # The batch may be a view of the user's array, which a tensorizer of the user's might write to.
+        # The batch may be a view of the user's array, and a user's tensorizer might modify it.
         T = tensorizer(batch.clone())
     if not isinstance(T, Tensor) or T.ndim < 2 or len(T) != len(batch) or T.numel() == 0:
-        came = str(tuple(T.shape)) if isinstance(T, Tensor) else type(T).__name__
-        raise PolyadicError(f"tensorize must return a tensor of {len(batch)} samples, but gave {came}")
+        given = str(tuple(T.shape)) if isinstance(T, Tensor) else type(T).__name__
+        raise PolyadicError(f"tensorize must return a tensor of {len(batch)} samples, but returned {given}")
     if T.is_complex() or not bool(torch.isfinite(T).all()):
-        came = f"type {T.dtype}" if T.is_complex() else "NaN or infinity"
-        raise PolyadicError(f"tensorize must return finite real numbers, but gave {came}")
+        given = f"type {T.dtype}" if T.is_complex() else "NaN or infinity"
+        raise PolyadicError(f"tensorize must return finite real numbers, but returned {given}")
     return T.to(batch).contiguous()
 
 
 def tensors_into(tensorizer: Tensorizer | None, batch: Tensor, T: Tensor) -> Tensor:
-    """Fill T (b, I, J, …) with what `tensors` gives, and return the squared norm of each: (b,) float64."""
+    """Write the tensors of a batch into T (b, I, J, …), and return their squared norms: (b,) float64."""
     squares = None
     if tensorizer is None:
         T.copy_(batch)

@@ -1,7 +1,7 @@
-"""The only way to a terminal: names without control codes, in any encoding, on streams that may have gone away.
+"""Output to terminals and pipes: without control codes, in any encoding, robust to closed streams.
 
-Results go to standard output, where a failure is an error. Progress and remarks go to standard error, where it is not:
-whoever reads them may leave at any time, and that must not cost the result.
+Results go to standard output, where a failure to write is an error. Progress and messages go to standard error, where
+failures are ignored: a closed pipe must not cost the result.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _SIGNS = {
     "×": "x", "±": "+/-", "…": "...", "–": "-", "−": "-", "─": "-", "━": "-", "│": "|", "┃": "|", "▶": ">", "•": "*",
     "‖": "||", "→": "->", "°": "deg", "µ": "u", "α": "alpha", "β": "beta", "γ": "gamma", "η": "eta", "²": "^2",
 }  # fmt: skip
-"""What stands for a sign where the encoding of a terminal has none for it; any other becomes a question mark."""
+"""Replacements for characters that the terminal's encoding lacks; any other becomes a question mark."""
 
 
 def printable(name: str) -> str:
-    """A name on one line, without characters that a terminal would obey or that cannot be seen.
+    """Return a name on one line, with control and invisible characters replaced.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def printable(name: str) -> str:
 
 
 def _harmless(text: str) -> str:
-    """Text of several lines, each of them printable."""
+    """Replace control characters in a text of several lines."""
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
@@ -52,8 +52,8 @@ def echo(line: str, *, err: bool = False, colour: str | None = None) -> None:
 
     Parameters
     ----------
-    err : to standard error, where a failure to write is ignored
-    colour : a name that `typer.secho` knows, for terminals
+    err : whether to print to standard error, where failures to write are ignored
+    colour : a colour name of `typer.secho`, used on terminals
     """
     stream = sys.stderr if err else sys.stdout
     if stream is None:
@@ -69,7 +69,7 @@ def echo(line: str, *, err: bool = False, colour: str | None = None) -> None:
 
 
 def is_terminal(stream: IO[str] | None) -> bool:
-    """Whether a person may be looking at a stream; one that is closed has nobody."""
+    """Whether a stream is an open terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:
@@ -77,7 +77,7 @@ def is_terminal(stream: IO[str] | None) -> bool:
 
 
 def print_json(outcome: Any) -> None:
-    """Print an outcome for programs as JSON in ASCII; what is not a finite number becomes null."""
+    """Print a result as ASCII JSON; NaN and infinity become null."""
     for line in json.dumps(_finite(outcome), indent=1, allow_nan=False).split("\n"):
         echo(line)
 
@@ -91,14 +91,14 @@ def _finite(value: Any) -> Any:
 
 
 def console(*, err: bool = False) -> Console:
-    """A rich console on standard output, or on standard error, where a failure to write is ignored."""
+    """Return a rich console on standard output, or on standard error, where failures to write are ignored."""
     stream = cast(IO[str], _Lenient(sys.stderr)) if err and sys.stderr is not None else None
     return _harmless_console()(stderr=err, file=stream)
 
 
 @cache
 def _harmless_console() -> type[Console]:
-    """Rich's console without the control codes that are in texts; its own, as those of a progress bar, stay."""
+    """A rich console that removes control codes from texts but keeps its own, such as those of a progress bar."""
     from rich.console import Console
 
     class HarmlessConsole(Console):
@@ -110,13 +110,13 @@ def _harmless_console() -> type[Console]:
 
 
 class _Lenient:
-    """A text stream that drops what it cannot write."""
+    """A text stream that ignores failures to write."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):  # gone, full or closed
+        with suppress(OSError, ValueError):  # broken pipe, full disk or closed stream
             try:
                 self._stream.write(text)
             except UnicodeEncodeError:
@@ -133,7 +133,7 @@ class _Lenient:
 
 
 def _replace_unknown(error: UnicodeError) -> tuple[str, int]:
-    """The codec error handler of `_SIGNS`."""
+    """Codec error handler that applies `_SIGNS`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     signs = error.object[error.start : error.end]
@@ -145,7 +145,7 @@ codecs.register_error(_PLAIN, _replace_unknown)
 
 @contextmanager
 def robust_streams() -> Iterator[None]:
-    """Let a program's standard streams take every character, and let it end quietly if one of them has gone away."""
+    """Make the standard streams accept every character, and exit quietly if one of them is closed."""
     streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     for stream in streams:
         if hasattr(stream, "reconfigure"):
@@ -161,7 +161,7 @@ def robust_streams() -> Iterator[None]:
 
 
 def _discard(stream: IO[str]) -> None:
-    """Point a stream to nowhere: Python flushes it once more at the end, and would make its failure the exit code."""
+    """Redirect a stream to the null device: otherwise Python's final flush would fail and set the exit code."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -1,4 +1,4 @@
-"""The terms of the objective (Eqn. objective of the paper), named once for plain code, CUDA graphs and kernels."""
+"""Names of the terms of the objective (Eqn. objective of the paper), shared by torch code, CUDA graphs and kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["TERMS", "Term"]
 
 
 class Term(IntEnum):
-    """The place of each term in a vector of all of them.
+    """Index of each term in a vector of all terms.
 
     Examples
     --------
@@ -24,14 +24,14 @@ class Term(IntEnum):
 
     @property
     def key(self) -> str:
-        """The name in a history."""
+        """The key in a history."""
         return self.name.lower()
 
     @property
     def label(self) -> str:
-        """The name on a screen."""
+        """The name for display."""
         return {"FIT_AUGMENTED": "augmented", "TIKHONOV": "Tikhonov"}.get(self.name, self.key.replace("_", "-"))
 
 
 TERMS = tuple(term.key for term in Term)
-"""The names of the terms in a history, in their order."""
+"""The keys of the terms in a history, in order."""

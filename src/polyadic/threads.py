@@ -1,8 +1,8 @@
-"""A thread pool that shares the pieces of a batch, with as many threads as torch may use.
+"""A thread pool that processes the pieces of a batch in parallel, with as many threads as torch may use.
 
-torch divides large calls among threads of its own; numpy's and scipy's calls, and all small ones, leave the other cores
-idle. Here each thread takes a whole piece of the batch through all its calls, and torch runs each call in the thread
-that makes it. The two do not mix: torch's threads go on spinning for milliseconds after every call.
+torch parallelises large operations with its own threads, but numpy and scipy calls, and all small ones, leave the other
+cores idle. Here each thread processes a whole piece of the batch, and torch runs each operation in the calling thread.
+The two must not be mixed: torch's threads keep spinning for milliseconds after every operation.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import torch
 __all__ = ["for_each", "in_pool", "one_torch_thread", "row_slices", "start", "thread_pool"]
 
 _PATIENCE = 0.01
-"""Seconds after which a thread that waits for a result does other work: shorter waits are not worth the disturbance."""
+"""Seconds after which a thread that waits for a result takes on other work; for shorter waits that does not pay."""
 _SMALLEST_SLICE = 2**14
-"""Numbers that give a thread enough to do to be worth waking."""
+"""Minimum number of values in a slice for which waking a thread pays."""
 
 _Piece = TypeVar("_Piece")
 _Result = TypeVar("_Result")
 
 
 class _Task(Generic[_Result]):
-    """Work for whichever thread claims it first: one of the pool, or the one that needs the result."""
+    """A task that runs in whichever thread claims it first: one of the pool, or the one that needs the result."""
 
-    # concurrent.futures would do, but takes several times as long to hand over a task, and a step hands over four.
+    # concurrent.futures would work, but takes several times as long to submit a task, and a step submits four.
     __slots__ = ("_answer", "_claims", "_work")
 
     def __init__(self, work: Callable[[], _Result]) -> None:
@@ -44,7 +44,7 @@ class _Task(Generic[_Result]):
         return False
 
     def run(self) -> None:
-        """Do the work unless another thread has claimed it."""
+        """Run the task unless another thread has claimed it."""
         if not self._claim():
             return
         try:
@@ -53,8 +53,8 @@ class _Task(Generic[_Result]):
             self._answer.put((None, error))
 
     def result(self, others: _Queue | None = None) -> _Result:
-        """The result; work that nobody has begun is done here, and long waits are filled with `others`' work."""
-        # Threads that all waited for what none of them has begun would wait for ever.
+        """Return the result; run the task here if unclaimed, and tasks from `others` during long waits."""
+        # Otherwise all threads could wait for unclaimed tasks, a deadlock.
         if self._claim():
             return self._work()
         value, error = self._answer.get() if others is None else self._work_until_answered(others)
@@ -71,7 +71,7 @@ class _Task(Generic[_Result]):
             with suppress(Empty):
                 task = others.get_nowait()
                 if task is None:
-                    others.put(None)  # that was for a thread of the pool to end
+                    others.put(None)  # the stop signal for a thread of the pool
                 else:
                     task.run()
                     patience = 0.0
@@ -81,7 +81,7 @@ _Queue = SimpleQueue[_Task[Any] | None]
 
 
 class _Current(threading.local):
-    """The pool this thread belongs to: its queue, and its number of threads with this one."""
+    """The pool that this thread belongs to: its queue, and its number of threads including this one."""
 
     queue: _Queue | None = None
     size: int = 1
@@ -92,10 +92,10 @@ _CURRENT = _Current()
 
 @contextmanager
 def thread_pool() -> Iterator[None]:
-    """Run a pool of as many threads as torch has in this thread; torch itself has one meanwhile.
+    """Run a pool with as many threads as torch uses in this thread; torch itself uses one meanwhile.
 
-    Where torch has one thread only, as in the workers of scikit-learn, or there is a pool already, nothing changes.
-    Threads that begin meanwhile and ask torch for the first time have one, too.
+    Does nothing if torch has only one thread, as in scikit-learn's workers, or if there already is a pool. Threads that
+    first use torch while the pool runs also get one torch thread.
 
     Examples
     --------
@@ -123,12 +123,12 @@ def thread_pool() -> Iterator[None]:
             queue.put(None)
         for worker in workers:
             worker.join()
-        # Only now that the workers are gone: the last number set anywhere is that of threads still to come.
+        # Only after the workers have ended: new threads inherit the last number set in any thread.
         torch.set_num_threads(threads)
 
 
 def _work(queue: _Queue, size: int) -> None:
-    """Run tasks until there are no more; a task may start others in turn, also for a thread that waits."""
+    """Run tasks until the stop signal; a task may start further tasks, also for a waiting thread."""
     torch.set_num_threads(1)
     _CURRENT.queue, _CURRENT.size = queue, max(size - 1, 2)
     while (task := queue.get()) is not None:
@@ -137,7 +137,7 @@ def _work(queue: _Queue, size: int) -> None:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Have torch compute in this thread alone, so that results do not depend on the number of its threads."""
+    """Make torch compute in this thread only, so that results do not depend on its number of threads."""
     threads = torch.get_num_threads()
     if threads == 1:
         yield
@@ -161,7 +161,7 @@ def in_pool() -> bool:
 
 
 def start(work: Callable[[], _Result]) -> Callable[[], _Result]:
-    """Start some work in the pool, and return a function that waits for its result; without a pool, do it at once.
+    """Start a task in the pool, and return a function that waits for its result; without a pool, run it at once.
 
     Examples
     --------
@@ -180,11 +180,11 @@ def start(work: Callable[[], _Result]) -> Callable[[], _Result]:
 
 
 def for_each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None:
-    """Do the work for every piece, in this thread and in those of its pool, whichever is free.
+    """Call `work` for every piece, in parallel in this thread and those of its pool.
 
-    Pieces must not depend on each other. Without a pool they are done in turn.
+    Pieces must be independent. Without a pool they are processed in turn.
     """
-    waiting = iter(list(pieces))  # a list's iterator gives every piece to one thread only
+    waiting = iter(list(pieces))  # a list's iterator is thread-safe: every piece goes to one thread only
 
     def take_pieces() -> None:
         for piece in waiting:
@@ -196,7 +196,7 @@ def for_each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None
         assert queue is not None
         queue.put(task)
     errors = []
-    # A task that no thread has begun by the end finds no piece left, and is done at once.
+    # A task that is still unclaimed at the end finds no piece left, and returns at once.
     for finish in (take_pieces, *(task.result for task in tasks)):
         try:
             finish()
@@ -207,13 +207,13 @@ def for_each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None
 
 
 def row_slices(count: int, size: int, fewest: int = 1) -> list[slice]:
-    """`count` rows in as many equal slices as the pool has threads, or fewer where there is little to do.
+    """Split `count` rows into as many equal slices as the pool has threads, or fewer if there is little work.
 
     Parameters
     ----------
-    count : rows
-    size : numbers in a row
-    fewest : rows in a slice
+    count : number of rows
+    size : number of values in a row
+    fewest : minimum number of rows in a slice
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Small pictures of components as SVG, without any further package: for notebooks and for the table of the report.
+"""Small SVG pictures of components for notebooks and the report's table, without further dependencies.
 
-Colours are CSS variables with fallbacks, so that a page's theme decides.
+Colours are CSS variables with fallbacks, so that a page's theme can set them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SIGNS = ("var(--negative, #2166ac)", "var(--positive, #b2182b)")
 
 
 def picture(axis: Axis, weights: NDArray[Any]) -> str:
-    """One axis of one component: a head for electrodes, bars for other channels, a line for the rest.
+    """Return the picture of one axis of a component: a head for electrodes, bars for other channels, else a line.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def picture(axis: Axis, weights: NDArray[Any]) -> str:
 
 
 def _svg(width: float, height: float, body: str) -> str:
-    # The numbers stand in the table beside it; to a screen reader the picture says nothing.
+    # Hidden from screen readers: the numbers are in the table next to it.
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" aria-hidden="true" '
         f'focusable="false">{body}</svg>'
@@ -53,7 +53,7 @@ def _svg(width: float, height: float, body: str) -> str:
 
 
 def _levels(values: NDArray[Any], height: float) -> tuple[NDArray[Any], float]:
-    """Values as heights in a picture that holds all of them and zero, and the height of zero."""
+    """Vertical positions of values, scaled to show all of them and zero, and the position of zero."""
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
     span = (high - low) or 1.0
     inner = height - 4
@@ -75,7 +75,7 @@ def _line(values: NDArray[Any]) -> str:
 
 
 def _bars(parts: NDArray[Any]) -> str:
-    """Bars by channel, the parts side by side; of very many channels every so many-th."""
+    """Bars by channel, with the parts next to each other; many channels are subsampled."""
     shown = parts[:, :: -(-parts.shape[1] // _MOST_BARS)]
     y, zero = _levels(shown, _HEIGHT)
     slot = _WIDTH / shown.shape[1]
@@ -94,7 +94,7 @@ def _bars(parts: NDArray[Any]) -> str:
 
 
 def _head(values: NDArray[Any], places: dict[int, tuple[float, float]]) -> str:
-    """Electrodes from above, coloured by sign and as strong as their weights."""
+    """Electrodes from above, coloured by the sign of their weights, with opacity by magnitude."""
     centre, radius = _DOTS / 2, _DOTS * 0.4
     largest = max(float(np.abs(values[list(places)]).max()), 1e-30)
     size = min(4.5, 14 / np.sqrt(len(places)))
@@ -111,7 +111,7 @@ def _head(values: NDArray[Any], places: dict[int, tuple[float, float]]) -> str:
 
 
 def model_html(model: Any, outcome: str = "") -> str:
-    """A fitted model for a notebook: what it is, one line on its fit, and its first components.
+    """Return HTML of a fitted model for notebooks: name, summary of the fit, and its first components.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""torch's global settings are the program's, not ours: work is done on plain torch, whatever they are."""
+"""Isolation from torch's global settings, which belong to the user's program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["plain_torch"]
 
 @contextmanager
 def plain_torch() -> Iterator[None]:
-    """New tensors on the CPU unless they say otherwise, and no autocast; a decorator for what users call.
+    """Reset the default device to the CPU and disable autocast; used as a decorator of public methods.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""`Probe`: logistic regression with regularisation, scaling and level block chosen by leaving groups out.
+"""`Probe`: logistic regression with regularisation, scaling and level block chosen by cross-validation over groups.
 
-Importable as `polyadic.evaluate.Probe`. It stands below the estimators because model files hold fitted probes.
+Import it as `polyadic.evaluate.Probe`. It is defined here, below the estimators, because model files contain probes.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from polyadic.threads import for_each, thread_pool
 __all__ = ["FEWEST_LABELS", "FIXED_C", "FIXED_SCALE", "FOLDS", "GRID", "Probe", "level_columns"]
 
 GRID = tuple(10.0**power for power in range(-4, 3))
-"""The values of C that are tried, for features of mean variance 1."""
+"""Candidate values of C, for features of mean variance 1."""
 
 FOLDS = 5
-"""The most folds that groups are left out in."""
+"""Maximum number of folds."""
 
 FIXED_C, FIXED_SCALE = 1.0, "plain"
-"""The choice without validation, C for features of mean variance 1; the level block is used."""
+"""The settings without validation, with C for features of mean variance 1; the level block is used."""
 
 FEWEST_LABELS = 100
-"""Labels below which validation chose worse than the fixed choice on the development people."""
+"""Minimum number of labels for validation; with fewer, the fixed settings were better on development subjects."""
 
 _SEARCH_TOLERANCE, _TOLERANCE = 1e-3, 1e-4
 
 
 def level_columns(model: Any) -> NDArray[np.intp]:
-    """Which of a feature extractor's columns are its level block: those whose names begin with "level ".
+    """Return the indices of a feature extractor's level columns, whose names begin with "level ".
 
     Parameters
     ----------
-    model : fitted; without `get_feature_names_out` it has no level block
+    model : a fitted feature extractor; without `get_feature_names_out` it has no level block
 
     Examples
     --------
@@ -81,31 +81,31 @@ class _Labelled:
     levels: NDArray[np.intp]
 
     def columns(self, levels: bool) -> NDArray[np.intp]:
-        """The columns that are used with or without the level block."""
+        """Indices of the columns, with or without the level block."""
         every = np.arange(self.Z.shape[1])
         return every if levels else np.setdiff1d(every, self.levels)
 
 
 class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Logistic regression on features, with its settings chosen for groups (subjects) it has not seen.
+    """Logistic regression on features, with settings chosen to generalise to new groups (subjects).
 
-    What is "auto" is chosen jointly by the balanced accuracy of predictions for left-out groups, in up to five folds.
-    Without groups, contiguous blocks of rows take their place. Ties go to the setting closest to the fixed choice:
-    features as they are, level block used, C = 1 / (mean variance of the features). This is also the choice where
-    validation is not possible or too noisy: all labels of one group, or fewer than 100 labels in all.
+    Parameters set to "auto" are chosen jointly by the balanced accuracy on left-out groups, in up to five folds.
+    Without groups, contiguous blocks of rows are used instead. Ties go to the setting closest to the fixed settings:
+    unscaled features, level block used, C = 1 / (mean variance of the features). The fixed settings are also used if
+    validation is impossible or too noisy: all labels from one group, or fewer than 100 labels in total.
 
-    Rows whose label is unknown ("", None, NaN or -1) are left out.
+    Rows with unknown label ("", None, NaN or -1) are ignored.
 
-    With `class_weight="balanced"` each class counts the same in training, however rare it is. That raises recall of
-    rare classes, and it changes probabilities: `predict_proba` then holds for a world in which all classes are equally
-    frequent. Use `class_weight=None` where probabilities must match the class frequencies of the training data.
+    With `class_weight="balanced"`, all classes have the same weight in training. This increases the recall of rare
+    classes, and `predict_proba` then assumes that all classes are equally frequent. Use `class_weight=None` if
+    probabilities must match the class frequencies of the training data.
 
     Parameters
     ----------
-    C : inverse strength of the regularisation, as in scikit-learn, or "auto" for seven values from 1e-4 to 1e2, each
-        divided by the mean variance of the features, so that their unit does not matter
-    scale : "plain" for features as they are, "standardised" for mean 0 and variance 1, or "auto"
-    levels : whether the level block (`level_columns` of `fit`) is used, or "auto"
+    C : inverse regularisation strength, as in scikit-learn, or "auto" for seven values from 1e-4 to 1e2, each divided
+        by the mean variance of the features, which makes the choice independent of their unit
+    scale : "plain" for unscaled features, "standardised" for mean 0 and variance 1, or "auto"
+    levels : whether to use the level block (`level_columns` of `fit`), or "auto"
     class_weight : "balanced", None, or a dictionary of weights by class
 
     Attributes
@@ -113,9 +113,9 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     C_, scale_ : the settings used
     levels_ : whether the level block is used; None if there is none
     classes_ : (K,), the classes
-    coef_, intercept_ : (K, F) and (K,), or (1, F) and (1,) for two classes; for the features as given to `fit`, with
-        scaling folded in and 0 for columns that are not used
-    validation_ : what was tried: a list of dictionaries with C, scale, levels and balanced_accuracy; empty without
+    coef_, intercept_ : (K, F) and (K,), or (1, F) and (1,) for two classes; they apply to the features as passed to
+        `fit`, include the scaling, and are 0 for unused columns
+    validation_ : a list of dictionaries with C, scale, levels and balanced_accuracy, one per candidate; empty without
         validation
     reason_ : one sentence on how the settings were chosen
 
@@ -143,10 +143,10 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         Z : (N, F), features
-        y : (N,), classes; rows labelled "", None, NaN or -1 are left out
-        groups : (N,), whose rows they are, for example `Windows.subject`; rows of unknown subject ("", -1) count as one
-            group. In a pipeline `probe__groups=`, or metadata routing by `set_fit_request(groups=True)`
-        level_columns : which columns of Z are the level block: a slice, indices or a mask
+        y : (N,), classes; rows labelled "", None, NaN or -1 are ignored
+        groups : (N,), group of each row, for example `Windows.subject`; rows of unknown subject ("", -1) form one
+            group. In a pipeline use `probe__groups=`, or metadata routing with `set_fit_request(groups=True)`
+        level_columns : the columns of Z that form the level block: a slice, indices or a mask
 
         Returns
         -------
@@ -173,23 +173,23 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, Z: Any) -> NDArray[np.float64]:
-        """Log odds of the second of two classes (N,), or the score of each of more classes (N, K)."""
+        """Return the log odds of the second of two classes (N,), or one score per class (N, K)."""
         check_is_fitted(self)
         features = validate_data(self, _on_cpu(Z), reset=False, dtype=np.float64)
         return decisions(features, self.coef_, self.intercept_)
 
     def predict(self, Z: Any) -> NDArray[Any]:
-        """The most probable class of each row: (N,)."""
+        """Return the most probable class of each row: (N,)."""
         return named(self.decision_function(Z), self.classes_)
 
     def predict_proba(self, Z: Any) -> NDArray[np.float64]:
-        """How probable each of `classes_` is: (N, K). Balanced class weights change probabilities (see the class)."""
+        """Return the probability of each of `classes_`: (N, K). Balanced class weights change it (see the class)."""
         return probabilities(self.decision_function(Z))
 
     # ------------------------------------------------------------- the choice
 
     def _labelled(self, Z: Any, y: Any, groups: Any, level_columns: Any) -> _Labelled:
-        """The labelled rows, checked."""
+        """Validate the input, and select the labelled rows."""
         if y is None:
             raise PolyadicError("Probe requires y to be passed, but the target y is None")
         features = validate_data(self, _on_cpu(Z), dtype=np.float64)
@@ -211,7 +211,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return _Labelled(features[known], labels, blocks, given is None, levels)
 
     def _candidates(self, rows: _Labelled) -> list[_Setting]:
-        """Every combination of what may be chosen."""
+        """All combinations of the candidate settings."""
         scales = SCALES if self.scale == "auto" else (self.scale,)
         both = _is_auto(self.levels) and 0 < len(rows.levels) < rows.Z.shape[1]
         levels = (True, False) if both else (bool(self.levels),)
@@ -225,7 +225,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return GRID if _is_auto(self.C) else (self.C,)
 
     def _fixed(self, rows: _Labelled) -> _Setting:
-        """The choice without validation, wherever nothing else was given."""
+        """The fixed settings, for parameters set to "auto"."""
         scale, level = FIXED_SCALE if self.scale == "auto" else self.scale, bool(self.levels)
         C = FIXED_C / _mean_variance(rows, scale, level) if _is_auto(self.C) else float(self.C)
         return _Setting(C, scale, level)
@@ -233,7 +233,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _validated(
         self, rows: _Labelled, candidates: list[_Setting], fixed: _Setting
     ) -> tuple[_Setting, list[dict[str, Any]], str]:
-        """The best candidate, the table of all, and how it was found."""
+        """The best candidate, the table of all candidates, and a sentence on the choice."""
         fold = group_folds(rows.y, rows.groups, FOLDS)
         scores: dict[_Setting, float] = {}
 
@@ -271,9 +271,9 @@ def _reason_not_to_validate(rows: _Labelled, candidates: int) -> str:
     if candidates == 1:
         return "as given"
     if len(np.unique(rows.groups)) < 2 and not rows.blocks:
-        return "the fixed choice, because all labels are of one group"
+        return "the fixed settings, because all labels are from one group"
     if len(rows.y) < FEWEST_LABELS or len(np.unique(rows.groups)) < 2:
-        return f"the fixed choice, because {len(rows.y)} labels are too few to validate (fewer than {FEWEST_LABELS})"
+        return f"the fixed settings, because {len(rows.y)} labels are too few to validate (fewer than {FEWEST_LABELS})"
     return ""
 
 
@@ -283,7 +283,7 @@ def _described(setting: _Setting, levels: bool | None) -> str:
 
 
 def _mean_variance(rows: _Labelled, scale: str, level: bool) -> float:
-    """Mean variance of the features that the regression sees, 1 if they do not vary."""
+    """Mean variance of the features used in the regression; 1 if they are constant."""
     if scale == STANDARDISED:
         return 1.0
     return float(rows.Z[:, rows.columns(level)].var(axis=0).mean()) or 1.0
@@ -301,7 +301,7 @@ def _on_cpu(Z: Any) -> Any:
 
 
 def _coded(groups: ArrayLike | None, known: NDArray[np.bool_]) -> NDArray[np.intp] | None:
-    """Groups of the labelled rows as numbers; None where no row has one ("", None, NaN or -1 throughout)."""
+    """Groups of the labelled rows as integers; None if no row has a group ("", None, NaN or -1 throughout)."""
     if groups is None:
         return None
     column = as_column(groups, "groups", len(known))[known]
@@ -312,7 +312,7 @@ def _coded(groups: ArrayLike | None, known: NDArray[np.bool_]) -> NDArray[np.int
 
 
 def _columns(chosen: Any, count: int) -> NDArray[np.intp]:
-    """The level block as ascending column numbers."""
+    """Indices of the level columns, in ascending order."""
     if chosen is None:
         return np.empty(0, np.intp)
     try:

@@ -1,7 +1,7 @@
-"""Augmentations: second views of windows that keep their class (appendix D.3 of the paper, and more).
+"""Class-preserving augmentations, which provide second views of windows (appendix D.3 of the paper, and more).
 
-An augmentation maps a batch (b, channels, time) to a new batch of the same shape on the same device; a `Pairing`
-changes no window, but names another one of the data set as its view.
+An augmentation maps a batch (b, channels, time) to a new batch of the same shape on the same device. A `Pairing` does
+not modify windows: the view of a window is another window of the data set.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The Augmentation seam: from a batch of windows to a second view of each.
+"""Base class of augmentations, which map a batch of windows to a second view of each.
 
-Every random choice is a function of (seed, sweep, window id), see `draws`.
+Every random choice is a function of (seed, sweep, window id); see `draws`.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from polyadic.torch_state import plain_torch
 
 __all__ = ["Augmentation", "FunctionAugmentation", "as_augmentation"]
 
-_DRAWING = RLock()
+_GENERATOR_LOCK = RLock()
 
 
 class Augmentation(Immutable, ABC):
-    """The base of all augmentations: write `apply`, as a frozen dataclass, and draw only from the keys it is given.
+    """Base class of all augmentations: a frozen dataclass that implements `apply`.
 
-    A subclass defined with `trusted=True` promises finite numbers of the batch's shape for every finite batch, and is
-    not checked; one with `capturable=True` never waits for the device, so that a CUDA graph can hold it. Subclasses of
-    such a class promise for themselves. `polyadic.testing.AugmentationContract` holds the tests that every augmentation
-    should pass.
+    Random numbers must come only from the keys passed to `apply`. A subclass defined with `trusted=True` guarantees
+    finite values of the batch's shape for every finite batch, and its output is not checked. One with
+    `capturable=True` never synchronises with the device, so that a CUDA graph can capture it. Subclasses do not
+    inherit these flags. `polyadic.testing.AugmentationContract` contains the tests that every augmentation should pass.
     """
 
     trusted: ClassVar[bool] = False
     per_window: ClassVar[bool] = True
-    """Whether the view of a window depends on no other window of its batch."""
+    """Whether the view of a window is independent of the other windows of its batch."""
     _capturable: ClassVar[bool] = False
 
     def __init_subclass__(cls, trusted: bool = False, capturable: bool = False, **options: Any) -> None:
@@ -45,17 +45,17 @@ class Augmentation(Immutable, ABC):
 
     @property
     def capturable(self) -> bool:
-        """Whether a CUDA graph can hold it."""
+        """Whether a CUDA graph can capture the augmentation."""
         return self._capturable
 
     @abstractmethod
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        """A new batch.
+        """Return the augmented batch.
 
         Parameters
         ----------
-        X : (b, channels, time), not to be changed
-        keys : (b,), a key for each window, for `draws.uniform`
+        X : (b, channels, time), must not be modified
+        keys : (b,), one key per window, for `draws.uniform`
 
         Returns
         -------
@@ -69,8 +69,8 @@ class Augmentation(Immutable, ABC):
         Parameters
         ----------
         X : (b, channels, time), floating point
-        ids : (b,), the windows' numbers within the data set; by default 0 … b−1
-        seed, sweep : with the ids, all that the outcome depends on
+        ids : (b,), indices of the windows in the data set; by default 0 … b−1
+        seed, sweep : the result depends only on X, ids, seed and sweep
 
         Returns
         -------
@@ -83,12 +83,12 @@ class Augmentation(Immutable, ABC):
         keys = window_keys(seed, sweep, ids).to(X.device)
         if X.device.type != "cpu" or not self.per_window:
             return self.apply_checked(X, keys)
-        # Torch's own threads would show in the last bits, and small calls stand in each other's way.
+        # Torch's own threads would change the last bits, and they slow down small operations.
         with one_torch_thread():
             return self.apply_checked(X, keys)
 
     def _check(self, X: Tensor) -> None:
-        """Refuse what is no batch of windows."""
+        """Raise unless X is a floating-point batch of windows."""
         if X.ndim != 3 or not X.is_floating_point():
             raise PolyadicError(
                 f"{type(self).__name__} needs a floating-point batch (windows, channels, time), but X has shape "
@@ -96,32 +96,32 @@ class Augmentation(Immutable, ABC):
             )
 
     def apply_checked(self, X: Tensor, keys: Tensor) -> Tensor:
-        """What `apply` gives; checked for shape and finite numbers unless the class is trusted."""
+        """Call `apply`, and check the shape and finiteness of the result unless the class is trusted."""
         with torch.no_grad():
             result = self.apply(X, keys)
         if self.trusted:
             return result
         name = type(self).__name__
         if not isinstance(result, Tensor) or result.shape != X.shape:
-            came = str(tuple(result.shape)) if isinstance(result, Tensor) else type(result).__name__
+            given = str(tuple(result.shape)) if isinstance(result, Tensor) else type(result).__name__
             raise PolyadicError(
-                f"augment must return a tensor of the batch's shape {tuple(X.shape)}, but gave {came} (by {name})"
+                f"augment must return a tensor of the batch's shape {tuple(X.shape)}, but {name} returned {given}"
             )
         if result.is_complex() or not bool(torch.isfinite(result).all()):
-            came = f"type {result.dtype}" if result.is_complex() else "NaN or infinity"
-            raise PolyadicError(f"augment must return finite real numbers, but gave {came} (by {name})")
+            given = f"type {result.dtype}" if result.is_complex() else "NaN or infinity"
+            raise PolyadicError(f"augment must return finite real numbers, but {name} returned {given}")
         return result.to(X)
 
     def describe(self) -> dict[str, Any] | None:
-        """What a model file says of it if it cannot hold it: its kind and name; None if its fields say all."""
+        """The entry in a model file if the fields do not describe the augmentation: kind and name; else None."""
         return None
 
 
 @dataclass(frozen=True, repr=False)
 class FunctionAugmentation(Augmentation):
-    """A function from batch to batch, with torch's generator seeded anew for each batch.
+    """A function from batch to batch; torch's generator is seeded for each batch.
 
-    Files hold no code, so it has to be given again to `polyadic.load`.
+    Model files contain no code, so the function must be passed again to `polyadic.load`.
     """
 
     per_window: ClassVar[bool] = False
@@ -129,15 +129,15 @@ class FunctionAugmentation(Augmentation):
     function: Callable[[Tensor], Tensor]
 
     def _check(self, X: Tensor) -> None:
-        """A function may take tensors of any shape."""
+        """Accept tensors of any shape: the function decides."""
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        # From the same seed for the same batch, so that a batch that is read twice is augmented alike both times. The
-        # generator is that of all threads: one at a time, or fits side by side would disturb each other.
-        with _DRAWING, torch.random.fork_rng(devices=[X.device] if X.is_cuda else []):
+        # The seed depends on the batch only, so that a batch that is read twice gets the same augmentation. The
+        # generator is global: the lock keeps concurrent fits from disturbing each other.
+        with _GENERATOR_LOCK, torch.random.fork_rng(devices=[X.device] if X.is_cuda else []):
             seed = integer_seed(int(keys[0]))
             if X.device.type == "cpu":
-                # Not torch.manual_seed, which turns to the generators of all GPUs too, for a millisecond each time.
+                # Not torch.manual_seed, which also seeds all GPUs and takes a millisecond each time.
                 torch.default_generator.manual_seed(seed)
             else:
                 torch.manual_seed(seed)
@@ -151,7 +151,7 @@ class FunctionAugmentation(Augmentation):
 
 
 def as_augmentation(augment: Any) -> Augmentation | None:
-    """An augmentation of whatever an estimator accepts as one: an `Augmentation`, a function, or None.
+    """Convert what an estimator accepts as `augment` (an `Augmentation`, a function or None) to an `Augmentation`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Several augmentations as one: in a row, or one of them for each window."""
+"""Combinations of augmentations: in sequence, or one chosen at random for each window."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Compose", "OneOf", "split_pairing"]
 
 @dataclass(frozen=True)
 class Compose(Augmentation, trusted=True):
-    """One augmentation after the other, as the paper applies its own.
+    """Apply several augmentations in sequence, as the paper does.
 
     Parameters
     ----------
-    steps : the augmentations, in order; a `Pairing` may only come first
+    steps : the augmentations, in order; only the first may be a `Pairing`
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Compose(Augmentation, trusted=True):
 
 @dataclass(frozen=True)
 class OneOf(Augmentation, trusted=True):
-    """For each window one of several augmentations, with equal chance.
+    """Apply one of several augmentations to each window, chosen with equal probability.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def _check_members(augmentations: Sequence[Augmentation]) -> tuple[Augmentation,
 
 
 def split_pairing(augment: Any) -> tuple[Pairing | None, Any]:
-    """What names the partner windows, and what is then to be applied to them; None for what there is not.
+    """Split an augmentation into its `Pairing` and the augmentation of the partners; None for a missing part.
 
     Parameters
     ----------
@@ -120,4 +120,4 @@ def _refuse_pairing(augmentations: Sequence[Augmentation], where: str) -> None:
     for augmentation in augmentations:
         pairing, _ = split_pairing(augmentation)
         if pairing is not None:
-            raise PolyadicError(f"{type(pairing).__name__} names partner windows and {where}")
+            raise PolyadicError(f"{type(pairing).__name__} selects partner windows and {where}")

@@ -1,4 +1,4 @@
-"""Further augmentations of raw windows: channels that fail, windows that start earlier or later, other amplitudes."""
+"""Further augmentations of raw windows: dropped channels, shifts in time, changes of amplitude."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["DropChannels", "Scale", "Shift"]
 
 @dataclass(frozen=True)
 class DropChannels(Augmentation, trusted=True, capturable=True):
-    """Make some channels flat, each by chance: they keep their mean within the window and lose everything else.
+    """Replace random channels by their mean within the window.
 
     Parameters
     ----------
-    share : chance of each channel to be dropped, at least 0 and at most 1
+    share : probability of dropping each channel, from 0 to 1
 
     Examples
     --------
@@ -42,12 +42,11 @@ class DropChannels(Augmentation, trusted=True, capturable=True):
 
 @dataclass(frozen=True)
 class Shift(Augmentation, trusted=True, capturable=True):
-    """Begin a window earlier or later: all channels move by the same number of samples, and what leaves one end
-    comes in at the other.
+    """Shift all channels of a window in time by the same random number of samples, circularly.
 
     Parameters
     ----------
-    share : how far at most, as a share of the window's length; at least 0 and at most 1
+    share : largest shift as a fraction of the window length, from 0 to 1
 
     Examples
     --------
@@ -71,12 +70,12 @@ class Shift(Augmentation, trusted=True, capturable=True):
 
 @dataclass(frozen=True)
 class Scale(Augmentation, trusted=True, capturable=True):
-    """Multiply channels by factors between 1/factor and factor, drawn uniformly on a logarithmic scale.
+    """Multiply channels by random factors between 1/factor and factor, log-uniformly distributed.
 
     Parameters
     ----------
-    factor : the largest, at least 1 and at most 1e6
-    independent : whether each channel has a factor of its own; by default all channels of a window have the same
+    factor : largest factor, from 1 to 1e6
+    independent : whether each channel gets its own factor; by default all channels of a window share one
 
     Examples
     --------
@@ -91,7 +90,7 @@ class Scale(Augmentation, trusted=True, capturable=True):
     def __post_init__(self) -> None:
         check_number("factor", self.factor, 0, 1e6)
         if self.factor < 1:
-            raise PolyadicError(f"factor must be at least 1, for it is the largest, but is {self.factor!r}")
+            raise PolyadicError(f"factor must be at least 1, but is {self.factor!r}")
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         count = X.shape[1] if self.independent else 1

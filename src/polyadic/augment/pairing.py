@@ -1,4 +1,4 @@
-"""Views that are other windows of the data: which window is the partner of which."""
+"""Pairings: augmentations whose view of a window is another window of the data set."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["Neighbour", "Pairing", "WindowIndex"]
 
 @dataclass(frozen=True, eq=False)
 class WindowIndex:
-    """Where the windows of a data set lie in time, by which a `Pairing` finds partners.
+    """Recording and start of each window of a data set, which a `Pairing` uses to find partners.
 
     Parameters
     ----------
-    recording : (N,) whole numbers, the same for windows of the same recording; below 0 where it is not known
-    start : (N,), the window's first sample within its recording; below 0 where it is not known
-    length : samples in a window
-    fs : sampling rate in Hz, or None where it is not known
+    recording : (N,) integers, equal for windows of the same recording; negative if unknown
+    start : (N,), first sample of the window within its recording; negative if unknown
+    length : number of samples in a window
+    fs : sampling rate in Hz, or None if unknown
 
     Examples
     --------
@@ -63,11 +63,11 @@ class WindowIndex:
 
     @classmethod
     def of(cls, X: Any) -> WindowIndex:
-        """The index of `Windows` or of a store.
+        """Return the index of `Windows` or of a store.
 
         Raises
         ------
-        PolyadicError : if nothing is known about recordings and starts, as with plain arrays
+        PolyadicError : if recordings and starts are unknown, as for plain arrays
         """
         columns = getattr(X, "index", None)
         if not (hasattr(columns, "recording") and hasattr(columns, "start") and hasattr(columns, "names")):
@@ -90,9 +90,9 @@ class WindowIndex:
 
     @cached_property
     def _timeline(self) -> _Timeline:
-        """All recordings one after the other, so that one sorted array serves the search in any of them."""
+        """All recordings on one time axis, so that one sorted array serves searches in any of them."""
         known = np.flatnonzero((self.recording >= 0) & (self.start >= 0))
-        # Sorting is stable: of windows that start together the first in the data set stays first.
+        # The sort is stable: windows with the same start keep their order.
         rows = known[np.lexsort((self.start[known], self.recording[known]))]
         recording, start = self.recording[rows], self.start[rows]
         first = np.flatnonzero(np.diff(recording, prepend=-1))
@@ -111,7 +111,7 @@ _FAR = 2**62
 
 
 class _Timeline(NamedTuple):
-    """Windows in order (n,), their times (n,), and the time of every window or -1 where it is not known (N,)."""
+    """Windows in order of time (n,), their times (n,), and the time of every window or -1 if unknown (N,)."""
 
     rows: NDArray[np.intp]
     times: NDArray[np.int64]
@@ -119,45 +119,45 @@ class _Timeline(NamedTuple):
 
 
 class Pairing(Augmentation):
-    """The base of augmentations whose view of a window is another window: write `partners`.
+    """Base class of augmentations whose view of a window is another window; subclasses implement `partners`.
 
-    Whoever reads the windows reads the partners, too; `split_pairing` says which. Views are then other rows of the
-    data, so a GPU cannot capture this step in a graph. `polyadic.testing.PairingContract` holds the tests that every
+    The code that reads the windows also reads their partners; see `split_pairing`. Because views are other rows of the
+    data, a CUDA graph cannot capture this step. `polyadic.testing.PairingContract` contains the tests that every
     pairing should pass.
     """
 
     @abstractmethod
     def partners(self, index: WindowIndex, ids: Tensor) -> Tensor:
-        """The partners of some windows.
+        """Find the partners of some windows.
 
         Parameters
         ----------
-        index : of all windows
-        ids : (b,), whole numbers from 0 to N − 1
+        index : the index of all windows
+        ids : (b,), integers from 0 to N − 1
 
         Returns
         -------
-        (b,) int64, the partners' numbers, −1 for a window without one
+        (b,) int64, indices of the partners; −1 for a window without one
         """
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         raise PolyadicError(
-            f"{type(self).__name__} names partner windows and cannot transform a batch: use it where partners are "
-            "read, with windows whose recording and start are known"
+            f"{type(self).__name__} selects partner windows and cannot transform a batch: pass it as augment or "
+            "whiten, with windows whose recording and start are known"
         )
 
 
 @dataclass(frozen=True)
 class Neighbour(Pairing):
-    """The next window of the same recording that does not overlap.
+    """Pair each window with the next window of the same recording that does not overlap it.
 
-    It is the first that starts at least one window length and `gap` seconds after this one starts, and at most one
-    length after that. Windows at the end of a recording, before an interruption, or without recording and start have
-    none.
+    The partner is the first window that starts at least one window length plus `gap` seconds after this one, and at
+    most one window length later than that. Windows at the end of a recording, before an interruption, or with unknown
+    recording or start have no partner.
 
     Parameters
     ----------
-    gap : seconds between the end of a window and the start of its partner, at least
+    gap : minimum number of seconds between the end of a window and the start of its partner
     """
 
     gap: float = 0.0
@@ -168,8 +168,8 @@ class Neighbour(Pairing):
     def partners(self, index: WindowIndex, ids: Tensor) -> Tensor:
         chosen = _checked_ids(ids, len(index))
         if self.gap > 0 and index.fs is None:
-            raise PolyadicError(f"gap={self.gap:g} is in seconds, but the sampling rate of the windows is not known")
-        # Rounded, because 0.3 s at 10 Hz are three samples, whatever the product says.
+            raise PolyadicError(f"gap={self.gap:g} is in seconds, but the windows have no sampling rate: set fs")
+        # Rounded, because in floating point 0.3 s at 10 Hz would be slightly more than three samples.
         pause = round(self.gap * (index.fs or 0.0), 6)
         least, most = index.length + math.ceil(pause), 2 * index.length + math.floor(pause)
         rows, times, of_window = index._timeline

@@ -23,30 +23,30 @@ __all__ = ["Bandpass", "Jitter", "Rotate3D"]
 _SHORTEST_NOISE = 100
 _LONGEST_FUSED = 2**15
 _CACHED = 2**18
-"""Samples at a time, so that what becomes of them on the way stays in the caches."""
+"""Number of samples processed at a time, so that intermediate results stay in the CPU caches."""
 _BLOCK, _STATE = 64, 4
 _ALIKE = 16
-"""Of multiples of so many rows, a matrix product treats each alike, to the bit."""
+"""Row counts are padded to a multiple of this, so that matrix products are bit-identical for every row."""
 _ANY_ANGLE = 180.0
 _BISECTIONS = 40
 _JITTER_STREAMS = (stream_constant(0), stream_constant(1), stream_constant(2), stream_constant(3))
 
 
 def _draw_choice(keys: Tensor, channels: int, count: int) -> Tensor:
-    """One of `count` equally likely numbers for each channel: (b, channels)."""
+    """Sample one of `count` equally likely integers for each channel: (b, channels)."""
     return (uniform(keys, (channels,)) * count).long()
 
 
 @dataclass(frozen=True)
 class Jitter(Augmentation, trusted=True, capturable=True):
-    """Uniform noise on each channel: fast, slow, or both, with equal chance.
+    """Add uniform noise to each channel: fast, slow, or both, with equal probability.
 
-    Fast noise is independent from sample to sample. Slow noise is a sequence of random length, at least 100 samples (or
-    all, in shorter windows) and at most the window's, stretched to the window by linear interpolation.
+    Fast noise is independent from sample to sample. Slow noise is a sequence of random length, between 100 samples and
+    the window length (shorter windows use their full length), interpolated linearly to the window length.
 
     Parameters
     ----------
-    degree : amplitude of the noise over that of the channel, which is half its range within the window
+    degree : amplitude of the noise relative to that of the channel, which is half its range within the window
 
     Examples
     --------
@@ -79,34 +79,35 @@ class Jitter(Augmentation, trusted=True, capturable=True):
         torch.addcmul(X, fast, size * (kind != 1), out=result).addcmul_(slow, size * (kind != 0))
 
     def _by_kernel(self, X: Tensor, keys: Tensor) -> Tensor:
-        """The same on a GPU, in one pass."""
+        """Add the noise on a GPU in one pass."""
         from polyadic.kernels.signals import jitter
 
         return jitter(X, keys, float(self.degree), _JITTER_STREAMS, min(_SHORTEST_NOISE, X.shape[2]))
 
     @staticmethod
     def _slow_noise(keys: Tensor, channels: int, length: int, dtype: torch.dtype) -> Tensor:
-        """Short sequences stretched to the window: (b, channels, length)."""
+        """Short noise sequences, interpolated to the window length: (b, channels, length)."""
         shortest = min(_SHORTEST_NOISE, length)
         sizes = shortest + _draw_choice(derive(keys, 2), channels, length - shortest + 1)
         points = uniform(derive(keys, 3), (channels, length), dtype).mul_(2).sub_(1)
-        # By a tensor: a GPU divides by a number as it multiplies by its inverse, and would miss the last point.
+        # Divide by a tensor: GPUs replace division by a scalar with multiplication by its inverse, and would miss
+        # the last point.
         last = torch.full((), max(length - 1, 1), dtype=torch.float64, device=keys.device)
         steps = torch.arange(length, dtype=torch.float64, device=keys.device) / last
         position = steps * (sizes - 1)[..., None]
         left = position.long()
         fraction = position.sub_(left).to(dtype)
         near = points.gather(2, left)
-        # The last sample is the last point, at a fraction of 0 from itself; no other has it on its left.
+        # The last sample coincides with the last point (fraction 0) and has no right neighbour.
         left[..., :-1] += 1
         return near.lerp_(points.gather(2, left), fraction)
 
 
 @dataclass(frozen=True)
 class Bandpass(Augmentation, trusted=True, capturable=True):
-    """Each channel through the first bandpass filter, the second, or one after the other, with equal chance.
+    """Filter each channel with the first bandpass filter, the second, or both in sequence, with equal probability.
 
-    The filters are Butterworth of order 1 and start at rest at the window's first sample, as `scipy.signal.lfilter`.
+    The filters are first-order Butterworth and start at rest at the window's first sample, like `scipy.signal.lfilter`.
 
     Parameters
     ----------
@@ -144,14 +145,14 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
         return self._by_kernel(X, kind) if kernels.available(X.device, X.dtype) else self._filter_by_fft(X, kind)
 
     def _filter_in_blocks(self, X: Tensor, kind: Tensor) -> Tensor:
-        """The recursive filter block by block, the fastest way on a CPU.
+        """Apply the recursive filter block by block, the fastest way on a CPU.
 
-        What comes out of a block, and the state it leaves behind, are linear in what goes in and the state before it.
+        The output of a block and the state after it are linear in its input and the state before it.
         """
         channels, filtered = X.flatten(0, 1), torch.empty_like(X.flatten(0, 1))
         for number, matrix in enumerate(_block_matrices(self)):
             rows = torch.nonzero(kind.flatten() == number)[:, 0]
-            # Filled up with the first channel: the bits of a row must not depend on how many others there are.
+            # Padded with the first channel: the bits of a row must not depend on the number of rows.
             signals = channels.index_select(0, torch.nn.functional.pad(rows, (0, -len(rows) % _ALIKE)))
             matrix = matrix.to(X.dtype)
             state = signals.new_zeros(len(signals), _STATE)
@@ -165,13 +166,13 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
         return filtered.reshape(X.shape)
 
     def _by_kernel(self, X: Tensor, kind: Tensor) -> Tensor:
-        """The recursive filter on a GPU, all channels of all windows side by side."""
+        """Apply the recursive filter on a GPU, to all channels of all windows in parallel."""
         from polyadic.kernels.signals import biquads
 
         return biquads(X, kind, _filter_sections(self, X.device))
 
     def _filter_by_fft(self, X: Tensor, kind: Tensor) -> Tensor:
-        """By convolution with the first samples of the impulse response, which is the same thing, on any device."""
+        """Convolve with the impulse response cut to the window length, which is equivalent, on any device."""
         length = X.shape[2]
         size = 2 * length
         responses = torch.as_tensor(_impulse_responses(self, length), dtype=X.dtype, device=X.device)
@@ -182,7 +183,7 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
 
 @lru_cache(maxsize=32)
 def _butterworth(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
-    """b and a of both filters."""
+    """Coefficients b and a of both filters."""
     from scipy import signal
 
     return [signal.butter(1, band, btype="bandpass", fs=bandpass.fs) for band in bandpass.bands]
@@ -190,11 +191,11 @@ def _butterworth(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
 
 @lru_cache(maxsize=32)
 def _block_matrices(bandpass: Bandpass) -> Tensor:
-    """From a block of samples and the filters' state before it (rows) to those after it (columns).
+    """Matrices from a block of samples and the filter state before it (rows) to those after it (columns).
 
     Returns
     -------
-    (3, block + state, block + state) float64, for the first filter, the second, and one after the other
+    (3, block + state, block + state) float64, for the first filter, the second, and both in sequence
     """
     from scipy import signal
 
@@ -211,13 +212,13 @@ def _block_matrices(bandpass: Bandpass) -> Tensor:
 
 @cache
 def _filter_sections(bandpass: Bandpass, device: torch.device) -> Tensor:
-    """b₀, b₁, b₂, a₁, a₂ of both filters: (2, 5) float32; kept for good, as a GPU's graph may read them at any time."""
+    """b₀, b₁, b₂, a₁, a₂ of both filters: (2, 5) float32; cached forever, as a CUDA graph may read them at any time."""
     return torch.tensor([[*b, *a[1:]] for b, a in _butterworth(bandpass)], dtype=torch.float32, device=device)
 
 
 @lru_cache(maxsize=32)
 def _impulse_responses(bandpass: Bandpass, length: int) -> np.ndarray:
-    """First samples of the responses of the first filter, the second, and one after the other: (3, length)."""
+    """Impulse responses of the first filter, the second, and both in sequence, cut to `length`: (3, length)."""
     from scipy import signal
 
     impulse = np.zeros(length)
@@ -229,14 +230,14 @@ def _impulse_responses(bandpass: Bandpass, length: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Rotate3D(Augmentation, trusted=True, capturable=True):
-    """Turn the coordinate system of three-axis sensors by a random rotation.
+    """Rotate the axes of three-axis sensors at random.
 
     Parameters
     ----------
-    triads : the channel numbers (x, y, z) of each sensor
-    degrees : the largest angle, more than 0 and at most 180; the rotation is drawn uniformly from all rotations by at
-        most this angle, and so from all rotations by default
-    independent : turn each sensor by a rotation of its own; by default they sit in one device and turn together
+    triads : channel indices (x, y, z) of each sensor
+    degrees : largest angle, greater than 0 and at most 180; rotations are distributed uniformly over all rotations by
+        at most this angle, which by default are all rotations
+    independent : rotate each sensor independently; by default all sensors share one rotation, as in one device
 
     Examples
     --------
@@ -258,21 +259,22 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
         if not triads or any(len(triad) != 3 for triad in triads) or len(set(channels)) != len(channels):
             raise PolyadicError(f"triads must be groups of three different channels, but are {self.triads!r}")
         if min(channels) < 0:
-            raise PolyadicError(f"triads must name channels from 0 on, but are {self.triads!r}")
+            raise PolyadicError(f"triads must hold channel indices >= 0, but are {self.triads!r}")
         check_number("degrees", self.degrees, 0, 180)
         if not self.degrees > 0:
-            raise PolyadicError(f"degrees must be more than 0 and at most 180, but is {self.degrees!r}")
+            raise PolyadicError(f"degrees must be greater than 0 and at most 180, but is {self.degrees!r}")
         object.__setattr__(self, "triads", triads)
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         highest = max(channel for triad in self.triads for channel in triad)
         if highest >= X.shape[1]:
-            raise PolyadicError(f"triads name channel {highest}, but X has only {X.shape[1]} channels")
+            count = f"{X.shape[1]} channel{'s' * (X.shape[1] != 1)}"
+            raise PolyadicError(f"triads contain channel {highest}, but X has only {count}")
         fused = self.degrees == _ANY_ANGLE and kernels.available(X.device, X.dtype)
         return self._by_kernel(X, keys) if fused else self._by_torch(X, keys)
 
     def _by_kernel(self, X: Tensor, keys: Tensor) -> Tensor:
-        """The same on a GPU, in one pass, for rotations by any angle."""
+        """Rotate on a GPU in one pass, for degrees=180."""
         from polyadic.kernels.signals import rotate
 
         return rotate(X, keys, _channel_numbers(self, X.device), self.independent)
@@ -281,7 +283,7 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
         count = len(self.triads) if self.independent else 1
         u = uniform(keys, (count, 3), torch.float64)
         rotation = (_rotations(u) if self.degrees == _ANY_ANGLE else _limited(u, self.degrees)).to(X.dtype)
-        # What turns alike is turned by one product: all x, all y, all z; or the three of each sensor, each on its own.
+        # One matrix product per shared rotation: all x, all y, all z; or the three axes of each sensor.
         numbers = _channel_numbers(self, X.device)
         order = (numbers if self.independent else numbers.T).flatten()
         sensors = X.index_select(1, order).reshape(len(X) * count, 3, len(order) // 3 // count * X.shape[2])
@@ -291,12 +293,12 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
 
 @cache
 def _channel_numbers(rotate: Rotate3D, device: torch.device) -> Tensor:
-    """The channels of all triads: (triads, 3); kept for good, as a GPU's graph may read them at any time."""
+    """The channels of all triads: (triads, 3); cached forever, as a CUDA graph may read them at any time."""
     return torch.tensor(rotate.triads, device=device)
 
 
 def _rotations(u: Tensor) -> Tensor:
-    """Uniformly distributed rotation matrices from three uniform numbers each, by unit quaternions (Shoemake 1992).
+    """Uniformly distributed rotation matrices from three uniform numbers each, via unit quaternions (Shoemake 1992).
 
     u : (…, 3), returns (…, 3, 3)
     """
@@ -307,7 +309,7 @@ def _rotations(u: Tensor) -> Tensor:
 
 
 def _limited(u: Tensor, degrees: float) -> Tensor:
-    """Rotations distributed uniformly among those by at most an angle, from three uniform numbers each.
+    """Rotation matrices distributed uniformly up to a largest angle, from three uniform numbers each.
 
     Their axes are uniform on the sphere. The angle θ of a uniform rotation has the density (1 − cos θ)/π, so that its
     distribution up to the limit D is (θ − sin θ)/(D − sin D).
@@ -330,14 +332,14 @@ def _limited(u: Tensor, degrees: float) -> Tensor:
 
 
 def _from_products(q: Tensor) -> Tensor:
-    """Rotation matrices of unit quaternions (x, z, y, w), by the products of their parts: (…, 4) to (…, 3, 3)."""
+    """Rotation matrices of unit quaternions (x, z, y, w), from the products of their parts: (…, 4) to (…, 3, 3)."""
     products = (q[..., :, None] * q[..., None, :]).flatten(-2)
     return (products @ _rotation_table(q.device)).reshape(*q.shape[:-1], 3, 3)
 
 
 @cache
 def _rotation_table(device: torch.device) -> Tensor:
-    """From the products of (x, z, y, w) to the entries of a rotation matrix: (16, 9) float64."""
+    """Matrix from the products of (x, z, y, w) to the entries of a rotation matrix: (16, 9) float64."""
     x, z, y, w = range(4)
     table = torch.zeros(4, 4, 3, 3, dtype=torch.float64)
     for one, (i, j, k) in zip((x, y, z), ((0, 1, 2), (1, 2, 0), (2, 0, 1)), strict=True):

@@ -1,4 +1,4 @@
-"""How a fit runs: loop, batches, checkpoints, processes, CUDA graphs."""
+"""Execution of fits: loop, batches, checkpoints, processes, CUDA graphs."""
 
 from __future__ import annotations
 

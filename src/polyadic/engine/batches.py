@@ -1,4 +1,4 @@
-"""Where a fit gets its batches: samples and their augmented views as tensors, prefetched where they are on a disk."""
+"""Batches of a fit: samples and their augmented views as tensors, prefetched if they are on disk."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class WindowSource:
         return permutation(self.n_windows, seed, sweep) if order is None else torch.as_tensor(order)
 
     def batches(self, parts: Sequence[Tensor], sweep: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The windows and views of each part in turn; what lies on a disk is read while the last part is worked on.
+        """Yield the windows and views of each part; data on disk are prefetched while the last part is processed.
 
-        `waited` counts the seconds in which nothing could be done but wait for the disk; `on_batch` is called after
-        each part with its windows and their bytes. Tensors of a later part may lie where those of this one do: fresh
-        memory for every part would cost as much as the step that is made with it.
+        `waited` accumulates the seconds of I/O wait; `on_batch` is called after each part with its number of windows
+        and bytes. Later parts may reuse the memory of this one: allocating new memory for every part would take as
+        long as the step itself.
         """
-        # In a pool one thread builds the tensors of the next part while another makes a step with these.
+        # In a thread pool, one thread builds the tensors of the next part while another processes this one.
         ahead = 1 if in_pool() else 0
         buffers: list[Tensor | None] = [None] * (1 + ahead)
         coming: list[tuple[Tensor, int, Callable[[], Tensor]]] = []
@@ -77,7 +77,7 @@ class WindowSource:
             self.on_batch(len(ids), size)
 
     def _build(self, ids: Tensor, batch: Raw, sweep: int, buffers: list[Tensor | None], number: int) -> Tensor:
-        """The views of windows as tensors, in a buffer of an earlier part where there is one."""
+        """The views of windows as tensors, in the buffer of an earlier part if there is one."""
         X = self.samples.checked(batch, ids, self.device, self.dtype)
         layout = None
         if self.tensorize is not None and X.ndim == 3 and self.tensorize.is_calibrated:
@@ -86,7 +86,7 @@ class WindowSource:
             return tensors(self.tensorize, self._both(X, ids, sweep))
         count, buffer = self.n_views * len(X), buffers[number]
         if buffer is None or len(buffer) < count:
-            # As the tensorizer leaves its numbers in memory; the products of a step take them in any order.
+            # In the tensorizer's memory order; the products of a step accept any order.
             buffer = buffers[number] = empty_tensors(self.tensorize, X, count, layout)
         augmented = None if self.augment is None else self.augmented(X, ids, sweep)
         self.tensorize.into(X, buffer[: len(X)])
@@ -95,14 +95,14 @@ class WindowSource:
         return buffer[:count]
 
     def views(self, ids: Tensor, sweep: int) -> Tensor:
-        """Windows `ids` and, where there is an augmentation, their augmented views: (n_views · b, I, J, …)."""
+        """Windows `ids` and, with an augmentation, their augmented views: (n_views · b, I, J, …)."""
         return tensors(self.tensorize, self._both(self.samples.take(ids, self.device, self.dtype), ids, sweep))
 
     def _both(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
         return batch if self.augment is None else torch.cat([batch, self.augmented(batch, ids, sweep)])
 
     def augmented(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
-        """The augmentations of the windows `ids` in this sweep: (b, …); one without a partner is its own."""
+        """The augmented views of the windows `ids` in this sweep: (b, …); without a partner, the window itself."""
         pairing, rest = split_pairing(self.augment)
         if pairing is not None:
             partners, batch = self.partners(ids), batch.clone()
@@ -110,7 +110,7 @@ class WindowSource:
         return batch if rest is None else rest(batch, ids + self.first_id, seed=self.seed, sweep=sweep)
 
     def partners(self, ids: Tensor) -> Tensor:
-        """The partner windows of the windows `ids`, −1 for none: (b,), by an augmentation that names them."""
+        """Indices of the partners of the windows `ids`, −1 for none: (b,); requires a `Pairing`."""
         pairing, _ = split_pairing(self.augment)
         assert pairing is not None
         return pairing.partners(self._index, ids)
@@ -121,21 +121,21 @@ class WindowSource:
 
 
 def empty_tensors(tensorize: Tensorizer, X: Tensor, count: int, layout: Layout) -> Tensor:
-    """Memory for the tensors of `count` windows like X, its modes in the layout's order: (count, I, J, …)."""
+    """Allocate tensors for `count` windows like X, with the modes in the layout's order: (count, I, J, …)."""
     shape = tensor_shape(tensorize, X[:1])
     buffer = X.new_empty(count, *(shape[mode] for mode in layout.order))
     return in_mode_order(buffer, layout.order)
 
 
 def in_mode_order(buffer: Tensor, order: Sequence[int]) -> Tensor:
-    """A view with the modes (b, I, J, …) of memory in which they lie in another order."""
+    """View a buffer whose modes are stored in another order as (b, I, J, …)."""
     return buffer.permute(0, *(1 + order.index(mode) for mode in range(len(order))))
 
 
 def prefetch(samples: Samples, parts: Sequence[Tensor], always: bool = False) -> Iterator[tuple[Tensor, Raw, float]]:
-    """Each part's numbers, its samples as they are, and the seconds it had to be waited for.
+    """Yield the indices of each part, its raw samples, and the seconds of I/O wait.
 
-    Samples on disk (or `always`) are read by a thread, up to three parts ahead; others when they are asked for.
+    Samples on disk (or with `always`) are read by a background thread, up to three parts ahead; others on demand.
     """
     if not samples.on_disk and not always:
         for ids in parts:
@@ -156,7 +156,8 @@ def prefetch(samples: Samples, parts: Sequence[Tensor], always: bool = False) ->
 
 
 def check_modes(T: Tensor, factors: list[Tensor]) -> None:
-    """Refuse tensors the bases were not made for, as a function other than that of the fit gives."""
+    """Raise if tensors do not have the shape of the bases, as with another tensorizer than that of the fit."""
     expected = tuple(len(factor) for factor in factors)
     if T.shape[1:] != expected:
-        raise PolyadicError(f"tensorize must give tensors of shape {expected} as in fit, but gave {tuple(T.shape[1:])}")
+        given = tuple(T.shape[1:])
+        raise PolyadicError(f"tensorize must return tensors of shape {expected} as in fit, but returned {given}")

@@ -1,10 +1,10 @@
-"""Checkpoints of a fit: written atomically, checked by checksum, the last two kept; a fit goes on from them to the bit.
+"""Checkpoints of a fit: written atomically, verified by checksum, the last two kept. Fits resume bit-identically.
 
-    checkpoint-00000007    a line that says what it is, a line with the SHA-256 of the rest, then the rest: a file in
-                           safetensors' format with the bases, what the solver remembers, how far the fit had come, and
-                           what it needs of the attempts before the one at hand
+    checkpoint-00000007    a line that identifies the format, a line with the SHA-256 of the rest, then a safetensors
+                           file with the bases, the solver's memory, the progress of the fit, and what it needs of
+                           earlier restarts
 
-A folder holds the checkpoints of one fit. Nothing of a file is looked at before its checksum fits.
+A folder contains the checkpoints of one fit. A file is parsed only after its checksum has been verified.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from polyadic.terms import Term
 __all__ = ["Checkpoints", "list_checkpoints", "remove_checkpoints"]
 
 SCHEMA = 3
-"""Version of the layout. Readers refuse any other: what a fit must go on with has changed."""
+"""Version of the format. Other versions are refused, because the state needed to resume has changed."""
 
 _MAGIC = b"polyadic checkpoint\n"
 _PREFIX = "checkpoint-"
@@ -62,7 +62,7 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 
 def _to_bytes(progress: FitProgress, state: State, fingerprint: dict[str, Any]) -> tuple[bytes, bytes]:
-    """The first lines of a checkpoint file, and the rest."""
+    """The first two lines of a checkpoint file, and the rest."""
     tensors = {"total": progress.total, **_tensors_of(state)}
     if progress.best is not None:
         tensors |= {_BEST + name: tensor for name, tensor in _tensors_of(progress.best).items()}
@@ -85,25 +85,25 @@ def _tensors_of(state: State) -> dict[str, Tensor]:
 
 
 def _state_of(tensors: dict[str, Tensor], modes: int) -> State:
-    """The state of which `_tensors_of` gave the tensors."""
+    """Build the state from the output of `_tensors_of`."""
     factors = [tensors[f"factors.{mode}"] for mode in range(modes)]
     memory = Statistics(tensors["memory.Y"], tensors["memory.S"]) if "memory.Y" in tensors else None
     return State(factors, memory, tensors.get("coefficients"), tensors.get("energy"))
 
 
 def _from_bytes_checked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the header of a checkpoint file that fits its checksum.
+    """Verify the checksum of a checkpoint file, and return its arrays and header.
 
     Raises
     ------
-    CheckpointError : that says what is wrong with it
+    CheckpointError : if the file is damaged or of another version
     """
     head = len(_MAGIC)
     if content[:head] != _MAGIC:
         raise CheckpointError("it is not a checkpoint, or its beginning is damaged")
     checksum, body = content[head : head + 65], content[head + 65 :]
     if hashlib.sha256(body).hexdigest().encode() + b"\n" != checksum:
-        raise CheckpointError("its checksum does not fit")
+        raise CheckpointError("its checksum does not match")
     try:
         size = int.from_bytes(body[:8], "little")
         header = json.loads(json.loads(body[8 : 8 + size])["__metadata__"][_KEY])
@@ -114,13 +114,13 @@ def _from_bytes_checked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str
     if not isinstance(schema, int) or schema < 1:
         raise CheckpointError(f"its schema must be a whole number, but is {schema!r}")
     if schema != SCHEMA:
-        advice = "upgrade" if schema > SCHEMA else "finish that fit with the version that began it, or begin it anew"
-        raise CheckpointError(f"it has schema {schema}, but this version of polyadic reads {SCHEMA} alone: {advice}")
+        advice = "upgrade" if schema > SCHEMA else "finish the fit with the version that started it, or start again"
+        raise CheckpointError(f"it has schema {schema}, but this version of polyadic only reads {SCHEMA}: {advice}")
     return arrays, header
 
 
 def _state(arrays: dict[str, np.ndarray], header: dict[str, Any], new: State) -> tuple[FitProgress, State]:
-    """What `_to_bytes` was given, checked to be of the shapes of a new fit's state."""
+    """Restore progress and state, and check their shapes against the state of a new fit."""
     try:
         tensors = {name: restore_layout(array, header["axes"][name]) for name, array in arrays.items()}
         state = _state_of(tensors, len(new.factors))
@@ -137,7 +137,7 @@ def _state(arrays: dict[str, np.ndarray], header: dict[str, Any], new: State) ->
             [tensors[f"attempt.{number}.factors.{mode}"] for mode in range(len(new.factors))] for number in range(kept)
         ]
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise CheckpointError(f"its parts do not fit together: {error!r}") from error
+        raise CheckpointError(f"its parts are inconsistent: {error!r}") from error
     _check_tensors(tensors, new)
     return progress, state
 
@@ -163,7 +163,7 @@ def _check_progress(progress: FitProgress) -> None:
         raise ValueError(f"batch {progress.batch!r}, sweeps {lengths}")
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
         raise TypeError("its history must hold finite numbers")
-    # The term of the bases is a part of every loss, so it is never far above one.
+    # The term of the bases is part of the loss, so it is never much larger than a loss.
     largest = max([*progress.history["loss"], float(progress.total.abs().sum()), 1.0])
     past = {len(progress.best_history[name]) for name in FitProgress().history}
     if len(past) != 1 or bool(progress.finished) == (past == {0}):
@@ -189,7 +189,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints in a folder, and the folder unless it holds anything else.
+    """Remove the checkpoints in a folder, and the folder itself if it is then empty.
 
     Examples
     --------
@@ -207,18 +207,18 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 class Checkpoints:
-    """The checkpoints of one fit in a folder: `load` the last, then give it to `engine.loop.Fit` as its `on_step`.
+    """The checkpoints of one fit in a folder: `load` the last one, then use this as the `on_step` of `engine.loop.Fit`.
 
-    As a context it locks the folder, and holds back Ctrl-C, SIGTERM and SIGHUP until the next step is done, writes a
-    checkpoint, and lets them through. A second Ctrl-C is not held back; a second SIGTERM or SIGHUP changes nothing.
+    As a context manager it locks the folder, and defers Ctrl-C, SIGTERM and SIGHUP until the current step is done and a
+    checkpoint is written. A second Ctrl-C interrupts at once; a second SIGTERM or SIGHUP is ignored.
 
     Parameters
     ----------
-    folder : made if it is not there
-    fingerprint : what JSON can hold, of settings and data; a checkpoint with another one is refused
-    every : seconds from one checkpoint to the next; 0 for one after every step. One is always written at the end
-    resume : whether to go on from a checkpoint that is there already; without, such a folder is refused
-    team, n_views : the processes that fit together, of which the first reads and writes, and the views of a window
+    folder : created if it does not exist
+    fingerprint : JSON description of settings and data; a checkpoint with another one is refused
+    every : seconds between checkpoints; 0 for one after every step. One is always written at the end
+    resume : whether to resume from an existing checkpoint; otherwise a folder with checkpoints is refused
+    team, n_views : the processes of the fit, of which the first reads and writes, and the number of views of a window
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class Checkpoints:
         team: Team = ALONE,
         n_views: int = 1,
     ) -> None:
-        # The process may change its folder during the fit.
+        # The process may change its working directory during the fit.
         self.folder, self.every, self.team, self.n_views = Path(folder).absolute(), every, team, n_views
         self.fingerprint = json.loads(json.dumps(fingerprint))
         self._written = time.monotonic()
@@ -241,7 +241,7 @@ class Checkpoints:
         team.once(lambda: self._open(resume))
 
     def _open(self, resume: bool) -> None:
-        """Create and lock the folder; the lock is given back if the fit is refused."""
+        """Create and lock the folder; release the lock if the fit is refused."""
         try:
             self._prepare(resume)
         except BaseException:
@@ -254,9 +254,9 @@ class Checkpoints:
             self._lock = lock_folder(self.folder)
             there = list_checkpoints(self.folder)
             with tempfile.TemporaryFile(dir=self.folder):
-                pass  # what cannot be written to is better known now than after the first sweeps
+                pass  # fail now rather than after the first sweeps if the folder is not writable
         except OSError as error:
-            raise CheckpointError(f"checkpoint must be a folder to write to, but {self.folder}: {error}") from error
+            raise CheckpointError(f"checkpoint must be a writable folder, but {self.folder} is not: {error}") from error
         if self._lock == LOCKED:
             raise CheckpointError(
                 f"{self.folder} is in use by another fit: wait until it is done, or name another folder"
@@ -275,15 +275,15 @@ class Checkpoints:
     # ----------------------------------------------------------------- reading
 
     def load(self, new: State) -> tuple[FitProgress, State] | None:
-        """Where the fit stood at the last sound checkpoint, or None if there is none at all.
+        """Load progress and state from the last intact checkpoint; None if there are no checkpoints.
 
         Parameters
         ----------
-        new : the state of a fit that begins, for the shapes, types and device
+        new : the initial state of the fit, for shapes, types and device
 
         Raises
         ------
-        CheckpointError : if it is of other settings or other data, or if all are damaged
+        CheckpointError : if the checkpoint belongs to other settings or data, or if all are damaged
         """
         loaded = self.team.once(lambda: self._load(new))
         if loaded is None:
@@ -306,12 +306,12 @@ class Checkpoints:
             except _OtherFitError:
                 raise
             except (CheckpointError, OSError) as error:
-                self._damaged += [path] if path.is_file() else []  # what polyadic cannot have written stays
+                self._damaged += [path] if path.is_file() else []  # never delete what polyadic cannot have written
                 reasons.append(f"{path.name}: {error}")
                 continue
             if reasons:
                 warnings.warn(
-                    f"a damaged checkpoint was passed over, the fit goes on from {path.name} ({'; '.join(reasons)})",
+                    f"skipped a damaged checkpoint; the fit resumes from {path.name} ({'; '.join(reasons)})",
                     RuntimeWarning,
                     stacklevel=4,
                 )
@@ -323,23 +323,23 @@ class Checkpoints:
     def _check(self, path: Path, header: dict[str, Any]) -> None:
         found = list(differences(header.get("fingerprint"), self.fingerprint))
         if found:
-            raise _OtherFitError(f"{path} is of another fit: {'; '.join(found)}")
+            raise _OtherFitError(f"{path} belongs to another fit: {'; '.join(found)}")
 
     # ----------------------------------------------------------------- writing
 
     def __call__(self, progress: FitProgress, state: State) -> None:
-        """Write a checkpoint if it is time for one; let a signal through that was held back."""
+        """Write a checkpoint if one is due or a signal was deferred; then raise that signal."""
         self._write_if(progress.done or time.monotonic() - self._written >= self.every, progress, state)
 
     def when_stopped(self, progress: FitProgress, state: State) -> None:
-        """Write a checkpoint and let a signal through if one was held back, and do nothing else.
+        """Write a checkpoint and raise the signal if one was deferred; otherwise do nothing.
 
-        For work that is done anew when the fit resumes: checkpoints in the midst of it would say nothing.
+        For work that is repeated on resume, so that regular checkpoints in the middle of it are useless.
         """
         self._write_if(False, progress, state)
 
     def _write_if(self, due: bool, progress: FitProgress, state: State) -> None:
-        # One process's clock and signals are those of all, or some would write and others go on.
+        # All processes must agree: a checkpoint or signal in one applies to all.
         flags = torch.tensor([due, *(self._caught == number for number in _SIGNALS)], dtype=torch.float64)
         due, *caught = (bool(flag) for flag in self.team.sum(flags))
         if due or any(caught):
@@ -348,14 +348,14 @@ class Checkpoints:
             self._written = time.monotonic()
         if any(caught):
             self._restore_handlers()
-            signal.raise_signal(next(number for number, came in zip(_SIGNALS, caught, strict=True) if came))
+            signal.raise_signal(next(number for number, pending in zip(_SIGNALS, caught, strict=True) if pending))
 
     def save(self, progress: FitProgress, state: State) -> None:
-        """Write a checkpoint now, and remove those before the last two.
+        """Write a checkpoint now, and remove all but the last two.
 
         Raises
         ------
-        CheckpointError : if it cannot be written; those that were there stay
+        CheckpointError : if it cannot be written; existing checkpoints stay
         """
         content = _to_bytes(progress, state, self.fingerprint)
         try:
@@ -365,13 +365,13 @@ class Checkpoints:
                 file.writelines(content)
             sync_folder(self.folder)
             sound = [path for path in there if path not in self._damaged and path.is_file()]
-            # What a writer that was killed left behind goes, too; what others put there stays.
+            # Also remove temporary files of killed writers, but no other files.
             unfinished = [path for path in self.folder.iterdir() if _UNFINISHED.fullmatch(path.name)]
             for old in [*sound[: 1 - _KEPT], *self._damaged, *unfinished]:
                 old.unlink(missing_ok=True)
         except OSError as error:
             left = self._remaining()
-            last = f"; {left[-1].name} is as it was" if left else ""
+            last = f"; {left[-1].name} is intact" if left else ""
             raise CheckpointError(f"a checkpoint could not be written to {self.folder}: {error}{last}") from error
 
     def _remaining(self) -> list[Path]:
@@ -384,7 +384,7 @@ class Checkpoints:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            # What is ignored, as SIGHUP under nohup, stays ignored; a handler that is not Python's cannot be put back.
+            # Ignored signals, such as SIGHUP under nohup, stay ignored; non-Python handlers could not be restored.
             heard = [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
             self._handlers = {number: signal.signal(number, self._hold_signal) for number in heard}
         return self
@@ -406,18 +406,18 @@ class Checkpoints:
             signal.raise_signal(number)
 
     def _restore_handlers(self) -> None:
-        """Signals as they were before."""
+        """Restore the previous signal handlers."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers, self._caught = {}, None
 
 
 def _to_device(state: State, device: torch.device) -> State:
-    """A state on another device."""
+    """Move a state to another device."""
     memory = None if state.memory is None else Statistics(state.memory.Y.to(device), state.memory.S.to(device))
     rows, energy = (None if tensor is None else tensor.to(device) for tensor in (state.coefficients, state.energy))
     return State([factor.to(device) for factor in state.factors], memory, rows, energy)
 
 
 class _OtherFitError(CheckpointError):
-    """A sound checkpoint of other settings or other data: there is no falling back from that."""
+    """An intact checkpoint of other settings or data; earlier checkpoints are not tried."""

@@ -1,4 +1,4 @@
-"""What a model file holds of a CP model alone: bases, solver memory, readout, probe and replicability."""
+"""The parts of a model file that only CP models have: bases, solver memory, readout, probe and replicability."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from polyadic.stored_probe import StoredProbe
 __all__ = ["MOST_ROUNDS", "arrays_of", "extra_of", "restore"]
 
 MOST_ROUNDS = 10_000
-"""Rounds of the fixed-point rule in a step: one is the paper's, a hundred are beyond convergence."""
+"""Maximum number of fixed-point iterations per step; the paper uses 1, and 100 are more than enough to converge."""
 _MOST_WINDOWS = 2**62
 _SETTLED = ("solver_", "batch_size_", "nonnegative_", "attempt_")
-"""What "auto" became and which restart was kept, for people to read; nothing depends on it."""
+"""Values of "auto" parameters and the kept restart, stored for information only."""
 
 
 def arrays_of(model: Any) -> dict[str, np.ndarray]:
-    """The numbers of a fitted model, by name; those that `load` would refuse are not written."""
+    """The arrays of a fitted model by name; raises for values that `load` would refuse."""
     arrays = {f"factors.{mode}": factor for mode, factor in enumerate(model.factors_)}
     if model._memory is not None:
         arrays |= {"memory.Y": model._memory.Y.numpy(), "memory.S": model._memory.S.numpy()}
     if not all(np.isfinite(array).all() for array in arrays.values()):
-        raise PolyadicError("the model's bases hold NaN or infinity: a file of them could not be loaded again")
+        raise PolyadicError("the model's bases contain NaN or infinity, so its file could not be loaded: fit it again")
     readout = getattr(model, "readout_", None)
     arrays |= {} if readout is None else readout.arrays()
     return arrays | (linear_probe.pack(model.probe_)[0] if hasattr(model, "probe_") else {})
 
 
 def extra_of(model: Any) -> dict[str, Any]:
-    """What else has to be kept, as JSON."""
+    """Further state to save, as JSON."""
     return {
         "n_seen": int(model._n_seen),
         "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)),
@@ -47,7 +47,7 @@ def extra_of(model: Any) -> dict[str, Any]:
 
 
 def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-    """Take over what `arrays_of` and `extra_of` gave beyond bases and readout, after checking that it fits together."""
+    """Restore the output of `arrays_of` and `extra_of`, except bases and readout, and check its consistency."""
     shape = tuple(len(factor) for factor in model.factors_)
     model._memory = None
     if "memory.Y" in arrays:

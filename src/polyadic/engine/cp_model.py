@@ -1,6 +1,6 @@
-"""A fitted CP model: reconstructions, readout, fit, axes and files.
+"""A fitted CP model: reconstructions, readout, score, axes and files.
 
-`inference` turns windows into coefficients and features; `estimators` has the classes that fit one.
+`inference` computes coefficients and features; `estimators` has the classes that fit a model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["CPModel"]
 
 
 class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[misc]
-    """What a fitted ATD, SALS or GR-SALS can do."""
+    """Methods of a fitted ATD, SALS or GR-SALS."""
 
     n_sweeps_: int
     _memory: als.Statistics | None
@@ -44,7 +44,7 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
     def _tensorizer(self, shape: tuple[int, ...]) -> Tensorizer | None:
         if not (isinstance(self.tensorize, str) and self.tensorize == "auto"):
             return super()._tensorizer(shape)
-        # What has three dimensions is windows of channels by time; all else is a tensor already.
+        # Three-dimensional input is windows of channels by time; any other already holds tensors.
         return recommended_stft(shape[-1], self.fs_) if len(shape) == 3 else None
 
     def _check_is_fitted(self) -> None:
@@ -52,15 +52,17 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
 
     # --------------------------------------------------------------- features
 
-    transform = Inference.transform  # named here, where scikit-learn's `set_output` looks for it
+    transform = Inference.transform  # scikit-learn's `set_output` looks for it in this class
 
     @plain_torch()
     def inverse_transform(self, Z: Any) -> Any:
-        """The tensors that features stand for, with their mean where the tensorizer took it off; an STFT stays one.
+        """Reconstruct tensors from features, including the mean that the tensorizer subtracted.
+
+        The result is in tensor space: an STFT is not inverted to signals.
 
         Parameters
         ----------
-        Z : (N, features), as `transform` gives them
+        Z : (N, features), as returned by `transform`
 
         Returns
         -------
@@ -73,11 +75,11 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
 
     @plain_torch()
     def reconstruct(self, x: Any) -> Any:
-        """The tensors that coefficients stand for, with their mean where the tensorizer took it off.
+        """Reconstruct tensors from coefficients, including the mean that the tensorizer subtracted.
 
         Parameters
         ----------
-        x : (N, rank), as `coefficients` gives them
+        x : (N, rank), as returned by `coefficients`
 
         Returns
         -------
@@ -101,16 +103,16 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
 
     @plain_torch()
     def fit_readout(self, X: Any, readout: Any = None, *, team: Team = ALONE) -> Self:
-        """Fit the readout to unlabelled samples, with the components as they are.
+        """Fit the readout to unlabelled samples, with fixed components.
 
-        `fit` does this at its end. It is of use after `partial_fit`, for a model from elsewhere, or to try another
-        readout without another fit. A probe that was trained on other features is dropped.
+        `fit` does this at its end. Call it after `partial_fit`, for an imported model, or to try another readout
+        without refitting the components. A probe trained on the previous features is dropped.
 
         Parameters
         ----------
         X : as for `transform`
-        readout : a `polyadic.readout.Readout` to take from now on; by default that of the model
-        team : the processes that do it together, from `polyadic.engine.join`, each its share
+        readout : the new `polyadic.readout.Readout`; by default that of the model
+        team : the processes that share the work, from `polyadic.engine.join`
 
         Returns
         -------
@@ -143,13 +145,13 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
 
     @plain_torch()
     def score(self, X: Any, y: Any = None, *, team: Team = ALONE) -> float:
-        """How well the bases fit: 1 − ‖T − T̂‖ / ‖T‖ over all samples, 1 at best.
+        """Return the goodness of fit of the bases: 1 − ‖T − T̂‖ / ‖T‖ over all samples, at most 1.
 
         Parameters
         ----------
         X : as for `transform`
         y : ignored
-        team : the processes that do it together, from `polyadic.engine.join`, each its share
+        team : the processes that share the work, from `polyadic.engine.join`
         """
         check_is_fitted(self)
         error = norm = 0.0
@@ -163,7 +165,7 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
 
     @property
     def n_parameters_(self) -> int:
-        """How many numbers the model learned: those of its bases, the tensorizer's mean and the readout."""
+        """Number of learned parameters: those of the bases, the tensorizer's mean and the readout."""
         check_is_fitted(self)
         readout = getattr(self, "readout_", None)
         front = 0 if self.tensorize_ is None else self.tensorize_.n_parameters
@@ -178,11 +180,11 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
         return tags
 
     def axes(self, data: Any = None) -> list[Axis]:
-        """What the rows of each basis stand for: channels, frequencies in Hz, times in seconds.
+        """Return the axes of the bases: channels, frequencies in Hz, times in seconds.
 
         Parameters
         ----------
-        data : what has a sampling rate and names of channels, as `Windows` or a `WindowStore`, if not the model's own
+        data : `Windows` or a `WindowStore` with the sampling rate and channel names; by default those of the fit
 
         Examples
         --------
@@ -198,11 +200,11 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
         return self._axes([len(factor) for factor in self.factors_], data)
 
     def _html_repr(self) -> str:
-        """What a notebook shows: scikit-learn's diagram before the fit, pictures of the components after it."""
+        """HTML for notebooks: scikit-learn's diagram before the fit, pictures of the components after it."""
         return model_html(self, describe_fit(self)) if hasattr(self, "factors_") else str(super()._html_repr())
 
     def __str__(self) -> str:
-        """The settings and, of a fitted model, one line on the fit."""
+        """The settings and, if fitted, a one-line summary of the fit."""
         settings = repr(self)
         return f"{settings}\n{describe_fit(self)}" if hasattr(self, "factors_") else settings
 
@@ -218,7 +220,7 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
         cls, arrays: dict[str, np.ndarray], header: dict[str, Any], tensorize: Any, augment: Any
     ) -> WindowEstimator:
         for name in ("rank", "alpha"):
-            header["parameters"][name]  # features depend on them: a default would be a guess
+            header["parameters"][name]  # KeyError if missing: features depend on them, so there is no default
         return super()._from_file(arrays, header, tensorize, augment)
 
     def _arrays(self) -> dict[str, np.ndarray]:
@@ -234,4 +236,4 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
     def _check_rank(self) -> None:
         rank = self.factors_[0].shape[1]
         if self.rank != rank:
-            raise PolyadicError(f"rank must stay {rank} as in fit, but is {self.rank} now: fit again, or set it back")
+            raise PolyadicError(f"rank must stay {rank} as in fit, but is now {self.rank}: fit again, or reset it")

@@ -1,7 +1,7 @@
-"""Sweeps of Algorithm 2 on a GPU, captured as CUDA graphs: the steps of `als.step` without a word to the host.
+"""Sweeps of Algorithm 2 on a GPU, captured as CUDA graphs: the steps of `als.step` without synchronising with the host.
 
-The plain version is `als.step`; this one computes the same in fewer launches, keeps the bases in float64 between them,
-and leaves a sweep in which a matrix turned out singular to the plain one, which knows what to do about it.
+This computes the same as `als.step` in fewer launches and keeps the bases in float64 between steps. A sweep in which a
+matrix is singular is left to the plain version, which handles that case.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ _LARGEST_RANK = 128
 def sweeps(
     source: WindowSource, objective: als.Objective, settings: FitSettings, shape: tuple[int, ...]
 ) -> Sweeps | None:
-    """Captured sweeps of this fit, or None where the plain ones have to do.
+    """Return captured sweeps of this fit, or None if it needs the plain ones.
 
     Parameters
     ----------
-    shape : (I, J, …) of one window's tensor
+    shape : shape (I, J, …) of one window's tensor
     """
     suits = (
         kernels.available(source.device, source.dtype)
         and settings.batch_size is not None
         and len(shape) == 3
         and objective.graph_weight == 0
-        and not objective.nonnegative  # its updates are sequential, and the host's
+        and not objective.nonnegative  # its updates are sequential and run on the CPU
     )
     return Sweeps(source, objective, settings, shape) if suits else None
 
 
 class Steps:
-    """The state of a fit in fixed places on the device, and the steps that change it.
+    """The state of a fit in fixed device memory, and the steps that update it.
 
     Parameters
     ----------
     state : factors of shapes (I, R), (J, R), (K, R), and the memory of earlier batches
-    order : the modes as they lie in memory, the last one's entries next to each other: (0, 1, 2) or (0, 2, 1)
+    order : memory order of the modes, the last one contiguous: (0, 1, 2) or (0, 2, 1)
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Steps:
 
     @contextmanager
     def _in_side_stream(self) -> Iterator[None]:
-        """What is done in here may run beside what comes after it, until `_join_side_stream`."""
+        """Context whose work may run concurrently with what follows, until `_join_side_stream`."""
         if self._side_stream is None:
             yield
             return
@@ -103,7 +103,7 @@ class Steps:
             torch.cuda.current_stream(self.device).wait_stream(self._side_stream)
 
     def load(self, state: als.State) -> None:
-        """Take over a state."""
+        """Copy a state to the device buffers."""
         for mode, factor in enumerate(state.factors):
             self.bases[mode].copy_(factor)
             self.narrow[mode].copy_(factor)
@@ -116,7 +116,7 @@ class Steps:
             self.S.copy_(state.memory.S)
 
     def unload(self, state: als.State) -> None:
-        """Give the state back."""
+        """Copy the device buffers to a state."""
         state.factors = [factor.clone() for factor in self.narrow]
         state.energy = self.energy.clone()
         if self.remembers:
@@ -133,9 +133,9 @@ class Steps:
         return self._weights[batch]
 
     def start_convergence_check(self, T: Tensor) -> Callable[[], list[float]]:
-        """What tells how rows of this batch change in rounds of the fixed-point rule, see `alignment.convergence`.
+        """Return a function that computes `alignment.convergence` of this batch.
 
-        The host finds it out when it is asked, with its own means, and the device has gone on meanwhile.
+        It runs on the CPU when called, so that the device can continue meanwhile.
         """
         from polyadic.kernels.steps import inverse, least_squares
 
@@ -154,7 +154,7 @@ class Steps:
         return changes
 
     def step(self, T: Tensor) -> None:
-        """`als.step` on one batch (views · b, I, J, K), all of it in place; the energy of T is not in the totals."""
+        """Run `als.step` on one batch (views · b, I, J, K), in place; the totals do not include the energy of T."""
         from polyadic.kernels.steps import collect, inverse, least_squares, tally
 
         flat = self._flat(T)
@@ -174,7 +174,7 @@ class Steps:
         self._update(first)
 
     def _flat(self, T: Tensor) -> Tensor:
-        """The numbers of each window as they lie in memory: (views · b, I · J · K)."""
+        """The values of each window in memory order: (views · b, I · J · K)."""
         return T.permute(0, *(1 + mode for mode in self.order)).flatten(1)
 
     def _project(self, flat: Tensor) -> Tensor:
@@ -203,11 +203,11 @@ class Steps:
         return X, X.abs().amax(dim=0)
 
     def _update(self, first: Tensor) -> None:
-        """`als.update_bases`: A from Y with the others contracted, B and C from Y with the new A contracted.
+        """Run `als.update_bases`: A from Y with the other modes contracted, B and C from Y contracted with the new A.
 
         Parameters
         ----------
-        first : the ridge inverse for A, which needs nothing of Y
+        first : the ridge inverse for A, which does not depend on Y
         """
         from polyadic.kernels.steps import contract
 
@@ -220,7 +220,7 @@ class Steps:
         with self._in_side_stream():
             second = self._inverse(1)
         left = contract(self.Y, self.narrow[0], outer * inner, R, outer * inner * R, torch.float32)
-        # What is left has an entry for each of the two modes: (outer, inner, R).
+        # The remaining modes: (outer, inner, R).
         ways = {middle: (outer, inner * R, R), last: (inner, R, inner * R)}
         mttkrp = contract(left, self.narrow[2], *ways[1], torch.float64)
         self._join_side_stream()
@@ -244,7 +244,7 @@ class Steps:
 
 @dataclass
 class Sweeps:
-    """Sweeps of one fit; call it in place of `als`' own mini-batch sweep."""
+    """Captured sweeps of one fit, used instead of the plain mini-batch sweep."""
 
     source: WindowSource
     objective: als.Objective
@@ -255,12 +255,12 @@ class Sweeps:
         assert self.settings.batch_size is not None
         self._groups = BatchGroups(self.source, self.settings.batch_size, self.shape)
         self._steps: Steps | None = None
-        # Steps are many small kernels in a row: they go first wherever the large ones of the next group run as well.
+        # High priority: the many small kernels of the steps go before the large ones of the next group.
         self._stream = torch.cuda.Stream(self.source.device, priority=-1)  # type: ignore[no-untyped-call]
         self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
 
     def __call__(self, state: als.State, sweep: int) -> Tensor | None:
-        """One sweep; changes `state` and returns its terms, or None with `state` untouched if that did not work.
+        """Run one sweep: update `state` and return its terms, or return None and leave `state` unchanged on failure.
 
         Returns
         -------
@@ -302,7 +302,7 @@ class Sweeps:
         return totals
 
     def _capture(self, batches: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
-        """The steps of these batches as a graph; they are tried first, which compiles what they need, and undone."""
+        """Capture the steps of these batches as a CUDA graph, after an undone trial step to compile kernels."""
         steps = self._steps
         assert steps is not None
         kept = [

@@ -1,8 +1,8 @@
-"""The data of a fit on a GPU: raw windows that stay there, and many batches turned into tensors at once.
+"""Data of a fit on a GPU: raw windows stay in GPU memory, and many batches are transformed to tensors at once.
 
-What a window becomes does not depend on the bases, so augmentation and tensorizer run for a group of batches together,
-on a stream of their own, while the steps of the group before are still under way. Two groups take turns in the same
-memory, which lets the steps be captured once and replayed.
+Tensors do not depend on the bases, so augmentation and tensorizer run for a whole group of batches, on a separate
+stream, while the steps of the previous group still run. Two groups alternate in the same memory, so that the steps can
+be captured once and replayed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FEWEST_GROUPS = 4
 _RESIDENT_SHARE = 0.6
 _LOAD_BYTES = 2**28
 _ORDERS = ((0, 1, 2), (0, 2, 1))
-"""In which the steps on a GPU take the modes: the channels always come first."""
+"""Memory orders of the modes that the GPU steps support: the channels are always first."""
 
 
 @dataclass(frozen=True)
 class BatchGroup:
-    """`count` batches of `size` windows, their views one after the other in memory that is used again.
+    """`count` batches of `size` windows, with their views, in memory that is reused.
 
     T : (count · views · size, I, J, …)
     """
@@ -47,13 +47,13 @@ class BatchGroup:
 
 @dataclass
 class BatchGroups:
-    """BatchGroups of a source.
+    """The groups of batches of a source.
 
     Parameters
     ----------
-    source : on a GPU
-    batch_size : windows in a batch
-    shape : (I, J, …) of one window's tensor
+    source : a source on a GPU
+    batch_size : number of windows in a batch
+    shape : shape (I, J, …) of one window's tensor
     """
 
     source: WindowSource
@@ -78,7 +78,7 @@ class BatchGroups:
         budget = min(_GROUP_BYTES, free // 16)
         self._count = max(1, budget // (window * self.batch_size))
         batches = max(source.n_windows // self.batch_size, 1)
-        # Some groups at least, so that the next can be made while the steps of one run.
+        # At least a few groups, so that the next one is built while the steps of one run.
         self._count = min(self._count, -(-batches // _FEWEST_GROUPS))
         rows = source.n_views * min(self._count * self.batch_size, source.n_windows)
         slots = 1 if source.n_windows <= self.batch_size else 2
@@ -86,16 +86,16 @@ class BatchGroups:
         self._slots = [torch.empty(rows, *shape, dtype=dtype, device=source.device) for _ in range(slots)]
         self._keys = torch.empty(rows // source.n_views, dtype=torch.int32, device=source.device)
         self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
-        # One after the other, the graphs can use the same memory.
+        # The graphs run in sequence and can share memory.
         self._pool = torch.cuda.graph_pool_handle()
         self.energy = torch.zeros(source.n_views, dtype=torch.float64, device=source.device)
         self._stream = torch.cuda.Stream(source.device)  # type: ignore[no-untyped-call]
         self._resident = _keep_on_device(source.samples, source.device)
-        # The graphs read it as long as they live, which a cache knows nothing of.
+        # Keep a reference: the graphs read it, and a cache might drop it.
         self._constants = tensorize and tensorize.constants(self._sample[0], source.device, source.dtype)
 
     def __call__(self, parts: Sequence[Tensor], sweep: int) -> Iterator[BatchGroup]:
-        """The groups of one sweep; `energy` then holds the squared norm of each view of all its tensors."""
+        """Yield the groups of one sweep; afterwards, `energy` has the squared norm of each view over all tensors."""
         groups = _group_batches(parts, self._count)
         main = torch.cuda.current_stream(self.source.device)
         done: list[torch.cuda.Event | None] = [None] * len(self._slots)
@@ -118,9 +118,9 @@ class BatchGroups:
                 self.source.on_batch(len(ids), len(ids) * self._window_bytes)
 
     def _read_groups(self, parts: list[Tensor]) -> Iterator[tuple[Tensor, Raw | None]]:
-        """The numbers of each part's windows, and the windows themselves where they do not stay on the GPU."""
+        """Yield the window ids of each part, and the windows unless they are resident on the GPU."""
         if self._resident is not None:
-            # All numbers at once and from pinned memory: a copy that the host waits for would also wait for all before.
+            # One copy from pinned memory: a blocking copy would wait for all earlier work.
             with torch.cuda.stream(self._stream):
                 order = torch.cat(parts).pin_memory().to(self.source.device, non_blocking=True)
             yield from ((rows, None) for rows in torch.split(order, [len(ids) for ids in parts]))
@@ -130,7 +130,7 @@ class BatchGroups:
             yield ids, raw
 
     def _fill(self, slot: int, count: int, size: int, ids: Tensor, raw: Raw | None, sweep: int) -> Tensor:
-        """Windows and their augmentations as tensors in the slot, batch after batch; adds up their squared norms."""
+        """Write the tensors of windows and their views to the slot, and accumulate their squared norms."""
         source = self.source
         T = self._slots[slot][: count * source.n_views * size]
         T = in_mode_order(T, self.order)
@@ -144,7 +144,7 @@ class BatchGroups:
         return T
 
     def _load_windows(self, ids: Tensor, raw: Raw | None) -> Tensor:
-        """The values of windows, always in the same place, laid out as the tensorizer likes it."""
+        """Load windows to a fixed buffer, in the tensorizer's layout."""
         from polyadic.kernels.signals import gather
 
         source = self.source
@@ -164,11 +164,11 @@ class BatchGroups:
         else:
             values.copy_(digits[ids])
         if scale is not None and offset is not None:
-            values.mul_(scale[ids]).add_(offset[ids])  # as `Samples.checked`: equal to the bit
+            values.mul_(scale[ids]).add_(offset[ids])  # bit-identical to `Samples.checked`
         return values
 
     def _transform(self, X: Tensor, augmented: Tensor | None, T: Tensor, count: int) -> None:
-        """Tensors of windows and their augmentations, and their squared norms."""
+        """Compute the tensors of windows and their views, and accumulate their squared norms."""
         each = [view.chunk(count) for view in (X, augmented) if view is not None]
         parts = [part for batch in zip(*each, strict=True) for part in batch]
         squares = [
@@ -178,7 +178,7 @@ class BatchGroups:
         self.energy += torch.stack(squares).reshape(count, len(each), -1).sum(dim=(0, 2))
 
     def _capture_transform(self, key: tuple[int, int, int], X: Tensor, T: Tensor) -> torch.cuda.CUDAGraph:
-        """Augmentation and transform of these windows as a graph: its many launches cost nothing."""
+        """Capture augmentation and transform of these windows as a CUDA graph, to avoid the cost of many launches."""
 
         def work() -> None:
             augment = self.source.augment
@@ -197,14 +197,14 @@ class BatchGroups:
 
 
 def _group_batches(parts: Sequence[Tensor], count: int) -> list[Sequence[Tensor]]:
-    """Up to `count` parts of equal size together; a last part that is shorter stands alone."""
+    """Group up to `count` parts of equal size; a shorter last part forms its own group."""
     whole = len(parts) - (len(parts) > 1 and len(parts[-1]) != len(parts[0]))
     groups = [parts[first : min(first + count, whole)] for first in range(0, whole, count)]
     return groups if whole == len(parts) else [*groups, parts[whole:]]
 
 
 def _keep_on_device(samples: Samples, device: torch.device) -> Raw | None:
-    """All samples on the GPU as they are stored, checked to be finite; None where they would fill it."""
+    """Copy all samples to the GPU in stored form, checked to be finite; None if they do not fit."""
     first = samples.read(slice(0, 1))
     data = samples.data if isinstance(samples.data, Tensor) and samples.data.device == device else None
     if data is None and first.digits.nbytes * len(samples) > _RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]:

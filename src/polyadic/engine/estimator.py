@@ -1,4 +1,4 @@
-"""What every estimator on windows shares: checked input, a calibrated tensorizer, batches as tensors, axes, files."""
+"""Base class of all estimators on windows: input checks, tensorizer calibration, batches, axes and files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CALIBRATION_WINDOWS = 1024
 
 @contextmanager
 def all_or_nothing(model: object) -> Iterator[None]:
-    """Put a model back to what it was if its fit fails."""
+    """Restore the previous state of a model if its fit fails."""
     before = dict(vars(model))
     try:
         yield
@@ -51,12 +51,12 @@ def all_or_nothing(model: object) -> Iterator[None]:
 
 
 def labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
-    """The windows that have a label, with their labels; X as it is if all of them have one.
+    """Return the windows that have a label, and their labels; X itself if all have one.
 
     Parameters
     ----------
-    X : (N, …), anything that an estimator takes
-    y : (N,), by the rule of `polyadic.data.labels`; a column (N, 1) is taken as scikit-learn does, with its warning
+    X : (N, …), any input of an estimator
+    y : (N,), with unknown labels as in `polyadic.data.labels`; a column (N, 1) is raveled with scikit-learn's warning
     """
     flat = column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y
     known, labels = known_labels(flat, len(Samples(X)))
@@ -66,9 +66,9 @@ def labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
 
 
 class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
-    """An estimator with the parameters `tensorize`, `device` and `random_state`, and an `augment` if it has views.
+    """Base class of estimators with the parameters `tensorize`, `device`, `random_state` and, with views, `augment`.
 
-    For files a subclass says in `_arrays` and `_extra` all that it learned, and in `_restore` how it takes that back.
+    To support model files, a subclass implements `_arrays` and `_extra`, which return its state, and `_restore`.
     """
 
     tensorize: Any
@@ -83,7 +83,7 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
     # ------------------------------------------------------------- parameters
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; one of a tensorizer, augmentation or readout (`tensorize__n_fft`) sets a changed copy."""
+        """Set parameters; a nested one, such as `tensorize__n_fft`, replaces the immutable object by a changed copy."""
         nested: dict[str, dict[str, Any]] = {}
         plain = {}
         for name, value in params.items():
@@ -97,31 +97,31 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
             held = getattr(self, owner, None)
             if not isinstance(held, Immutable):
                 raise PolyadicError(
-                    f"{owner} is {held!r}, which has no parameters to set: {', '.join(changes)}; give it one that has "
-                    "them first, as STFT for tensorize"
+                    f"{owner} is {held!r}, which has no parameters to set: {', '.join(changes)}; first set {owner} to "
+                    "an object that has them, such as tensorize=STFT(...)"
                 )
             setattr(self, owner, held.with_params(**changes))
         return self
 
     def _check_windows(self) -> None:
-        """Refuse what is no tensorizer and no augmentation."""
+        """Raise if `tensorize` or `augment` is invalid."""
         self._tensorizer(())
         as_augmentation(self._augmentation())
 
     def _tensorizer(self, shape: tuple[int, ...]) -> Tensorizer | None:
-        """The tensorizer of samples of this shape (N, …), not yet calibrated."""
+        """The tensorizer for samples of this shape (N, …), not yet calibrated."""
         return as_tensorizer(self.tensorize)
 
     # ------------------------------------------------------------------ input
 
     def _source(self, X: Any, reset: bool = True) -> WindowSource:
-        """Batches of X; with `reset` a new model begins, and learns seed, shape, scale and axes at once."""
+        """The source of batches of X; with `reset`, also set seed, shape, calibration and axes of a new model."""
         samples = self._samples(X, reset)
         device = choose_device(self.device, samples.data)
         if reset:
             self.seed_ = integer_random_state(self.random_state)
             self.units_ = tuple(str(unit) for unit in getattr(X, "units", ()))
-            # By the same threads for every device and augmentation, or the floors would differ in their last digits.
+            # Always with the same threads, or the last digits of the floors would depend on device and augmentation.
             with thread_pool():
                 self.tensorize_ = self._calibrated(samples, self.units_)
             self._sample_shape = samples.shape[1:]
@@ -132,14 +132,14 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
         return WindowSource(samples, self.tensorize_, augment, self.seed_, device, samples.dtype)
 
     def _check_samples(self, X: Any, samples: Samples, reset: bool) -> None:
-        # Columns of a matrix that do not fit are for scikit-learn to tell, in the words its users know.
+        # Leave a wrong number of columns to scikit-learn, whose error message users know.
         both_flat = not reset and len(samples.shape) == 1 + len(self._sample_shape) == 2
         if not both_flat:
             super()._check_samples(X, samples, reset)
         validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
 
     def _calibrated(self, samples: Samples, units: tuple[str, ...]) -> Tensorizer | None:
-        """`tensorize`, with all that depends on the data fixed by windows spread over it; on every device alike."""
+        """The tensorizer, calibrated on evenly spaced windows; the result is the same on every device."""
         tensorizer = self._tensorizer(samples.shape)
         if tensorizer is None:
             return None
@@ -160,7 +160,7 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
         labels = self._channel_labels(data)
         if self.tensorize_ is not None and len(shape) == 2:
             return self.tensorize_.axes(shape, labels, fs) or numbered_axes(sizes)
-        # Only windows are known to be channels by time; a tensor may be anything.
+        # Only `Windows` are known to be channels by time; the modes of other tensors are unknown.
         if self.tensorize_ is None and len(shape) == 2 and hasattr(data, "fs"):
             return [channel_axis(labels), time_axis(np.arange(shape[1]), fs)]
         return numbered_axes(sizes)
@@ -168,14 +168,14 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
     # ------------------------------------------------------------------ files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one safetensors file, atomically; `polyadic.load` reads it back.
+        """Save the fitted model to one safetensors file, atomically; `polyadic.load` loads it.
 
-        Functions and modules of your own, a given graph and a RandomState are not written: files hold no code and no
-        data. Of a module, the file holds a hash of the weights.
+        Your own functions and modules, a given graph and a RandomState are not saved: files contain no code and no
+        data. For a module, the file contains a hash of its weights.
 
         Parameters
         ----------
-        path : the file, by custom ending in .safetensors
+        path : the file, conventionally with the extension .safetensors
         """
         check_is_fitted(self)
         parameters = {name: persist.encode(value) for name, value in self.get_params(deep=False).items()}
@@ -203,7 +203,7 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
     def _from_file(
         cls, arrays: dict[str, np.ndarray], header: dict[str, Any], tensorize: Any, augment: Any
     ) -> WindowEstimator:
-        """The model that `save` wrote, after checking that its parts fit together."""
+        """Build the model that `save` wrote, and check that its parts are consistent."""
         given = {"tensorize": tensorize, "augment": augment}
         parameters = dict(header["parameters"])
         model = cls(**{name: persist.decode(value, given.get(name)) for name, value in parameters.items()})
@@ -216,15 +216,15 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
         return model
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        """All that was learned, by name."""
+        """The learned arrays, by name."""
         raise NotImplementedError
 
     def _extra(self) -> dict[str, Any]:
-        """What else has to be kept, as JSON."""
+        """Further state to save, as JSON."""
         return {}
 
     def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        """Take back what `_arrays` and `_extra` gave; raise ValueError, KeyError or TypeError if they do not fit."""
+        """Restore the state from `_arrays` and `_extra`; raise ValueError, KeyError or TypeError if invalid."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:

@@ -1,4 +1,4 @@
-"""What tells a fit from another: settings and data as JSON, compared when a fit is resumed or shared by processes."""
+"""Fingerprints of settings and data as JSON, compared when a fit is resumed or run by several processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SAMPLED = 64
 
 
 def describe(value: Any) -> Any:
-    """A setting as JSON, for comparing: arrays by shape and checksum, functions by name, all else by what it holds.
+    """Describe a setting as JSON for comparison: arrays by shape and checksum, functions by name, others by content.
 
     Examples
     --------
@@ -45,18 +45,18 @@ def describe(value: Any) -> Any:
 
 
 def _checksum(*arrays: np.ndarray | Tensor | None) -> str:
-    """SHA-256 of the numbers of some arrays."""
+    """SHA-256 of the content of some arrays."""
     found = hashlib.sha256()
     for array in arrays:
         if isinstance(array, Tensor):
-            array = array.detach().cpu().contiguous().view(torch.uint8).numpy()  # some types numpy does not know
+            array = array.detach().cpu().contiguous().view(torch.uint8).numpy()  # numpy lacks some types
         if array is not None:
             found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()
 
 
 def data_fingerprint(samples: Samples) -> dict[str, Any]:
-    """What tells samples from others without reading all: shape, type, some of them, and what a store says of itself.
+    """Describe samples without reading all: shape, type, checksum of some, and the fingerprint of a store.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def data_fingerprint(samples: Samples) -> dict[str, Any]:
 
 
 def differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
-    """A sentence for each entry that differs."""
+    """Yield a phrase for each entry that differs."""
     if isinstance(then, dict) and isinstance(now, dict) and then.get("type") == now.get("type"):
         for key in sorted(then.keys() | now.keys()):
             yield from differences(then.get(key), now.get(key), f"{name} {key}".strip())
@@ -78,7 +78,7 @@ def differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
 
 
 def check_alike(team: Team, fingerprint: dict[str, Any]) -> None:
-    """Refuse processes that were given different settings or data.
+    """Raise if the processes have different settings or data.
 
     Examples
     --------

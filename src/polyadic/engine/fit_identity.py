@@ -1,4 +1,4 @@
-"""What tells one fit from another: for checkpoints, for processes that fit together, for shared second moments."""
+"""Identity of a fit, for checkpoints, parallel processes and shared second moments."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from polyadic.team import Team
 __all__ = ["agreed_tensorizer", "checkpoints_of", "share_key"]
 
 _FREE = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
-"""Parameters that may change when a fit is resumed; what became of `random_state` is in the seed."""
+"""Parameters that may change when a fit is resumed; `random_state` is compared by its seed."""
 
 
 def agreed_tensorizer(tensorize: Any, team: Team) -> Any:
-    """The first process's tensorizer: what was calibrated elsewhere may differ in the last digits."""
+    """The first process's tensorizer, because calibrations of other processes may differ in the last digits."""
     agreed = team.once(lambda: persist.encode(tensorize))
     if team.index == 0 or tensorize is None or tensorize.describe() is not None:
         return tensorize
@@ -29,7 +29,7 @@ def agreed_tensorizer(tensorize: Any, team: Team) -> Any:
 
 
 def share_key(tensorize: Any, source: WindowSource) -> Hashable | None:
-    """What fits must have in common to have the same second moments; None where functions cannot be compared."""
+    """Key that is equal for fits with the same second moments; None if functions cannot be compared."""
     if tensorize is not None and tensorize.describe() is not None:
         return None
     return id(source.samples.data), repr(persist.encode(tensorize)), source.dtype, source.device
@@ -43,10 +43,10 @@ def checkpoints_of(
     resume: bool,
     every: float,
 ) -> Checkpoints | None:
-    """The checkpoints in a folder, if one is named, of a fit of a model's parameters to these samples."""
+    """The checkpoints of a fit in a folder; None without a folder."""
     check_number("checkpoint_every", every, 0)
     if folder is None and resume:
-        raise PolyadicError("resume=True needs the folder of the checkpoints, but checkpoint is None")
+        raise PolyadicError("resume=True needs the folder of the checkpoints, but checkpoint is None: pass checkpoint")
     if folder is None and team.size == 1:
         return None
     fingerprint = _fingerprint(model, source)
@@ -55,7 +55,7 @@ def checkpoints_of(
 
 
 def _fingerprint(model: Any, source: WindowSource) -> dict[str, Any]:
-    """What a fit must have in common with another that goes on where it was."""
+    """Description of settings and data that must be equal to resume a fit."""
     chosen = {name: describe(value) for name, value in model.get_params(deep=False).items() if name not in _FREE}
     learned = {"tensorize": describe(model.tensorize_), "seed": model.seed_}
     return {"estimator": type(model).__name__, **chosen, **learned, "data": data_fingerprint(source.samples)}

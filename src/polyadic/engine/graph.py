@@ -1,4 +1,4 @@
-"""A graph among the windows of a fit, for GR-SALS."""
+"""The graph of GR-SALS, with the windows of a fit as nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Graph"]
 
 @dataclass(frozen=True)
 class Graph:
-    """Weights among the windows of a fit, from which each batch takes its part."""
+    """Weights between the windows of a fit; each batch uses its submatrix."""
 
     weights: Any
 
@@ -33,14 +33,14 @@ class Graph:
             )
         lowest, highest = weights.min(), weights.max()
         if not (lowest >= 0 and highest < np.inf):
-            raise PolyadicError(f"graph must have finite weights >= 0, but they reach from {lowest:g} to {highest:g}")
+            raise PolyadicError(f"graph must have finite weights >= 0, but they range from {lowest:g} to {highest:g}")
         gap = abs(weights - weights.T).max()
         if gap > 1e-9 * highest:
-            raise PolyadicError(f"graph must be symmetric, but weights differ by up to {gap:g} from their mirror image")
+            raise PolyadicError(f"graph must be symmetric, but weights differ from their transpose by up to {gap:g}")
         return cls(weights)
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Weights among the windows `ids`: (b, b) float64."""
+        """Return the weights between the windows `ids`: (b, b) float64."""
         rows = ids.numpy()
         part = self.weights[rows][:, rows]
         return torch.as_tensor(part.toarray() if sparse.issparse(part) else part)

@@ -1,7 +1,7 @@
-"""Windows to coefficients and features by a fitted CP model: closed-form least squares and the readout.
+"""Coefficients and features of windows from a fitted CP model: closed-form least squares and the readout.
 
-Torch and numpy alone, so that a command which only reads a model file does not wait for scikit-learn. `CPModel` is the
-same for the estimators; `StoredModel` is the model of a file, to transform and to predict and nothing else.
+Uses only torch and numpy, so that commands which only read a model file need not import scikit-learn. `CPModel` extends
+this for the estimators; `StoredModel` is a model loaded from a file only to transform and predict.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Batch(NamedTuple):
 
 
 class Inference(WindowModel):
-    """What turns windows into features: tensorizer, bases, ridge weight and readout."""
+    """Base class that computes features of windows: tensorizer, bases, ridge weight and readout."""
 
     rank: int
     alpha: float
@@ -50,7 +50,7 @@ class Inference(WindowModel):
     readout_: FittedReadout | None
 
     def _check_is_fitted(self) -> None:
-        """Refuse a model without components."""
+        """Raise if the model is not fitted."""
 
     # --------------------------------------------------------------- features
 
@@ -63,15 +63,14 @@ class Inference(WindowModel):
         on_rows: Callable[[int], None] | None = None,
         team: Team = ALONE,
     ) -> Any:
-        """Features of new samples: their coefficients, and what the readout makes of them.
+        """Compute features of new samples: coefficients, mapped by the readout.
 
         Parameters
         ----------
-        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `fit` takes
-        out : a `.npy` file to write the features to batch by batch; it is there whole or not at all
-        on_rows : called with the number of samples done after each batch
-        team : the processes that transform together, from `polyadic.engine.join`, each its share; it needs `out`,
-            on a disk that all of them see
+        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; any input of `fit`
+        out : a `.npy` file to write the features to, batch by batch and atomically
+        on_rows : called after each batch with the number of samples done
+        team : the processes that share the work, from `polyadic.engine.join`; requires `out` on a shared disk
 
         Returns
         -------
@@ -82,10 +81,10 @@ class Inference(WindowModel):
         samples = self._samples(X, reset=False)
         share = team.share(torch.arange(len(samples), device="cpu"))
         batches = self._batches(samples, share)
-        made = (batch.x if readout is None else readout.features(batch.x, batch.windows) for batch in batches)
-        features = _report_rows(made, on_rows)
+        computed = (batch.x if readout is None else readout.features(batch.x, batch.windows) for batch in batches)
+        features = _report_rows(computed, on_rows)
         if out is None and team.size > 1:
-            raise PolyadicError("several processes write features to a file that they share, but out is None")
+            raise PolyadicError("with several processes, transform writes to a shared file, but out is None: pass out")
         if out is None:
             with self._pool(choose_device(self.device, samples.data)):
                 return samples.like_input(torch.cat(list(features)))
@@ -98,7 +97,7 @@ class Inference(WindowModel):
 
     @plain_torch()
     def coefficients(self, X: Any) -> Any:
-        """How much of each component is in new samples, in closed form, Eqn. feature_extractor, whatever the readout.
+        """Compute coefficients of new samples in closed form (Eqn. feature_extractor), without the readout.
 
         Parameters
         ----------
@@ -129,7 +128,7 @@ class Inference(WindowModel):
         return int(self.factors_[0].shape[1]) if readout is None else readout.n_features
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the columns that `transform` gives: z1, z2, … and levels by channel, or x1, x2, … without a readout.
+        """Return the names of the features: z1, z2, … and levels by channel, or x1, x2, … without a readout.
 
         Parameters
         ----------
@@ -146,7 +145,7 @@ class Inference(WindowModel):
         return np.array(readout.feature_names(self._channel_labels(None) if readout.n_channels else ()), dtype=object)
 
     def _batches(self, samples: Samples, ids: Tensor) -> Iterator[_Batch]:
-        """Some samples in order, with what the components say about them."""
+        """Yield samples in order, with their tensors, coefficients and residuals."""
         solve = self._solver(choose_device(self.device, samples.data), samples.dtype)
         size = int(np.prod([len(factor) for factor in self.factors_]))
         for _, windows in self._raw_batches(samples, size, ids):
@@ -154,10 +153,10 @@ class Inference(WindowModel):
             yield _Batch(windows, T, *solve(T))
 
     def _solver(self, device: torch.device, dtype: torch.dtype) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """From tensors (b, I, J, …) to coefficients (b, R) and squared residuals (b,)."""
+        """A function from tensors (b, I, J, …) to coefficients (b, R) and squared residuals (b,)."""
         check_number("alpha", self.alpha, 0)
         factors, closed_form = self._factors(device, dtype), als.Objective(alpha=float(self.alpha))
-        # The host has a small inverse before a GPU has loaded what it takes there.
+        # Invert on the CPU: for a small matrix that is faster than loading the GPU's solver.
         exact = gram([factor.double() for factor in self._factors(torch.device("cpu"), dtype)])
         G, inverse = exact.to(device), ridge_inverse(exact, closed_form.alpha).to(device)
 
@@ -167,7 +166,7 @@ class Inference(WindowModel):
             x = als.fixed_point(M, inverse, closed_form, 1)
             if not bool(torch.isfinite(x).all()):
                 raise PolyadicError(
-                    "the features are not finite: the numbers in X or in the bases are too large; scale X or give it "
+                    "the features are not finite: the values in X or in the bases are too large; rescale X or pass it "
                     "as float64"
                 )
             return x, squared_errors(T, x, M, G)
@@ -180,7 +179,7 @@ class Inference(WindowModel):
     # ------------------------------------------------------------------ files
 
     def _restore_components(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        """Take bases and readout from a model file, after checking that they fit together."""
+        """Restore bases and readout from a model file, and check that they are consistent."""
         check_integer("rank", self.rank, 1)
         check_number("alpha", self.alpha, 0)
         names = [f"factors.{mode}" for mode in range(sum(name.startswith("factors.") for name in arrays))]
@@ -210,12 +209,12 @@ class Inference(WindowModel):
 
 
 class StoredModel(Inference):
-    """The CP model of a file as far as new windows need it; `polyadic.persist.load_for_inference` reads one.
+    """A CP model from a file, for inference only; see `polyadic.persist.load_for_inference`.
 
     Attributes
     ----------
-    device : to compute on, "auto" unless it is set
-    probe_ : the classifier of features that the file holds, if there is one
+    device : device to compute on, "auto" unless set
+    probe_ : the classifier stored in the file, if any
     """
 
     probe_: StoredProbe

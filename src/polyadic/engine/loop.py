@@ -1,7 +1,7 @@
 """The fit driver: sweeps of Algorithm 1 (full batch) and Algorithm 2 (mini-batch), and the stop rule (appendix C).
 
-The two algorithms share all their parts, which are those of `als`; the first sees all windows at once, starts the
-fixed-point rule from the last sweep's coefficients and does not blend.
+Both algorithms are built from the functions of `als`. Algorithm 1 uses all windows at once, starts the fixed-point rule
+from the coefficients of the last sweep, and does not blend.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ History = dict[str, list[float]]
 
 
 def empty_history() -> History:
-    """The history of a fit without a sweep."""
+    """The history of a fit before its first sweep."""
     return {name: [] for name in ("loss", *TERMS, "seconds")}
 
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How it is minimised; the meaning of each is that of the estimator's argument of the same name."""
+    """Settings of the minimisation, with the meaning of the estimator's parameters of the same names."""
 
     solver: str
     learning_rate: float
@@ -64,12 +64,12 @@ class FitSettings:
 
     @property
     def attempts(self) -> int:
-        """How many there are: one for each start, and one from their consensus."""
+        """Number of attempts: one per restart, and one for the consensus."""
         return self.restarts + int(self.consensus)
 
 
 class BatchSource(Protocol):
-    """Where batches come from: windows by id, already as tensors, with their augmented views for a given sweep."""
+    """Source of batches: windows by id, as tensors, with their augmented views for a given sweep."""
 
     @property
     def n_windows(self) -> int: ...
@@ -82,28 +82,29 @@ class BatchSource(Protocol):
         ...
 
     def batches(self, parts: Sequence[Tensor], sweep: int) -> Iterable[tuple[Tensor, Tensor]]:
-        """Each of the parts, window ids (b,), with what `views` gives for it."""
+        """Yield each part, window ids (b,), with its `views`."""
         ...
 
     def views(self, ids: Tensor, sweep: int) -> Tensor:
-        """Windows `ids` and, if `n_views` is 2, their augmentations: (n_views · b, I, J, …)."""
+        """Windows `ids` and, if `n_views` is 2, their augmented views: (n_views · b, I, J, …)."""
         ...
 
 
 @dataclass
 class FitProgress:
-    """How far a fit has come: with its `State`, all it needs to go on.
+    """Progress of a fit: together with its `State`, all that is needed to resume it.
 
     history : for each sweep of this attempt the total `loss`, each term summed over the batches, and the `seconds`
-    batch : batches of the sweep at hand that are done
-    total : (5,) float64, by `Term`, summed over those batches
-    bases : Tikhonov term of the bases when that sweep began
-    seconds : time spent on that sweep
-    done : whether no sweep of this attempt is left to do
-    finished : last losses of the attempts before this one
-    best, best_history : of the one with the lowest; without coefficients, and whole in every process
-    bases_of : the bases of each of those attempts, if their consensus is asked for
-    spent : seconds of sweeps in those attempts
+    batch : number of batches done in the current sweep
+    total : (5,) float64, terms by `Term`, summed over those batches
+    bases : Tikhonov term of the bases at the start of the sweep
+    seconds : time spent on the sweep
+    done : whether this attempt is complete
+    finished : final losses of the previous attempts
+    best, best_history : state and history of the attempt with the lowest loss; without coefficients, complete in every
+        process
+    bases_of : the bases of each previous attempt, for a consensus
+    spent : total seconds of the sweeps of previous attempts
     """
 
     history: History = field(default_factory=empty_history)
@@ -120,7 +121,7 @@ class FitProgress:
 
     @property
     def attempt(self) -> int:
-        """Which of the attempts is at hand, from 0 on."""
+        """Index of the current attempt, from 0."""
         return len(self.finished)
 
 
@@ -129,27 +130,27 @@ OnStep = Callable[[FitProgress, State], None]
 
 @dataclass
 class Fit:
-    """One fit: its data, what it minimises and how, and who is told about it. `run` it once.
+    """One fit: its data, objective, settings and callbacks. Call `run` once.
 
-    With `settings.restarts` it makes several attempts, each from other bases, and ends with that of the lowest loss.
-    With `settings.consensus` there is another attempt, a single sweep from what those before agree on, and it ends
-    with that one.
+    With `settings.restarts` there are several attempts from different initial bases, and the one with the lowest loss
+    is kept. With `settings.consensus` there is one more attempt, a single sweep from the consensus of the others, and
+    that one is kept.
 
     Parameters
     ----------
-    source : where batches come from
-    state : the bases at the start; changed by every sweep, with components normalised at the end, and whole in every
+    source : source of batches
+    state : the initial bases; modified by every sweep, with components normalised at the end, and complete in every
         process
-    objective, settings : what is minimised, and how
-    progress : where to resume, if `state` is that of a fit that was stopped
+    objective, settings : the objective, and how to minimise it
+    progress : the progress to resume from, if `state` is that of an interrupted fit
     on_sweep : called after every sweep with the history so far
     on_step : called with the progress and the state between batches (of Algorithm 2) and after every sweep
-    on_pause : called likewise where a fit can be stopped, but would begin that work anew
-    team : the processes that do this together, each running the same fit; they end with the same bases
-    start : the bases at the start of each further attempt, by its number
-    on_attempt : called with the number of an attempt when it begins, but for the first
-    fast_sweep : does what a whole sweep of Algorithm 2 does, or returns None and leaves the state as it was
-    share_key : what tells the tensors of the data from those of other fits, for `second_moments.sharing`
+    on_pause : called likewise during work that can be interrupted, but is repeated on resume
+    team : the processes of the fit; all run the same fit and end with the same bases
+    start : returns the initial bases of each further attempt, by its index
+    on_attempt : called with the index of each attempt but the first when it starts
+    fast_sweep : runs a whole sweep of Algorithm 2, or returns None and leaves the state unchanged
+    share_key : identifies the tensors of the data, for `second_moments.sharing`
     """
 
     source: BatchSource
@@ -169,7 +170,7 @@ class Fit:
 
     @property
     def converged(self) -> bool:
-        """Whether the loss of the kept attempt converged or, with a consensus, that of each attempt it is made of."""
+        """Whether the loss of the kept attempt converged; with a consensus, the losses of all its attempts."""
         losses, settings = self.progress.best_history["loss"], self.settings
         return self.all_converged if settings.consensus else has_converged(losses, settings.tol, settings.patience)
 
@@ -182,8 +183,8 @@ class Fit:
         `seconds`
         """
         if self.team.size > 1 and self.objective.graph is not None:
-            raise PolyadicError("a given graph joins windows of all processes, so it is for one; use graph='complete'")
-        # What is read from the data once, as second moments, serves all attempts.
+            raise PolyadicError("a given graph connects windows of all processes: use one process, or graph='complete'")
+        # Second moments are computed once and shared by all attempts.
         full_batch = None if self._is_last() and self._is_done() else self._full_batch()
         while True:
             while not self._is_done():
@@ -198,10 +199,10 @@ class Fit:
         return self.progress.best_history
 
     def _finish_attempt(self) -> None:
-        """Keep what this attempt came to if none before it had a lower loss, or if it is that from the consensus."""
+        """Keep the result of this attempt if it has the lowest loss so far, or is the consensus."""
         progress, settings, loss = self.progress, self.settings, self.progress.history["loss"][-1]
         if self.team.size > 1 or settings.attempts > 1:
-            self.state.coefficients = None  # for the next sweep alone, and too many to send and to keep
+            self.state.coefficients = None  # only needed for a next sweep, and too large to send and keep
         if progress.best is None or progress.attempt >= settings.restarts or loss < min(progress.finished):
             progress.best, progress.best_history = self.team.gather(self.state, self.source.n_views), progress.history
         if settings.consensus:
@@ -220,7 +221,7 @@ class Fit:
             self.on_attempt(attempt)
 
     def _consensus(self) -> list[Tensor]:
-        """What the attempts so far agree on; the first process's, for others may round otherwise."""
+        """The consensus of the attempts so far, from the first process, because others may round differently."""
         fits = [[basis.double().cpu().numpy() for basis in bases] for bases in self.progress.bases_of]
         found = average_components(fits, self.progress.finished)
         return [
@@ -229,7 +230,7 @@ class Fit:
         ]
 
     def _full_batch(self) -> Callable[[], Tensor] | None:
-        """What does a sweep of Algorithm 1 and returns its terms; None for Algorithm 2."""
+        """A function that runs a sweep of Algorithm 1 and returns its terms; None for Algorithm 2."""
         count = self.source.n_windows
         if self.settings.solver == "moments":
             moments = self._second_moments()
@@ -240,7 +241,7 @@ class Fit:
         return None
 
     def _second_moments(self) -> SecondMoments:
-        """One pass over the data, whose time counts as that of the first sweep; it can be stopped at any batch."""
+        """Compute second moments in one interruptible pass over the data; its time counts to the first sweep."""
         begun, source, state = time.perf_counter(), self.source, self.state
         kept = None if self.share_key is None else shared(self.share_key)
         if kept is not None:
@@ -261,7 +262,7 @@ class Fit:
         return moments
 
     def _sweep(self, full_batch: Callable[[], Tensor] | None) -> None:
-        """One sweep, or the rest of one, and what has to be kept of it."""
+        """Run one sweep, or the rest of one, and record it in the history."""
         progress, state, team = self.progress, self.state, self.team
         begun = time.perf_counter() - progress.seconds
         fast = self._begin_sweep() if progress.batch == 0 else None
@@ -271,7 +272,7 @@ class Fit:
             progress.total = full_batch()
         else:
             self._mini_batch_sweep()
-        # Unlike machines round unlike: once a sweep all take the first one's figures, and so they stop together.
+        # Different machines round differently: after each sweep all take the first one's values, so all stop together.
         state.factors = [team.broadcast(factor) for factor in state.factors]
         progress.total[Term.TIKHONOV] += progress.bases
         values = team.broadcast(progress.total).tolist()
@@ -286,22 +287,22 @@ class Fit:
             self.on_step(progress, state)
 
     def _begin_sweep(self) -> Tensor | None:
-        """Reset what is summed over a sweep; the terms of the whole sweep where a fast one does it at once."""
+        """Reset the sums of a sweep; return the terms if the fast path has run the whole sweep, else None."""
         progress, state = self.progress, self.state
         state.energy = None
-        # The terms of a step are those before its bases move; so is this one, or the loss is of no single point.
+        # All terms are those before the bases are updated, so that the loss belongs to one point.
         progress.bases = self.objective.alpha * sum(float(f.square().sum()) for f in state.factors)
         progress.total = torch.zeros(len(Term), dtype=torch.float64, device=state.factors[0].device)
         return None if self.fast_sweep is None else self.fast_sweep(state, len(progress.history["loss"]))
 
     def _mini_batch_sweep(self) -> None:
-        """Algorithm 2: the shuffled batches of one sweep from `progress.batch` on, the last one short if it must be."""
+        """Algorithm 2: the shuffled batches of one sweep, from `progress.batch`; the last one may be smaller."""
         source, settings, progress, team = self.source, self.settings, self.progress, self.team
         sweep = len(progress.history["loss"])
         order = source.order(settings.seed, sweep)
         parts = torch.split(order, settings.batch_size or len(order))
         if progress.batch > len(parts):
-            raise PolyadicError(f"a fit cannot resume after batch {progress.batch} of a sweep that has {len(parts)}")
+            raise PolyadicError(f"a fit cannot resume after batch {progress.batch} of a sweep of {len(parts)}")
         begun = time.perf_counter() - progress.seconds
         own = [team.share(part) for part in parts[progress.batch :]]
         for ids, T in _batches(source, own, sweep, self.state):
@@ -326,7 +327,7 @@ class Fit:
         return self.progress.attempt + 1 >= self.settings.attempts
 
     def _is_done(self) -> bool:
-        """Whether this attempt is."""
+        """Whether this attempt is complete."""
         losses, settings = self.progress.history["loss"], self.settings
         if self.progress.attempt >= settings.restarts:
             return len(losses) > 0
@@ -348,21 +349,21 @@ def has_converged(losses: Sequence[float], tol: float, patience: int) -> bool:
 
 
 def _batches(source: BatchSource, parts: Sequence[Tensor], sweep: int, state: State) -> Iterator[tuple[Tensor, Tensor]]:
-    """The source's batches of these parts; those without a window, as a process may have, never reach the source."""
+    """The source's batches of these parts; empty parts, which a process may have, are not passed to the source."""
     batches = iter(source.batches([part for part in parts if len(part)], sweep))
     shape = [len(factor) for factor in state.factors]
     for part in parts:
         yield next(batches) if len(part) else (part, state.factors[0].new_zeros(0, *shape))
-    next(batches, None)  # so that it does what it does after its last one
+    next(batches, None)  # run the code after its last yield
 
 
 # -------------------------------------------------------------- Algorithm 1
 
 
 class _Chunks(Iterable[tuple[Tensor, Tensor]]):
-    """This process's share of the data set in pieces of about 256 MiB; where all fit into 1 GiB they are built once.
+    """This process's share of the data in chunks of about 256 MiB; if all fit into 1 GiB, they are built once.
 
-    Algorithm 1 augments once: every sweep sees the augmentations of sweep 0.
+    Algorithm 1 augments once: every sweep uses the augmented views of sweep 0.
     """
 
     def __init__(self, source: BatchSource, state: State, team: Team) -> None:
@@ -380,17 +381,17 @@ class _Chunks(Iterable[tuple[Tensor, Tensor]]):
         built = []
         for ids, T in _batches(self.source, self.parts, 0, self.state):
             if self.keeps:
-                # The source's own memory is that of its next batches, too.
+                # The source reuses its memory for the next batches.
                 built.append((ids, T if len(self.parts) == 1 else T.clone()))
             yield ids, T
         self.kept = built
 
 
 def _full_batch_sweep(chunks: _Chunks, state: State, objective: Objective) -> Tensor:
-    """Algorithm 1: coefficients of all windows, then the bases, with no more than a chunk of the data in memory.
+    """Algorithm 1: coefficients of all windows, then the bases, with one chunk of the data in memory at a time.
 
-    Where coefficients depend on each other (alignment, graph) the data is read twice: for the projections of all
-    windows, and, once their coefficients are known, for the statistics.
+    If coefficients depend on each other (alignment, graph), the data are read twice: for the projections of all windows
+    and, once the coefficients are known, for the statistics.
     """
     G = als.hadamard(als.grams_of(state.factors))
     team, n_views, count = chunks.team, chunks.source.n_views, chunks.source.n_windows
@@ -419,7 +420,7 @@ def _full_batch_sweep(chunks: _Chunks, state: State, objective: Objective) -> Te
 
 
 def _all_coefficients(chunks: _Chunks, state: State, objective: Objective, G: Tensor, sums: LossSums) -> Tensor:
-    """X and X̃ of all windows together, starting from those of the last sweep; adds their part to `sums`."""
+    """Solve for X and X̃ of all windows, starting from those of the last sweep; adds their part to `sums`."""
     n_views, count, add = chunks.source.n_views, chunks.source.n_windows, chunks.team.sum
     M = _stack((project(T, state.factors) for _, T in chunks), n_views)
     adjacency = None if objective.graph is None else objective.graph(torch.arange(count, device="cpu"))
@@ -429,7 +430,7 @@ def _all_coefficients(chunks: _Chunks, state: State, objective: Objective, G: Te
 
 
 def _stack(pieces: Iterable[Tensor], n_views: int) -> Tensor:
-    """Rows of stacked views, chunk by chunk, as one stack of views."""
+    """Combine chunks of stacked views to one stack of views."""
     views = zip(*(piece.chunk(n_views) for piece in pieces), strict=True)
     return torch.cat([row for view in views for row in view])
 
@@ -438,12 +439,12 @@ def _stack(pieces: Iterable[Tensor], n_views: int) -> Tensor:
 
 
 def normalise_components(state: State) -> None:
-    """Fix what the model leaves open: equal norms among the bases, components by energy, largest entries positive.
+    """Remove the indeterminacies of the model: equal norms of the bases, order by energy, largest entries positive.
 
-    The product of the bases stays as it was up to order and sign, so coefficients keep their size.
+    The product of the bases is unchanged up to order and sign, so coefficients keep their size.
     """
     device = state.factors[0].device
-    # The host is done with it before a GPU has loaded the kernels that this would take.
+    # On the CPU: faster than loading the kernels on a GPU.
     factors, energy = [factor.cpu() for factor in state.factors], None if state.energy is None else state.energy.cpu()
     norms = torch.stack([torch.linalg.vector_norm(factor.double(), dim=0) for factor in factors])
     weights = norms.prod(dim=0).square()

@@ -1,4 +1,4 @@
-"""What one process tells the others, as bytes: numbers, names, tensors and the state of a fit; nothing is executed."""
+"""Messages between processes as bytes: numbers, strings, tensors and the state of a fit; decoding runs no code."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _KEY = "message"
 
 
 def in_memory_order(tensor: Tensor) -> tuple[np.ndarray, list[int]]:
-    """A tensor as an array whose axes lie as they do in memory, and which axis each of them is.
+    """Convert a tensor to an array with axes in memory order, and return that order.
 
-    Sums come out another way to the last bit if the same numbers lie otherwise in memory.
+    The memory layout must be restored, because it affects the last bit of sums.
     """
     axes = sorted(range(tensor.ndim), key=tensor.stride().__getitem__, reverse=True)
     return tensor.detach().cpu().permute(axes).contiguous().numpy(), axes
 
 
 def restore_layout(array: np.ndarray, axes: list[int]) -> Tensor:
-    """The tensor of which `in_memory_order` made an array."""
+    """Restore the tensor from the output of `in_memory_order`."""
     if sorted(axes) != list(range(array.ndim)):
         raise ValueError(f"axes {axes} of an array with {array.ndim}")
-    # Copied, for memory that torch has not made may begin at odd addresses, where products round otherwise.
+    # Copied, because other memory may be unaligned, which changes the rounding of products.
     return torch.from_numpy(array).clone().permute([axes.index(axis) for axis in range(array.ndim)])
 
 
 def encode_message(value: Any, error: Exception | None = None) -> bytes:
-    """A value, or the error that came instead of it, as bytes.
+    """Encode a value, or the error raised instead, as bytes.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def encode_message(value: Any, error: Exception | None = None) -> bytes:
 
 
 def decode_message(content: bytes) -> Any:
-    """The value that `encode_message` was given; an error is raised."""
+    """Decode the output of `encode_message`; an error is raised."""
     size = int.from_bytes(content[:8], "little")
     said = json.loads(json.loads(content[8 : 8 + size])["__metadata__"][_KEY])
     if "error" in said:
@@ -92,7 +92,7 @@ def _rebuild(said: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _describe_error(error: Exception) -> dict[str, Any]:
-    """The nearest class of ours or of Python's own, or the number of an error of the system."""
+    """Describe an error by its nearest polyadic or builtin class, or a system error by its number."""
     names = (kind.__name__ for kind in type(error).__mro__ if kind.__module__ in (errors.__name__, "builtins"))
     known = next(names)
     if isinstance(error, OSError) and error.errno is not None:

@@ -1,4 +1,4 @@
-"""Who is told about a fit while it runs: a progress bar, and whoever wants to see the model after each sweep."""
+"""Observers of a running fit: a progress bar, and a callback after each sweep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Observer", "observing"]
 
 @dataclass(frozen=True)
 class Observer:
-    """Called after every sweep with the history so far; `windows` is called after every batch, if it is there."""
+    """Called with the history after every sweep; `windows`, if not None, is called after every batch."""
 
     bar: SweepProgress | None
     show: Callable[[History], None] | None
@@ -24,7 +24,7 @@ class Observer:
         return None if self.bar is None else self.bar.windows
 
     def start(self, attempt: int, attempts: int) -> None:
-        """Note that another of several attempts begins, counted from 1."""
+        """Report the start of a restart, counted from 1."""
         if self.bar is not None:
             self.bar.start(attempt, attempts)
 
@@ -39,13 +39,13 @@ class Observer:
 def observing(
     name: str, sweeps: int, windows: int, shows_bar: bool, show: Callable[[History], None] | None
 ) -> Iterator[Observer | None]:
-    """What a fit calls, or None where nobody looks.
+    """Yield the observer of a fit, or None if there is nothing to observe.
 
     Parameters
     ----------
-    name : of the method
-    sweeps, windows : most sweeps, and windows in each
-    shows_bar : whether there is a progress bar
+    name : name of the method
+    sweeps, windows : maximum number of sweeps, and number of windows in each
+    shows_bar : whether to show a progress bar
     show : called after every sweep with the history so far
     """
     with sweep_bar(name, sweeps, windows) if shows_bar else nullcontext(None) as bar:

@@ -1,4 +1,4 @@
-"""What a fit came to, for people: whether the loss converged, warnings, and one line of text."""
+"""Outcome of a fit: whether the loss converged, warnings, and a one-line summary."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from polyadic.nonnegative import warn_of_vanished
 __all__ = ["describe_fit", "is_converged", "warn_of_outcome"]
 
 _USER = 4
-"""Stack level of the line that called `fit`: above this function, `fit` and its decorator."""
+"""Stack level of the line that called `fit`, above this function, `fit` and its decorator."""
 
 
 def is_converged(model: Any) -> bool | None:
-    """Whether the fit of a model ended because its loss converged; None where that is not known.
+    """Whether the fit of a model ended because its loss converged; None if unknown.
 
     Examples
     --------
@@ -25,18 +25,18 @@ def is_converged(model: Any) -> bool | None:
     (True, None)
     """
     if getattr(model, "consensus", False):
-        return None  # the history is that of the one sweep from what the starts agree on
+        return None  # the history has only the sweep after the consensus
     losses: list[float] = getattr(model, "history_", {}).get("loss", [])
     known = bool(losses) and all(hasattr(model, name) for name in ("max_sweeps", "tol", "patience"))
     return has_converged(losses, model.tol, model.patience) if known else None
 
 
 def warn_of_outcome(fit: Fit, nonnegative: bool) -> None:
-    """Warn of components that vanished and, in the first process of a team, of a loss that has not converged."""
+    """Warn about vanished components and, in the first process of a team, about a loss that has not converged."""
     if nonnegative:
         warn_of_vanished(fit.state.factors)
     settings = fit.settings
-    if fit.converged or settings.tol == 0 or fit.team.index > 0:  # with tol=0 all sweeps are asked for
+    if fit.converged or settings.tol == 0 or fit.team.index > 0:  # with tol=0, max_sweeps is the intended number
         return
     from sklearn.exceptions import ConvergenceWarning
 
@@ -49,7 +49,7 @@ def warn_of_outcome(fit: Fit, nonnegative: bool) -> None:
 
 
 def describe_fit(model: Any) -> str:
-    """One line on a fitted model: the windows it has seen, its tensors, sweeps and loss, and whether it converged.
+    """Summarise a fitted model in one line: windows, tensor shape, sweeps, loss and convergence.
 
     Examples
     --------

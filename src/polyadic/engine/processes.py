@@ -1,9 +1,8 @@
-"""The same fit over many processes: each has its share of every batch, and only sums travel.
+"""Parallel fits over several processes: each has its share of every batch, and only sums are exchanged.
 
-What travels in a step: the sum of the normalised rows of each view (R numbers, by which windows of all processes repel
-each other), XᵀX together with what the loss follows from, and either XᵀT as it is (R × I × J × …) or, mode by mode, the
-MTTKRP that follows from it (I × R). For the same batches the bases are those of one process to rounding, whatever the
-number of processes.
+Exchanged in a step: the sum of the normalised rows of each view (R numbers, for the random pairs across processes),
+XᵀX with the sums of the loss, and either XᵀT (R × I × J × …) or, mode by mode, the MTTKRPs computed from it (I × R).
+For the same batches, the bases equal those of a single process up to rounding, for any number of processes.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ __all__ = ["Processes", "join", "write_rows"]
 
 _Result = TypeVar("_Result")
 _PATIENCE = 600
-_LAUNCH = "start several processes by torchrun, or unset RANK and WORLD_SIZE for one"
+_LAUNCH = "start several processes with torchrun, or unset RANK and WORLD_SIZE for one"
 _BLOCK_BYTES = 512 * 2**10
-"""The largest XᵀT that travels as it is: beyond, a small message for each mode is faster (benchmarks/scale.py)."""
+"""Maximum size of XᵀT to exchange as a block; beyond, one small message per mode is faster (benchmarks/scale.py)."""
 
 
 def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
-    """The processes that torchrun started, or whose process group is initialised; without either, a team of one.
+    """Return the team of processes started by torchrun or of an initialised process group; else a team of one.
 
-    Every process calls it, and hands what it gets to `fit`, `transform` and `score`. Messages travel by NCCL between
-    GPUs, where every process has one of its own (that of its local rank), and by gloo otherwise.
+    Every process calls it, and passes the team to `fit`, `transform` and `score`. Messages use NCCL if every process
+    has its own GPU (that of its local rank), and gloo otherwise.
 
     Parameters
     ----------
-    exchange : what travels in a step: XᵀT as a "block", the MTTKRPs of its "modes", or by the size of the block
+    exchange : what to exchange in a step: XᵀT as a "block", the MTTKRPs of its "modes", or "auto" by the size of XᵀT
 
     Examples
     --------
@@ -69,12 +68,12 @@ def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
 
 
 def _started_together() -> bool:
-    """Whether something started this process as one of several, or torchrun, which is asked for one at times."""
+    """Whether this process is one of several, or was started by torchrun, possibly alone."""
     return "RANK" in os.environ and (_variable("WORLD_SIZE", 1) > 1 or dist.is_torchelastic_launched())
 
 
 def _variable(name: str, default: int) -> int:
-    """A whole number that a launcher left in the environment."""
+    """An integer environment variable set by a launcher."""
     text = os.environ.get(name, str(default))
     if not text.isdecimal():
         raise PolyadicError(f"the environment variable {name} must be a whole number, but is {text!r}: {_LAUNCH}")
@@ -82,7 +81,7 @@ def _variable(name: str, default: int) -> int:
 
 
 def _rendezvous() -> tuple[Any, int, int]:
-    """The store by which the processes find each other, which of them this is, and how many they are."""
+    """The store for the rendezvous, the rank of this process, and the number of processes."""
     rank, size, _ = _variable("RANK", 0), _variable("WORLD_SIZE", 1), _variable("MASTER_PORT", 0)
     if rank >= size:
         raise PolyadicError(f"RANK must be below WORLD_SIZE, but they are {rank} and {size}: {_LAUNCH}")
@@ -97,17 +96,17 @@ def _rendezvous() -> tuple[Any, int, int]:
 
 
 def _has_own_gpu() -> bool:
-    """NCCL refuses two processes on one GPU; gloo does not."""
-    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return torch.cuda.is_available() and dist.is_nccl_available() and beside <= torch.cuda.device_count()
+    """Whether this machine has a GPU for each of its processes: NCCL, unlike gloo, refuses two on one GPU."""
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return torch.cuda.is_available() and dist.is_nccl_available() and local_size <= torch.cuda.device_count()
 
 
 def _met(store: Any, rank: int, size: int) -> Any:
-    """A part of the store that belongs to this start of the processes alone.
+    """A namespace of the store that is unique to this launch of the processes.
 
-    When torchrun starts processes again, its store still holds the addresses of those that are gone. So each process
-    says a word that no one said before, the first one gives back those it heard with a word of its own, and who finds
-    its own among them knows that the first one's is of this start, too.
+    When torchrun restarts processes, its store still contains the addresses of the previous ones. So each process
+    publishes a unique token, the first one publishes the tokens it has read together with its own, and a process that
+    finds its token there knows that the first one's token belongs to this launch, too.
     """
     mine, deadline = uuid.uuid4().hex, time.monotonic() + _PATIENCE
     word = mine
@@ -118,7 +117,7 @@ def _met(store: Any, rank: int, size: int) -> Any:
     def wait_until(met: Callable[[], bool]) -> None:
         while not met():
             if time.monotonic() > deadline:
-                raise PolyadicError(f"process {rank} of {size} waited {_PATIENCE} s for the others in vain")
+                raise PolyadicError(f"process {rank} of {size} found no other processes within {_PATIENCE} s")
             time.sleep(0.02)
 
     def all_answered() -> bool:
@@ -136,24 +135,24 @@ def _met(store: Any, rank: int, size: int) -> Any:
 
 
 def _leave() -> None:
-    with suppress(Exception):  # at the end of a process there is no one left to tell
+    with suppress(Exception):  # the process is exiting anyway
         dist.destroy_process_group()
 
 
 class Processes(Team):
-    """Several processes that fit together, by torch.distributed; made by `join`.
+    """A team of several processes, with torch.distributed; created by `join`.
 
     Attributes
     ----------
-    index, size : which of how many
-    waited : seconds this process spent on messages, those of others it waited for included (not with CUDA)
+    index, size : index of this process, and number of processes
+    waited : seconds that this process spent on communication, including waiting for others (not with CUDA)
     """
 
     def __init__(self, exchange: str = "auto") -> None:
         self.index, self.size = dist.get_rank(), dist.get_world_size()
         self.waited = 0.0
         self._exchange = exchange
-        # Groups of our own: the program's may have no way between CPUs, and its messages are none of ours.
+        # Our own groups: the program's may not support CPU tensors, and its messages must not mix with ours.
         self._group = dist.new_group(backend="gloo")
         if self.sum(torch.tensor(float(_has_own_gpu()))) == self.size:
             self._group = dist.new_group(backend="cpu:gloo,cuda:nccl")
@@ -166,18 +165,17 @@ class Processes(Team):
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             raise PolyadicError(
-                f"process {self.index} of {self.size} lost touch with the others, of which one may be gone: {reason}"
+                f"process {self.index} of {self.size} lost the connection to the others; one may have ended: {reason}"
             ) from error
         finally:
             self.waited += time.perf_counter() - begun
 
     def share(self, ids: Tensor) -> Tensor:
-        """Equal shares, to one window; in order, so that each process reads its own part of a store again and again."""
-        # One process shares with no one.
+        """Return an equal share (up to one window), sorted, so that each process rereads its own part of a store."""
         return ids if self.size == 1 else torch.sort(ids).values.tensor_split(self.size)[self.index]
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """In float64, and back in the tensor's type."""
+        """Sum in float64, and return the tensor's type."""
         total = tensor.to(torch.float64, copy=True).contiguous()
         with self._talking():
             dist.all_reduce(total, group=self._group)
@@ -194,7 +192,7 @@ class Processes(Team):
         if self.index == 0:
             try:
                 content = encode_message(work())
-            except Exception as error:  # everyone shall hear of it
+            except Exception as error:  # raised in all processes
                 content = encode_message(None, error)
         size = int(self.broadcast(torch.tensor(len(content), device="cpu")))
         message = torch.zeros(size, dtype=torch.uint8, device="cpu")
@@ -209,7 +207,7 @@ class Processes(Team):
         return self._exchange == "modes" or (self._exchange == "auto" and Y.nbytes > _BLOCK_BYTES)
 
     def start_sum(self, statistics: Statistics) -> Callable[[Tensor], tuple[Statistics, Tensor]]:
-        # Components lie last in memory, and messages must be sent as they lie.
+        # Messages must be contiguous, and components are last in memory.
         block, travelling = statistics.Y.movedim(0, -1).contiguous(), None
         if not self._by_modes(statistics.Y):
             with self._talking():
@@ -242,9 +240,9 @@ class Processes(Team):
         return State(state.factors, memory, coefficients, state.energy)
 
     def _gathered(self, rows: Tensor) -> Tensor:
-        """The rows of all processes one after the other, in the first; in others what they have.
+        """The concatenated rows of all processes in the first; the process's own rows in the others.
 
-        They are for a file, so they go to the first one's CPU, whose memory holds more than that of its GPU.
+        They are for a file, so they go to CPU memory, which is larger than GPU memory.
         """
         rows = rows.cpu()
         counts = torch.zeros(self.size, dtype=torch.float64)
@@ -280,14 +278,14 @@ def write_rows(
     first: int,
     parts: Iterable[np.ndarray],
 ) -> None:
-    """Write a `.npy` file together, each process its own rows; it is there whole or not at all.
+    """Write a `.npy` file atomically, each process its own rows.
 
     Parameters
     ----------
-    path : the file, on a disk that all processes see
-    shape : of the whole array
-    first : row at which this process's rows begin
-    parts : arrays of some of this process's rows each, in order
+    path : the file, on a disk shared by all processes
+    shape : shape of the whole array
+    first : index of this process's first row
+    parts : arrays with consecutive rows of this process
 
     Examples
     --------
@@ -307,7 +305,7 @@ def write_rows(
                 file.write(np.ascontiguousarray(part, dtype).data.cast("B"))
             file.flush()
             os.fsync(file.fileno())
-    except Exception as error:  # whatever it is, the others must not wait for this process
+    except Exception as error:  # on any error, the others must not wait for this process
         failure = error
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -320,7 +318,7 @@ def write_rows(
 
 
 def _allocate(path: str | os.PathLike[str], shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[str, str, int, int]:
-    """Create a temporary file of the full size: its path, its target, the target's mode, and where the rows begin."""
+    """Create a temporary file of full size; return its path, target, mode, and the offset of the rows."""
     descriptor, temporary, target, mode = create_temporary(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -330,7 +328,7 @@ def _allocate(path: str | os.PathLike[str], shape: tuple[int, ...], dtype: np.dt
             size = offset + int(np.prod(shape)) * dtype.itemsize
             file.flush()
             if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(descriptor, 0, size)  # a disk that is too small is better known now
+                os.posix_fallocate(descriptor, 0, size)  # fail now if the disk is full
             file.truncate(size)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The pass that fits a readout: coefficients, levels and views of all windows, in batches and constant memory."""
+"""Fit a readout in one pass over the windows, in batches and constant memory."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def fit_readout(
 
     Parameters
     ----------
-    source : the windows; its own augmentation has no part in this
-    solve : from tensors (b, I, J, …) to coefficients (b, R) and squared residuals (b,)
-    factors : of shapes (I, R), (J, R), …
-    rows : windows in a batch
-    team : the processes that do it together, each its share
+    source : the windows; its augmentation is ignored
+    solve : maps tensors (b, I, J, …) to coefficients (b, R) and squared residuals (b,)
+    factors : matrices of shapes (I, R), (J, R), …
+    rows : number of windows in a batch
+    team : the processes that share the work
     """
     raw = source.tensorize is not None
     rank, count = factors[0].shape[1], source.n_windows
@@ -51,7 +51,7 @@ def fit_readout(
 
 
 def _view(source: WindowSource, X: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The views of those windows that have one, and which these are; None for all."""
+    """The views of the windows that have one, and a mask of these windows; None for all."""
     pairing, _ = split_pairing(source.augment)
     view = source.augmented(X, ids, 0)
     if pairing is None:

@@ -1,4 +1,4 @@
-"""Full-batch sweeps that need no data: without views and graphs, windows enter the loss through Σ ttᵀ alone.
+"""Full-batch sweeps from second moments: without views and graphs, the loss depends on the data only via Σ ttᵀ.
 
 With C = TᵀT of the flattened tensors T (N, D), and K, G and V of the bases as in `als`, the coefficients are X = TKV.
 So XᵀT = VKᵀC, XᵀX = VKᵀCKV and ‖T − XKᵀ‖² = tr C − 2·tr(VKᵀCK) + tr(XᵀX·G). One pass over the data collects C.
@@ -23,10 +23,10 @@ from polyadic.threads import for_each
 __all__ = ["BUDGET", "SecondMoments", "fits_budget", "keep_shared", "shared", "sharing"]
 
 BUDGET = 2**30
-"""Bytes that C may take."""
+"""Maximum size of C in bytes."""
 _COLUMNS = 512
 _ROUNDS = 4
-"""Updates of coefficients and bases in a sweep: without data they are cheap, and the stop rule looks at sweeps."""
+"""Updates of coefficients and bases per sweep: they are cheap without data, and the stop rule compares sweeps."""
 
 
 _SHARED: ContextVar[dict[Hashable, SecondMoments] | None] = ContextVar("shared second moments", default=None)
@@ -34,7 +34,7 @@ _SHARED: ContextVar[dict[Hashable, SecondMoments] | None] = ContextVar("shared s
 
 @contextmanager
 def sharing() -> Iterator[None]:
-    """Within it, fits to the same windows by the same tensorizer collect their second moments once."""
+    """Context in which fits to the same windows with the same tensorizer share second moments."""
     token = _SHARED.set({})
     try:
         yield
@@ -43,13 +43,13 @@ def sharing() -> Iterator[None]:
 
 
 def shared(key: Hashable) -> SecondMoments | None:
-    """The second moments that an earlier fit within `sharing` kept under this key."""
+    """Return the second moments stored under this key by an earlier fit within `sharing`, or None."""
     kept = _SHARED.get()
     return None if kept is None else kept.get(key)
 
 
 def keep_shared(key: Hashable, moments: SecondMoments) -> None:
-    """Keep second moments for later fits within `sharing`; the oldest go where all would not fit the budget."""
+    """Store second moments for later fits within `sharing`; the oldest are dropped to stay within the budget."""
     kept = _SHARED.get()
     if kept is not None:
         kept[key] = moments
@@ -69,12 +69,12 @@ def fits_budget(shape: Sequence[int], dtype: torch.dtype) -> bool:
 
 
 class SecondMoments:
-    """C of the windows added so far.
+    """The second moments C of the windows added so far.
 
     Parameters
     ----------
-    shape : (I, J, …) of a window's tensor
-    dtype, device : in what type and where it is kept
+    shape : shape (I, J, …) of a window's tensor
+    dtype, device : type and device of C
 
     Examples
     --------
@@ -104,14 +104,14 @@ class SecondMoments:
         self._squares += squared_norms(T).sum()
 
     def finish(self, add: als.Add) -> None:
-        """Complete it when all windows are in; `add` sums a tensor over the processes."""
+        """Complete C after all windows are added; `add` sums a tensor over the processes."""
         self.square, self.C = float(add(self._squares)), add(self.C)
         for first, second in self._pairs:
             if first != second:
                 self.C[second, first] = self.C[first, second].T
 
     def sweep(self, state: State, objective: Objective, count: int) -> Tensor:
-        """Some rounds of Algorithm 1: changes the state, and returns the terms before, but for that of the bases."""
+        """Run some rounds of Algorithm 1: modify the state, and return the previous terms except that of the bases."""
         terms = self._round(state, objective, count)
         for _ in range(_ROUNDS - 1):
             self._round(state, objective, count)

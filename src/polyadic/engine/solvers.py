@@ -1,4 +1,4 @@
-"""Which way a fit goes where its parameters leave that open."""
+"""Choice of solver and batch size for "auto"."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SOLVERS = ("auto", "moments", "blend", "memory")
 _CPU = torch.device("cpu")
 _BATCH = 128
 _WIDEST = 256
-"""Entries of a tensor for each component of each restart up to which a CPU takes second moments: the pass costs dozens
-of sweeps."""
+"""Maximum number of tensor entries, per component and restart, for second moments on a CPU: beyond, the pass over the
+data costs more than the sweeps."""
 
 
 def choose_solver(
@@ -32,18 +32,18 @@ def choose_solver(
     device: torch.device = _CPU,
     restarts: int = 1,
 ) -> tuple[str, int | None]:
-    """Solver and batch size with "auto" settled.
+    """Resolve "auto" for solver and batch size.
 
-    Second moments are taken where they say all about the loss and are cheap to come by; else batches of 128 windows
-    with the paper's "blend".
+    Second moments are used if they determine the loss and are cheap to compute; otherwise the paper's "blend" with
+    batches of 128 windows.
 
     Parameters
     ----------
-    solver, batch_size : as given to the estimator
-    shape : (I, J, …) of a window's tensor
-    n_views : 2 where there is an augmentation
-    dtype, device : of the tensors
-    restarts : fits that share the pass over the data
+    solver, batch_size : parameters of the estimator
+    shape : shape (I, J, …) of a window's tensor
+    n_views : 2 with an augmentation, else 1
+    dtype, device : type and device of the tensors
+    restarts : number of fits that share the pass over the data
 
     Examples
     --------
@@ -57,8 +57,8 @@ def choose_solver(
     if solver == "moments" and not suits:
         raise PolyadicError(
             "solver='moments' needs beta=0, no augmentation, no graph, batch_size=None and tensors whose second "
-            f"moments fit 1 GiB, but beta is {objective.beta:g}, batch_size {batch_size!r}, views are {n_views} and "
-            f"the tensors have shape {shape}: use solver='auto'"
+            f"moments fit 1 GiB, but beta={objective.beta:g}, batch_size={batch_size!r}, the number of views is "
+            f"{n_views} and the tensors have shape {shape}: use solver='auto'"
         )
     cheap = device.type == "cuda" or math.prod(shape) <= _WIDEST * rank * restarts
     if solver == "moments" or (solver == "auto" and suits and (batch_size is None or cheap)):

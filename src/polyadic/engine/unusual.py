@@ -1,4 +1,4 @@
-"""Windows unlike those of a fit: by the distance of their features, or by what the components leave over."""
+"""Detection of windows unlike those of the fit, by the distance of their features or by their residuals."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from numpy.typing import NDArray
 __all__ = ["QUANTILE", "typical_windows", "unusual_windows"]
 
 QUANTILE = 0.995
-"""The share of the windows of a fit that are within the stored bounds of distance, and of residual."""
+"""Quantile of distance and residual over the windows of a fit that is stored as bound."""
 
 _SAMPLED = 4096
 
 
 def typical_windows(model: Any, windows: Any) -> dict[str, Any]:
-    """What features and residuals of the windows of a fit are like, as JSON can hold it.
+    """Describe features and residuals of the windows of a fit, as JSON.
 
     Parameters
     ----------
-    model : fitted
-    windows : that it was fitted to; some thousands of them, spread evenly, are looked at, but for flat ones
+    model : a fitted model
+    windows : the windows it was fitted to; up to 4,096 evenly spaced ones are used, without flat ones
 
     Returns
     -------
-    mean and scale of the features, (F,) each, and the bounds of distance and residual that almost all windows are
-    within
+    mean and scale of the features, (F,) each, and upper bounds of distance and residual for almost all windows
     """
     rows = np.unique(np.linspace(0, len(windows) - 1, min(len(windows), _SAMPLED)).astype(np.intp))
     Z, residual, flat = _features_and_residuals(model, windows[rows])
@@ -44,13 +43,13 @@ def typical_windows(model: Any, windows: Any) -> dict[str, Any]:
 
 
 def unusual_windows(model: Any, windows: Any) -> NDArray[np.bool_] | None:
-    """Which windows are beyond the bounds that almost all windows of the fit were within, or flat: (N,).
+    """Find windows that exceed the bounds of `typical_windows`, or are flat: (N,).
 
-    A window is flat if every channel of it is constant, as where an electrode was off.
+    A window is flat if all its channels are constant, for example if electrodes were off.
 
     Returns
     -------
-    None if the model does not know these bounds, as one of an earlier version
+    None if the model has no bounds, like those of earlier versions
     """
     known = getattr(model, "typical_", {})
     if not known:
@@ -78,6 +77,6 @@ def _features_and_residuals(
             features.append(Z.double().cpu().numpy())
             residuals.append(batch.residuals.double().cpu().numpy())
             constant = (batch.windows == batch.windows[..., :1]).flatten(1).all(dim=1)
-            # Tensors that are given as such have no time in which to be flat.
+            # Input that already holds tensors has no time axis, and so no flat windows.
             flat.append(constant.cpu().numpy() & (model.tensorize_ is not None))
     return np.concatenate(features), np.concatenate(residuals), np.concatenate(flat)

@@ -1,6 +1,7 @@
-"""What every model of windows shares, fitted here or read from a file: checked input and batches, by torch and numpy.
+"""Base class of all models of windows, fitted or loaded from a file: input checks and batches.
 
-Without scikit-learn, whose import takes as long as that of torch: `estimator` adds what a fit and its conventions need.
+Uses only torch and numpy, because importing scikit-learn takes as long as importing torch; `estimator` adds fitting and
+scikit-learn's conventions.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _GPU_BATCHES = 32
 
 
 class WindowModel:
-    """A model of windows: device, tensorizer with its calibration, and shape, rate, channels and units of the fit."""
+    """A model of windows: device, calibrated tensorizer, and shape, rate, channels and units of the fit."""
 
     device: str | torch.device
     tensorize_: Tensorizer | None
@@ -49,13 +50,13 @@ class WindowModel:
         return None
 
     def _pool(self, device: torch.device) -> AbstractContextManager[None]:
-        """Threads that share every batch on a CPU; functions and modules of the user's are left to torch's own."""
+        """The thread pool for batches on a CPU; a user's functions and modules use torch's own threads instead."""
         tensorize, augment = self.tensorize_, as_augmentation(self._augmentation())
         ours = (tensorize is None or tensorize.threaded) and (augment is None or augment.per_window)
         return thread_pool() if ours and device.type == "cpu" else nullcontext()
 
     def _samples(self, X: Any, reset: bool = False) -> Samples:
-        """X as samples like those of the fit, or with `reset` as those of a new one."""
+        """X as samples, checked against those of the fit or, with `reset`, defining those of a new fit."""
         if reset:
             self.fs_, self.channel_names_ = recorded_signals(X)
         else:
@@ -65,25 +66,25 @@ class WindowModel:
         return samples
 
     def _check_samples(self, X: Any, samples: Samples, reset: bool) -> None:
-        """Refuse samples of another shape than those of the fit."""
+        """Raise if samples do not have the shape of those of the fit."""
         if not reset and samples.shape[1:] != self._sample_shape:
             expected = ", ".join(str(size) for size in self._sample_shape)
             raise PolyadicError(f"X must have shape (N, {expected}) as in fit, but has shape {samples.shape}")
 
     def _tensors(self, samples: Samples, size: int | None = None, ids: Tensor | None = None) -> Iterator[Tensor]:
-        """Samples in order as tensors (b, I, J, …), batch by batch; parameters are those of `_raw_batches`."""
+        """Yield samples in order as tensors (b, I, J, …), in batches; parameters as for `_raw_batches`."""
         for _, batch in self._raw_batches(samples, size, ids):
             yield tensors(self.tensorize_, batch)
 
     def _raw_batches(
         self, samples: Samples, size: int | None = None, ids: Tensor | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Samples in order with their numbers, (b,) and (b, …), in batches of some MiB.
+        """Yield indices (b,) and samples (b, …) in order, in batches of some MiB.
 
         Parameters
         ----------
-        size : numbers in one sample's tensor, if it is known
-        ids : which samples; by default all
+        size : number of values in one sample's tensor, if known
+        ids : indices of the samples; by default all
         """
         device, rows = choose_device(self.device, samples.data), self._batch_rows(samples, size)
         wanted = torch.arange(len(samples), device="cpu") if ids is None else ids
@@ -91,7 +92,7 @@ class WindowModel:
             yield part, samples.checked(batch, part, device, samples.dtype)
 
     def _batch_rows(self, samples: Samples, size: int | None = None) -> int:
-        """How many samples, as tensors of this size, take some MiB."""
+        """Number of samples per batch, such that their tensors of this size take some MiB."""
         device = choose_device(self.device, samples.data)
         known = self.tensorize_.shape(*samples.shape[1:]) if self.tensorize_ is not None and size is None else None
         largest = max(size or int(np.prod(known or (1,))), int(np.prod(samples.shape[1:])))
@@ -99,24 +100,24 @@ class WindowModel:
         return max(1, room // (largest * samples.dtype.itemsize))
 
     def _channel_labels(self, data: Any) -> tuple[str, ...]:
-        """Names of the channels: those of the data, of the fit, of a table's columns, or numbers from 1 on."""
+        """Names of the channels: from the data, the fit or a table's columns, else numbers from 1."""
         count = self._sample_shape[0]
         given = tuple(str(name) for name in getattr(data, "channels", ()) or getattr(self, "channel_names_", ()))
         if len(given) not in (0, count):
-            raise PolyadicError(f"data must have {count} channels as the model has, but has {len(given)}")
+            raise PolyadicError(f"data must have {count} channels like the model, but has {len(given)}")
         columns = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
         return given or columns or tuple(str(number + 1) for number in range(count))
 
     # ------------------------------------------------------------------ files
 
     def _restore_windows(self, header: dict[str, Any], tensorize: Any) -> None:
-        """Take the calibrated tensorizer and what is known of the windows from the header of a model file."""
+        """Restore the calibrated tensorizer and the description of the windows from the header of a model file."""
         self.tensorize_ = persist.decode_tensorizer(header["tensorize"], tensorize)
         self._sample_shape = tuple(int(size) for size in header["sample_shape"])
         if self.tensorize_ is not None:
             self.tensorize_.check(self._sample_shape)
         self.n_features_in_ = self._sample_shape[0]
-        # Files of baselines of the first release have no names, and what is extra in an entry of its own.
+        # Baseline files of the first release have no feature names, and a separate "extra" entry.
         columns = header.get("feature_names", []) if "extra" in header else header["feature_names"]
         if not isinstance(columns, list) or len(columns) not in (0, self.n_features_in_):
             raise ModelFileError(f"the file names {columns!r} as columns, but the model has {self.n_features_in_}")
@@ -125,7 +126,7 @@ class WindowModel:
         self._restore_signals(header)
 
     def _restore_signals(self, header: dict[str, Any]) -> None:
-        """The sampling rate, the channels, their units and how recordings are read, which older files do not have."""
+        """Restore sampling rate, channels, units and reading options, which older files lack."""
         fs, names, units = header.get("fs"), header.get("channels", []), header.get("units", [])
         if fs is not None and not 0 < fs < np.inf:
             raise ModelFileError(f"the file's sampling rate must be a positive number of Hz, but is {fs!r}")
@@ -141,7 +142,7 @@ class WindowModel:
 
 
 def _typical(content: Any) -> dict[str, Any]:
-    """What the windows of a fit are like, as `polyadic.engine.unusual` describes it; {} where a file does not say."""
+    """The description of typical windows by `polyadic.engine.unusual`; {} if the file has none."""
     if not content:
         return {}
     columns = {name: [float(value) for value in content[name]] for name in ("mean", "scale")}

@@ -1,7 +1,7 @@
-"""Fused kernels for a GPU, in Triton and CUDA, for which torch's CUDA builds bring all that is needed.
+"""Fused GPU kernels in Triton and CUDA; torch's CUDA builds include everything they need.
 
-Nothing here computes anything that plain torch code elsewhere does not compute as well: `augment.Jitter`,
-`spectral.STFT` and `als.step` are the plain versions to read first, and what runs wherever `available` says no.
+Every kernel has an equivalent in plain torch, in `augment.Jitter`, `spectral.STFT` and `als.step`. Read those first;
+they run wherever `available` returns False.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _installed() -> bool:
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether fused kernels can be used for tensors of this device and type; never with POLYADIC_PLAIN=1 set.
+    """Whether fused kernels support this device and type; always False if POLYADIC_PLAIN=1 is set.
 
     Examples
     --------
@@ -41,11 +41,11 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
 
 @cache
 def prepare() -> Thread:
-    """Begin to load the compiler of the kernels, in a thread: half a second in which others have things to do as well.
+    """Start loading the kernel compiler in a background thread, which takes half a second.
 
     Returns
     -------
-    the thread, always the same
+    the thread, the same for all calls
     """
     thread = Thread(target=_load, name="polyadic-kernels", daemon=True)
     thread.start()
@@ -53,14 +53,14 @@ def prepare() -> Thread:
 
 
 def _load() -> None:
-    # Whatever goes wrong here goes wrong again, and is told, where the kernels are needed.
+    # Ignore errors: they occur again, and are reported, when the kernels are used.
     with suppress(Exception):
         from triton.runtime import cache, driver
 
-        # A hash of all of Triton, which it wants to know before it looks for a kernel that it compiled earlier.
+        # Triton's hash of itself, which it needs to look up cached kernels.
         hashing = Thread(target=cache.triton_key, daemon=True)
         hashing.start()
-        # What it would load when it launches its first kernel.
+        # Modules that Triton would load at the first kernel launch.
         from triton.experimental.gluon.nvidia import hopper  # noqa: F401
 
         from polyadic.kernels import signals, steps  # noqa: F401
@@ -70,7 +70,7 @@ def _load() -> None:
 
 
 def power_of_two(count: int, least: int = 1) -> int:
-    """The smallest power of two that is not below either number.
+    """Return the smallest power of two that is at least `count` and `least`.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def power_of_two(count: int, least: int = 1) -> int:
 
 
 def spacing(length: int) -> int:
-    """How far apart our kernels lay the channels of long windows, so that frames can begin at the same places in all.
+    """Return the stride between channels that our kernels use, padded for long windows so that frames are aligned.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""The short-time Fourier transform with its logarithms in one pass, in CUDA: what an FFT does between its threads,
-Triton has no words for. torch's CUDA builds bring the compiler (NVRTC), which takes a moment for each kind of frame.
+"""Fused short-time Fourier transform with logarithms, in CUDA, because Triton cannot express an FFT's data exchange.
 
-Two neighbouring frames go through one complex transform, and a frame hears its neighbour by the rounding of float32:
-where that is a thousand times as loud as the channel usually is, logarithms next to the floor are off by up to 0.01.
+torch's CUDA builds include the compiler (NVRTC), which takes a moment for each frame length. Two neighbouring frames
+share one complex transform, so float32 rounding leaks from one to the other: next to a frame that is a thousand times
+as loud as usual, logarithms near the floor are off by up to 0.01.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _POINTS = [2**power for power in range(5, 12)]
 
 
 def source() -> str:
-    """The kernel, in CUDA."""
+    """Return the CUDA source of the kernel."""
     return files("polyadic.kernels").joinpath("fourier.cu").read_text()
 
 
 def definitions(
     points: int, frames: int, what: str, half: bool, turned: bool, windowed: bool, centred: bool
 ) -> tuple[tuple[str, int], ...]:
-    """What the kernel must be told when it is compiled.
+    """Return the preprocessor definitions of the kernel.
 
     Parameters
     ----------
-    points : samples in a frame
-    frames : of a channel
+    points : number of samples in a frame
+    frames : number of frames of a channel
     what : a key of `PART_CODES`
-    half : for tensors of float16, else of float32
-    turned : for frames next to each other, else frequencies
-    windowed : whether samples are weighted
+    half : True for float16 tensors, False for float32
+    turned : True if frames are contiguous in memory, False if frequencies are
+    windowed : whether a window function is applied
     centred : whether a mean is subtracted
 
     Examples
@@ -50,7 +50,7 @@ def definitions(
     >>> dict(definitions(256, 75, "log_re_im", half=True, turned=False, windowed=False, centred=False))["FRAMES"]
     26
     """
-    # Frames of 512 samples go through three passes in any case, and then the shorter ones need fewer registers.
+    # Frames of 512 samples take three passes with either value, and 8 needs fewer registers.
     values = 8 if points in (32, 64, 512) else 16
     most = max(2 * _THREADS * values // points, 2)
     blocks = -(-frames // most)
@@ -69,19 +69,23 @@ def definitions(
 
 @cache
 def _compiled(device: torch.device, defined: tuple[tuple[str, int], ...]) -> Any:
-    """The kernel for a device, or None where it cannot be compiled."""
+    """The compiled kernel for a device, or None if compilation fails."""
     lines = "".join(f"#define {name} {value}\n" for name, value in defined)
     try:
         with torch.cuda.device(device):
             return _utils._cuda_load_module(_binary(device, lines + source()), ["stft"])["stft"]  # type: ignore[index]
     except Exception as error:
-        # Whatever this machine lacks, there is another way; but it should be known that this one is closed for good.
-        warnings.warn(f"the fused Fourier transform cannot be compiled: {error}", RuntimeWarning, stacklevel=2)
+        # There is a fallback, but warn that the fast path is not available.
+        warnings.warn(
+            f"the fused Fourier transform cannot be compiled, and a slower one is used: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
         return None
 
 
 def _binary(device: torch.device, text: str) -> bytes:
-    """The kernel as this device's machine code. `torch.cuda._compile_kernel` does the same and imports setuptools."""
+    """Compile to machine code for a device, like `torch.cuda._compile_kernel` but without importing setuptools."""
     compiler, program, size = _utils._get_gpu_rtc_library(), ctypes.c_void_p(), ctypes.c_size_t()
     major, minor = torch.cuda.get_device_capability(device)
     option = ctypes.c_char_p(f"--gpu-architecture=sm_{major}{minor}".encode())
@@ -93,29 +97,29 @@ def _binary(device: torch.device, text: str) -> bytes:
     getattr(compiler, f"nvrtcGet{kind}")(program, result)
     compiler.nvrtcDestroyProgram(ctypes.byref(program))
     if failed:
-        raise RuntimeError(f"NVRTC gave up with {failed}: {result.value.decode(errors='replace').strip()}")
+        raise RuntimeError(f"NVRTC failed with error {failed}: {result.value.decode(errors='replace').strip()}")
     return result.raw
 
 
 def stft(
     X: Tensor, window: Tensor | None, hop: int, T: Tensor, floor: Tensor, what: str, mean: Tensor | None = None
 ) -> Tensor | None:
-    """Fill tensors with what is wanted of the Fourier coefficients of frames.
+    """Fill tensors with the parts of the Fourier coefficients of frames.
 
     Parameters
     ----------
     X : (N, channels, time) float32
     window : (n_fft,) float32 weights of a frame's samples, or None
-    hop : samples from one frame to the next
-    T : (N, parts · channels, frequencies, frames) float32 or float16, to be filled; contiguous, or with frequencies
-        next to each other
+    hop : number of samples from one frame to the next
+    T : (N, parts · channels, frequencies, frames) float32 or float16, the output; contiguous, or with frequencies
+        contiguous
     floor : (channels,) float32
     what : a key of `PART_CODES`
-    mean : (parts · channels, frequencies) float32, what is subtracted at the end, or None
+    mean : (parts · channels, frequencies) float32 to subtract, or None
 
     Returns
     -------
-    (N,) float64, the squared norm of each window's tensor; None if frames of this length need another way
+    (N,) float64, the squared norm of each window's tensor; None if this frame length is not supported
     """
     (windows, channels), (frequencies, frames) = X.shape[:2], T.shape[2:]
     points = 2 * (frequencies - 1)
@@ -129,7 +133,7 @@ def stft(
     sizes = dict(defined)
     blocks = -(-frames // sizes["FRAMES"])
     threads = sizes["FRAMES"] // 2 * (points // sizes["VALUES"])
-    # Filled, for that is work which torch itself starts, and a thread that has not yet used the GPU begins by it.
+    # `zeros` launches a torch kernel, which initialises CUDA in a thread that has not used it yet.
     squares = torch.zeros(windows, channels * blocks, dtype=torch.float32, device=X.device)
     X, step = rows(X)
     optional = [X if given is None else given for given in (window, mean)]

@@ -1,6 +1,6 @@
-"""From raw windows to tensors: noise drawn where it is added, filters, rotations, complex numbers to tensors.
+"""Kernels from raw windows to tensors: noise, filters, rotations, parts of complex numbers.
 
-Kernels are told not to be compiled anew for sizes that only a last, short batch has.
+Sizes that vary only in a short last batch are not specialised, to avoid recompilation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from polyadic.kernels import power_of_two, spacing
 __all__ = ["PART_CODES", "biquads", "gather", "jitter", "parts", "rotate", "rows"]
 
 PART_CODES = {"log_re_im": 0, "re_im": 1, "log_amplitude": 2, "amplitude": 3}
-"""The values of `STFT.parts` that `parts` knows."""
+"""Codes of the values of `STFT.parts` that `parts` supports."""
 
 _ROWS = 32
 _BLOCK = 2048
@@ -32,13 +32,13 @@ def _gather(X, ids, out, channels, length, step, BLOCK: tl.constexpr):
 
 
 def gather(X: Tensor, ids: Tensor, out: Tensor) -> None:
-    """Fill `out` with windows of X as floats.
+    """Copy windows of X to `out` as floats.
 
     Parameters
     ----------
-    X : (N, channels, time) numbers, contiguous
+    X : (N, channels, time), contiguous, any numeric type
     ids : (b,) int64
-    out : (b, channels, time) float32, its channels at equal distances from each other
+    out : (b, channels, time) float32, with a constant stride between channels
     """
     channels, length = X.shape[1:]
     block = min(power_of_two(length), 1024)
@@ -63,21 +63,21 @@ def _uniform(key, position):
 
 
 def rows(X: Tensor) -> tuple[Tensor, int]:
-    """A batch whose channels lie at equal distances from each other, and that distance."""
+    """A batch with a constant stride between channels, and that stride."""
     step = X.stride(1)
     if X.stride() != (X.shape[1] * step, step, 1):
-        # The stride of a single channel may be anything, also of a batch that is contiguous.
+        # The stride of a single channel is arbitrary, even in a contiguous batch.
         return X.contiguous(), X.shape[2]
     return X, step
 
 
 def _empty(X: Tensor) -> Tensor:
-    """Memory for a batch of the same shape, its channels `spacing` apart."""
+    """Allocate a batch of the same shape, with stride `spacing` between channels."""
     return X.new_empty(*X.shape[:2], spacing(X.shape[2]))[..., : X.shape[2]]
 
 
 def _samples_at_a_time(length: int) -> dict[str, int]:
-    """How many samples of a channel a program takes at a time, and by how many warps."""
+    """Number of samples of a channel per block, and number of warps."""
     block = min(power_of_two(length), 1024)
     return {"BLOCK": block, "num_warps": min(max(block // 256, 1), 4)}
 
@@ -113,7 +113,7 @@ def _jitter(X, keys, out, degree, c0, c1, c2, c3, channels, length, step, out_st
         if kind != 1:
             noise += _uniform(quick, channel * length + time) * 2 - 1
         if kind != 0:
-            # The short sequence is drawn at the two places between which a sample lies, instead of being kept.
+            # The short sequence is sampled at the two points around each sample, instead of being stored.
             place = time.to(tl.float64) * ratio
             left = place.to(tl.int32)
             weight = (place - left.to(tl.float64)).to(tl.float32)
@@ -132,8 +132,8 @@ def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int,
     ----------
     X : (b, channels, time) float32
     keys : (b,) int32
-    streams : the constants by which `draws.derive` makes the keys of the four streams, as int32
-    shortest : samples of the shortest slow noise
+    streams : the `draws.stream_constant` of the four streams
+    shortest : minimum length of the slow noise in samples
 
     Returns
     -------
@@ -166,7 +166,7 @@ def _split_quarters(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def _join_quarters(first, second, third, fourth, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """What `_split_quarters` took apart."""
+    """The inverse of `_split_quarters`."""
     even = tl.reshape(tl.join(first, third), [ROWS, COLUMNS // 2])
     odd = tl.reshape(tl.join(second, fourth), [ROWS, COLUMNS // 2])
     return tl.reshape(tl.join(even, odd), [ROWS, COLUMNS])
@@ -233,7 +233,7 @@ def _biquads(X, kind, out, filters, rows, length, step, out_step, ROWS: tl.const
 
 
 def biquads(X: Tensor, kind: Tensor, filters: Tensor) -> Tensor:
-    """Every channel through the first filter, the second, or one after the other, each starting at rest.
+    """Filter every channel with the first filter, the second, or both in sequence, each starting at rest.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ def rotate(X: Tensor, keys: Tensor, triads: Tensor, independent: bool) -> Tensor
     X : (b, channels, time) float32
     keys : (b,) int32
     triads : (sensors, 3) int64, the channels of each sensor
-    independent : whether each sensor has a rotation of its own
+    independent : whether each sensor gets its own rotation
 
     Returns
     -------
@@ -330,7 +330,7 @@ def _logarithm(x):
 
 @triton.jit
 def _split_complex(pair, offset, mean, second, CODE: tl.constexpr, TYPE: tl.constexpr, CENTRED: tl.constexpr):
-    """Both parts of complex numbers, or their amplitude twice, less their means, rounded as they will be kept."""
+    """Both parts of complex numbers, or their amplitude twice, minus their means, rounded to the stored type."""
     re = (pair & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
     im = (pair >> 32).to(tl.int32).to(tl.float32, bitcast=True)
     if CODE >= 2:
@@ -350,7 +350,7 @@ def _split_complex(pair, offset, mean, second, CODE: tl.constexpr, TYPE: tl.cons
 
 @triton.jit
 def _means(mean, channel, channels, frequencies, f, inside, CODE: tl.constexpr, CENTRED: tl.constexpr):
-    """Of both parts at the frequencies f; zeros if nothing is subtracted."""
+    """Means of both parts at the frequencies f; zeros if nothing is subtracted."""
     first = tl.zeros(f.shape, tl.float32)
     second = first
     if CENTRED:
@@ -419,14 +419,14 @@ def parts(Z: Tensor, T: Tensor, floor: Tensor, what: str, frames_in_row: int, me
 
     Parameters
     ----------
-    Z : (at least N · channels · frames_in_row less the last row's rest, frequencies) complex64, contiguous: the frames
-        of each channel of each window, of which the first are wanted
-    T : (N, parts · channels, frequencies, frames) float32 or float16, to be filled; contiguous, or with frequencies
-        next to each other, which is faster as they are so in Z
+    Z : (rows, frequencies) complex64, contiguous: `frames_in_row` rows per channel of each window, of which the first
+        `frames` are used; the last channel may have fewer
+    T : (N, parts · channels, frequencies, frames) float32 or float16, the output; contiguous, or with frequencies
+        contiguous, which is faster because they are so in Z
     floor : (channels,) float32
     what : a key of `PART_CODES`
-    frames_in_row : frames from one channel to the next
-    mean : (parts · channels, frequencies) float32, what is subtracted at the end, or None
+    frames_in_row : number of rows of Z from one channel to the next
+    mean : (parts · channels, frequencies) float32 to subtract, or None
 
     Returns
     -------
@@ -453,5 +453,5 @@ def parts(Z: Tensor, T: Tensor, floor: Tensor, what: str, frames_in_row: int, me
 
 
 def _tile(frequencies: int, frames: int) -> dict[str, int]:
-    """How much of a channel's coefficients one program turns."""
+    """Tile size of the transposition, and number of warps."""
     return {"FREQUENCIES": min(power_of_two(frequencies), 16), "FRAMES": min(power_of_two(frames), 32), "num_warps": 4}

@@ -1,4 +1,4 @@
-"""The parts of an ALS step that torch has no fast way for: the first product over the batch, and all that is small."""
+"""Kernels for the parts of an ALS step that are slow in torch: the product over the batch, and small matrices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TIKHONOV = tl.constexpr(int(Term.TIKHONOV))
 _SELF_SUPERVISED = tl.constexpr(int(Term.SELF_SUPERVISED))
 
 LARGEST_PRODUCT = 2**19
-"""Rows times squared components, both rounded up to powers of two, up to which `coefficients` takes its time well."""
+"""Maximum of rows × rank², both rounded up to powers of two, for which `coefficients` is fast."""
 
 
 @triton.jit
@@ -75,20 +75,20 @@ def _inverse(
 def inverse(
     grams: Tensor, skip: int, ridge: Tensor, limits: Tensor, flag: Tensor, S: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`algebra.ridge_inverse` of a Hadamard product of Grams, without a question to the host.
+    """`algebra.ridge_inverse` of a Hadamard product of Gram matrices, without synchronising with the host.
 
     Parameters
     ----------
     grams : (modes, R, R) float64, the Gram matrix of each basis
     skip : a mode to leave out, or -1
     ridge : () float64, α
-    limits : (2,) float64, what diagonal entries over those of the inverse, and the inverse's own, may reach
-    flag : (1,) int32, set to 1 where the matrix is singular
+    limits : (2,) float64, maximum of Aᵢᵢ(A⁻¹)ᵢᵢ, and of the entries of the inverse
+    flag : (1,) int32, set to 1 if the matrix is singular
     S : (R, R) float64, a further factor of the product
 
     Returns
     -------
-    the inverse (R, R) float64, and without S the product before the ridge was added
+    the inverse (R, R) float64, and (without S) the product before adding the ridge
     """
     modes, rank = grams.shape[:2]
     out = torch.empty(rank, rank, dtype=torch.float64, device=grams.device)
@@ -121,13 +121,13 @@ def _contract(
 
 
 def contract(Y: Tensor, factor: Tensor, count: int, outer: int, inner: int, dtype: torch.dtype) -> Tensor:
-    """Weighted sums over one mode of an array whose last index counts the components.
+    """Weighted sums over one mode of an array whose last axis is the components.
 
     Parameters
     ----------
-    Y : numbers whose entry (o, k, r) lies at o · outer + k · inner + r
+    Y : array with entry (o, k, r) at offset o · outer + k · inner + r
     factor : (K, R) float32, the weights
-    count : how many o there are
+    count : number of values of o
 
     Returns
     -------
@@ -223,9 +223,9 @@ def coefficients(
     M : (views · b, R) float64
     ls : M·V, (views · b, R) float32
     V : (R, R) float64
-    weights : (3,) float64: β, the weight of random pairs, and that of the positive pair less the former
+    weights : (3,) float64: β, the weight of random pairs, and the weight of the positive pair minus that
     totals : (5,) float64, by `Term`
-    align : whether β is at work
+    align : whether there is an alignment (β > 0)
 
     Returns
     -------
@@ -274,15 +274,15 @@ def _tally(
 def tally(
     X: Tensor, views: int, product: Tensor, memory: Tensor, totals: Tensor, energy: Tensor, weights: Tensor
 ) -> None:
-    """Book what the coefficients of a batch say: the loss, the energy of the components, the sums that are remembered.
+    """Accumulate what follows from the coefficients of a batch: loss, energy of the components, XᵀX.
 
     Parameters
     ----------
     X : (views · b, R) float32
     product : (R, R) float64, the Gram matrix of the bases' Khatri-Rao product
-    memory : (R, R) float64, becomes what it was times its weight plus XᵀX
-    totals : (5,) float64, gets ⟨XᵀX, G⟩ of each view and α‖X‖²
-    energy : (R,) float64, gets ‖x_r‖²
+    memory : (R, R) float64, multiplied by its weight, plus XᵀX
+    totals : (5,) float64, to which ⟨XᵀX, G⟩ of each view and α‖X‖² are added
+    energy : (R,) float64, to which ‖x_r‖² is added
     weights : (2,) float64: α, and the weight of the memory
     """
     rank = X.shape[1]
@@ -324,7 +324,7 @@ def _split(x, highest):
 
 
 def halves(factors: list[Tensor], peaks: Tensor) -> Tensor:
-    """The Khatri-Rao product of three bases in two half-precision numbers for each entry, 22 bits together.
+    """The Khatri-Rao product of three bases, with each entry split into two float16 numbers (22 bits in total).
 
     Parameters
     ----------
@@ -375,16 +375,16 @@ def _project(
 
 
 def project(T: Tensor, K: Tensor) -> Tensor:
-    """T·K in parts, for a few hundred long rows: `algebra.project` with the Khatri-Rao product at hand.
+    """Partial sums of T·K, for a few hundred long rows: `algebra.project` given the Khatri-Rao product.
 
     Parameters
     ----------
     T : (N, width) float32 or float16
-    K : (width, R) float32, or for T in float16 what `halves` gives
+    K : (width, R) float32, or the output of `halves` if T is float16
 
     Returns
     -------
-    (parts, N, R) float32, to be added up by `least_squares`
+    (parts, N, R) float32, to be summed by `least_squares`
     """
     (rows, width), half = T.shape, T.dtype == torch.float16
     rank = K.shape[1] // 2 if half else K.shape[1]
@@ -425,13 +425,13 @@ def _least_squares(
 
 
 def least_squares(partial: Tensor, V: Tensor, peaks: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Add up what `project` gives, and solve for the coefficients without alignment.
+    """Sum the output of `project`, and solve for the coefficients without alignment.
 
     Parameters
     ----------
     partial : (parts, N, R) float32
     V : (R, R) float64, the ridge inverse, symmetric
-    peaks : what scaled the columns of `halves`, or None
+    peaks : the scales of the columns of `halves`, or None
 
     Returns
     -------
@@ -478,7 +478,7 @@ def _collect(
 
 
 def collect(T: Tensor, X: Tensor, peak: Tensor, Y: Tensor, kept: Tensor | None) -> None:
-    """Y becomes TᵀX, plus what it was times `kept`: `algebra.collect` of tensors in half precision.
+    """Set Y to TᵀX + kept · Y: `algebra.collect` for tensors in half precision.
 
     Parameters
     ----------
@@ -486,7 +486,7 @@ def collect(T: Tensor, X: Tensor, peak: Tensor, Y: Tensor, kept: Tensor | None) 
     X : (N, R) float32
     peak : (R,) float32, the largest magnitude in each column of X
     Y : (width, R) float32
-    kept : () float64, or None for nothing
+    kept : () float64, or None for 0
     """
     (rows, width), rank = T.shape, X.shape[1]
     config = {"ROWS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
@@ -526,16 +526,17 @@ def _solve(
 
 
 def solve(mttkrp: Tensor, V: Tensor, base: Tensor, narrow: Tensor, gram: Tensor, peak: Tensor, eta: Tensor) -> None:
-    """Move a basis towards its least-squares solution, and renew what follows from it.
+    """Move a basis towards its least-squares solution, and update the quantities that depend on it.
 
     Parameters
     ----------
     mttkrp : (I, R) float64
     V : (R, R) float64, the ridge inverse: the solution is mttkrp·V
-    base : (I, R) float64, moves by `eta`, () float64, of the way
-    narrow : (I, R) float32, becomes the same
-    gram : (R, R) float64, becomes its Gram matrix
-    peak : (R,) float32, becomes the largest magnitude in each column
+    base : (I, R) float64, moved by a fraction `eta` of the way
+    narrow : (I, R) float32, set to `base`
+    gram : (R, R) float64, set to the Gram matrix of `base`
+    peak : (R,) float32, set to the largest magnitude in each column
+    eta : () float64
     """
     count, rank = base.shape
     size = power_of_two(rank, 16)
@@ -546,5 +547,5 @@ def solve(mttkrp: Tensor, V: Tensor, base: Tensor, narrow: Tensor, gram: Tensor,
 
 
 def _alignment(width: int) -> int:
-    """By how many numbers the beginnings of rows are aligned."""
+    """Alignment of the starts of rows, in elements."""
     return next(step for step in (8, 4, 2, 1) if width % step == 0)

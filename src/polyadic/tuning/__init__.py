@@ -1,4 +1,4 @@
-"""Settings chosen on one's own subjects: `polyadic.tune`."""
+"""Hyperparameter search on your own subjects: `polyadic.tune`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every try in a file, one line each, so that a search that was stopped goes on where it was."""
+"""Journal of a search: a file with one line per try, from which an interrupted search resumes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["Journal"]
 
 
 class Journal:
-    """The tries of a call of `tune`, in memory and, where there is a path, in a file.
+    """The tries of one call of `tune`, in memory and, if a path is given, in a file.
 
     Parameters
     ----------
     path : the file, or None
-    fingerprint : of windows and seed: the tries of other data are refused
+    fingerprint : hash of windows and seed; a file with another fingerprint is refused
     """
 
     def __init__(self, path: Path | None, fingerprint: str) -> None:
@@ -43,7 +43,7 @@ class Journal:
 
     @classmethod
     def at(cls, path: Any, windows: Windows, seed: int) -> Journal:
-        """The journal at a path, of a search on these windows."""
+        """Open the journal at a path for a search on these windows."""
         first = windows.read(np.arange(min(1, len(windows))))
         parts = [
             list(windows.shape),
@@ -56,11 +56,11 @@ class Journal:
         return cls(None if path is None else Path(path), digest)
 
     def known(self, search: int) -> dict[tuple[Settings, bool], Try]:
-        """What one of the searches has judged already."""
+        """The tries that one of the searches has already evaluated."""
         return self._known.get(search, {})
 
     def note(self, search: int, one: Try) -> None:
-        """Write a try down."""
+        """Append a try to the file."""
         if self._path is None or (one.settings, one.full) in self.known(search):
             return
         values = {"score": one.judged.score, "shares": one.judged.shares.tolist(), "seconds": one.seconds}
@@ -72,10 +72,10 @@ class Journal:
         try:
             owner = json.loads(lines[0])["tune"]
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise PolyadicError(f"{path.name} is no journal of polyadic tune: give another name") from error
+            raise PolyadicError(f"{path.name} is not a journal of polyadic tune: choose another name") from error
         if owner != self._fingerprint:
             raise PolyadicError(
-                f"{path.name} holds the tries of other windows or another seed: give another name, or remove it"
+                f"{path.name} is the journal of other windows or another seed: choose another name, or remove it"
             )
         for line in lines[1:]:
             try:
@@ -85,7 +85,7 @@ class Journal:
                 one = Try(settings, judged, float(entry["seconds"]), bool(entry["full"]), bool(entry["fitted"]))
                 self._known.setdefault(int(entry["search"]), {})[settings, one.full] = one
             except (ValueError, KeyError, TypeError):
-                continue  # the line that a kill cut short
+                continue  # a line truncated when the process was killed
 
     def _append(self, entry: dict[str, Any]) -> None:
         assert self._path is not None

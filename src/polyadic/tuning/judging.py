@@ -1,4 +1,4 @@
-"""How a try is judged: balanced accuracy of a logistic regression on subjects that were left out."""
+"""Evaluation of a try: balanced accuracy of a logistic regression on left-out subjects."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _TOLERANCE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """What a try is worth.
+    """The score of a try.
 
     score : balanced accuracy on left-out subjects
-    shares : for each subject its part of the score: its windows labelled rightly, each over the number of windows of
-        its class and the number of classes
+    shares : contribution of each subject to the score: the sum over its correctly classified windows of
+        1 / (number of windows of the class · number of classes)
     """
 
     score: float
@@ -39,16 +39,16 @@ def judge(
     levels: NDArray[np.intp],
     full: bool,
 ) -> Judged:
-    """Judge features by leaving subjects out.
+    """Evaluate features by cross-validation over subjects.
 
-    With fewer labels than `Probe` validates on, its fixed choice is judged; else the best of its settings, or, unless
-    `full`, of two of them.
+    With fewer labels than `Probe` needs for validation, its fixed settings are used. Otherwise the score is that of the
+    best settings of the probe: of all of them if `full`, else of two.
 
     Parameters
     ----------
     Z : (n, F), features of labelled windows
-    y, subject : (n,), their classes and subjects
-    levels : which columns are the level block
+    y, subject : (n,), classes and subjects of the windows
+    levels : indices of the level columns
     full : whether to try all settings of the regression
     """
     fold = group_folds(y, subject, FOLDS)
@@ -78,7 +78,7 @@ def _judged(y: NDArray[Any], guess: NDArray[Any], subject: NDArray[Any]) -> Judg
 
 
 def difference(one: Judged, other: Judged) -> tuple[float, float]:
-    """Return by how much one is better than the other, and the standard error over subjects.
+    """Return the difference of two scores and its standard error over subjects.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""`tune`: search settings on all subjects, and say by nested cross-validation what the search is worth."""
+"""`tune`: search settings on all subjects, and evaluate the search by nested cross-validation."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from polyadic.tuning.space import Settings, Space
 __all__ = ["Tuning", "tune"]
 
 _FEWEST_SUBJECTS = 2
-"""Subjects that every class needs: one to learn from and one to be left out."""
+"""Minimum number of subjects per class: one for training and one to leave out."""
 _FEWEST_WINDOWS = 20
-"""Labelled windows below which any difference is noise."""
+"""Minimum number of labelled windows; with fewer, any difference is noise."""
 _REFIT_SHARE = 0.1
-"""Share of the time that is kept for fitting the winner to everything."""
+"""Fraction of the time reserved for fitting the best settings to all windows."""
 
 OnTry = Callable[[int, int, Try], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """What `tune` found.
+    """Result of `tune`.
 
     Parameters
     ----------
-    model : a `WindowClassifier` with the chosen settings, fitted to everything
-    settings : those of the model
-    recommended : the library's, which were the first try
-    tuned : whether the settings are others than the recommended ones
-    reason : one sentence on why
+    model : a `WindowClassifier` with the chosen settings, fitted to all windows
+    settings : the chosen settings
+    recommended : the library's recommended settings, which are always tried first
+    tuned : whether the chosen settings differ from the recommended ones
+    reason : one sentence on why they were chosen
     tries : all tries of the search on all subjects
-    inner : balanced accuracy of the chosen settings in the search, which flatters them
-    nested : for each outer subject the balanced accuracy of what was chosen without it and of the recommended settings;
-        empty where nothing was judged
-    nested_score, recommended_score : the same over all of their windows; NaN where nothing was judged
-    seconds : how long it took
-    interrupted : whether it was stopped before its time
+    inner : balanced accuracy of the chosen settings within the search, which is optimistic
+    nested : for each left-out subject, the balanced accuracy of the settings chosen without it and of the recommended
+        settings; empty if no subject could be left out
+    nested_score, recommended_score : the same over all windows of these subjects; NaN if there are none
+    seconds : total time in seconds
+    interrupted : whether the search was interrupted
     """
 
     model: WindowClassifier
@@ -117,26 +117,26 @@ def tune(
     journal: Any = None,
     on_try: OnTry | None = None,
 ) -> Tuning:
-    """Choose settings for your windows, and fit a classifier with them.
+    """Search for the best settings for your windows, and fit a classifier with them.
 
-    Frames, rank, signs of the profiles, views in the fit, levels, whitening and recentring are varied. Each try is
-    judged by leaving labelled subjects out; windows without labels always take part in the fit. What the search is
-    worth is found by repeating it without some of the subjects, who are then predicted.
+    The search varies frames, rank, non-negativity, views in the fit, levels, whitening and recentring. Each try is
+    scored by cross-validation over labelled subjects; windows without labels always take part in the fit. Nested
+    cross-validation evaluates the search itself: it is repeated without some of the subjects and tested on those.
 
     Parameters
     ----------
-    windows : with labels and subjects for some of them
-    minutes : for everything: searches, nested cross-validation and the last fit
-    tries : stop each search after so many tries instead, which makes the outcome a function of the seed
-    folds : how many groups of subjects are left out in turn to judge the search
-    seed : of fits and draws
-    device : where to compute
-    journal : a file in which to note every try; a call that was stopped goes on from there
-    on_try : called after every try with the number of the search, the number of searches, and the try
+    windows : windows of which some have labels and subjects
+    minutes : total time limit: searches, nested cross-validation and the final fit
+    tries : number of tries per search, instead of the time limit; makes the result reproducible from the seed
+    folds : number of outer folds, groups of subjects that are left out in turn to evaluate the search
+    seed : random seed
+    device : device to compute on
+    journal : file that records every try; an interrupted call resumes from it
+    on_try : called after every try with the index of the search, the number of searches, and the try
 
     Returns
     -------
-    the fitted classifier, the settings, all tries and what they are worth
+    the fitted classifier, the chosen settings, and all tries with their scores
 
     Examples
     --------
@@ -159,7 +159,7 @@ def tune(
 
 @dataclass
 class _Run:
-    """The searches of one call: one for each outer fold, and one on everything."""
+    """The searches of one call: one per outer fold, and one on all windows."""
 
     windows: Windows
     space: Space
@@ -172,7 +172,7 @@ class _Run:
     on_try: OnTry | None
 
     def result(self, begun: float) -> Tuning:
-        """Search on everything, then without each group of subjects in turn, and decide."""
+        """Search on all windows, then without each group of subjects in turn, and choose."""
         labelled = np.flatnonzero((self.windows.label >= 0) & (self.windows.subject != ""))
         fold = group_folds(self.windows.label[labelled], self.windows.subject[labelled], self.folds)
         count = int(fold.max()) + 1
@@ -257,7 +257,7 @@ class _Run:
 
 
 def _classifier(search: Search, settings: Settings) -> WindowClassifier:
-    """The classifier of settings, trained on all labelled windows of a search."""
+    """Train a classifier with these settings on all labelled windows of a search."""
     return WindowClassifier(search.model(settings), recenter=settings.recenter).fit(search.windows)
 
 
@@ -280,7 +280,7 @@ def _compare(
 
 
 def _why_not(windows: Windows) -> str:
-    """Why settings cannot be judged on these windows; nothing where they can."""
+    """The reason why settings cannot be compared on these windows; "" if they can."""
     known = (windows.label >= 0) & (windows.subject != "")
     label, subject = windows.label[known], windows.subject[known]
     classes = np.unique(label)
@@ -302,7 +302,7 @@ def _why_not(windows: Windows) -> str:
 
 
 def _recommended(windows: Windows, space: Space, reason: str, seed: int, device: Any, begun: float) -> Tuning:
-    """The recommended settings, where nothing can be judged."""
+    """Fit the recommended settings, where settings cannot be compared."""
     if len(np.unique(windows.label[windows.label >= 0])) < 2:
         what = reason.partition("because ")[2].rstrip(".")
         raise PolyadicError(

@@ -1,4 +1,4 @@
-"""One search: tries one after another within a budget, sharing fits, from the recommended settings outwards."""
+"""One search: sequential tries within a budget, starting from the recommended settings and sharing fits."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ _FIT_NAMES = ("n_fft", "hop", "rank", "nonnegative", "parts")
 _READOUT_NAMES = ("levels", "whiten", "shrinkage", "recenter")
 _CAUTION = 0.5
 _KEPT = 3
-"""A third of the fits that were judged coarsely is judged in full."""
+"""One in so many coarsely evaluated fits is evaluated in full."""
 
 
 @dataclass
 class Budget:
-    """How long a search may take: until a time, or for a number of tries.
+    """Limits of a search: a deadline, a number of tries, or both.
 
-    until : of `time.monotonic`
-    tries : how many; None for no limit
+    until : deadline on the clock of `time.monotonic`
+    tries : maximum number of tries; None for no limit
     """
 
     until: float = float("inf")
     tries: int | None = None
 
     def allows(self, done: int, seconds: float = 0.0) -> bool:
-        """Whether another try of so many seconds fits in."""
+        """Whether another try that takes `seconds` fits in the budget."""
         return time.monotonic() + seconds < self.until and (self.tries is None or done < self.tries)
 
 
 @dataclass(frozen=True, eq=False)
 class Try:
-    """Settings that were tried, what they are worth, and how long it took.
+    """Settings that were tried, their score, and the time it took.
 
-    full : whether all settings of the probe were judged
-    fitted : whether the features had to be fitted for it, or an earlier fit served
+    full : whether all settings of the probe were evaluated
+    fitted : whether the features were fitted for this try, rather than reused from an earlier one
     """
 
     settings: Settings
@@ -65,14 +65,14 @@ class Try:
 
 
 def worth(gap: float, error: float) -> float:
-    """What a try promises over the recommended settings: its gain less half the standard error of that.
+    """Return the cautious gain of a try over the recommended settings: its gain minus half its standard error.
 
-    The best of many tries looks better than it is, the more so the noisier its gain. Half a standard error was chosen
-    on the development people of `benchmarks/tuning.py`.
+    The best of many tries looks better than it is, and more so if its gain is noisy. The factor of one half was chosen
+    on the development subjects of `benchmarks/tuning.py`.
 
     Parameters
     ----------
-    gap, error : by how much it is better on left-out subjects, and the standard error of that
+    gap, error : gain on left-out subjects, and its standard error
 
     Examples
     --------
@@ -84,13 +84,13 @@ def worth(gap: float, error: float) -> float:
 
 @dataclass
 class Search:
-    """The tries on some windows.
+    """A search on some windows.
 
-    windows : all that the features are fitted to; those with labels and subjects judge
-    space : what to vary
-    seed, device : of the fits
+    windows : windows that features are fitted to; those with labels and subjects are used for scoring
+    space : the settings to vary
+    seed, device : random seed and device of the fits
     budget : when to stop
-    known : what an earlier search that was interrupted had judged, by settings and fullness
+    known : tries of an earlier, interrupted search, by settings and `full`
     on_try : called after every try
     """
 
@@ -112,7 +112,7 @@ class Search:
         self._models: dict[tuple[Any, ...], ATD] = {}
 
     def run(self) -> Try:
-        """Try until the budget is spent, and return the best try; the recommended settings are always tried."""
+        """Run tries until the budget is spent, and return the best; the recommended settings are always tried."""
         with sharing():
             try:
                 for settings, full in self._proposals():
@@ -126,7 +126,7 @@ class Search:
         return self.best()
 
     def best(self) -> Try:
-        """The most promising of the tries that were judged in full; the recommended unless another promises a gain."""
+        """The best fully evaluated try; the recommended settings unless another has a positive cautious gain."""
         first = self.tries[0]
         return max(
             (one for one in self.tries if one.full), key=lambda one: worth(*difference(one.judged, first.judged))
@@ -139,8 +139,11 @@ class Search:
     # -------------------------------------------------------------- proposals
 
     def _proposals(self) -> Iterator[tuple[Settings, bool]]:
-        """Halving: single changes of the fit, coarsely; the best third in full, with single changes of the readout;
-        then views in the fit and combinations of what did well, until the budget ends."""
+        """Settings to try, and whether in full, by successive halving.
+
+        First single changes of the fit, evaluated coarsely; then the best third in full, with single changes of the
+        readout; then views in the fit and combinations of good values, until the budget is spent.
+        """
         first, length = self.space.recommended, self.windows.shape[2]
         yield first, True
         yield first, False
@@ -172,7 +175,7 @@ class Search:
             seen |= set(fresh)
 
     def _best_of(self, settings: list[Settings], count: int) -> list[Settings]:
-        """The best of some settings as judged coarsely."""
+        """The best of some settings by their coarse score."""
         scores = {one.settings: one.judged.score for one in self.tries if not one.full}
         done = {one.settings for one in self.tries if one.full}
         known = [one for one in settings if one in scores and one not in done]
@@ -182,7 +185,7 @@ class Search:
         return max((one for one in self.tries if one.full), key=lambda one: one.judged.score).settings
 
     def _marginals(self) -> dict[str, dict[Any, float]]:
-        """For each name the best coarse score of each of its values."""
+        """For each setting, the best coarse score of each of its values."""
         found: dict[str, dict[Any, float]] = {}
         for one in self.tries:
             if not one.full:
@@ -204,7 +207,7 @@ class Search:
             except PolyadicError as error:
                 if settings == self.space.recommended or "pairs" not in str(error):
                     raise
-                return  # too few windows have such a view
+                return  # too few windows have a partner for this view
             with unthreaded(), thread_pool():
                 judged = judge(Z, self._y, self._subject, levels, full)
             known = Try(settings, judged, time.monotonic() - begun, full, fitted)
@@ -213,7 +216,7 @@ class Search:
             self.on_try(known)
 
     def _features(self, settings: Settings) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """Features of the labelled windows, and which of them are levels; equal fits are made once."""
+        """Features of the labelled windows, and the indices of the level columns; equal fits are shared."""
         views = self.space.views
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -231,6 +234,6 @@ class Search:
         return Z[self._rows], level_columns(model)
 
     def model(self, settings: Settings) -> ATD:
-        """The fitted features of settings that were tried."""
+        """The fitted estimator of settings that were tried."""
         self._features(settings)
         return self._models[settings.fitted]

@@ -1,4 +1,4 @@
-"""What `tune` varies: settings of one try, the values each of them may take for some windows, and views by name."""
+"""Search space of `tune`: the settings of a try, the values that each may take, and the available views."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0)
 _SHRINKAGES = (0.3, 1.0, 3.0)
 _MOST_FRAMES = 32
 _DISTANCE = 4
-"""Window lengths between a window and its distant neighbour."""
+"""Distance from a window to its distant neighbour, in window lengths."""
 _AXIS = re.compile(r"(.*?)[\s_.-]*([xyz])$", re.IGNORECASE)
 
 
@@ -44,10 +44,10 @@ class Settings:
 
     Parameters
     ----------
-    n_fft, hop, parts : of the STFT
-    rank, nonnegative : of the decomposition
-    view : name of the second view that takes part in the fit, or "none"
-    levels, whiten, shrinkage : of the readout; `whiten` is the name of a view, or "none"
+    n_fft, hop, parts : parameters of the STFT
+    rank, nonnegative : parameters of the decomposition
+    view : name of the second view used in the fit, or "none"
+    levels, whiten, shrinkage : parameters of the readout; `whiten` is the name of a view, or "none"
     recenter : whether features are recentred by subject
     """
 
@@ -64,11 +64,11 @@ class Settings:
 
     @property
     def fitted(self) -> tuple[Any, ...]:
-        """What the fit depends on: tries that share it share the fit."""
+        """The settings that the fit depends on; tries with equal values share a fit."""
         return (self.n_fft, self.hop, self.parts, self.rank, self.nonnegative, self.view)
 
     def estimator(self, views: Mapping[str, Augmentation], seed: int, device: Any) -> ATD:
-        """The features of these settings, not fitted yet."""
+        """An unfitted estimator with these settings."""
         frames = STFT(self.n_fft, self.hop, parts=self.parts, mean="auto")  # type: ignore[arg-type]
         view = None if self.view == NO_VIEW else views[self.view]
         return ATD(
@@ -87,7 +87,7 @@ class Settings:
         return Readout(levels=self.levels, whiten=whiten, shrinkage=self.shrinkage)
 
     def changed_from(self, other: Settings) -> dict[str, Any]:
-        """What is different from other settings, by name.
+        """The values that differ from other settings, by name.
 
         Examples
         --------
@@ -100,13 +100,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Space:
-    """The values that settings may take for some windows, and the recommended ones.
+    """The values that settings may take for given windows, and the recommended settings.
 
     Parameters
     ----------
     recommended : the library's defaults
-    values : for each name its values, the recommended one among them
-    views : by name
+    values : for each setting its values, including the recommended one
+    views : augmentations by name
     """
 
     recommended: Settings
@@ -115,7 +115,7 @@ class Space:
 
     @classmethod
     def of(cls, windows: Windows) -> Space:
-        """The space for windows (N, channels, time)."""
+        """Build the search space for windows (N, channels, time)."""
         length, frames = windows.shape[2], recommended_stft(windows.shape[2], windows.fs)
         views = views_for(windows)
         sizes = [
@@ -138,20 +138,20 @@ class Space:
         return cls(Settings(frames.n_fft, frames.hop), values, views)
 
     def with_value(self, settings: Settings, name: str, value: Any, length: int) -> Settings:
-        """Settings with one value changed; the hop follows the length of a frame."""
+        """Settings with one value changed; changing `n_fft` also adapts `hop`."""
         if name != "n_fft":
             return replace(settings, **{name: value})
         return replace(settings, n_fft=value, hop=_hops(value, length)[0])
 
     def choices(self, settings: Settings, name: str, length: int) -> tuple[Any, ...]:
-        """The values that a name may take beside the other settings: hops depend on the length of a frame."""
+        """The values that a setting may take given the others: `hop` depends on `n_fft`."""
         values = self.values[name]
         if name != "hop":
             return values
         return tuple(hop for hop in _hops(settings.n_fft, length) if hop in values) or (settings.hop,)
 
     def neighbours(self, settings: Settings, length: int, names: tuple[str, ...]) -> Iterator[Settings]:
-        """Settings that differ in one of these names, as far as that makes a difference."""
+        """Settings that differ in one of these names, skipping changes without effect."""
         for name in names:
             if name == "shrinkage" and settings.whiten == NO_VIEW:
                 continue
@@ -160,11 +160,11 @@ class Space:
                     yield self.with_value(settings, name, value, length)
 
     def drawn(self, scores: Mapping[str, Mapping[Any, float]], rng: np.random.Generator, length: int) -> Settings:
-        """Settings drawn name by name, values that did well likelier than others.
+        """Sample settings one by one, with higher probability for values with good scores.
 
         Parameters
         ----------
-        scores : for each name the best score of each value that was tried
+        scores : for each setting, the best score of each value that was tried
         """
         found = self.recommended
         for name in self.values:
@@ -180,7 +180,7 @@ class Space:
 
 
 def _hops(n_fft: int, length: int) -> tuple[int, ...]:
-    """Hops for frames of that length: the recommended one, twice and four times that, up to half a frame.
+    """Hops for a frame length: the recommended one, and two and four times that, up to half a frame.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def _hops(n_fft: int, length: int) -> tuple[int, ...]:
 
 
 def views_for(windows: Windows) -> dict[str, Augmentation]:
-    """Views that suit windows, by name: rotations where channels come in threes, filters where the rate is known.
+    """Views that suit windows, by name: rotations for three-axis sensors, filters if the sampling rate is known.
 
     Examples
     --------
@@ -217,13 +217,13 @@ def views_for(windows: Windows) -> dict[str, Augmentation]:
 
 
 def _has_neighbours(windows: Windows) -> bool:
-    """Whether recordings have several windows at known places."""
+    """Whether some recording has several windows with known start."""
     placed = (windows.recording != "") & (windows.start >= 0)
     return len(np.unique(windows.recording[placed])) < int(placed.sum())
 
 
 def _triads(channels: tuple[str, ...]) -> tuple[tuple[int, int, int], ...]:
-    """Channels whose names differ in a last x, y or z alone, as numbers (x, y, z)."""
+    """Indices (x, y, z) of channels whose names differ only in a final x, y or z."""
     groups: dict[str, dict[str, int]] = {}
     for number, name in enumerate(channels):
         part = _AXIS.fullmatch(name)
@@ -235,8 +235,9 @@ def _triads(channels: tuple[str, ...]) -> tuple[tuple[int, int, int], ...]:
 def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[dict[str, Any]]:
     """Return up to `count` different settings of a space: first its defaults, then others sampled at random.
 
-    Where `views` are among them, they take turns, each of them first with the defaults of the rest: all are tried
-    equally often. Fewer are the beginning of more. A space with fewer settings is tried as a whole.
+    If the space has `views`, they take turns, each first with the defaults of the other settings, so that all are
+    tried equally often. A smaller `count` gives a prefix of a larger one. A space with fewer than `count` settings is
+    tried exhaustively.
 
     Parameters
     ----------
@@ -244,7 +245,7 @@ def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[dict[str, An
 
     Returns
     -------
-    the changes that each try makes to the defaults; the first makes none
+    for each try, its changes from the defaults; the first has none
 
     Examples
     --------
