@@ -366,7 +366,7 @@ def test_a_recentring_probe_predicts_by_the_means_of_the_subjects_at_hand(here, 
     np.savez(here / "y.npz", X=X[:60], y=signals.label[:60], subject=people[:60], fs=signals.fs)
     failed = polyadic("fit", "y.npz", "--probe", "--recenter", "--force", cwd=here, code=1).stderr
     assert "'p0' has 10" in failed
-    assert "--recenter goes with --probe" in polyadic("fit", "w.npz", "--recenter", cwd=here, code=1).stderr
+    assert "--recenter needs --probe" in polyadic("fit", "w.npz", "--recenter", cwd=here, code=1).stderr
 
 
 def test_the_probe_of_a_model_is_scored_on_all_labels_of_other_data(made, here):
@@ -447,7 +447,7 @@ def test_info_tells_what_each_kind_of_file_is(made, here):
         ("r.json", b'{"a": 1}', "not results of polyadic"),
         ("a.npz", b"PK nothing", "cannot be read"),
         ("a.npy", b"\x93NUMPY\x01\x00", "cannot be read"),
-        ("notes.txt", b"hello", "is nothing that polyadic knows"),
+        ("notes.txt", b"hello", "is not a file that polyadic reads"),
         ("night.edf", b"nothing", "night.edf"),
     ],
 )
@@ -470,7 +470,7 @@ def test_info_on_what_is_damaged_or_strange_says_so(name, content, message, here
         (("bench", "tabel2"), 2, "did you mean 'table2'?"),
         (("fit", "absent"), 2, "does not exist"),
         (("fit", "w.npz", "--rank", "0"), 2, "--rank"),
-        (("fit", "w.npz", "--settings", "bad.toml"), 2, "bad.toml, line 2: 'rnak' is no option of polyadic fit"),
+        (("fit", "w.npz", "--settings", "bad.toml"), 2, "bad.toml, line 2: 'rnak' is not an option of polyadic fit"),
         (("fit", "w.npz", "--preset", "nothing", "--force"), 1, "nothing"),
         (("predict", "plain.safetensors", "w.npz"), 1, "has no probe"),
         (("predict", "model.safetensors", "w.npz", "-o", "x.txt"), 1, "--out must end in .csv"),
@@ -480,11 +480,11 @@ def test_info_on_what_is_damaged_or_strange_says_so(name, content, message, here
         (("transform", "plain.safetensors", "recordings"), 1, "Cut the recordings by polyadic prepare"),
         (("transform", "model.safetensors", "empty", "-o", "f.npy"), 1, "No recordings found in empty"),
         (("evaluate", "model.safetensors", "w.npz"), 1, "has no labels"),
-        (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--seeds", "2"), 1, "--own-probe needs no split"),
+        (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--seeds", "2"), 1, "--own-probe uses no split"),
         (("evaluate", "plain.safetensors", "y.npz", "--own-probe"), 1, "has no probe"),
         (("evaluate", "plain.safetensors", "y.npz", "--folds", "few"), 1, "--folds must be loso or a number"),
-        (("evaluate", "plain.safetensors", "y.npz", "--folds", "3"), 1, "are for --protocol subject"),
-        (("evaluate", "plain.safetensors", "y.npz", "--transductive"), 1, "are for --protocol subject"),
+        (("evaluate", "plain.safetensors", "y.npz", "--folds", "3"), 1, "need --protocol subject"),
+        (("evaluate", "plain.safetensors", "y.npz", "--transductive"), 1, "need --protocol subject"),
         (("evaluate", "plain.safetensors", "y.npz", "--protocol", "subject"), 1, "windows must have subjects"),
         (("fit", "y.npz", "--probe", "best"), 2, "unexpected extra argument"),
     ],

@@ -107,7 +107,7 @@ def test_appending_says_how_much_was_added_and_how_much_was_there(tmp_path: Path
     (second / "S01" / "night.csv").rename(second / "S01" / "later.csv")
     table(second / "S02" / "night.csv", 4)
     said = command("prepare", "folder", second, store, "--seconds", 1, "--append")
-    assert "added 6 windows of 1 recording; 1 recording was there already" in said
+    assert "added 6 windows of 1 recording; 1 recording was already there" in said
     again = json.loads(command("prepare", "folder", second, store, "--seconds", 1, "--append", "--json"))
     assert again["added"] == {"windows": 0, "recordings": 0, "present": 2}
     assert again["windows"] == 18
@@ -720,7 +720,7 @@ def test_a_shard_cut_short_while_the_store_is_open_is_an_error_and_no_crash(tmp_
     store = many_shards(tmp_path / "s", 2, 8, 512)
     store.read(np.arange(4))
     os.truncate(store.shards[0].data, 200)
-    with pytest.raises(DataError, match=r"00000\.npy of the store was taken away or cut short"):
+    with pytest.raises(DataError, match=r"00000\.npy of the store was removed or truncated"):
         store.read(np.arange(8))
     assert store.read(np.arange(8, 16)).any()
 

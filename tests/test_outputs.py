@@ -118,7 +118,7 @@ OTHER_KINDS = {
 def test_a_file_of_another_kind_is_not_replaced_even_by_force(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(OTHER_KINDS[name])
     endings = (Path(name).suffix,)
-    with pytest.raises(PolyadicError, match=rf"{name} exists already: --force replaces it"):
+    with pytest.raises(PolyadicError, match=rf"{name} already exists: use --force to overwrite it"):
         check_out_file(tmp_path / name, endings=endings, force=False)
     with pytest.raises(PolyadicError, match=rf"{name} exists and is not a \.\w+ file that polyadic wrote"):
         check_out_file(tmp_path / name, endings=endings, force=True)
@@ -137,7 +137,7 @@ def test_a_file_of_another_kind_is_not_replaced_even_by_force(name: str, tmp_pat
 )
 def test_files_beside_the_output_are_not_replaced_either(words: tuple[str, ...], there: str, made: Path) -> None:
     (made / there).write_bytes(b"mine")
-    assert f"{there} exists already: --force replaces it" in said_by(*words, cwd=made, code=1)
+    assert f"{there} already exists: use --force to overwrite it" in said_by(*words, cwd=made, code=1)
     assert f"{there} exists and is not a" in said_by(*words, "--force", cwd=made, code=1)
     assert (made / there).read_bytes() == b"mine"
     (made / there).unlink()
@@ -205,5 +205,5 @@ def test_an_output_that_cannot_be_written_is_noticed_before_anything_is_read(
     folder = read_only if where == "read-only" else tmp_path / where
     said = " ".join(polyadic(*(word.format(folder) for word in words), cwd=tmp_path, code=1).stderr.split())
     assert "damaged" not in said
-    assert "cannot be written" in said or "must lie in an existing folder" in said
+    assert "cannot be written" in said or "must be in an existing folder" in said
     assert str(folder) in said

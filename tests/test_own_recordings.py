@@ -47,7 +47,7 @@ def test_the_commands_of_the_readme_do_for_every_kind_of_folder(kind: str, tmp_p
     assert [fit[0], *(words[0] for words in others)] == ["fit", "report", "evaluate", "predict"]
     if kind == "wearables":
         refused = polyadic(*fit, cwd=tmp_path, code=1).stderr
-        assert "say --label activity" in " ".join(refused.split())  # the message has what the README's comment says
+        assert "use --label activity" in " ".join(refused.split())  # the message has what the README's comment says
         fit = [*fit, "--label", "activity"]
     said = {words[0]: polyadic(*words, cwd=tmp_path) for words in (fit, *others)}
     assert "4 subjects" in said["fit"].stdout
@@ -119,18 +119,18 @@ WRONG = {
     "fit wearables --seconds 2 --label activity --channel X": "did you mean 'x'?",
     "fit wearables --label activity --class walking": "there are 'rest', 'run', 'walk'; did you mean 'walk'?",
     "fit wearables --label activity --time when": "there is no column 'when' (--time)",
-    "fit wearables --label activity --label-from folder": "labels come from one place",
+    "fit wearables --label activity --label-from folder": "exclude each other",
     "fit wearables --label activity --pattern *.edf": "that fit --pattern '*.edf'",
     "fit wearables --label activity --subject-from p": "--subject-from must be a regular expression with one group",
     "fit sleep --class 'Sleep stage w'": "did you mean 'Sleep stage W'?",
     "fit sleep --channel 'EEG Fpz-CZ'": "did you mean 'EEG Fpz-Cz'?",
     "fit sleep --label stage": "--class chooses annotations, --scoring names",
-    "fit sleep --scoring *.txt": "--scoring '*.txt' fits no file",
-    "fit psg --seconds 30": "say --scoring '*-Hypnogram.edf'",
+    "fit sleep --scoring *.txt": "--scoring '*.txt' matches no file",
+    "fit psg --seconds 30": "use --scoring '*-Hypnogram.edf'",
     "fit mixed.edf": "--resample polyphase",
-    "fit two.edf --probe": "--probe needs windows of two classes or more",
+    "fit two.edf --probe": "--probe needs windows of at least two classes",
     "fit sleep -o model.pickle": "--out must end in .safetensors",
-    "fit sleep -o m.safetensors": "m.safetensors exists already: --force replaces it",
+    "fit sleep -o m.safetensors": "m.safetensors already exists: use --force to overwrite it",
     "predict m.safetensors wearables --seconds 3": "--seconds is 3 s, but the model has 2 s",
     "predict m.safetensors wearables --channel x": "--channel is x, but the model has x, y, z",
     "predict m.safetensors wearables --stride 1": "--stride is 1 s, but the model has 2 s: leave the option out",
@@ -138,7 +138,7 @@ WRONG = {
     "evaluate m.safetensors wearables --min-share 0.5": "--min-share is 0.5, but the model has 1",
     "evaluate m.safetensors wearables --label x": "--label is 'x', but the model has 'activity'",
     "evaluate m.safetensors wearables --class run": "--class is run, but the model has rest, run, walk",
-    "evaluate m.safetensors wearables/p01.csv": "There is one subject: evaluate needs two or more",
+    "evaluate m.safetensors wearables/p01.csv": "There is only one subject: evaluate needs at least two",
     "evaluate m.safetensors wearables --folds 9": "at most the number of subjects with labels, 2, but is 9",
     "evaluate m.safetensors wearables -o s.txt": "--out must end in .csv",
     "report m.safetensors --data wearables -o r.pdf": "--out must end in .html or .htm",
@@ -158,11 +158,11 @@ WRONG = {
     "fit wearables --label activity --stride 0.01": "--stride 0.01 s must be a whole number of samples",
     "fit wearables --label activity --subject who": "there is no column 'who' (--subject)",
     "fit sleep --subject-from 'X(.)'": "--subject must find the subject in every path, but 'X(.)'",
-    "fit sleep --class 'W=Sleep stage W' --class 'R=Sleep stage W'": "an annotation is of one class",
+    "fit sleep --class 'W=Sleep stage W' --class 'R=Sleep stage W'": "an annotation must have one class",
     "predict m.safetensors fast.csv": "--resample polyphase",
-    "predict m.safetensors fast.csv --resample hold": "--resample polyphase goes to any rate",
-    "predict m.safetensors wearables -o a.edf": "is for the labels of one recording",
-    "evaluate m.safetensors twice": "are the same recording under two names and of two subjects",
+    "predict m.safetensors fast.csv --resample hold": "use --resample polyphase for any rate",
+    "predict m.safetensors wearables -o a.edf": "holds the labels of one recording",
+    "evaluate m.safetensors twice": "are the same recording with two subjects",
     "transform m.safetensors wearables -o z.txt": "--out must end in .npy or .csv",
 }
 

@@ -169,10 +169,10 @@ def test_flat_windows_are_unusual_even_to_a_model_that_was_fitted_to_many() -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("sleep", "-o", "x.tsv"), "is for the labels of one recording"),
+        (("sleep", "-o", "x.tsv"), "holds the labels of one recording"),
         (("sleep/S01/night.edf", "-o", "x.atr"), "is for recordings that end in .hea"),
         (("sleep", "-o", "x.parquet"), "--out must end in .csv, .tsv, .edf, .bdf or .atr"),
-        (("sleep", "-o", "there.csv"), "there.csv exists already: --force replaces it"),
+        (("sleep", "-o", "there.csv"), "there.csv already exists: use --force to overwrite it"),
         (("sleep", "-o", "other.csv", "--force"), "other.csv exists and is not a .csv file that polyadic wrote"),
     ],
 )

@@ -70,9 +70,9 @@ REASONS = {
     "b2": "b2.hyp: No such file",
     "b3": "[Errno 5] Input/output error",
     "b4": "b4 is sampled at 25 Hz, but the recordings before it at 50 Hz: --fs 25 --resample polyphase brings all to "
-    "one rate, or choose files by --pattern",
+    "one rate, or select files with --pattern",
     "b5": "b5 has the channels 'b', 'a' in another order, but the recordings before it have 'a', 'b': --channel a "
-    "--channel b takes those that both have, or choose files by --pattern",
+    "--channel b selects the common ones, or select files with --pattern",
     "b6": "b6: units must be ('V', 'V') as in the store, but is ('V', 'mV')",
     "b7": "b7: type must be 'int16' as in the store, but is 'float32'",
     "b8": "b8: labels must lie between -1 and 1",
@@ -199,7 +199,7 @@ def test_a_stopped_prepare_goes_on_to_the_same_store(
 def test_a_complete_store_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     prepare(plan(good(1)), tmp_path / "s")
     before = files(tmp_path / "s")
-    with pytest.raises(PolyadicError, match="exists already and is complete"):
+    with pytest.raises(PolyadicError, match="already exists and is complete"):
         prepare(plan({"r2": failing(AssertionError("read"))}), tmp_path / "s")
     assert files(tmp_path / "s") == before
     assert names(prepare(plan(good(1, 2)), tmp_path / "s", append=True)) == ["r1", "r2"]
@@ -285,5 +285,5 @@ def test_cut_windows_that_make_no_store_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="would be empty"):
         write_windows(Windows(np.full((3, 2, 5), np.nan), 10), tmp_path / "s")
     write_windows(Windows(np.zeros((3, 2, 5)), 10), tmp_path / "s")
-    with pytest.raises(PolyadicError, match="exists already and is complete"):
+    with pytest.raises(PolyadicError, match="already exists and is complete"):
         write_windows(Windows(np.zeros((3, 2, 5)), 10), tmp_path / "s")

@@ -236,7 +236,7 @@ def test_the_command_prints_json_and_nothing_else(file):
     [
         (["--ranks", "two"], "--ranks must be"),
         (["--consensus"], "give --restarts"),
-        (["-o", "missing/rank.png"], "--out must lie in an existing folder"),
+        (["-o", "missing/rank.png"], "--out must be in an existing folder"),
     ],
 )
 def test_the_command_says_what_it_cannot_use(file, words, said):

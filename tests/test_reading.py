@@ -43,7 +43,7 @@ def test_a_description_survives_json():
 
 @pytest.mark.parametrize("content", [[], {"seconds": -1}, {"classes": 3}, {"label": 4}, {"channels": 5}])
 def test_a_damaged_description_is_refused(content):
-    with pytest.raises(ValueError, match="how recordings are read"):
+    with pytest.raises(ValueError, match="the entry"):
         Reading.from_json(content)
 
 
@@ -293,7 +293,7 @@ def test_all_texts_that_cover_windows_are_classes_and_windows_begin_with_epochs(
     assert (store.index.label >= 0).all()
     moved = datasets.folder(tmp_path / "in", tmp_path / "t", seconds=18, offset=0)
     assert (moved.index.label < 0).any()
-    assert any("most annotated time straddles windows" in note for note in moved.notes)
+    assert any("most annotations cross window borders" in note for note in moved.notes)
     half = datasets.folder(tmp_path / "in", tmp_path / "u", seconds=10, offset=0)
     assert any("% of the windows have no label" in note for note in half.notes)
 
@@ -383,12 +383,15 @@ def test_annotations_that_occur_once_are_classes_only_by_name(tmp_path):
     annotated_edf(tmp_path / "in" / "a.edf", [(10, None, "lights off"), (95, None, "lights on")])
     store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=10)
     assert store.classes == ()
-    assert "occur once per recording label no window: 'lights off', 'lights on'. --class takes them" in store.notes[0]
+    assert (
+        "occur once per recording label no window: 'lights off', 'lights on'. Use --class to make them classes"
+        in store.notes[0]
+    )
     named = datasets.folder(tmp_path / "in", tmp_path / "t", seconds=10, classes=["lights off", "lights on"])
     assert np.flatnonzero(named.index.label >= 0).tolist() == [1, 9]
     annotated_edf(tmp_path / "in" / "a.edf", [(10, None, "lights off"), *((10 * n, 10, "W") for n in range(12))])
     both = datasets.folder(tmp_path / "in", tmp_path / "u", seconds=10, classes=["lights off", "W"])
-    assert "beside others that last: 'lights off'" in both.notes[-1]
+    assert "if others have a duration: 'lights off'" in both.notes[-1]
 
 
 # -------------------------------------------------------------------------------------------------------------- paths
@@ -407,7 +410,7 @@ def test_labels_and_subjects_are_found_in_paths(tmp_path):
     assert set(found.windows.subject) == {"01", "02"}
     with pytest.raises(PolyadicError, match="--label-from must find the label in every path"):
         datasets.folder(tmp_path / "in", tmp_path / "u", label_from="E(.)", **options)
-    with pytest.raises(PolyadicError, match="labels come from one place"):
+    with pytest.raises(PolyadicError, match="exclude each other"):
         datasets.folder(tmp_path / "in", tmp_path / "u", label_from="folder", label="activity", **options)
 
 
@@ -472,9 +475,9 @@ def test_identical_recordings_under_two_names_are_detected(tmp_path):
 def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path):
     people.table(tmp_path / "in" / "a.csv", ["walk"], 0)
     said = polyadic("fit", "in", "--seconds", 2, "--label", "activity", *QUICK, cwd=tmp_path).stderr
-    assert "There is one recording" in said
-    assert "There is one subject" in said
-    assert "There is one class, 'walk'" in said
+    assert "There is only one recording" in said
+    assert "There is only one subject" in said
+    assert "There is only one class, 'walk'" in said
     for words in (
         ("info", "in"),
         ("report", "model.safetensors", "--data", "in", "--no-check"),
@@ -482,7 +485,7 @@ def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path)
     ):
         said = polyadic(*words, cwd=tmp_path, code=(0, 1)).stderr
         for what in ("recording", "subject", "class, 'walk'"):
-            assert f"There is one {what}" in said
+            assert f"There is only one {what}" in said
     refused = polyadic("fit", "in", "--label", "activitie", "-o", "b.safetensors", cwd=tmp_path, code=1)
     assert "there is no column 'activitie' (--label)" in refused.stderr
     assert "did you mean 'activity'" in refused.stderr

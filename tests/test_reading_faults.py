@@ -155,7 +155,7 @@ def test_a_subject_that_would_become_a_signal_is_refused_with_the_option(head, t
 def test_a_table_of_labels_and_subjects_is_answered_with_both_options(tmp_path):
     rows = "".join(f"{n / 10},{np.sin(n):.4f},p1,walk\n" for n in range(100))
     (tmp_path / "a.csv").write_text(f"time,x,person,activity\n{rows}")
-    with pytest.raises(DataError, match="say --label activity --subject person if they are"):
+    with pytest.raises(DataError, match="use --label activity --subject person if they are"):
         datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
 
 

@@ -206,9 +206,9 @@ def test_fit_checks_if_asked_and_says_what_it_found(file, tmp_path):
     said = _run("fit", file, "-o", out, "--force", *small, "--restarts", "2", "--consensus", "--check")
     found = load(out).replicability_
     assert (found.refits, found.halves, len(found.match)) == (10, True, 3)
-    assert f"replicability: {found.replicates.sum()} of 3 components came back" in " ".join(said.split())
+    assert f"replicability: {found.replicates.sum()} of 3 components found again" in " ".join(said.split())
     assert "from the consensus of 2 starts" in " ".join(said.split())
-    assert ("not to be relied on" in said) == (not found.replicates.all())
+    assert ("do not interpret" in said) == (not found.replicates.all())
     content = json.loads(_run("fit", file, "-o", out, "--force", *small, "--check", "--json"))
     assert content["replicability"] == load(out).replicability_.to_dict()
 
@@ -216,9 +216,9 @@ def test_fit_checks_if_asked_and_says_what_it_found(file, tmp_path):
 def test_what_does_not_come_back_is_named_from_1_on(capsys):
     tell_replicability(Replicability(np.array([0.5, 0.95, 0.2]), np.array([0.4, 0.5, 0.0]), refits=10, halves=False))
     said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("replicability: 1 of 3 components came back (match of at least 0.9) in at least half of 10")
-    assert "halves of the windows, for fewer than two subjects are known" in said
-    assert said.endswith("not to be relied on: components 1, 3")
+    assert said.startswith("replicability: 1 of 3 components found again (match of at least 0.9) in at least half")
+    assert "10 refits on halves of the windows (fewer than two subjects are known)" in said
+    assert said.endswith("do not interpret components 1, 3")
 
 
 def test_report_checks_a_model_once_and_keeps_it_in_the_file(file, tmp_path, monkeypatch):
@@ -279,9 +279,9 @@ def test_what_is_checked_on_other_windows_is_shown_but_not_kept(file, tmp_path, 
     monkeypatch.setattr("polyadic.cli.report.checked", found)
     _run("report", model, "--data", other, "-o", page, "--force")
     said = _run("report", model, "--data", other, "-o", page, "--force", "--check")
-    note = "Checked on other windows than those the model was fitted to"
+    note = "Checked on other windows than those of the fit"
     assert noted == [(False, ""), (True, f"{note}.")]
-    assert f"{note}: m.safetensors does not keep" in " ".join(said.split())
+    assert f"{note}: replicability is not saved in m.safetensors" in " ".join(said.split())
     assert not hasattr(load(model), "replicability_")
     _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet", "--force", "--protocol", "subject")
     _run("report", model, "--data", file, "-o", page, "--force")
@@ -299,7 +299,7 @@ def test_a_check_that_nobody_asked_for_does_not_end_the_report(file, tmp_path, m
     monkeypatch.setattr("polyadic.report.write", lambda path, *given, **named: path.write_text("<!doctype html>"))
     monkeypatch.setattr("polyadic.cli.report.checked", fail)
     said = _run("report", model, "--data", file, "-o", page)
-    assert "which components come back was not checked: halves are too small" in " ".join(said.split())
+    assert "replicability was not checked: halves are too small" in " ".join(said.split())
     assert page.exists()
     with pytest.raises(PolyadicError, match="too small"):
         _run("report", model, "--data", file, "-o", page, "--force", "--check")

@@ -639,16 +639,16 @@ def test_the_command_does_with_the_model_alone(tmp_path, model):
     model.save(tmp_path / "m.safetensors")
     found = CliRunner().invoke(app, ["report", str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "r.html")])
     assert found.exit_code == 0, found.output
-    assert "open it in a browser" in found.stdout
+    assert "Open it in a browser" in found.stdout
     assert "Made from the model alone" in (tmp_path / "r.html").read_text()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("-o", "nowhere/r.html"), "--out must lie in an existing folder"),
-        (("--results", "text.json"), "is no JSON"),
-        (("--results", "list.json"), "holds no object"),
+        (("-o", "nowhere/r.html"), "--out must be in an existing folder"),
+        (("--results", "text.json"), "is not JSON"),
+        (("--results", "list.json"), "is not a JSON object"),
         (("--data", "other.npz"), "must have shape"),
     ],
 )

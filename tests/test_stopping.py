@@ -249,7 +249,7 @@ def test_processes_that_fit_together_stop_together_and_go_on(number, here):
         assert time.monotonic() < until
     process.send_signal(number)
     said = process.communicate(timeout=120)[1]
-    assert said.count("polyadic: stopped; the same command with --resume continues from m.safetensors.checkpoint") == 1
+    assert said.count("polyadic: stopped; progress is saved in m.safetensors.checkpoint. Run the same command") == 1
     assert names(here / "m.safetensors.checkpoint") == ["checkpoint-00000001"]
     polyadic(*LONG, "--sweeps", "3", "--resume", cwd=here)
     assert names(here) == ["m.safetensors", "w.npz"]
@@ -268,7 +268,7 @@ def test_a_stopped_prepare_says_how_to_go_on(tmp_path):
     process = Piped(words, tmp_path)
     said = stopped(process, signal.SIGTERM, (tmp_path / "s.store" / "writing.json").exists)
     assert process.returncode == 143, said
-    assert said.strip() == "polyadic: stopped; give the same command again to resume s.store"
+    assert said.strip() == "polyadic: stopped; run the same command again to resume s.store"
     polyadic(*words, cwd=tmp_path)
     assert len(WindowStore(tmp_path / "s.store")) == 40 * 30
 

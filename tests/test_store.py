@@ -432,7 +432,7 @@ def test_shuffle_is_one_of_two(store: WindowStore, shuffle: Any) -> None:
 
 def test_a_complete_store_is_refused_unless_it_is_to_be_added_to(store: WindowStore) -> None:
     before = files(store.path)
-    with pytest.raises(PolyadicError, match="exists already and is complete"):
+    with pytest.raises(PolyadicError, match="already exists and is complete"):
         StoreWriter(store.path, HEADER)
     assert files(store.path) == before
 
@@ -900,7 +900,7 @@ def test_verify_names_every_damaged_file_and_tells_how_far_it_is(store: WindowSt
     for number in (1, 3):
         flip(store.shards[number].data, 200)
     store.shards[2].data.unlink()
-    with pytest.raises(DataError, match=r"checksums of 00001\.npy, 00002\.npy, 00003\.npy do not fit"):
+    with pytest.raises(DataError, match=r"checksums of 00001\.npy, 00002\.npy, 00003\.npy do not match"):
         store.verify()
 
 
@@ -928,7 +928,7 @@ def test_a_shard_that_goes_while_the_store_is_open_is_told(store: WindowStore) -
     store.shards[0].data.unlink()
     store.shards[1].data.write_bytes(b"")
     for row in (0, store.shards[0].rows):
-        with pytest.raises(DataError, match="taken away or cut short"):
+        with pytest.raises(DataError, match="removed or truncated"):
             store.read(np.array([row]))
 
 

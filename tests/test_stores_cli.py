@@ -34,7 +34,7 @@ def test_from_recordings_to_features_in_four_commands(sleep):
     said = polyadic("prepare", "sleep-edf", "sleep-edfx", "s.store", cwd=sleep).stdout
     assert said.startswith("s.store: 48 windows of 7 channels × 3000 samples at 100 Hz (int16), 4 recordings of 2 subj")
     assert "classes: W 33.3 %" in said
-    assert "all as they were written" in polyadic("verify", "s.store", cwd=sleep).stdout
+    assert "all checksums match" in polyadic("verify", "s.store", cwd=sleep).stdout
     options = ("--rank", 3, "--sweeps", 2, "-o", "m.safetensors")
     said = polyadic("fit", "s.store", "--preset", "sleep_edf", *options, cwd=sleep).stdout
     assert said.startswith("m.safetensors: ATD of 48 windows, 687 parameters, 2 sweeps")
@@ -91,8 +91,8 @@ def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(slee
         (("verify", "sleep-edfx"), "is not a window store"),
         (("fit", "sleep-edfx"), "--scoring '*-Hypnogram.edf'"),
         (("fit", "w.npz", "--seconds", "3"), "--seconds is for recordings"),
-        (("fit", "w.npz", "--probe"), "--probe needs windows of two classes or more"),
-        (("fit", "w.npz", "-o", "nowhere/m.safetensors"), "--out must lie in an existing folder"),
+        (("fit", "w.npz", "--probe"), "--probe needs windows of at least two classes"),
+        (("fit", "w.npz", "-o", "nowhere/m.safetensors"), "--out must be in an existing folder"),
         (("transform", "w.npz", "w.npz"), "w.npz"),
         (("transform", "m.safetensors", "w.npz", "-o", "f.txt"), "--out must end in .npy or .csv"),
         (("transform", "m.safetensors", "other.npz"), "X must have shape"),

@@ -257,7 +257,7 @@ def test_the_command_writes_a_model_a_table_the_result_and_a_picture(windows, tm
     assert {row[head.index("unusual")] for row in rows} <= {"0", "1"}
     (tmp_path / "model.tries.jsonl").write_text("left behind\n")
     failed = polyadic("tune", "w.npz", "--tries", 2, "--force", cwd=tmp_path, code=1).stderr
-    assert "go on with --resume, or remove it" in " ".join(failed.split())
+    assert "resume it with --resume, or remove the file" in " ".join(failed.split())
 
 
 def test_the_plot_has_a_row_for_each_value_of_a_setting_that_was_varied():

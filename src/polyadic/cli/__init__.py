@@ -1,4 +1,4 @@
-"""The command line. Everything heavy is imported by the command that needs it, so that help comes at once."""
+"""The command line. Commands import heavy modules themselves, so that --help is fast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["app", "main"]
 
 
 def __getattr__(name: str) -> Any:
-    # Signals are handled before anything is imported that takes time.
+    # Signal handlers are installed before any slow import.
     if name == "app":
         from polyadic.cli.commands import app
 
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> None:
-    """Run the `polyadic` program; its exit codes are those of the manual."""
+    """Run the `polyadic` program."""
     from polyadic.cli.interrupts import exit_on_interrupt, handle_signals
 
     handle_signals(main.__code__)

@@ -24,25 +24,25 @@ __all__ = ["BENCH_EXAMPLES", "bench"]
 BENCH_EXAMPLES = """
 [bold]Examples[/bold]
 
-Everything in small, on synthetic signals:
+A quick test of everything, on synthetic signals:
   polyadic bench table2 --quick
 
-The main comparison on HAR, eight fits at a time:
+The main comparison on HAR, with eight parallel fits:
   polyadic bench table2 --dataset har --store har.store --jobs 8
 
-The same number of tries for every method, on people who are never tested; then the comparison with what was found:
+Tune every method with the same number of tries on subjects who are never tested, then compare with these settings:
   polyadic bench tune --store har.store --out tries
   polyadic bench table2 --store har.store --tuned tries/tune-har.settings.json
 
 With the paper's settings for the tensor methods:
   polyadic bench table2 --dataset har --store har.store --paper-settings
 
-Seconds of every stage against what this machine can do, and accuracy against seconds:
+Measure the time of every stage, and accuracy against time:
   polyadic bench speed
   polyadic bench race --store har.npz
 
-Accuracy against labels per class on people never seen before, beside the strongest simple methods; first on the
-development people, on whom settings are chosen:
+Accuracy against labels per class on new subjects, next to strong baselines. First on the development subjects, on whom
+settings are chosen:
   polyadic bench labels --store folder --seeds 3 --development
   polyadic bench labels --store folder --seeds 3
 """
@@ -58,38 +58,48 @@ def bench(
     store: Annotated[
         Path | None,
         typer.Option(
-            metavar="DATA", help="A window store with labels, or a .npz file; for labels a folder.", exists=True
+            metavar="DATA", help="Store or .npz file with labels; for NAME labels, a folder of .npz files.", exists=True
         ),
     ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Whose settings to take: sleep_edf, har, ptb_xl, ptb_xl_100hz or mgh. The paper's first.",
+            help="Data set whose settings to use: sleep_edf, har, ptb_xl, ptb_xl_100hz or mgh. Default: the first one "
+            "in the paper.",
         ),
     ] = None,
     paper_settings: Annotated[
-        bool, typer.Option("--paper-settings", help="The paper's settings for the tensor methods, not the library's.")
+        bool,
+        typer.Option(
+            "--paper-settings", help="Use the paper's settings for the tensor methods instead of the library's."
+        ),
     ] = False,
     method: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this method; once for each. All of the experiment if not given."),
+        typer.Option(metavar="NAME", help="Method to run; repeat for several. Default: all methods of the experiment."),
     ] = None,
     tuned: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A file by `polyadic bench tune`: the settings of each method.", exists=True),
+        typer.Option(
+            metavar="FILE", help="File written by `polyadic bench tune`, with the settings of each method.", exists=True
+        ),
     ] = None,
     tries: Annotated[
-        int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="For tune: settings to try for each method.")
+        int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="For tune: number of settings to try per method.")
     ] = 12,
-    protocol: Annotated[str, typer.Option(metavar="NAME", help="subject, paper or both.")] = "both",
-    seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of seeds.")] = 5,
+    protocol: Annotated[
+        str, typer.Option(metavar="NAME", help="subject: subject-wise split; paper: the paper's split; or both.")
+    ] = "both",
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of random seeds.")] = 5,
     splits: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="For labels: fewer splits than thirty or ten."),
+        typer.Option(
+            min=1, max=MOST_REPEATS, metavar="N", help="For labels: number of splits. Default: 30 or 10, by data set."
+        ),
     ] = None,
     development: Annotated[
-        bool, typer.Option("--development", help="For labels: score held-out development people, to choose settings.")
+        bool, typer.Option("--development", help="For labels: score held-out development subjects, to choose settings.")
     ] = False,
     epochs: Annotated[
         int, typer.Option(min=1, max=MOST_EPOCHS, metavar="N", help="Maximum number of epochs of the deep baselines.")
@@ -104,22 +114,22 @@ def bench(
             help="Number of parallel fits. With more than one, seconds per sweep are not comparable.",
         ),
     ] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Seconds, on synthetic signals: does it all run?")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Short test on synthetic signals.")] = False,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for the JSON, the Markdown and the plot.")
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Output folder for JSON, Markdown and plot.")
     ] = Path("polyadic-bench"),
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Make a table or a figure of the paper, its numbers beside yours; or measure speed.
+    """Reproduce a table or figure of the paper, or measure speed.
 
-    Interrupted, a table or figure goes on where it stopped when the same command is given again.
+    Tables show the paper's numbers next to yours. To resume an interrupted table or figure, run the same command again.
 
-    [bold]speed[/bold] needs no data: it takes random windows of the paper's shapes, on the CPU and, where there is
-    one, on the GPU. [bold]race[/bold] shows how soon several solvers reach their accuracy on a store's training people.
-    [bold]labels[/bold] shows accuracy against labels per class on people never seen before; its folder has har.npz,
-    geotec_phone.npz and ptbxl100.npz.
+    [bold]speed[/bold] needs no data: it uses random windows of the paper's shapes, on the CPU and on the GPU, if
+    there is one. [bold]race[/bold] measures how soon several solvers reach their accuracy. [bold]labels[/bold]
+    measures accuracy against labels per class on new subjects; its folder contains har.npz, geotec_phone.npz and
+    ptbxl100.npz.
     """
     check_out_folder(out, store)
     if name == "speed":
@@ -138,7 +148,7 @@ def bench(
         from polyadic.experiments.labels.runner import run as run_labels
 
         if dataset is not None and dataset not in FILES:
-            raise typer.BadParameter(f"{dataset!r} is none of {', '.join(FILES)}", param_hint="--dataset")
+            raise typer.BadParameter(f"{dataset!r} is not one of {', '.join(FILES)}", param_hint="--dataset")
         run_labels(
             LabelRequest(
                 out=out,
@@ -184,5 +194,5 @@ def bench(
 
 def _unknown(name: str, known: list[str]) -> typer.BadParameter:
     close = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
     return typer.BadParameter(f"{name!r} is not a table, a figure or a measurement; {hint}", param_hint="NAME")

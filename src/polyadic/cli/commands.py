@@ -25,53 +25,56 @@ from polyadic.version import __version__
 __all__ = ["app"]
 
 _HELP = """
-Small, fast features that can be looked into, from many unlabelled multichannel recordings.
+Interpretable features from unlabelled multichannel recordings.
 
-No data at hand? [bold]polyadic run[/bold] makes some and compares the methods in less than a minute. With recordings of
-your own:
+A model describes windows (pieces of recordings) by a few components: patterns over channels, frequencies and time.
+
+No data at hand? [bold]polyadic run[/bold] compares the methods on synthetic signals in less than a minute. With your
+own recordings:
 
   recordings ─ [bold]prepare[/bold] ─▶ store ─ [bold]fit[/bold] ─▶ model ─┬─ [bold]transform[/bold] ─▶ features
                                                 ├─ [bold]predict[/bold] ───▶ labels
                                                 ├─ [bold]evaluate[/bold] ──▶ scores
-                                                └─ [bold]report[/bold] ────▶ a page to read
+                                                └─ [bold]report[/bold] ────▶ HTML page
 
-Windows need no labels; with some, [bold]fit --probe[/bold] also trains the classifier that predict uses.
+A store is a folder of windows on disk. Windows need no labels. If some have labels, [bold]fit --probe[/bold] also
+trains a probe: the simple classifier that predict uses.
 """
 
 _EPILOG = """
 [bold]Examples[/bold]
 
-From a folder of EDF files to labels for new ones:
+Train on a folder of EDF files, and label new ones:
   polyadic prepare folder recordings my.store --seconds 30
   polyadic fit my.store --probe -o model.safetensors
   polyadic predict model.safetensors new-recordings -o labels.csv
 
-A model of a folder of EDF files, and a page to look into it:
+Fit a model to a folder of EDF files, and write a report:
   polyadic fit recordings --seconds 30 -o model.safetensors
   polyadic report model.safetensors --data recordings -o report.html
 
-The methods compared on your own windows:
+Compare the methods on your own windows:
   polyadic run --data windows.npz --fs 100
 
-[bold]Every command[/bold] has --help with examples. Most have --json (the outcome for programs, alone on standard
-output), --quiet (no progress bar) and --settings FILE (options from a TOML file).
+[bold]Every command[/bold] has --help with examples. Most have --json (machine-readable result on standard output),
+--quiet (no progress bar; warnings and errors are still shown) and --settings FILE (options from a TOML file).
 
 [bold]Exit codes[/bold]
 
-  0    done
-  1    it cannot be done: data, models or values that cannot be used
-  2    wrong usage: an unknown command or option, a wrong settings file
-  130  stopped by Ctrl-C: nothing half-written, what can go on says how
+  0    success
+  1    failure: data, models or values that cannot be used
+  2    wrong usage: unknown command or option, faulty settings file
+  130  stopped by Ctrl-C: no partial output; says how to resume, if possible
   143  the same, stopped by SIGTERM
-  129  the same, stopped by SIGHUP, as when a terminal is closed
+  129  the same, stopped by SIGHUP (closed terminal)
 """
 
 _START, _MODEL, _USE, _LOOK, _PAPER = (
     "Start here",
     "From recordings to a model",
     "Use a model",
-    "Look into it",
-    "The paper",
+    "Inspect",
+    "Reproduce the paper",
 )
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""What a command says of trouble: a line for a warning, and for an error that ends it a sentence and an exit code."""
+"""How commands report errors and warnings: one line each, and an exit code."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["SettingsError", "exit_on_error", "plain_warnings"]
 
 
 class SettingsError(PolyadicError):
-    """A settings file with an unknown key or a value that is not possible."""
+    """A settings file has an unknown key or an invalid value."""
 
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Print the errors that polyadic raises on purpose, those of files, and a lack of memory; others are bugs."""
+    """Print PolyadicError, OSError and out-of-memory errors without a traceback; all others are bugs."""
     try:
         yield
     except (PolyadicError, OSError) as error:
@@ -30,13 +30,13 @@ def exit_on_error() -> Iterator[None]:
         if not _is_lack_of_memory(error):
             raise
         first = str(error).partition("\n")[0]
-        _print(f"there is not enough memory{f': {first}' if first else ''}")
+        _print(f"not enough memory{f': {first}' if first else ''}")
         raise SystemExit(1) from None
 
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Show warnings as a line of text, without file, line and code; those meant for developers stay as they are."""
+    """Show warnings as one line of text, without file and code; those for developers are unchanged."""
     usual = warnings.showwarning
 
     def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -56,11 +56,11 @@ def _is_lack_of_memory(error: Exception) -> bool:
     torch = sys.modules.get("torch")
     if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
         return True
-    return "can't allocate memory" in str(error)  # torch has no class of its own for it on a CPU
+    return "can't allocate memory" in str(error)  # torch has no exception class for it on the CPU
 
 
 def _print(message: str) -> None:
-    # Further lines are indented, so that a line break in the name of a file cannot pass for a message.
+    # Further lines are indented, so that a line break in a file name cannot imitate a message.
     first, *more = message.split("\n")
     echo(f"polyadic: {first}", err=True, colour="red")
     for line in more:

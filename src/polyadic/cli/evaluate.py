@@ -1,4 +1,4 @@
-"""`polyadic evaluate`: what a model's features, or its probe, are worth on labelled windows."""
+"""`polyadic evaluate`: score a model's features, or its probe, on labelled windows."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ __all__ = ["EVALUATE_EXAMPLES", "evaluate"]
 
 _SEEDS = 5
 _MOST_SHOWN = 30
-"""More classes or subjects than these are not listed on the screen; --json and --out have all."""
+"""Maximum number of classes or subjects listed on the screen; --json and --out have all."""
 
 EVALUATE_EXAMPLES = """
 [bold]Examples[/bold]
 
-Features and probe, tested on subjects that neither has seen, in the folds of a report:
+Score features and probe on subjects that neither has seen:
   polyadic evaluate model.safetensors sleep.store
 
-The same, leaving out one subject at a time:
+Leave out one subject at a time, and write all scores to a file:
   polyadic evaluate model.safetensors sleep.store --folds loso -o scores.csv
 
-Subjects in five folds, ten times anew:
+Five folds of subjects, repeated ten times:
   polyadic evaluate model.safetensors sleep.store --folds 5 --repeats 10
 
-Without learning the features anew in every fold:
+Without refitting the features in every fold:
   polyadic evaluate model.safetensors sleep.store --transductive
 
-The probe in the model file, on recordings of other people:
+The probe in the model file, on recordings of other subjects:
   polyadic evaluate model.safetensors new.store --own-probe
 
 The paper's protocol and probes, on five random splits:
   polyadic evaluate model.safetensors sleep.store --protocol paper
 
-Two processes that work together:
+Two processes:
   torchrun --nproc-per-node 2 -m polyadic evaluate model.safetensors s.store
 """
 
@@ -71,20 +71,24 @@ def evaluate(
     protocol: Annotated[
         Protocol | None,
         typer.Option(
-            help="subject: cross-validation by subject (default where subjects are known); paper: windows drawn at "
-            "random, as the paper's numbers were made, which flatters every method."
+            help="subject: cross-validation by subject (default if subjects are known); paper: random windows, as in "
+            "the paper, which gives optimistic scores."
         ),
     ] = None,
     probe: Annotated[
         ProbeKind | None,
-        typer.Option(metavar="KIND", help=f"{PROBE_KINDS} Default: auto; with --protocol paper the other two."),
+        typer.Option(
+            metavar="KIND",
+            help=f"Probe: the classifier that scores the features. {PROBE_KINDS} Default: auto; with --protocol paper "
+            "the other two.",
+        ),
     ] = None,
     folds: Annotated[
         str | None,
         typer.Option(
             metavar="N|loso",
-            help="Number of folds of subjects; loso leaves out one subject at a time. If not given: loso up to 20 "
-            "subjects, else five folds, repeated twice, as in a report.",
+            help="Number of folds of subjects; loso leaves out one subject at a time. Default: loso for up to 20 "
+            "subjects, else five folds, repeated twice.",
         ),
     ] = None,
     seeds: Annotated[
@@ -93,8 +97,8 @@ def evaluate(
             min=1,
             max=MOST_REPEATS,
             metavar="N",
-            help=f"With --protocol paper: the number of splits, {_SEEDS} if not given, but one for a model that was "
-            "fitted by --protocol: its own. Otherwise the same as --repeats.",
+            help=f"With --protocol paper: number of splits. Default: {_SEEDS}, or the model's own split if it was "
+            "fitted with --protocol. Otherwise the same as --repeats.",
         ),
     ] = None,
     repeats: Annotated[
@@ -103,26 +107,27 @@ def evaluate(
             min=1,
             max=MOST_REPEATS,
             metavar="N",
-            help="How often subjects are assigned to folds anew, 1 if not given; without --folds in five folds.",
+            help="Number of random assignments of subjects to folds; without --folds, to five. Default: 1.",
         ),
     ] = None,
     transductive: Annotated[
         bool,
         typer.Option(
             "--transductive",
-            help="Keep the model's features in every fold, even if they were learned from windows of test subjects.",
+            help="Do not refit the features in every fold, even if they were learned from test subjects.",
         ),
     ] = False,
     own_probe: Annotated[
         bool,
         typer.Option(
             "--own-probe",
-            help="Judge the probe in the model file, on all windows with labels (held-out ones, if it knows them).",
+            help="Score the probe in the model file, on all labelled windows (only held-out ones, if the model stores "
+            "its split).",
         ),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="A .csv file for all scores as well; none if not given."),
+        typer.Option("--out", "-o", metavar="FILE", help="Also write all scores to this .csv file."),
     ] = None,
     device: DeviceOption = "auto",
     force: ForceOption = False,
@@ -132,12 +137,12 @@ def evaluate(
     *,
     given: dict[str, Any],
 ) -> None:
-    """Show how well labels follow from a model's features.
+    """Score a model by how well a classifier predicts labels from its features.
 
-    Probes are trained and tested on different subjects of DATA: balanced accuracy, accuracy, macro F1, Cohen's kappa,
-    scores by class and by subject. If the model has learned from windows of a test subject, features are learned anew
-    in every fold, without that subject; a model fitted by --protocol subject keeps its features, and is tested on the
-    subjects it has not seen.
+    A probe (a simple classifier on the features) is trained and tested on different subjects of DATA. Shows balanced
+    accuracy, accuracy, macro F1, Cohen's kappa, and scores by class and by subject. If the model has seen a test
+    subject, the features are refitted in every fold without that subject. A model fitted with --protocol subject
+    keeps its features and is tested on the subjects it has not seen.
     """
     from polyadic import load
     from polyadic.engine import processes
@@ -150,21 +155,20 @@ def evaluate(
         check_out_file(out, model, data, settings, endings=(".csv",), force=force)
     split = (protocol, seeds, probe, folds, repeats)
     if own_probe and any(value is not None for value in split):
-        raise PolyadicError("--own-probe needs no split: leave out --protocol, --probe, --folds, --repeats and --seeds")
+        raise PolyadicError("--own-probe uses no split: leave out --protocol, --probe, --folds, --repeats and --seeds")
     if repeats is not None and seeds is not None:
-        raise PolyadicError("give --repeats for folds of subjects, or --seeds for --protocol paper, not both")
+        raise PolyadicError("give --repeats (folds of subjects) or --seeds (--protocol paper), not both")
     count = _number(folds)
     hidden = not shows_progress(quiet, json) or team.index > 0
     with opened_for(loaded, data, given, labels=True, hidden=hidden) as windows:
         if team.index == 0:
             describe(windows, hidden=True)
         if not (windows.label >= 0).any():
-            raise PolyadicError(f"{data.name} has no labels to judge by")
+            raise PolyadicError(f"{data.name} has no labels, which evaluate needs")
         by_subject = not own_probe and _chosen(protocol, windows) == Protocol.SUBJECT
         if not by_subject and (folds is not None or repeats is not None or transductive):
             raise PolyadicError(
-                "--folds, --repeats and --transductive are for --protocol subject, which needs windows of known "
-                "subjects"
+                "--folds, --repeats and --transductive need --protocol subject and windows with known subjects"
             )
         if not by_subject:
             kind = None if probe is None else probe.value
@@ -196,7 +200,7 @@ def _number(folds: str | None) -> int | str | None:
     if folds is None or folds == "loso":
         return folds
     if not folds.isdecimal() or len(folds) > 9 or int(folds) < 2:
-        raise PolyadicError(f"--folds must be loso or a number from 2 on, but is {folds[:20]!r}")
+        raise PolyadicError(f"--folds must be loso or an integer of at least 2, but is {folds[:20]!r}")
     return int(folds)
 
 
@@ -210,7 +214,7 @@ def _cross_validate(
     hidden: bool,
     team: Any,
 ) -> dict[str, Any]:
-    """Return scores for left-out subjects, and what they are to be taken for in words."""
+    """Return the scores of left-out subjects, and a summary in words."""
     from polyadic.evaluate.validation import cross_validate, default_folds, subjects_to_test, unseen_rows
     from polyadic.progress import stage_bar
 
@@ -282,7 +286,7 @@ def _show_folds(outcome: dict[str, Any]) -> None:
 
 
 def _confusion(names: list[str], counts: list[list[int]]) -> Any:
-    """A table of the windows of each class (rows) by what they were predicted to be (columns)."""
+    """Return the confusion matrix as a table: true classes in rows, predicted ones in columns."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -297,7 +301,7 @@ def _confusion(names: list[str], counts: list[list[int]]) -> Any:
 
 
 def _subjects(scores: dict[str, dict[str, float]]) -> Any:
-    """A table of the scores of each subject."""
+    """Return a table of the scores of each subject."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -312,7 +316,7 @@ def _subjects(scores: dict[str, dict[str, float]]) -> Any:
 
 
 def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
-    """All scores as a table: measure, the class or subject it is of, and its value."""
+    """Write all scores as a table: measure, class or subject, value."""
     import csv
     import io
 
@@ -371,14 +375,14 @@ def _show(outcome: dict[str, Any]) -> None:
 
 
 def _note(outcome: dict[str, Any]) -> str:
-    """How honest the scores are."""
+    """Return a note on whether the scores may be optimistic."""
     if outcome["held_out"]:
-        return "The windows tested were held out when the model was fitted."
+        return "The test windows were held out when the model was fitted."
     if outcome["protocol"] is None:
-        return "If the probe was trained on windows of this data, it has seen their labels, and this flatters it."
+        return "If the probe was trained on this data, it has seen the labels, and the scores are optimistic."
     return (
-        "If the model was fitted to this data, it has seen the windows tested, though not their labels; "
-        "--protocol subject keeps subjects apart."
+        "If the model was fitted to this data, it has seen the test windows, though not their labels; "
+        "--protocol subject tests on new subjects."
     )
 
 

@@ -1,4 +1,4 @@
-"""`polyadic export`: a model file as C for microcontrollers, or as an ONNX graph for devices without torch."""
+"""`polyadic export`: write a model as C for microcontrollers, or as an ONNX graph for devices without torch."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ EXPORT_EXAMPLES = """
 
   polyadic export model.safetensors -o model.onnx
 
-Then, on a device with onnxruntime and numpy alone:
+Then, on a device with only onnxruntime and numpy:
   python examples/onnx_device.py model.onnx
 
-C for a microcontroller, model.c and model.h, with a result every 64 samples:
+C for a microcontroller (model.c and model.h), with a result every 64 samples:
   polyadic export model.safetensors -o model.c --stride 64
 
-With weights of 8 bits, and what that costs on windows of yours:
+8-bit weights, and their effect on your own windows:
   polyadic export model.safetensors -o model.c --int8 --data labelled.store
 """
 
@@ -49,19 +49,18 @@ _ONNX = "ONNX files"
 def export(
     model: ModelArgument,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write; its ending, .onnx or .c, says what.")
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help="Output file; the extension, .onnx or .c, sets the format."),
     ] = Path("model.onnx"),
     fs: Annotated[
         float | None,
-        typer.Option(min=0.0, metavar="HZ", help="Sampling rate in Hz to note in the file, if the model has none."),
+        typer.Option(min=0.0, metavar="HZ", help="Sampling rate to store in the file, if the model has none."),
     ] = None,
     channels: Annotated[
         str,
-        typer.Option(
-            metavar="NAME,NAME,…", help="Names of the channels to note in the file, with commas between them."
-        ),
+        typer.Option(metavar="NAME,NAME,…", help="Channel names to store in the file, separated by commas."),
     ] = "",
-    int8: Annotated[bool, typer.Option("--int8", help="Weights of 8 bits.")] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Use 8-bit weights.")] = False,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -72,14 +71,14 @@ def export(
         ),
     ] = None,
     header_only: Annotated[
-        bool, typer.Option("--header-only", help="One .h file with everything.", rich_help_panel=_C)
+        bool, typer.Option("--header-only", help="Write a single .h file.", rich_help_panel=_C)
     ] = False,
     stride: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="SAMPLES",
-            help="Samples of a stream from one result to the next; the length of a window if not given.",
+            help="Samples between results in a stream. Default: the length of a window.",
             rich_help_panel=_C,
         ),
     ] = None,
@@ -87,7 +86,7 @@ def export(
         str,
         typer.Option(
             metavar="UNIT,UNIT,…",
-            help="Units of the channels to note in the file; those of the model, or else of --data, if not given.",
+            help="Channel units to store in the file. Default: those of the model, else of --data.",
             rich_help_panel=_C,
         ),
     ] = "",
@@ -96,7 +95,7 @@ def export(
         typer.Option(
             min=1,
             metavar="WINDOWS",
-            help="Fix the number of windows, for runtimes that need static shapes.",
+            help="Fixed batch size, for runtimes that need static shapes.",
             rich_help_panel=_ONNX,
         ),
     ] = None,
@@ -105,9 +104,10 @@ def export(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a model as C or as an ONNX graph: from raw windows to features, and to probabilities if it has a probe.
+    """Export a model as C code or as an ONNX graph.
 
-    C needs no library but math.h, and no heap. An ONNX graph needs onnxruntime.
+    The export turns raw windows into features and, if the model has a probe (classifier), into class probabilities. C
+    code needs only math.h and no heap. An ONNX graph needs onnxruntime.
     """
     from polyadic import load
 
@@ -130,7 +130,7 @@ def export(
         if windows is not None:
             written.compare(loaded, windows, batch, hidden)
         elif int8:
-            written.lines.append("--data shows what int8 costs on windows of yours")
+            written.lines.append("give --data to see the effect of --int8 on your own windows")
     if json:
         print_json(written.outcome)
     elif not quiet:
@@ -139,15 +139,15 @@ def export(
 
 
 def _check_options(in_c: bool, out: Path, of_c: dict[str, Any], of_onnx: dict[str, Any]) -> None:
-    """Refuse options that would do nothing."""
+    """Raise if an option would have no effect."""
     for name, value in (of_onnx if in_c else of_c).items():
         if value:
             kind = "an ONNX file" if in_c else "C"
-            raise PolyadicError(f"{name} is for {kind}, but {out.name} is none: change the ending of --out")
+            raise PolyadicError(f"{name} is for {kind}, but --out is {out.name}: change its extension")
 
 
 def _files(out: Path, in_c: bool, header_only: bool) -> tuple[Path, ...]:
-    """What will be written."""
+    """Return the files that will be written."""
     header = out.with_suffix(".h")
     if not in_c:
         return (out,)
@@ -160,14 +160,14 @@ def _listed(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Written:
-    """The outcome of an export, what to say of it, and what the file computes: probabilities if there is a probe."""
+    """The result of an export, lines to print, and the function that the file computes."""
 
     outcome: dict[str, Any]
     lines: list[str]
     compute: Callable[[Any], Any]
 
     def compare(self, model: Any, windows: Any, batch: int | None, hidden: bool) -> None:
-        """Add how the file does beside the model on windows."""
+        """Add a comparison of the file with the model on windows."""
         comparison = _compared(model, windows, self.compute, batch, hidden)
         self.outcome["comparison"] = comparison
         self.lines.append(_in_words(comparison))
@@ -196,7 +196,7 @@ def _as_c(model: Any, out: Path, header_only: bool, options: dict[str, Any]) -> 
         f"{written.stream_bytes / 1e3:.1f} kB with a stream; a result every {written.stride:,} samples",
     ]
     if written.accumulator == "double":
-        lines.append("components are nearly collinear, so sums are in double: a smaller rank would be faster")
+        lines.append("components are nearly collinear, so sums use double precision: a smaller rank would be faster")
     return _Written(outcome, lines, written.probabilities if written.classes else written.features)
 
 
@@ -205,7 +205,7 @@ def _as_onnx(model: Any, out: Path, options: dict[str, Any]) -> _Written:
     from polyadic import export as exports
 
     exports.onnx(model, out, **options)
-    # What is read back is what a device will see.
+    # Read back what a device will see.
     written = exports.Features(out)
     outcome = {
         "file": out.name,
@@ -235,12 +235,12 @@ def _what(shape: tuple[int, ...], features: int, classes: tuple[Any, ...]) -> st
 def _compared(
     model: Any, windows: Any, compute: Callable[[Any], Any], batch: int | None, hidden: bool
 ) -> dict[str, Any]:
-    """How the file does beside the model on windows: the same labels, and the accuracy where windows have labels.
+    """Compare the file with the model on windows: agreement of labels, and accuracy where labels are known.
 
     Parameters
     ----------
-    compute : what the file does with (N, channels, time)
-    batch : the only N it takes, or None
+    compute : the function of the file, of (N, channels, time)
+    batch : the fixed N, or None
     """
     import numpy as np
 
@@ -251,7 +251,9 @@ def _compared(
     if batch is not None:
         count, step = count // batch * batch, max(_ROWS // batch, 1) * batch
     if count == 0:
-        raise PolyadicError(f"--data must have at least {batch or 1} windows to compare on, but has {len(windows)}")
+        raise PolyadicError(
+            f"--data must have at least {batch or 1} windows for the comparison, but has {len(windows)}"
+        )
     found, expected = [], []
     with window_bar("comparing", windows.shape, hidden) as on_rows:
         for first in range(0, count, step):
@@ -283,8 +285,8 @@ def _in_words(comparison: dict[str, Any]) -> str:
     windows = f"{comparison['windows']:,} window{'s' if comparison['windows'] != 1 else ''}"
     if "features_error" in comparison:
         return f"on {windows}, features differ by {100 * comparison['features_error']:.2g} % of their root mean square"
-    line = f"on {windows}, {100 * comparison['same_label']:.2f} % of the labels are those of the model"
+    line = f"on {windows}, {100 * comparison['same_label']:.2f} % of the labels agree with the model"
     if comparison["accuracy_before"] is None:
-        return f"{line}; none has a label, so there is no accuracy"
+        return f"{line}; no accuracy, because none has a label"
     before, after = 100 * comparison["accuracy_before"], 100 * comparison["accuracy_after"]
     return f"{line}; accuracy on the {comparison['labelled']:,} with labels: model {before:.2f} %, file {after:.2f} %"

@@ -41,38 +41,38 @@ __all__ = ["FIT_EXAMPLES", "FitCommand", "fit", "with_probe_kind"]
 FIT_EXAMPLES = """
 [bold]Examples[/bold]
 
-EDF files of your own in windows of 30 s, in one command:
+EDF files in windows of 30 s, in one command:
   polyadic fit recordings --seconds 30 -o model.safetensors
 
-With a probe, trained on the windows that annotations label:
+With a probe (classifier), trained on the windows labelled by annotations:
   polyadic fit recordings --seconds 30 --probe
 
-Tables with a column of labels and one of subjects:
+Tables with a label column and a subject column:
   polyadic fit tables --seconds 2 --label activity --subject person --probe
 
 A store, with the paper's settings for Sleep-EDF:
   polyadic fit sleep.store --preset sleep_edf -o model.safetensors
 
-The unlabelled part of a split by subject, the probe on its training part:
+The unlabelled part of a subject-wise split, and the probe on its training part:
   polyadic fit sleep.store --protocol subject --probe
 
-The standardised logistic regression of the paper's tables as the probe:
+The probe of the paper's tables, a logistic regression on standardised features:
   polyadic fit sleep.store --probe standardised
 
-Components for reading: the consensus of 30 random starts, and which come back in halves of the subjects:
+Components to interpret: the consensus of 30 random starts, with a replicability check:
   polyadic fit sleep.store --rank 8 --restarts 30 --consensus --check
 
-A fit that was stopped goes on where it was:
+Resume an interrupted fit:
   polyadic fit sleep.store -o model.safetensors --resume
 
-Four processes that share every batch:
+Four processes that split every batch:
   torchrun --nproc-per-node 4 -m polyadic fit sleep.store
 """
 
 
 _LABEL_HINT = (
-    ". Labels are annotations of the recordings (--class chooses them), a column of tables (--label), files of their "
-    "own (--scoring '*.txt') or a part of the paths (--label-from folder)"
+    ". Labels come from annotations (--class selects them), a table column (--label), separate files "
+    "(--scoring '*.txt') or the paths (--label-from folder)"
 )
 
 
@@ -86,7 +86,7 @@ class Method(StrEnum):
 
 
 class Solver(StrEnum):
-    """How the bases are found."""
+    """How the bases are updated."""
 
     AUTO = "auto"
     MOMENTS = "moments"
@@ -95,7 +95,7 @@ class Solver(StrEnum):
 
 
 class Shuffle(StrEnum):
-    """In which order windows on a disk are visited."""
+    """Order in which windows on disk are visited."""
 
     FULL = "full"
     BLOCK = "block"
@@ -112,80 +112,84 @@ def fit(
         typer.Option(
             "--probe",
             metavar="[KIND]",
-            help="Also train a classifier on the windows with labels, and keep it in the model file. "
-            f"{PROBE_KINDS} Without a KIND: auto.",
+            help="Also train a probe, a simple classifier on the features, on the labelled windows; it is saved with "
+            f"the model. {PROBE_KINDS} Without a KIND: auto.",
         ),
     ] = None,
     recenter: Annotated[
         bool,
         typer.Option(
             "--recenter",
-            help="With --probe: subtract each subject's mean features, over at least 20 windows, at training as at "
-            "prediction.",
+            help="With --probe: subtract each subject's mean features, in training and in prediction. Needs 20 "
+            "windows per subject.",
         ),
     ] = False,
     check: Annotated[
         bool,
         typer.Option(
             "--check",
-            help="Also fit halves of the subjects, ten times, and keep in the model file which components come back.",
+            help="Also fit random halves of the subjects ten times, and save which components replicate.",
         ),
     ] = False,
     method: Annotated[
-        Method, typer.Option(metavar="NAME", help="ATD, ATD_ss-, GR-SALS or SALS.", case_sensitive=False)
+        Method, typer.Option(metavar="NAME", help="Method: ATD, ATD_ss-, GR-SALS or SALS.", case_sensitive=False)
     ] = Method.ATD,
     preset: Annotated[
         str | None,
         typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.", metavar="NAME"),
     ] = None,
     defaults: Annotated[
-        bool, typer.Option("--defaults", help="With --preset: its frames and views, all else as in 0.1.0.")
+        bool,
+        typer.Option(
+            "--defaults", help="With --preset: use its frames and augmentations, and otherwise the defaults of 0.1.0."
+        ),
     ] = False,
     protocol: Annotated[
         Protocol | None,
-        typer.Option(help="Fit the unlabelled part of a split by this protocol; all windows if not given."),
+        typer.Option(help="Fit only the unlabelled part of a subject-wise or the paper's split. Default: all windows."),
     ] = None,
-    rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components.")] = None,
-    sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most passes over the data.")] = None,
+    rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components (patterns).")] = None,
+    sweeps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Maximum number of sweeps (passes over the data).")
+    ] = None,
     restarts: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=MOST_REPEATS,
             metavar="N",
-            help="Fits from different random starts, of which the best stays.",
+            help="Number of random starts; the fit with the lowest loss is kept.",
         ),
     ] = None,
     consensus: Annotated[
-        bool, typer.Option("--consensus", help="With --restarts: average the components that the starts agree on.")
+        bool, typer.Option("--consensus", help="With --restarts: average the components on which the starts agree.")
     ] = False,
-    batch_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Windows in a batch.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of windows per batch.")] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, metavar="X", help="Share of a batch in the bases.")
+        float | None, typer.Option(min=0.0, max=1.0, metavar="X", help="Weight of a batch in the update of the bases.")
     ] = None,
     solver: Annotated[
-        Solver | None, typer.Option(help="Second moments, or batches: blend bases, remember statistics.")
+        Solver | None,
+        typer.Option(help="moments: fit from second moments; blend, memory: stochastic updates from batches."),
     ] = None,
-    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
-    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
+    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Frame length of the STFT in samples.")] = None,
+    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Hop of the STFT in samples.")] = None,
     shuffle: Annotated[
-        Shuffle, typer.Option(help="Visit windows in any order, or shard by shard for slow disks.")
+        Shuffle, typer.Option(help="Visit windows in random order, or shard by shard for slow disks.")
     ] = Shuffle.FULL,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Of the start, the order, the augmentations and the split.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
     device: DeviceOption = "auto",
     checkpoint: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="A folder for checkpoints that stays; if not given, one beside the model file, with .checkpoint after "
-            "its name, that goes when the model is there.",
+            help="Folder for checkpoints, kept after the fit. Default: the name of the model file with .checkpoint "
+            "appended, removed after the fit.",
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint, if there is one.")] = False,
     checkpoint_every: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="From one checkpoint to the next.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.")
     ] = 60.0,
     on_error: OnErrorOption = OnError.RAISE,
     force: ForceOption = False,
@@ -195,11 +199,11 @@ def fit(
     *,
     given: dict[str, Any],
 ) -> None:
-    """Learn bases from recordings or windows and write a model file.
+    """Fit a model to recordings or windows and write it to a file.
 
-    Stopped by Ctrl-C, SIGTERM or worse, the same command goes on with --resume. Memory does not grow with the data.
-    Recordings are cut into windows in a temporary folder first; for data that is
-    used more than once, [bold]polyadic prepare[/bold] keeps the windows.
+    The model describes windows by components: patterns over channels, frequencies and time. No labels are needed. An
+    interrupted fit resumes with --resume. Memory use does not grow with the data. Recordings are first cut into
+    windows in a temporary folder; if you use them more than once, write a store with [bold]polyadic prepare[/bold].
     """
     from polyadic.engine import processes
     from polyadic.methods import paper_methods
@@ -208,7 +212,7 @@ def fit(
 
     team = processes.join()
     if recenter and probe is None:
-        raise PolyadicError("--recenter goes with --probe: it changes how the probe is trained")
+        raise PolyadicError("--recenter needs --probe: it changes how the probe is trained")
     if consensus and (restarts or 1) < 2:
         raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
     check_out_file(out, data, settings, endings=(".safetensors",), force=force)
@@ -243,7 +247,7 @@ def fit(
             if probe is not None:
                 model.probe_ = _trained(model, labelled, probe, recenter, hidden or team.index > 0)
             if check:
-                # One process does it, for refits are of one process; the others hear what it found.
+                # One process refits and sends the result to the others.
                 found = team.once(lambda: checked(model, unlabelled, seed, hidden).to_dict())
                 model.replicability_ = Replicability.from_dict(found, model.rank)
             team.once(lambda: _save(model, unlabelled, out))
@@ -255,7 +259,7 @@ def fit(
 
 
 def _save(model: Any, windows: Windows, out: Path) -> None:
-    """Write a model with what its windows are like, by which predict finds unusual ones."""
+    """Write a model with statistics of its windows, which predict uses to flag unusual ones."""
     from polyadic.engine.unusual import typical_windows
 
     if hasattr(model, "_batches"):
@@ -264,14 +268,14 @@ def _save(model: Any, windows: Windows, out: Path) -> None:
 
 
 class FitCommand(typer.core.TyperCommand):
-    """A command whose --probe may stand without a value."""
+    """A command whose --probe takes an optional value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         return super().parse_args(ctx, with_probe_kind(args))
 
 
 def with_probe_kind(words: list[str]) -> list[str]:
-    """The words of a command line, with "auto" for every --probe that is not followed by a kind.
+    """Return the words of a command line, with "auto" for every --probe that is not followed by a kind.
 
     Examples
     --------
@@ -287,7 +291,7 @@ def with_probe_kind(words: list[str]) -> list[str]:
 
 
 def _parts(windows: Windows, protocol: Protocol | None, seed: int) -> tuple[Windows, Windows]:
-    """What to learn from, and what may train the probe."""
+    """Return the windows to fit, and those that may train the probe."""
     from polyadic.data import split
 
     if protocol is None:
@@ -297,11 +301,11 @@ def _parts(windows: Windows, protocol: Protocol | None, seed: int) -> tuple[Wind
 
 
 def _check_labels(windows: Windows, data: Path, recenter: bool) -> None:
-    """Say before the fit, not after it, that there is nothing to train a probe on."""
+    """Raise before the fit if there are no labels to train a probe on."""
     found = len(set(windows.label[windows.label >= 0].tolist()))
     if found < 2:
         hint = _LABEL_HINT if are_recordings(data) else ""
-        raise PolyadicError(f"--probe needs windows of two classes or more, but {data.name} has {found}{hint}")
+        raise PolyadicError(f"--probe needs windows of at least two classes, but {data.name} has {found}{hint}")
     if recenter:
         from polyadic.evaluate.classifier import rows_to_transform
 
@@ -346,18 +350,18 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
     if json:
         print_json(outcome)
         return
-    kept = f" (start {model.attempt_} of {model.restarts} was kept)" if model.restarts > 1 else ""
+    kept = f" (best of {model.restarts} starts: number {model.attempt_})" if model.restarts > 1 else ""
     if model.consensus:
         kept = f" from the consensus of {model.restarts} starts"
     echo(
         f"{out.name}: {method.value} of {len(windows):,} windows, {model.n_parameters_:,} parameters, "
         f"{model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)}{kept} in {seconds:.1f} s "
-        f"({model.waited_:.1f} s of it waiting for the disk)"
+        f"({model.waited_:.1f} s I/O wait)"
     )
     echo(f"windows of {windows.index.describe_subjects()}")
     if trained:
-        echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} windows with labels")
+        echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} labelled windows")
         if outcome["reason"]:
             echo(f"probe settings: {outcome['reason']}")
         if outcome["recenter"]:
-            echo("features are recentred by subject: predict needs at least 20 windows of every subject")
+            echo("features are recentred by subject: predict needs at least 20 windows per subject")

@@ -1,4 +1,4 @@
-"""`polyadic info`: what a file or folder is, and what is in it."""
+"""`polyadic info`: describe a file or folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INFO_EXAMPLES = """
   polyadic info model.safetensors
   polyadic info sleep.store --json
 
-Which channels and annotations a recording has:
+Channels and annotations of a recording:
   polyadic info night.edf
 """
 
@@ -31,7 +31,7 @@ Facts = dict[str, Any]
 
 
 _COUNTED = {f"readout.{name}" for name in ("matrix", "centre", "level_mean", "level_scale")}
-"""What `n_parameters_` counts of a readout."""
+"""Arrays of a readout that `n_parameters_` counts."""
 
 
 def info(
@@ -39,15 +39,16 @@ def info(
         Path,
         typer.Argument(
             metavar="PATH",
-            help="A model, a store, results of [bold]run[/bold] or [bold]bench[/bold], arrays, or a recording.",
+            help="A model, a store, results of [bold]run[/bold] or [bold]bench[/bold], arrays, a recording or a "
+            "folder.",
             exists=True,
         ),
     ],
     json: JsonOption = False,
 ) -> None:
-    """Tell what a file or folder is, and what is in it.
+    """Describe a file or folder: a model, store, recording, results or arrays.
 
-    Shapes, rank, settings, where it comes from, sizes.
+    Shows shapes, channels, labels, settings, provenance and size.
     """
     facts = describe(path)
     if json:
@@ -62,18 +63,18 @@ def info(
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in facts.items():
-        hidden = name == "units" and "rates" in facts  # which say them, too
+        hidden = name == "units" and "rates" in facts  # which include them
         if value not in (None, "", [], {}) and not hidden:
             grid.add_row(name.replace("_", " "), Text(_shown(name, value)))
     console().print(grid)
 
 
 def describe(path: Path) -> Facts:
-    """What is in a file or folder, as JSON can hold it; `kind` says what it is.
+    """Return the contents of a file or folder as JSON values; `kind` says what it is.
 
     Raises
     ------
-    PolyadicError : if it is nothing polyadic writes or reads, or damaged
+    PolyadicError : if polyadic neither writes nor reads such files, or it is damaged
     """
     if path.is_dir():
         return {"path": path.name, **_folder(path)}
@@ -86,12 +87,12 @@ def describe(path: Path) -> Facts:
     read = _recording if suffix in datasets.ENDINGS and suffix != ".csv" else readers.get(suffix)
     if read is None:
         known = sorted({*readers, *datasets.ENDINGS})
-        raise PolyadicError(f"{path.name} is nothing that polyadic knows: files end in {', '.join(known)}")
+        raise PolyadicError(f"{path.name} is not a file that polyadic reads: known extensions are {', '.join(known)}")
     return {"path": path.name, **read(path), "bytes": path.stat().st_size}
 
 
 def _scarce(facts: Facts) -> list[str]:
-    """What a store or a folder has only one of; the classes of a folder are known if it has one recording."""
+    """Return notes on what a store or folder has only one of; classes of a folder are known only for one recording."""
     from polyadic.cli.tables import scarcities
 
     if facts["kind"] == "store of windows":
@@ -104,7 +105,7 @@ def _scarce(facts: Facts) -> list[str]:
 
 
 def _shown(name: str, value: Any) -> str:
-    """A value in words a person reads easily."""
+    """Format a value for people."""
     if name == "bytes":
         return _size(value)
     if name in ("fs", "seconds") and value is not None:
@@ -133,7 +134,7 @@ def _size(count: int) -> str:
 
 
 def _model(path: Path) -> Facts:
-    """A model file, by its header and the shapes of its arrays."""
+    """Describe a model file by its header and the shapes of its arrays."""
     from polyadic import model_files
 
     arrays, header = model_files.read(path)
@@ -170,7 +171,7 @@ def _model(path: Path) -> Facts:
 
 
 def _worded(value: Any) -> Any:
-    """An object as `persist.encode` describes it, in one line."""
+    """Format an object as encoded by `persist.encode` in one line."""
     if isinstance(value, list):
         words = [f"{item:.4g}" if isinstance(item, float) else str(_worded(item)) for item in value[:_WORDED]]
         return f"[{', '.join(words + [f'… {len(value):,} in all'] * (len(value) > _WORDED))}]"
@@ -193,7 +194,7 @@ def _folder(path: Path) -> Facts:
     try:
         files, left_out = datasets.find_recordings(path, on_error="skip")
     except DataError as error:
-        raise PolyadicError(f"{path.name} is neither a store, nor has it results or recordings: {error}") from error
+        raise PolyadicError(f"{path.name} is not a store and contains no results or recordings: {error}") from error
     names = [file.relative_to(path).as_posix() for file in files]
     subjects = [find_subject(name, root=path.absolute().name) for name in names]
     return {
@@ -208,7 +209,7 @@ def _folder(path: Path) -> Facts:
 
 
 def _first_recording(files: dict[str, Path]) -> Facts:
-    """The first recording that can be read, and those before it that cannot, with the reason."""
+    """Describe the first readable recording, and list those before it with the reason why they are not."""
     unreadable: dict[str, str] = {}
     for name, file in files.items():
         try:
@@ -242,11 +243,11 @@ def _store(store: Any) -> Facts:
 
 
 def _results(path: Path) -> Facts:
-    """The results of `polyadic run` or `polyadic bench`."""
+    """Describe the results of `polyadic run` or `polyadic bench`."""
     try:
         content = json_module.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path.name} is damaged, or not JSON: {error}") from error
+        raise DataError(f"{path.name} is damaged or not JSON: {error}") from error
     if not isinstance(content, dict) or not {"command", "rows"} <= content.keys():
         raise PolyadicError(f"{path.name} is JSON, but not results of polyadic run or polyadic bench")
     rows = [row for row in content["rows"] if isinstance(row, dict)] if isinstance(content["rows"], list) else []
@@ -259,7 +260,7 @@ def _results(path: Path) -> Facts:
 
 
 def _arrays(path: Path) -> Facts:
-    """A file of arrays, by their heads alone; nothing of the content is read."""
+    """Describe a file of arrays by its headers; the content is not read."""
     import zipfile
 
     import numpy as np
@@ -286,7 +287,7 @@ def _arrays(path: Path) -> Facts:
 
 
 def _table(path: Path) -> Facts:
-    """A table that `transform` or `predict` wrote, or else a recording."""
+    """Describe a table written by `transform` or `predict`, or else a recording."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         heads = file.readline().strip().split(",")
         own, known = heads[:3] == ["subject", "recording", "start"], ("time", "label", "confidence", "unusual")

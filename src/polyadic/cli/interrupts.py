@@ -1,6 +1,6 @@
-"""How a command ends that is stopped by Ctrl-C, SIGTERM or SIGHUP: a sentence, an exit code, and a way to resume.
+"""Handling of Ctrl-C, SIGTERM and SIGHUP: a message, an exit code, and how to resume.
 
-This module imports nothing heavy: it must be at work before anything that takes time to import.
+This module imports nothing heavy, because handlers must be in place before slow imports.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["Terminated", "exit_on_interrupt", "handle_signals", "resumable_fit"]
 
 _TERMINATING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 _IMPORT_POLL = 0.02
-"""Seconds after which a signal that came during an import is tried again."""
+"""Seconds after which a signal that arrived during an import is sent again."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM from a scheduler or SIGHUP from a closed terminal: cleaned up after as after Ctrl-C."""
+    """SIGTERM from a scheduler or SIGHUP from a closed terminal; handled like Ctrl-C."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -39,14 +39,14 @@ def _exit_code(stop: KeyboardInterrupt) -> int:
 
 
 def handle_signals(program: CodeType) -> None:
-    """Let Ctrl-C, SIGTERM and SIGHUP raise exceptions, though never in the middle of an import.
+    """Let Ctrl-C, SIGTERM and SIGHUP raise exceptions, but never during an import.
 
-    Signals that are ignored, as by `nohup`, stay ignored. After a first SIGTERM or SIGHUP further ones are ignored, so
-    that cleaning up is not disturbed.
+    Ignored signals, as under `nohup`, stay ignored. After the first SIGTERM or SIGHUP, further ones are ignored, so
+    that cleanup is not interrupted.
 
     Parameters
     ----------
-    program : the code of the program's main function; an import that it runs in itself does not count
+    program : code of the main function; imports in frames above it do not count
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -65,7 +65,7 @@ def handle_signals(program: CodeType) -> None:
 
 
 def _is_importing(frame: FrameType | None, program: CodeType) -> bool:
-    """Whether an import is under way: libraries in C++ end the process if an exception meets them in theirs."""
+    """Whether an import is running: an exception during the import of a C++ library would end the process."""
     while frame is not None and frame.f_code is not program:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -83,33 +83,33 @@ def _send_again(number: int) -> None:
 
 @contextmanager
 def exit_on_interrupt() -> Iterator[None]:
-    """Say that a command was stopped, and end the program with the signal's exit code."""
+    """Print that the command was stopped, and exit with the signal's exit code."""
     try:
         yield
     except KeyboardInterrupt as stop:
         from polyadic.terminal import echo
 
-        # A command that can be resumed has put into the exception how.
+        # Commands that can be resumed put the instructions into the exception.
         first, *more = (str(stop) or "no partial output is left").split("\n")
         echo("", err=True)
         echo(f"polyadic: stopped; {first}", err=True, colour="yellow")
         for line in more:
             echo(line, err=True, colour="yellow")
-        # Python remembers a Ctrl-C that came while a text was executed, as when an import makes a dataclass, and would
-        # end by the signal instead of the code; it forgets when the next text is executed.
+        # Python remembers a Ctrl-C during exec(), as when an import creates a dataclass, and would exit by the signal
+        # instead of the code; the next exec() clears it.
         exec("")  # noqa: S102
         raise SystemExit(_exit_code(stop)) from None
 
 
 @contextmanager
 def resumable_fit(folder: Path, keep: bool, team: Team) -> Iterator[None]:
-    """Around a fit with checkpoints: when it is stopped, say how to resume; when it is done, remove the folder.
+    """Run a fit with checkpoints: say how to resume it when interrupted, remove the folder when done.
 
     Parameters
     ----------
-    folder : of the checkpoints
-    keep : whether the folder stays when the fit is done
-    team : the processes that fit together, of which the first prints
+    folder : folder of the checkpoints
+    keep : whether to keep the folder after the fit
+    team : the processes of the fit; the first one prints
     """
     from polyadic.engine import checkpoints
 
@@ -125,7 +125,7 @@ def resumable_fit(folder: Path, keep: bool, team: Team) -> Iterator[None]:
             stop.args = (_how_to_resume(folder, team),)
         raise
     finally:
-        # A fit that was refused leaves an empty folder, which is of no use.
+        # A fit that failed early leaves an empty folder.
         if team.index == 0 and not keep and folder.is_dir() and not has_checkpoints():
             checkpoints.remove_checkpoints(folder)
     if not keep:
@@ -133,11 +133,11 @@ def resumable_fit(folder: Path, keep: bool, team: Team) -> Iterator[None]:
 
 
 def _how_to_resume(folder: Path, team: Team) -> str:
-    """The command that resumes the fit; how several processes were started is not known here."""
+    """Return how to resume the fit; the launcher of several processes is unknown here."""
     import shlex
 
     if team.size > 1:
-        return f"the same command with --resume continues from {folder}"
+        return f"progress is saved in {folder}. Run the same command with --resume to resume"
     words = [word for word in sys.argv[1:] if word != "--resume"]
     start = "python -m polyadic" if Path(sys.argv[0]).name == "__main__.py" else "polyadic"
     return f"progress is saved in {folder}. To resume:\n  {start} {shlex.join([*words, '--resume'])}"

@@ -1,4 +1,4 @@
-"""Predicted labels where the field keeps them: annotations of EDF+ and WFDB, and tables of events as in BIDS."""
+"""Write predicted labels as EDF+ or WFDB annotations, or as BIDS events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from polyadic.errors import DataError, MissingExtraError, PolyadicError
 __all__ = ["LABEL_ENDINGS", "Labelled", "check_label_file", "write_labels"]
 
 LABEL_ENDINGS = (".csv", ".tsv", ".edf", ".bdf", ".atr")
-"""The endings of files that predictions are written to."""
+"""File extensions for predictions."""
 
 
 class Labelled(NamedTuple):
-    """A predicted label from `onset` seconds on; `unusual` is None if it is not known."""
+    """A predicted label with onset and duration in seconds; `unusual` is None if unknown."""
 
     onset: float
     duration: float
@@ -26,20 +26,22 @@ class Labelled(NamedTuple):
 
 
 def check_label_file(out: Path, data: Path) -> None:
-    """Refuse a file of annotations that does not fit the recording, and missing packages, before any work."""
+    """Raise before any work if annotations cannot be written for this recording, or a package is missing."""
     from importlib.util import find_spec
 
     ending, source = out.suffix.lower(), data.suffix.lower()
     if ending == ".csv":
         return
     if data.is_dir() or source in (".npz", ".npy"):
-        raise PolyadicError(f"--out {out.name} is for the labels of one recording, but {data.name} is none: use .csv")
+        raise PolyadicError(
+            f"--out {out.name} holds the labels of one recording, but {data.name} is not a single recording: use .csv"
+        )
     needed = {".edf": ((".edf",), "edfio"), ".bdf": ((".bdf",), "edfio"), ".atr": ((".hea",), "wfdb")}
     if ending in needed:
         sources, package = needed[ending]
         if source not in sources:
             raise PolyadicError(
-                f"--out {out.name} is for recordings that end in {sources[0]}, but {data.name} does not: use .tsv"
+                f"--out {out.name} is for recordings that end in {sources[0]}, but DATA is {data.name}: use .tsv"
             )
         if find_spec(package) is None:
             extra = "edf" if package == "edfio" else package
@@ -48,24 +50,24 @@ def check_label_file(out: Path, data: Path) -> None:
             )
         if package == "edfio" and _has_gaps(data):
             raise PolyadicError(
-                f"{data.name} has gaps (EDF+D), which a copy with annotations would lose, and with them the times: use "
+                f"{data.name} has gaps (EDF+D). An annotated copy would lose them, and its times would be wrong: use "
                 ".tsv"
             )
 
 
 def _has_gaps(data: Path) -> bool:
-    """Whether an EDF or BDF file says in its header that its records are not one after another."""
+    """Whether the header of an EDF or BDF file says that it is discontinuous."""
     with data.open("rb") as file:
         return file.read(236)[192:197].upper() in (b"EDF+D", b"BDF+D")
 
 
 def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str] = ()) -> None:
-    """Write the labels of one recording; the ending of `out` decides how.
+    """Write the labels of one recording; the extension of `out` sets the format.
 
     Parameters
     ----------
     data : the recording
-    classes : texts of annotations that stand for classes; a copy has the labels in their place
+    classes : annotation texts that are classes; a copy replaces them with the labels
     """
     from polyadic.files import write_atomically
 
@@ -83,7 +85,7 @@ def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Col
 
 
 def _write_edf(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str]) -> None:
-    """A copy of an EDF file with the labels as annotations; its own with the texts of classes give way to them."""
+    """Write a copy of an EDF file with the labels as annotations, in place of its own annotations of classes."""
     import edfio
 
     from polyadic.data.readers.edf import mark_copy
@@ -99,12 +101,12 @@ def _write_edf(out: Path, data: Path, labels: Sequence[Labelled], classes: Colle
             copy.set_annotations([*kept, *found])
             content = mark_copy(copy.to_bytes())
     except Exception as error:
-        raise DataError(f"{data.name}: edfio cannot write a copy with annotations: {error}. Use a .tsv file") from error
+        raise DataError(f"{data.name}: edfio cannot write an annotated copy: {error}. Use a .tsv file") from error
     write_atomically(out, content)
 
 
 def _write_wfdb(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
-    """Annotations in the MIT format: changes of state, whose notes are the labels."""
+    """Write annotations in the MIT format: rhythm changes (+) with the labels as notes."""
     import tempfile
 
     import numpy as np

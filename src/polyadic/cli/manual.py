@@ -1,4 +1,4 @@
-"""Groups of commands that read like a manual: in the order in which one needs them, with text that fits any width."""
+"""Command groups whose help lists commands in the order of use and wraps text to the terminal width."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ORDER = ("run", "prepare", "verify", "fit", "transform", "predict", "evaluate",
 
 
 class Manual(typer.core.TyperGroup):
-    """A group of commands; Ctrl-C and SIGTERM end any of them with a sentence."""
+    """A group of commands; Ctrl-C and SIGTERM end them with a message."""
 
     def __init__(self, *args: Any, **words: Any) -> None:
         super().__init__(*args, **words)
@@ -43,7 +43,7 @@ class Manual(typer.core.TyperGroup):
 
 
 def _without_types_of_flags(command: Any, ctx: Any) -> Any:
-    """A flag has no value, and so no type to be shown."""
+    """Hide the type of flags, which take no value."""
     for parameter in command.get_params(ctx):
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
@@ -51,7 +51,7 @@ def _without_types_of_flags(command: Any, ctx: Any) -> Any:
 
 
 def flowing(text: str) -> str:
-    """A text whose paragraphs are one line each, for the terminal to break; indented lines stay as they are.
+    """Join the lines of each paragraph, so that the terminal can wrap them; keep indented lines.
 
     Examples
     --------

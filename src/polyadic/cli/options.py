@@ -1,4 +1,4 @@
-"""What commands have in common: options of the same name, type and help, and how an outcome is shown."""
+"""Options and helpers that several commands share."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ __all__ = [
     "window_bar",
 ]
 
-RECORDINGS = "How recordings become windows (stores and arrays are windows already)"
-"""The heading of the options that only matter where recordings are cut."""
+RECORDINGS = "Cutting recordings into windows (not for stores and arrays)"
+"""Heading of the options that apply only to recordings."""
 
 SECONDS = 10.0
-"""Length of a window where none is given."""
+"""Default length of a window."""
 
 MOST_REPEATS, MOST_JOBS, MOST_EPOCHS = 10_000, 1_000, 1_000_000
-"""Bounds of what a typing error may ask for: repetitions, processes at a time, epochs."""
+"""Upper bounds that catch typing errors: repetitions, parallel processes, epochs."""
 
 
 class OnError(StrEnum):
-    """What to do about a recording that cannot be read."""
+    """What to do with a recording that cannot be read."""
 
     RAISE = "raise"
     SKIP = "skip"
 
 
 class Resample(StrEnum):
-    """How to bring channels to one rate."""
+    """How to bring channels to one sampling rate."""
 
     HOLD = "hold"
     POLYPHASE = "polyphase"
@@ -77,19 +77,21 @@ class ProbeKind(StrEnum):
 
 
 PROBE_KINDS = (
-    "auto: a logistic regression whose settings are chosen by leaving subjects out; plain or standardised: "
-    "one with fixed settings, as in the paper's tables."
+    "auto: a logistic regression tuned by cross-validation over subjects; plain or standardised: a logistic regression "
+    "with fixed settings, as in the paper's tables."
 )
-"""What the kinds of probes are, for the help of options."""
+"""Help text for the kinds of probes."""
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON and nothing else.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress bar; errors are still said.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", help="Hide the progress bar. Warnings and errors are still shown.")
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the output file if it exists.")]
 SettingsOption = Annotated[
     Path | None,
     typer.Option(
         "--settings",
-        help="A TOML file with a table of options for each command; options given here win.",
+        help="TOML file with a table of options for each command. Options on the command line take precedence.",
         metavar="FILE",
         exists=True,
         dir_okay=False,
@@ -97,17 +99,22 @@ SettingsOption = Annotated[
         callback=apply,
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="NAME")]
+DeviceOption = Annotated[str, typer.Option(help="Compute device: auto, cpu or cuda.", metavar="NAME")]
 ModelArgument = Annotated[
     Path,
-    typer.Argument(metavar="MODEL", help="A model file of [bold]polyadic fit[/bold].", exists=True, dir_okay=False),
+    typer.Argument(
+        metavar="MODEL",
+        help="Model file written by [bold]polyadic fit[/bold] or [bold]tune[/bold].",
+        exists=True,
+        dir_okay=False,
+    ),
 ]
 DataArgument = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
-        help="A store made by [bold]polyadic prepare[/bold], a .npz or .npy file of windows, or recordings: an EDF, "
-        "BDF, WFDB (.hea), BrainVision (.vhdr), EEGLAB (.set) or CSV file, or a folder with such files.",
+        help="A store (folder of windows written by [bold]polyadic prepare[/bold]), a .npz or .npy file of windows, or "
+        "recordings: an EDF, BDF, WFDB (.hea), BrainVision (.vhdr), EEGLAB (.set) or CSV file, or a folder of them.",
         exists=True,
     ),
 ]
@@ -118,7 +125,7 @@ OnErrorOption = Annotated[
 
 
 def shows_progress(quiet: bool, json: bool) -> bool:
-    """Whether someone who looks at a terminal wants to be told how far it is."""
+    """Whether to show a progress bar: standard error is a terminal, and neither --quiet nor --json is given."""
     return is_terminal(sys.stderr) and not (quiet or json)
 
 
@@ -132,7 +139,7 @@ def window_bar(title: str, shape: tuple[int, ...], hidden: bool) -> Iterator[Cal
 
     Yields
     ------
-    a function to be called with the number of windows done
+    a function that takes the number of windows done
     """
     from polyadic.progress import file_bar
 

@@ -1,4 +1,4 @@
-"""Checks of `--out` before any work: it can be written, and it does not overwrite what the command was given."""
+"""Checks of `--out` before any work: it is writable and does not overwrite an input."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from polyadic.files import check_output
 __all__ = ["check_out_file", "check_out_folder"]
 
 _BESIDE_HEADER = (".dat", ".mat", ".atr", ".arousal")
-"""Files that are read with a WFDB header of the same name: signals and annotations."""
+"""Extensions of files that belong to a WFDB header of the same name: signals and annotations."""
 
 
 def check_out_file(
     out: Path, *inputs: Path | None, endings: Sequence[str] = (), force: bool = True, option: str = "--out"
 ) -> None:
-    """Refuse an output file that cannot be written, or that would overwrite an input or another file.
+    """Raise if an output file cannot be written, or would overwrite an input or another file.
 
     Parameters
     ----------
-    inputs : the files and folders that the command reads; those not given are None
-    endings : of what the command writes; any if there are none
-    force : whether a file of the same kind may be replaced
-    option : of the output, for messages
+    inputs : files and folders that the command reads; None if not given
+    endings : allowed extensions; any if empty
+    force : whether to replace a file of the same kind
+    option : name of the option, for messages
     """
     if out.is_dir():
         raise PolyadicError(f"--out must be a file, but {out} is a folder")
     if not out.resolve().parent.is_dir():
-        raise PolyadicError(f"--out must lie in an existing folder, but {out.parent} does not exist")
+        raise PolyadicError(f"--out must be in an existing folder, but {out.parent} does not exist")
     for given in inputs:
         if given is not None:
             _check_apart(out, given)
@@ -38,10 +38,11 @@ def check_out_file(
         named = f"{', '.join(first)} or {last}" if first else last
         raise PolyadicError(f"{option} must end in {named}, but is {out.name}")
     if out.exists() and not force:
-        raise PolyadicError(f"{option}: {out.name} exists already: --force replaces it, or choose another name")
+        raise PolyadicError(f"{option}: {out.name} already exists: use --force to overwrite it, or choose another name")
     if endings and out.exists() and not _is_of_kind(out):
         raise PolyadicError(
-            f"{option}: {out.name} exists and is not a {out.suffix} file that polyadic wrote: choose another name"
+            f"{option}: {out.name} already exists and is not a {out.suffix} file written by polyadic: choose another "
+            "name"
         )
     check_output(out)
 
@@ -57,11 +58,11 @@ _BEGINNINGS = {
     ".json": (b'{\n "settings"',),
     ".tsv": (b"onset\tduration\ttrial_type",),
 }
-"""How the files begin that commands write, by their endings, in lower case."""
+"""First bytes of the files that commands write, by extension, in lower case."""
 
 
 def _is_of_kind(path: Path) -> bool:
-    """Whether a file is of the kind that its ending says and commands write; an empty file is of any kind."""
+    """Whether a file has the format of its extension, as written by a command; an empty file passes."""
     with path.open("rb") as file:
         head = file.read(4096)
     if not head:
@@ -83,16 +84,16 @@ def _is_of_kind(path: Path) -> bool:
 
 
 def check_out_folder(out: Path, *inputs: Path | None, option: str = "--out") -> None:
-    """Refuse an output folder that cannot be written to, or that is a store the command reads.
+    """Raise if an output folder cannot be written to, or is a store that the command reads.
 
     Parameters
     ----------
     inputs : as for `check_out_file`
-    option : the folder's option, for the message
+    option : name of the option, for messages
     """
     for given in inputs:
         if given is not None and given.is_dir() and out.resolve().is_relative_to(given.resolve()) and _is_store(given):
-            raise PolyadicError(f"{option} {out} is the store {given.name} itself or inside it: choose another folder")
+            raise PolyadicError(f"{option} {out} is the store {given.name} or a folder in it: choose another folder")
     existing = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if existing == out and not out.is_dir():
         raise PolyadicError(f"{option} must be a folder, but {out} is a file")
@@ -103,7 +104,9 @@ def _check_apart(out: Path, given: Path) -> None:
     if given.is_dir():
         inside = out.resolve().is_relative_to(given.resolve())
         if inside and _is_store(given):
-            raise PolyadicError(f"--out would overwrite or add files in the store {given.name}: choose another folder")
+            raise PolyadicError(
+                f"--out is inside the store {given.name}, which this command reads: choose another folder"
+            )
         own = out.suffix.lower() in (".csv", ".tsv", ".edf", ".bdf") and out.exists() and _is_of_kind(out)
         if out.exists() and _is_recording(out) and not own and (inside or _has_link_to(out, given)):
             raise PolyadicError(f"--out would overwrite {out.name}, a recording in {given.name}: choose another name")

@@ -1,4 +1,4 @@
-"""`polyadic predict`: labels and probabilities for new recordings, from a model with its probe."""
+"""`polyadic predict`: labels and probabilities of new recordings, by a model with a probe."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _STEP = 4096
 PREDICT_EXAMPLES = """
 [bold]Examples[/bold]
 
-A model with a probe, and labels for new recordings of the same kind:
+Fit a model with a probe (classifier), and label new recordings of the same kind:
   polyadic fit sleep.store --probe -o model.safetensors
   polyadic predict model.safetensors new-recordings -o labels.csv
 
-One recording, as a copy with the labels as annotations, or as events:
+One recording, as an annotated copy or as events:
   polyadic predict model.safetensors night.edf -o scored.edf
   polyadic predict model.safetensors night.edf -o events.tsv
 """
@@ -56,8 +56,8 @@ def predict(
         typer.Option(
             "--out",
             "-o",
-            help="A .csv file; or, of one recording, .tsv for events as in BIDS, .edf for a copy of an EDF file with "
-            "annotations, .atr for annotations of WFDB.",
+            help="Output file: .csv; for a single recording also .tsv (BIDS events), .edf or .bdf (annotated copy of "
+            "the recording) or .atr (WFDB annotations).",
             metavar="FILE",
         ),
     ] = Path("labels.csv"),
@@ -69,12 +69,12 @@ def predict(
     *,
     given: dict[str, Any],
 ) -> None:
-    """Write labels and probabilities for windows, as CSV or as annotations.
+    """Predict the label of every window, and write a CSV file or annotations.
 
-    A line has subject, recording, start in seconds, its date and time (where the recording says when it began), label,
-    its probability (confidence), unusual (1 for a window unlike those of the fit), and a probability for each class.
-    Recordings are read as those were that the model learned from. A model of [bold]fit --probe
-    --recenter[/bold] needs at least 20 windows of every subject.
+    Needs a model with a probe (classifier) from [bold]fit --probe[/bold] or [bold]tune[/bold]. Columns are subject,
+    recording, start in seconds, date and time (if the recording has a start time), label, confidence (its probability),
+    unusual (1 for windows unlike those of the fit), and the probability of each class. Recordings are read in the
+    same way as for the fit. A model fitted with --recenter needs at least 20 windows per subject.
     """
     from polyadic.engine.unusual import unusual_windows
     from polyadic.prediction import WindowPredictor
@@ -119,7 +119,7 @@ def predict(
         count = len(windows)
         if out.suffix.lower() != ".csv" and len(set(windows.recording.tolist())) > 1:
             raise PolyadicError(
-                f"--out {out.name} is for the labels of one recording, but {data.name} has several: use .csv"
+                f"--out {out.name} holds the labels of one recording, but {data.name} has several: use .csv"
             )
         if out.suffix.lower() == ".csv":
             write_table(out, windows, heads, columns, fs=fs, on_rows=on_rows, clock=True)
@@ -137,4 +137,4 @@ def predict(
     echo(f"{out.name}: {count:,} window{'s' * (count != 1)}: {shares}")
     if rare:
         windows_are = "windows are" if rare != 1 else "window is"
-        echo(f"{rare:,} {windows_are} unlike those that the model was fitted to (column unusual)", err=True)
+        echo(f"{rare:,} {windows_are} unlike those of the fit (column unusual)", err=True)

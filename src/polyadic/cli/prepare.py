@@ -1,4 +1,4 @@
-"""`polyadic prepare` and `polyadic verify`: write window stores from recordings, and check them by their checksums."""
+"""`polyadic prepare` and `polyadic verify`: write stores of windows, and verify their checksums."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     help="Cut recordings into a store of windows.\n\n"
-    "Fitting a model to a store takes memory that does not grow with the store. An interrupted command is resumed by "
-    "giving it again.",
+    "A store is a folder of windows on disk, with subjects, labels and times. A fit reads it batch by batch, so "
+    "memory use does not grow with the data. To resume an interrupted command, run it again.",
     epilog="""
 [bold]Examples[/bold]
 
@@ -42,16 +42,14 @@ app = typer.Typer(
 )
 
 
-_Store = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the store to write.")]
-_Root = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with the recordings as they are published.")]
+_Store = Annotated[Path, typer.Argument(metavar="STORE", help="Store (folder) to write.")]
+_Root = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the data set, in its published layout.")]
 _OnError = Annotated[
-    OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it and note it in the store.")
+    OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it and list it in the store.")
 ]
 _Append = Annotated[bool, typer.Option("--append", help="Add new recordings to a complete store.")]
-_Download = Annotated[
-    bool, typer.Option("--download", help="First download the files that are missing into the folder.")
-]
-_Mirror = Annotated[str | None, typer.Option(metavar="URL", help="With --download: address of a mirror.")]
+_Download = Annotated[bool, typer.Option("--download", help="First download missing files into the folder.")]
+_Mirror = Annotated[str | None, typer.Option(metavar="URL", help="With --download: URL of a mirror.")]
 
 
 @app.command(
@@ -68,7 +66,7 @@ def sleep_edf(
     store: _Store,
     trim: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Minutes of wake to keep before and after sleep; all of it if not given."),
+        typer.Option(min=0.0, help="Minutes of wake to keep before and after sleep. Default: all."),
     ] = None,
     download: _Download = False,
     mirror: _Mirror = None,
@@ -78,7 +76,7 @@ def sleep_edf(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Sleep-EDF Expanded: 30 s windows of seven signals at 100 Hz, five sleep stages."""
+    """Sleep-EDF Expanded: 30 s windows of seven signals at 100 Hz; five sleep stages."""
     from polyadic.data import datasets
 
     _fetch("sleep_edf", root, download, quiet or json, mirror)
@@ -97,7 +95,7 @@ def ptb_xl(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """PTB-XL: 10 s windows of twelve leads at 500 Hz, sex."""
+    """PTB-XL: 10 s windows of twelve leads at 500 Hz; the class is the sex of the patient."""
     from polyadic.data import datasets
 
     _fetch("ptb_xl", root, download, quiet or json, mirror)
@@ -108,7 +106,7 @@ def ptb_xl(
 def mgh(
     root: _Root,
     store: _Store,
-    download: Annotated[bool, typer.Option("--download", help="Not public: says whom to ask.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="The data are not public; prints whom to ask.")] = False,
     on_error: _OnError = OnError.RAISE,
     append: _Append = False,
     settings: SettingsOption = None,
@@ -125,7 +123,7 @@ def mgh(
 @app.command("har", epilog=f"{_EXAMPLE}polyadic prepare har 'UCI HAR Dataset' har.store\n")
 def har(
     root: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The folder 'UCI HAR Dataset', a folder above it, or the zip file.")
+        Path, typer.Argument(metavar="FOLDER", help="The folder 'UCI HAR Dataset', its parent folder, or the zip file.")
     ],
     store: _Store,
     download: _Download = False,
@@ -135,7 +133,7 @@ def har(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """UCI HAR: windows of 128 samples of nine channels at 50 Hz, six activities."""
+    """UCI HAR: windows of 128 samples of nine channels at 50 Hz; six activities."""
     from polyadic.data import datasets
 
     root = _fetch("har", root, download, quiet or json, mirror)
@@ -147,24 +145,22 @@ def har(
     epilog="""
 [bold]Examples[/bold]
 
-All EDF files below a folder in windows of 30 s, with the stages noted in them:
+All EDF files below a folder, in windows of 30 s, labelled by their annotations:
   polyadic prepare folder recordings my.store --seconds 30 \\
     --class "Sleep stage W" --class "Sleep stage R"
 
-Hypnograms in files of their own, stages 3 and 4 as one class:
+Hypnograms in separate files, with stages 3 and 4 as one class:
   polyadic prepare folder sleep-edfx my.store --seconds 30 \\
     --scoring '*-Hypnogram.edf' --class "N3=Sleep stage 3|Sleep stage 4"
 
-Two channels, and subjects by the first four letters of the file names:
+Two channels, and subjects from the first four letters of the file names:
   polyadic prepare folder recordings my.store --seconds 2 \\
     --channel C3 --channel C4 --subject '(....)[^/]*$'
 """,
 )
 @reads_recordings
 def folder(
-    root: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder with EDF, BDF, WFDB or CSV files, also below it.")
-    ],
+    root: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of recordings, searched with its subfolders.")],
     store: _Store,
     on_error: _OnError = OnError.RAISE,
     append: _Append = False,
@@ -174,7 +170,7 @@ def folder(
     *,
     given: dict[str, Any],
 ) -> None:
-    """Recordings of your own: EDF, BDF, WFDB, BrainVision, EEGLAB and CSV files in a folder and below it."""
+    """Your own recordings: EDF, BDF, WFDB, BrainVision, EEGLAB and CSV files in a folder and its subfolders."""
     from polyadic.data.collection import write_store
     from polyadic.data.reading import Reading
 
@@ -192,18 +188,21 @@ def folder(
 @app.command("arrays", epilog=f"{_EXAMPLE}polyadic prepare arrays windows.npz my.store --fs 100\n")
 def arrays(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A .npz or .npy file with X (windows, channels, time).", exists=True)
+        Path,
+        typer.Argument(
+            metavar="FILE", help=".npz or .npy file with X of shape (windows, channels, time).", exists=True
+        ),
     ],
     store: _Store,
     fs: Annotated[
-        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate in Hz, if the file does not say.")
+        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate, if the file does not contain it.")
     ] = None,
     append: _Append = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Windows that are cut already, from a file of arrays."""
+    """Windows from a file of arrays."""
     from polyadic.data.loading import open_windows
     from polyadic.data.prepare import write_windows
 
@@ -211,12 +210,14 @@ def arrays(
 
 
 def verify(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the store.", exists=True, file_okay=False)],
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE", help="Store (folder of windows) to verify.", exists=True, file_okay=False)
+    ],
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Read all of a store and compare it with its checksums."""
+    """Verify the checksums of a store."""
     from polyadic.data import WindowStore
     from polyadic.progress import file_bar
 
@@ -236,7 +237,7 @@ def verify(
         )
         return
     shards = _count(len(opened.shards), "shard")
-    echo(f"{store.name}: {len(opened):,} windows in {shards}, all as they were written")
+    echo(f"{store.name}: {len(opened):,} windows in {shards}, all checksums match")
 
 
 def _fetch(name: str, root: Path, wanted: bool, quiet: bool, mirror: str | None = None) -> Path:
@@ -268,11 +269,11 @@ def _write(make: Callable[..., WindowStore], source: Any, store: Path, quiet: bo
         with file_bar("preparing", quiet or json) as update:
             written = make(source, store, progress=update, **options)
     except KeyboardInterrupt as stop:
-        stop.args = (f"give the same command again to resume {store.name}",)
+        stop.args = (f"run the same command again to resume {store.name}",)
         raise
     except PolyadicError as error:
         if "on_error" in options and options["on_error"] == "raise" and type(error).__name__ == "DataError":
-            raise type(error)(f"{error}\n(--on-error skip leaves such recordings out)") from error
+            raise type(error)(f"{error}\n(--on-error skip skips such recordings)") from error
         raise
     if json:
         print_json(summary(written))
@@ -282,7 +283,7 @@ def _write(make: Callable[..., WindowStore], source: Any, store: Path, quiet: bo
 
 
 def summary(store: WindowStore) -> dict[str, Any]:
-    """The contents of a store in numbers, as JSON can hold them."""
+    """Return the contents of a store in numbers, as JSON values."""
     import numpy as np
 
     counts = np.bincount(store.index.label[store.index.label >= 0], minlength=len(store.classes))
@@ -320,7 +321,7 @@ def _lines(store: WindowStore) -> list[str]:
         shares = (f"{name} {100 * count / total:.1f} %" for name, count in facts["classes"].items())
         lines.append(f"classes: {', '.join(shares)}")
     if facts["incomplete"]:
-        lines.append(f"left out: {facts['incomplete']:,} windows with missing values")
+        lines.append(f"left out: {_count(facts['incomplete'], 'window')} with missing values")
     for kind, channels in facts["quality"].items():
         named = ", ".join(f"{channel} ({count})" for channel, count in channels.items())
         lines.append(f"{kind} samples in (recordings): {named}")
@@ -337,7 +338,7 @@ def _lines(store: WindowStore) -> list[str]:
 def _added_line(added: Added) -> str:
     line = f"added {_count(added.windows, 'window')} of {_count(added.recordings, 'recording')}"
     if added.present:
-        line += f"; {_count(added.present, 'recording')} {'were' if added.present != 1 else 'was'} there already"
+        line += f"; {_count(added.present, 'recording')} {'were' if added.present != 1 else 'was'} already there"
     return line
 
 

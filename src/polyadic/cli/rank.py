@@ -1,4 +1,4 @@
-"""`polyadic rank`: at how many components most of them replicate."""
+"""`polyadic rank`: recommend a number of components."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = ["RANK_EXAMPLES", "rank"]
 RANK_EXAMPLES = """
 [bold]Examples[/bold]
 
-A table, a recommendation and its reason; with a plot of the curves:
+A table and a recommendation with its reason; optionally a plot:
   polyadic rank sleep.store
   polyadic rank sleep.store -o rank.png
 
-EDF files of your own in windows of 30 s:
+EDF files in windows of 30 s:
   polyadic rank recordings --seconds 30
 
-Few ranks, and components from the consensus of many starts:
+Selected ranks, with the consensus of 30 random starts:
   polyadic rank windows.npz --ranks 2,4,6,8 --restarts 30 --consensus
 """
 
@@ -46,29 +46,32 @@ def rank(
     data: DataArgument,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="A .png, .svg or .pdf file for the plot; none if not given."),
+        typer.Option("--out", "-o", metavar="FILE", help="Also write a plot to this .png, .svg or .pdf file."),
     ] = None,
     ranks: Annotated[
-        str, typer.Option(metavar="N,N,…", help="The ranks to try, with commas between them.")
+        str, typer.Option(metavar="N,N,…", help="Ranks to try, separated by commas.")
     ] = "1,2,4,8,16,32,64",
     windows: Annotated[
-        int, typer.Option(min=2, metavar="N", help="How many windows to use at most, spread evenly.")
+        int, typer.Option(min=2, metavar="N", help="Maximum number of windows, spread evenly over the data.")
     ] = 2048,
     refits: Annotated[
-        int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Fits of halves of the subjects at each rank.")
+        int,
+        typer.Option(
+            min=1, max=MOST_REPEATS, metavar="N", help="Number of fits to random halves of the subjects per rank."
+        ),
     ] = 4,
     restarts: Annotated[
-        int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Random starts of every fit, as of fit.")
+        int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of random starts per fit.")
     ] = 1,
     consensus: Annotated[
-        bool, typer.Option("--consensus", help="With --restarts: average the components that the starts agree on.")
+        bool, typer.Option("--consensus", help="With --restarts: average the components on which the starts agree.")
     ] = False,
     preset: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
     ] = None,
-    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
-    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
+    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Frame length of the STFT in samples.")] = None,
+    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Hop of the STFT in samples.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
     on_error: OnErrorOption = OnError.RAISE,
     force: ForceOption = False,
@@ -80,8 +83,9 @@ def rank(
 ) -> None:
     """Recommend the largest rank at which most components replicate.
 
-    Fits halves of the subjects at several ranks and looks which components come back. Where windows have labels, it
-    also says what a larger rank gains in accuracy on other subjects.
+    The rank is the number of components: patterns over channels, frequencies and time. Fits halves of the subjects at
+    several ranks and checks which components are found again. With labels, it also shows how accuracy on other subjects
+    depends on the rank.
     """
     from polyadic.explain.rank import suggest_rank
     from polyadic.files import open_atomically
@@ -116,15 +120,15 @@ def rank(
     else:
         for line in repr(found).splitlines():
             echo(line)
-    if out is not None:  # last, so that a plot that fails costs no result
+    if out is not None:  # last, so that a failed plot does not lose the result
         with open_atomically(out) as file:
             found.plot().savefig(file, format=out.suffix[1:], dpi=150)
         if not json:
-            echo(f"{out.name}: the plot")
+            echo(f"plot: {out.name}")
 
 
 def _ranks(text: str) -> list[int]:
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
-        raise PolyadicError(f"--ranks must be whole numbers with commas between them, but is {text!r}") from None
+        raise PolyadicError(f"--ranks must be integers separated by commas, such as 2,4,8, but is {text!r}") from None

@@ -1,4 +1,4 @@
-"""The options of how recordings are read, the same for every command that reads them."""
+"""Options for reading recordings, shared by all commands that read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polyadic.errors import PolyadicError
 __all__ = ["reads_recordings"]
 
 Given = dict[str, Any]
-"""Fields of a `polyadic.data.reading.Reading` that were given as options."""
+"""Fields of a `polyadic.data.reading.Reading` set on the command line."""
 
 
 def _option(kind: Any, about: str, metavar: str | None = None, *names: str, **bounds: Any) -> Any:
@@ -26,49 +26,62 @@ def _option(kind: Any, about: str, metavar: str | None = None, *names: str, **bo
 
 
 _OPTIONS: dict[str, Any] = {
-    "seconds": _option(float, f"Length of a window; {SECONDS:g} if not given.", "SECONDS"),
-    "stride": _option(float, "From one window to the next; the length of a window if not given.", "SECONDS", min=0.0),
-    "offset": _option(
+    "seconds": _option(float, f"Length of a window in seconds. Default: {SECONDS:g}.", "SECONDS"),
+    "stride": _option(
         float,
-        "Before the first window. If not given, windows begin at scored epochs where these have a regular length, else "
-        "at the start of the recording.",
+        "Time from one window start to the next. Default: the length of a window (no overlap).",
         "SECONDS",
         min=0.0,
     ),
-    "min_share": _option(float, "Share of a window that its label must cover; 1 if not given.", "X", min=0.0, max=1.0),
-    "channel": _option(list[str], "A channel to take; once for each, in order. All if not given.", "NAME"),
-    "fs": _option(float, "Sampling rate in Hz; of arrays and tables that do not say theirs.", "HZ", min=0.0),
-    "resample": _option(Resample, "Bring recordings or channels of other rates to one: repeat samples, or filter."),
+    "offset": _option(
+        float,
+        "Start of the first window. Default: the first scored epoch if epochs have a regular length, else the start of "
+        "the recording.",
+        "SECONDS",
+        min=0.0,
+    ),
+    "min_share": _option(float, "Share of a window that its label must cover. Default: 1.", "X", min=0.0, max=1.0),
+    "channel": _option(list[str], "Channel to use; repeat for several, in order. Default: all.", "NAME"),
+    "fs": _option(
+        float, "Sampling rate of arrays and tables that do not contain it; target rate of --resample.", "HZ", min=0.0
+    ),
+    "resample": _option(
+        Resample, "Resample recordings or channels of different rates to one rate: repeat samples, or filter."
+    ),
     "keep_slow": _option(
-        Resample, "Keep channels far slower than the fastest, which are left out: repeat samples, or filter."
+        Resample,
+        "Keep channels at a quarter of the fastest rate or less (left out by default): repeat samples, or filter.",
     ),
     "class_": _option(
         list[str],
-        "A label that is a class, once for each: TEXT, NAME=TEXT, or NAME=TEXT|TEXT to merge. All if not given.",
+        "Label to use as a class: TEXT, NAME=TEXT to rename, or NAME=TEXT|TEXT to merge. Repeat for several. Default: "
+        "all.",
         "TEXT",
         "--class",
     ),
-    "label": _option(str, "The column of tables that has the label.", "COLUMN"),
-    "label_from": _option(str, "Where a path has the label: folder, or a regular expression with one group.", "REGEX"),
+    "label": _option(str, "Table column with the label.", "COLUMN"),
+    "label_from": _option(
+        str, "Take the label from the path: folder, or a regular expression with one group.", "REGEX"
+    ),
     "subject": _option(
         str,
-        "Whose a recording is: folder, a column of tables, or a regular expression with one group over its path. If "
-        "not given, a BIDS entity such as sub-01, else the folder of the file.",
+        "Where the subject comes from: folder, a table column, or a regular expression with one group, applied to the "
+        "path. Default: a BIDS entity such as sub-01, else the folder of the file.",
         "REGEX",
     ),
-    "subject_from": _option(str, "The same as a regular expression only.", "REGEX"),
-    "time": _option(str, "The column of tables that has the time.", "COLUMN"),
-    "scoring": _option(str, "Files that have the labels of the recordings, as '*-Hypnogram.edf'.", "PATTERN"),
-    "pattern": _option(str, "Which files of a folder are recordings, as '*_imu.csv'.", "PATTERN"),
+    "subject_from": _option(str, "Like --subject, but always a regular expression.", "REGEX"),
+    "time": _option(str, "Table column with the time.", "COLUMN"),
+    "scoring": _option(str, "Files with the labels of the recordings, such as '*-Hypnogram.edf'.", "PATTERN"),
+    "pattern": _option(str, "Which files in a folder are recordings, such as '*_imu.csv'.", "PATTERN"),
 }
 
 
 def reads_recordings(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of how recordings are read.
+    """Add the options for reading recordings to a command.
 
     Parameters
     ----------
-    function : the command; it gets those options that were given as `given`, by the names of fields of a `Reading`
+    function : the command; receives the options that were set as `given`, by the field names of a `Reading`
     """
     hints = get_type_hints(function, include_extras=True)
     own = [
@@ -93,7 +106,7 @@ def reads_recordings(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _fields(options: dict[str, Any]) -> Given:
-    """The fields of a `Reading` from the options that were given."""
+    """Return the fields of a `Reading` for the options that were set."""
     given = {name: value for name, value in options.items() if value not in (None, [])}
     for name in ("resample", "keep_slow"):
         if name in given:
@@ -106,10 +119,11 @@ def _fields(options: dict[str, Any]) -> Given:
         given["classes"] = parse_classes(given.pop("class_"))
     if "subject_from" in given:
         if "subject" in given:
-            raise PolyadicError("subjects come from one place: give one of --subject and --subject-from")
+            raise PolyadicError("--subject and --subject-from exclude each other: give one of them")
         given["subject"] = given.pop("subject_from")
         if not re.search(r"\((?!\?[:=!<])", given["subject"]):
             raise PolyadicError(
-                f"--subject-from must be a regular expression with one group, as 'S(\\d+)', but is {given['subject']!r}"
+                "--subject-from must be a regular expression with one group, such as 'S(\\d+)', but is "
+                f"{given['subject']!r}"
             )
     return given

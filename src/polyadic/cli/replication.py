@@ -1,4 +1,4 @@
-"""Which components replicate, for the commands that ask: computed behind a progress bar, and said in a sentence."""
+"""Replicability of components, for several commands: computed with a progress bar, and summarised in a sentence."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST", "checked", "tell_replicability"]
 
 LONGEST = 60.0
-"""Seconds up to which a report checks a model without being asked."""
+"""Maximum estimated seconds for which a report checks replicability by default."""
 
 
 def checked(model: Any, windows: Any, seed: int, hidden: bool) -> Replicability:
-    """The replicability of a model, with a progress bar unless it is hidden."""
+    """Return the replicability of a model; show a progress bar unless hidden."""
     from polyadic.explain.replicability import replicability
     from polyadic.progress import stage_bar
 
@@ -25,15 +25,15 @@ def checked(model: Any, windows: Any, seed: int, hidden: bool) -> Replicability:
 
 
 def tell_replicability(found: Replicability) -> None:
-    """Say how many components come back, and which do not."""
+    """Print how many components replicate, and which do not."""
     came_back = found.replicates
-    of = "subjects" if found.halves else "windows, for fewer than two subjects are known"
+    of = "subjects" if found.halves else "windows (fewer than two subjects are known)"
     rank = len(came_back)
     echo(
-        f"replicability: {int(came_back.sum())} of {rank} component{'s' * (rank != 1)} came back (match of at least "
+        f"replicability: {int(came_back.sum())} of {rank} component{'s' * (rank != 1)} found again (match of at least "
         f"{found.threshold:g}) in at least half of {found.refits} refits on halves of the {of}; mean match "
         f"{found.score:.2f}"
     )
     missing = [str(number + 1) for number in range(rank) if not came_back[number]]
     if missing:
-        echo(f"not to be relied on: component{'s' * (len(missing) != 1)} {', '.join(missing)}")
+        echo(f"do not interpret component{'s' * (len(missing) != 1)} {', '.join(missing)}")

@@ -1,4 +1,4 @@
-"""`polyadic report`: what a model learned, and what it is worth, as one HTML file."""
+"""`polyadic report`: components, features and scores of a model as one HTML file."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ __all__ = ["REPORT_EXAMPLES", "report"]
 REPORT_EXAMPLES = """
 [bold]Examples[/bold]
 
-A model and the windows or recordings it is to be judged by:
+A model, with the windows or recordings to show and to score it on:
   polyadic report model.safetensors --data sleep.store -o report.html
 
-The same without learning the features anew in every fold of the cross-validation:
+Without refitting the features in every fold of the cross-validation:
   polyadic report model.safetensors --data sleep.store --transductive
 
-The same with the check of which components come back, however long it takes:
+With a check of which components replicate, however long it takes:
   polyadic report model.safetensors --data sleep.store --check
 
 The model alone:
   polyadic report model.safetensors
 
-With the comparison that a run has made:
+With the comparison of methods from polyadic run:
   polyadic report run/atd.safetensors --results run/results.json
 """
 
@@ -60,7 +60,7 @@ def report(
         Path | None,
         typer.Option(
             metavar="DATA",
-            help="A store, a .npz or .npy file of windows, or recordings: for the samples and the probe.",
+            help="Store, .npz or .npy file of windows, or recordings; needed to show windows and scores.",
             exists=True,
         ),
     ] = None,
@@ -70,37 +70,36 @@ def report(
     results: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="results.json of a [bold]polyadic run[/bold], for its comparison.", exists=True
+            metavar="FILE", help="results.json of [bold]polyadic run[/bold], to include its comparison.", exists=True
         ),
     ] = None,
     protocol: Annotated[
         Protocol | None,
         typer.Option(
-            help="subject: the probe is cross-validated by subject (default where subjects are known); paper: one "
-            "random split."
+            help="subject: cross-validation by subject (default if subjects are known); paper: one random split."
         ),
     ] = None,
     probe: Annotated[
-        ProbeKind, typer.Option(metavar="KIND", help=f"The probe to score the features by. {PROBE_KINDS}")
+        ProbeKind, typer.Option(metavar="KIND", help=f"Probe: the classifier that scores the features. {PROBE_KINDS}")
     ] = ProbeKind.AUTO,
     transductive: Annotated[
         bool,
         typer.Option(
             "--transductive",
-            help="Keep the model's features in every fold, even if they were learned from windows of test subjects; "
-            "otherwise they are learned anew.",
+            help="Do not refit the features in every fold, even if they were learned from test subjects.",
         ),
     ] = False,
     check: Annotated[
         bool | None,
         typer.Option(
             "--check/--no-check",
-            help="Fit halves of the subjects to see which components come back. The model file keeps that if the data "
-            "is that of the fit. By default if it is, the file does not say, and it takes less than a minute.",
+            help="Fit halves of the subjects to check which components replicate, and save the result in the model "
+            "file if DATA is that of the fit. Default: only for the data of the fit, if not done before, and if it "
+            "takes less than a minute.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the folds or of the split.")] = 0,
-    title: Annotated[str, typer.Option(metavar="TEXT", help="Of the page; the name of the data if not given.")] = "",
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Title of the page. Default: the name of the data.")] = "",
     device: DeviceOption = "auto",
     force: ForceOption = False,
     settings: SettingsOption = None,
@@ -109,11 +108,11 @@ def report(
     *,
     given: dict[str, Any],
 ) -> None:
-    """Write one HTML file with the components, the samples, the probe and the training of a model.
+    """Write an HTML report of a model: components, windows, scores and training.
 
-    The file needs no network and nothing else beside it. The probe is scored on subjects that neither it nor the
-    features have seen: one subject is left out at a time, or, where there are more than 20, one of five groups of
-    subjects, twice. Unless the model was fitted by --protocol subject, features are learned anew every time.
+    The report is one file that works offline. The probe (a classifier on the features) is scored on subjects that
+    neither it nor the features have seen: one subject is left out at a time or, with more than 20, one of five groups,
+    twice. Features are refitted in every fold, unless the model was fitted with --protocol subject.
     """
     from polyadic import load
     from polyadic import report as reports
@@ -127,7 +126,7 @@ def report(
     check_out_file(out, model, data, results, settings, endings=(".html", ".htm"), force=force)
     loaded = load(model).set_params(device=device)
     if hasattr(loaded, "verbose"):
-        loaded.set_params(verbose=0)  # of fits in folds
+        loaded.set_params(verbose=0)  # for fits in folds
     result = None if results is None else _read(results)
     hidden = not shows_progress(quiet, json)
     with ExitStack() as stack:
@@ -157,26 +156,26 @@ def report(
     if json:
         print_json({"report": out.name, "bytes": size})
     elif not quiet:
-        echo(f"{out.name}: {size / 1e6:.1f} MB, open it in a browser")
+        echo(f"{out.name}: {size / 1e6:.1f} MB. Open it in a browser.")
 
 
 def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, hidden: bool, quiet: bool) -> str:
-    """Look which components come back: as asked, or if the file does not say and it takes not long.
+    """Check which components replicate: if asked, or if the file does not say and it is quick.
 
-    The model and its file keep what was found in the windows of the fit; what was found in others is for the page.
+    The result is saved in the model file if the windows are those of the fit; else it is only shown on the page.
 
     Returns
     -------
-    what the page has to say besides
+    a note for the page, or an empty text
     """
     from polyadic.explain.replicability import estimate_seconds
 
     can = windows is not None and hasattr(model, "factors_")
     if check and not can:
-        raise PolyadicError("--check fits a tensor model to halves of the data: name the data by --data")
+        raise PolyadicError("--check needs a tensor model and --data, to fit halves of the data")
     if not can:
         return ""
-    model._samples(windows)  # says what is wrong with their shape
+    model._samples(windows)  # raises if their shape is wrong
     if check is False or (check is None and getattr(model, "replicability_", None) is not None):
         return ""
     own = _windows_of_fit(model, windows)
@@ -187,20 +186,20 @@ def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, 
     except PolyadicError as error:
         if check:
             raise
-        echo(f"which components come back was not checked: {error}", err=True)
+        echo(f"replicability was not checked: {error}", err=True)
         return ""
     if own is None:
-        note = "Checked on other windows than those the model was fitted to"
+        note = "Checked on other windows than those of the fit"
         if not quiet:
-            echo(f"{note}: {path.name} does not keep which components come back", err=True)
+            echo(f"{note}: replicability is not saved in {path.name}", err=True)
         return f"{note}."
     if not _kept(path, model.replicability_) and not quiet:
-        echo(f"{path.name} cannot be written to: it does not keep which components come back", err=True)
+        echo(f"{path.name} is not writable: replicability is not saved in it", err=True)
     return ""
 
 
 def _windows_of_fit(model: Any, windows: Any) -> Any:
-    """Those of the windows that the model was fitted to, as far as it can be known; None if they are others."""
+    """Return those windows that the model was fitted to, as far as can be known; None if they are others."""
     from polyadic.evaluate.scoring import own_split
 
     found = windows
@@ -213,7 +212,7 @@ def _windows_of_fit(model: Any, windows: Any) -> Any:
 
 
 def _kept(path: Path, found: Any) -> bool:
-    """Keep it in the model file, with all else as it was; whether that worked."""
+    """Save replicability in the model file; return whether it was writable."""
     from polyadic import load
 
     model = load(path)
@@ -226,7 +225,7 @@ def _kept(path: Path, found: Any) -> bool:
 
 
 def _source(model: Any, data: Path, given: dict[str, Any]) -> str:
-    """Code that reads the data from the folder it is in, for the script that fits the model again."""
+    """Return the code that reads the data, for the script that refits the model."""
     from polyadic.cli.windows import are_recordings
     from polyadic.data.reading import Reading
 
@@ -246,8 +245,8 @@ def _read(path: Path) -> dict[str, Any]:
         content = json_module.loads(path.read_bytes())
     except ValueError as error:
         raise PolyadicError(
-            f"--results must be the results.json of a run, but {path.name} is no JSON: {error}"
+            f"--results must be the results.json of a run, but {path.name} is not JSON: {error}"
         ) from error
     if not isinstance(content, dict):
-        raise PolyadicError(f"--results must be the results.json of a run, but {path.name} holds no object")
+        raise PolyadicError(f"--results must be the results.json of a run, but {path.name} is not a JSON object")
     return content

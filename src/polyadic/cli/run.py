@@ -1,4 +1,4 @@
-"""`polyadic run`: the four tensor methods compared on built-in signals or on your own windows."""
+"""`polyadic run`: compare the four tensor methods on synthetic signals or on your own windows."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["RUN_EXAMPLES", "run"]
 RUN_EXAMPLES = """
 [bold]Examples[/bold]
 
-Built-in signals, and such as augmentations cannot help with:
+Synthetic signals, with and without nuisance components:
   polyadic run
   polyadic run --nuisance 0
 
-Your own windows, sampled at 100 Hz:
+Your own windows, at 100 Hz:
   polyadic run --data windows.npz --fs 100
 
-The paper's settings and probe, its protocol and by subject:
+The paper's settings and probe, with random and subject-wise splits:
   polyadic run --data har.npz --preset har --protocol both --probe plain
 """
 
@@ -41,9 +41,9 @@ def run(
         Path | None,
         typer.Option(
             metavar="DATA",
-            help="A window store made by [bold]polyadic prepare[/bold], or a .npz file with X (windows, channels, "
-            "time), optional y and subject; or X_train (unlabelled) with X_test, y_test, subject_test. Built-in "
-            "signals if not given.",
+            help="Store (folder of windows written by [bold]polyadic prepare[/bold]), or a .npz file with X (windows, "
+            "channels, time) and optionally y and subject, or with X_train (unlabelled), X_test, y_test and "
+            "subject_test. Default: synthetic signals.",
             exists=True,
         ),
     ] = None,
@@ -55,35 +55,40 @@ def run(
         bool,
         typer.Option(
             "--defaults",
-            help="With --preset: its frame length, hop and augmentations, all else as in 0.1.0.",
+            help="With --preset: use its frames and augmentations, and otherwise the defaults of 0.1.0.",
         ),
     ] = False,
     protocol: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="subject: people of the training and the test windows are apart (default where people are known); "
-            "paper: windows drawn at random, which flatters every method; or both.",
+            help="subject: subject-wise split (default if subjects are known); paper: random windows, which gives "
+            "optimistic scores; or both.",
         ),
     ] = None,
     probe: Annotated[
         list[ProbeKind] | None,
         typer.Option(
             metavar="KIND",
-            help=f"Once for each. {PROBE_KINDS} Default: auto; the paper's tables: --probe plain --probe standardised.",
+            help=f"Probe: the classifier that scores the features; repeat for several. {PROBE_KINDS} Default: auto.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of seeds.")] = 5,
-    rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components.")] = None,
-    sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most passes over the data.")] = None,
-    fs: Annotated[
-        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate in Hz, if the file does not say.")
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of random seeds.")] = 5,
+    rank: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of components (patterns over channels, frequencies and time)."),
     ] = None,
-    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Samples in a frame of the STFT.")] = None,
-    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Samples from one frame to the next.")] = None,
+    sweeps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Maximum number of sweeps (passes over the data).")
+    ] = None,
+    fs: Annotated[
+        float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate, if the file does not contain it.")
+    ] = None,
+    n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Frame length of the STFT in samples.")] = None,
+    hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Hop of the STFT in samples.")] = None,
     nuisance: Annotated[
         float,
-        typer.Option(min=0.0, metavar="X", help="Built-in signals: strength of the components no class cares about."),
+        typer.Option(min=0.0, metavar="X", help="Strength of class-independent components in the synthetic signals."),
     ] = 0.8,
     device: DeviceOption = "auto",
     jobs: Annotated[
@@ -96,7 +101,8 @@ def run(
         ),
     ] = 1,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for the models, results.json and results.md.")
+        Path,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Output folder for models, results.json and results.md."),
     ] = Path("polyadic-run"),
     settings: SettingsOption = None,
     json: JsonOption = False,
@@ -104,9 +110,11 @@ def run(
 ) -> None:
     """Compare ATD, ATD_ss-, GR-SALS and SALS on the same windows.
 
-    Each is fitted on the unlabelled part; a probe is trained and tested on the labelled part.
+    Each method is fitted to the unlabelled part. A probe (a simple classifier on the features) is trained and tested on
+    the labelled part.
 
-    Shows scores over the seeds, parameters and seconds a sweep; writes one model of each method and the results.
+    Shows scores over seeds, parameters and seconds per sweep (pass over the data). Writes one model per method and the
+    results.
     """
     from polyadic.experiments.run import RunSettings, compare_methods
 

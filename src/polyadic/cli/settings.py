@@ -1,7 +1,7 @@
-"""Settings from a TOML file: a table for each command, its keys the command's options.
+"""Settings from a TOML file: one table per command, with its options as keys.
 
-The options of a command are the only description there is: a pydantic model is made of them, which checks the table,
-and what the table has becomes the default of the option, so that an option on the command line wins.
+A pydantic model built from the options of the commands validates the tables. Their values become the defaults of the
+options, so that options on the command line take precedence.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["apply", "model_of", "read_settings"]
 
 _LARGEST = 64 * 1024
 _MOST_DOTS = 200
-"""Bytes of a settings file and dots in a line at most: tomllib takes time by the square of the parts of a key."""
+"""Maximum bytes of a settings file and dots in a line: the time of tomllib is quadratic in the parts of a key."""
 
 _ABOUT_THE_TERMINAL = ("json", "quiet", "settings", "version")
 
 
 def apply(context: typer.Context, path: Path | None) -> Path | None:
-    """Make the settings of a file the defaults of the command at hand (the callback of `--settings`)."""
+    """Use the settings of a file as defaults of the current command (callback of `--settings`)."""
     if path is not None and not context.resilient_parsing:
         from polyadic.cli.commands import app
 
@@ -45,15 +45,15 @@ def apply(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def read_settings(path: Path, model: type[BaseModel]) -> dict[str, Any]:
-    """The tables of a settings file, after checking all of them.
+    """Read and validate the tables of a settings file.
 
     Parameters
     ----------
-    model : as `model_of` makes it
+    model : result of `model_of`
 
     Raises
     ------
-    SettingsError : that names the key, the file and the line
+    SettingsError : with file, line and key
     """
     from pydantic import ValidationError
 
@@ -62,28 +62,28 @@ def read_settings(path: Path, model: type[BaseModel]) -> dict[str, Any]:
     if size > _LARGEST:
         raise SettingsError(f"{path.name} must have at most {_LARGEST} bytes, but has {size}")
     try:
-        text = path.read_bytes().decode("utf-8-sig")  # editors on Windows put a mark in front
+        text = path.read_bytes().decode("utf-8-sig")  # editors on Windows add a byte order mark
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{path.name} is not text in UTF-8: {error}") from error
+        raise SettingsError(f"{path.name} is not UTF-8 text: {error}") from error
     for number, line in enumerate(text.splitlines(), start=1):
         if line.count(".") > _MOST_DOTS:
-            raise SettingsError(f"{path.name}, line {number} must have at most {_MOST_DOTS} dots, but has more")
+            raise SettingsError(f"{path.name}, line {number}: a line must have at most {_MOST_DOTS} dots")
     try:
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SettingsError(f"{path.name} is not TOML: {error}") from error
     try:
-        # By way of JSON, in which texts may stand for paths and choices, but not for numbers.
+        # Through JSON, where strings are valid for paths and choices, but not for numbers.
         model.model_validate_json(json.dumps(tables, default=str), strict=True)
     except RecursionError as error:
-        raise SettingsError(f"{path.name} has tables within tables beyond reason") from error
+        raise SettingsError(f"{path.name} has too many nested tables") from error
     except ValidationError as error:
         raise SettingsError(_explained(error, path.name, text, model)) from error
     return tables
 
 
 def model_of(app: typer.Typer) -> type[BaseModel]:
-    """The pydantic model of a settings file: a field for each command, and in it one for each of its options."""
+    """Build the pydantic model of a settings file: a field per command, with a field per option."""
     from pydantic import ConfigDict, Field, create_model
 
     fields: dict[str, Any] = {}
@@ -106,7 +106,7 @@ def _model_of_command(name: str, function: Callable[..., Any]) -> type[BaseModel
 
 
 def _commands(app: typer.Typer) -> Iterator[tuple[str, Any]]:
-    """Names of commands and their functions, of groups and their apps."""
+    """Yield the names of commands with their functions, and of groups with their apps."""
     for command in app.registered_commands:
         assert command.callback is not None
         yield command.name or command.callback.__name__.replace("_", "-"), command.callback
@@ -115,7 +115,7 @@ def _commands(app: typer.Typer) -> Iterator[tuple[str, Any]]:
 
 
 def _options(function: Callable[..., Any]) -> dict[str, tuple[str, tuple[Any, Any]]]:
-    """For each option of a command, by the name of its parameter: its name in a file, its type and what typer knows."""
+    """Return the options of a command by parameter: name in a file, type and typer's description."""
     hints = get_type_hints(function, include_extras=True)
     found = {}
     for name in inspect.signature(function).parameters:
@@ -124,7 +124,7 @@ def _options(function: Callable[..., Any]) -> dict[str, tuple[str, tuple[Any, An
         kind, *notes = get_args(hints[name])
         for note in notes:
             if isinstance(note, typer.models.OptionInfo):
-                # In an annotation the first name of an option stands where its default would be.
+                # In an annotation, typer stores the first name of an option as its default.
                 words = [str(word) for word in (note.default, *(note.param_decls or ()))]
                 long = next((word for word in words if word.startswith("--")), f"--{name.replace('_', '-')}")
                 found[name] = (long.removeprefix("--").partition("/")[0], (kind, note))
@@ -132,7 +132,7 @@ def _options(function: Callable[..., Any]) -> dict[str, tuple[str, tuple[Any, An
 
 
 def _depth(context: typer.Context) -> int:
-    """How many words name the command below `polyadic`."""
+    """Return the number of words of the command after `polyadic`."""
     count = 0
     while context.parent is not None:
         count, context = count + 1, context.parent  # type: ignore[assignment]
@@ -150,7 +150,7 @@ def _function(app: typer.Typer, context: typer.Context) -> Callable[..., Any]:
 
 
 def _explained(error: ValidationError, file: str, text: str, model: type[BaseModel]) -> str:
-    """Each fault on a line of its own: file, line, key, what came, what was expected."""
+    """Format each error on its own line: file, line, key, value and what is allowed."""
     lines = []
     for fault in error.errors(include_url=False):
         path = [str(part) for part in fault["loc"] if isinstance(part, str)]
@@ -158,9 +158,9 @@ def _explained(error: ValidationError, file: str, text: str, model: type[BaseMod
         where = f"{file}, line {_line(text, path)}"
         if fault["type"] == "extra_forbidden":
             keys = _fields(path[:-1], model)
-            what = "command" if any(hasattr(kind, "model_fields") for kind in keys.values()) else "option"
+            what = "a command" if any(hasattr(kind, "model_fields") for kind in keys.values()) else "an option"
             owner = " ".join(["polyadic", *path[:-1]])
-            lines.append(f"{where}: {path[-1]!r} is no {what} of {owner}{_suggestion(path[-1], list(keys))}")
+            lines.append(f"{where}: {path[-1]!r} is not {what} of {owner}{_suggestion(path[-1], list(keys))}")
         else:
             came = fault["input"]
             shown = "a table" if isinstance(came, dict) else repr(came)
@@ -170,18 +170,18 @@ def _explained(error: ValidationError, file: str, text: str, model: type[BaseMod
 
 def _expected(message: str) -> str:
     message = message.removeprefix("Input ")
-    return message if message.startswith("should") else f"that cannot be: {message}"
+    return message if message.startswith("should") else f"is invalid: {message}"
 
 
 def _fields(path: list[str], model: Any) -> dict[str, Any]:
-    """The keys that a table may have, and their types; none if it is no table."""
+    """Return the allowed keys of a table with their types; empty if it is not a table."""
     for word in path:
         model = _fields([], model)[word]
     return {str(field.alias): field.annotation for field in getattr(model, "model_fields", {}).values()}
 
 
 def _known(path: list[str], model: Any) -> int:
-    """How many of the words of a path are keys: pydantic goes on with words of its own, such as those of a union."""
+    """Return how many words of a path are keys: pydantic appends its own, such as the members of a union."""
     for depth, word in enumerate(path):
         fields = _fields(path[:depth], model)
         if word not in fields:
@@ -191,14 +191,13 @@ def _known(path: list[str], model: Any) -> int:
 
 def _suggestion(key: str, keys: list[str]) -> str:
     close = difflib.get_close_matches(key.replace("_", "-"), keys, 1, 0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(keys)}"
+    return f"; did you mean {close[0]!r}?" if close else f"; choose from {', '.join(keys)}"
 
 
 def _line(text: str, path: list[str]) -> int:
-    """The number of the line on which the statement begins that gives a key its value.
+    """Return the number of the line where the statement that sets a key begins.
 
-    Read by the only parser there is: of all beginnings of the text that are TOML, the key is new in one, and what was
-    added last holds it.
+    tomllib does not report lines, so growing beginnings of the text are parsed until the key appears.
     """
     lines = text.splitlines(keepends=True)
     before = 0

@@ -1,4 +1,4 @@
-"""Tables of windows as CSV files: who, which recording, when, and what a model says of each."""
+"""CSV tables of windows: subject, recording, time, and the output of a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STEP = 4096
 
 
 def harmless(text: str) -> str:
-    """A text that no spreadsheet takes for a formula: one that begins like a formula gets an apostrophe in front.
+    """Escape a text so that no spreadsheet runs it as a formula: prefix an apostrophe if it begins like one.
 
     Examples
     --------
@@ -28,11 +28,11 @@ def harmless(text: str) -> str:
 
 
 def describe(windows: Windows, hidden: bool) -> None:
-    """Show the classes of windows in a table, and say that there is too little of something.
+    """Print a table of the classes of windows, and notes on what there is too little of.
 
     Parameters
     ----------
-    hidden : leave out the table
+    hidden : do not print the table
     """
     import numpy as np
 
@@ -61,20 +61,22 @@ def describe(windows: Windows, hidden: bool) -> None:
 
 
 def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[str]:
-    """What there is only one of, and what cannot be done with it.
+    """Return notes on what there is only one of, and its consequences.
 
     Examples
     --------
     >>> scarcities(2, 2, ["N2"])
-    ["There is one class, 'N2': a probe needs two or more."]
+    ["There is only one class, 'N2': a probe needs at least two."]
     """
     found = []
     if recordings == 1:
-        found.append("There is one recording: what a model learns from it may hold for this one only.")
+        found.append("There is only one recording: the model may not generalise to others.")
     if subjects == 1:
-        found.append("There is one subject: evaluate needs two or more to test on subjects that are new to the model.")
+        found.append(
+            "There is only one subject: evaluate needs at least two, to test on subjects that the model has not seen."
+        )
     if len(classes) == 1:
-        found.append(f"There is one class, {classes[0]!r}: a probe needs two or more.")
+        found.append(f"There is only one class, {classes[0]!r}: a probe needs at least two.")
     return found
 
 
@@ -88,17 +90,17 @@ def write_table(
     on_rows: Callable[[int], None],
     clock: bool = False,
 ) -> None:
-    """Write a line for each window: subject, recording, start in seconds (empty if unknown), and further columns.
+    """Write one row per window: subject, recording, start in seconds (empty if unknown), and further columns.
 
-    The file is there whole or not at all.
+    The file is written atomically.
 
     Parameters
     ----------
     heads : names of the further columns
-    columns : from some windows to the cells of each; the first of them is a text
-    fs : sampling rate in Hz; without it the start stays empty
+    columns : function from windows to the cells of each; the first cell is text
+    fs : sampling rate in Hz; without it, start is empty
     on_rows : called with the number of windows done
-    clock : write the date and time of the start besides, in ISO 8601; empty where the recording does not know it
+    clock : also write the date and time of the start in ISO 8601; empty if unknown
     """
     from polyadic.data.clock import clock_time
     from polyadic.files import open_atomically

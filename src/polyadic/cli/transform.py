@@ -1,4 +1,4 @@
-"""`polyadic transform`: features of recordings or windows by a model."""
+"""`polyadic transform`: compute the features of recordings or windows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def transform(
         typer.Option(
             "--out",
             "-o",
-            help="A .npy file for the features, or a .csv file with who and when beside them.",
+            help="Output file: .npy (features only) or .csv (with subject, recording, start and label).",
             metavar="FILE",
         ),
     ] = Path("features.npy"),
@@ -60,21 +60,21 @@ def transform(
     *,
     given: dict[str, Any],
 ) -> None:
-    """Write the features of all windows, batch by batch."""
+    """Compute the features of all windows and write them to a file."""
     from polyadic.engine import processes
     from polyadic.persist import load_for_inference
 
     team = processes.join()
     check_out_file(out, model, data, settings, endings=(".npy", ".csv"), force=force)
     if out.suffix == ".csv" and team.size > 1:
-        raise PolyadicError(f"several processes write a .npy file, but --out is {out.name}")
+        raise PolyadicError(f"several processes can only write a .npy file, but --out is {out.name}")
     loaded = load_for_inference(model, device=device)
     hidden = not shows_progress(quiet, json) or team.index > 0
     with opened_for(loaded, data, given, hidden=hidden) as windows:
         count = len(windows)
         with window_bar("transforming", windows.shape, hidden) as on_rows:
             if out.suffix == ".npy":
-                # The others are about as far.
+                # Assume that the other processes are as far.
                 loaded.transform(
                     windows, out=out, on_rows=lambda done: on_rows(min(done * team.size, count)), team=team
                 )
@@ -89,7 +89,7 @@ def transform(
 
 
 def _write_features(model: Any, windows: Windows, out: Path, on_rows: Callable[[int], None]) -> None:
-    """A line for each window: subject, recording, start in seconds, class, features."""
+    """Write one row per window: subject, recording, start in seconds, class, features."""
 
     def columns(part: Windows) -> list[list[str]]:
         labels = ["" if label < 0 else windows.classes[label] for label in part.label.tolist()]

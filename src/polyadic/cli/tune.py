@@ -1,4 +1,4 @@
-"""`polyadic tune`: settings chosen on one's own subjects, and a model with them."""
+"""`polyadic tune`: choose settings by cross-validation, and fit a model with them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = ["TUNE_EXAMPLES", "tune"]
 TUNE_EXAMPLES = """
 [bold]Examples[/bold]
 
-Ten minutes for settings that suit your recordings, and a model with them:
+Search for ten minutes, and write a model with the best settings:
   polyadic tune recordings --seconds 30 --minutes 10 -o model.safetensors
 
-A fixed number of tries, the same on every run:
+A fixed number of tries, for reproducible results:
   polyadic tune windows.npz --tries 30
 
-A search that was stopped goes on where it was:
+Resume an interrupted search:
   polyadic tune my.store --minutes 30 --resume
 """
 
@@ -48,16 +48,22 @@ def tune(
         "model.safetensors"
     ),
     minutes: Annotated[
-        float, typer.Option(min=0.0, metavar="X", help="For everything: searches, checks and the last fit.")
+        float, typer.Option(min=0.0, metavar="X", help="Time limit for everything: searches, checks and the final fit.")
     ] = 10.0,
     tries: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Tries of each search, instead of minutes."),
+        typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of tries per search, instead of --minutes."),
     ] = None,
     folds: Annotated[
-        int, typer.Option(min=2, max=MOST_REPEATS, metavar="N", help="Groups of subjects that check the search.")
+        int,
+        typer.Option(
+            min=2,
+            max=MOST_REPEATS,
+            metavar="N",
+            help="Number of outer folds of subjects, on which the choice is scored.",
+        ),
     ] = 3,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a search that was stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted search.")] = False,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
     device: DeviceOption = "auto",
     on_error: OnErrorOption = OnError.RAISE,
@@ -68,11 +74,12 @@ def tune(
     *,
     given: dict[str, Any],
 ) -> None:
-    """Choose settings by leaving subjects out, and fit a classifier with them.
+    """Choose settings by cross-validation over subjects, and fit a classifier with them.
 
-    Tries frames, rank, signs of the profiles, views, levels, whitening and recentring. Writes the model, and beside it
-    a table of all tries (.tries.csv), the result (.tuning.json) and a picture (.tuning.png). The score comes from
-    subjects that took no part in the choice. Stopped by Ctrl-C it keeps the best so far.
+    Tries frame lengths, the rank (number of components), signs of the profiles, augmentations, the readout (how
+    components become features) and recentring by subject. Writes the model and, next to it, a table of all tries
+    (.tries.csv), the result (.tuning.json) and a plot (.tuning.png). The reported score is from subjects that took no
+    part in the choice. Ctrl-C keeps the best settings so far.
     """
     from polyadic.engine.unusual import typical_windows
     from polyadic.progress import stage_bar
@@ -86,7 +93,7 @@ def tune(
     check_out_file(journal, data, settings)
     if journal.exists() and not resume:
         raise PolyadicError(
-            f"{journal.name} holds the tries of a search that was stopped: go on with --resume, or remove it"
+            f"{journal.name} has the tries of an interrupted search: resume it with --resume, or remove the file"
         )
     hidden = quiet or json
     with opened(data, given, on_error=on_error.value, hidden=hidden) as windows:
@@ -102,7 +109,7 @@ def tune(
                 journal=journal,
                 on_try=lambda number, count, one: show(number, count, f"{100 * one.judged.score:.1f} %"),
             )
-        # By what its windows are like, predict finds unusual ones.
+        # predict flags windows unlike these as unusual.
         found.model.features_.typical_ = typical_windows(found.model.features_, windows)
     found.model.save(out)
     _write(found, files)
@@ -114,11 +121,11 @@ def tune(
         return
     for line in found.summary().splitlines():
         echo(line)
-    echo(f"{out.name}: the model; beside it all tries, the result and a picture")
+    echo(f"model: {out.name}; next to it all tries, the result and a plot")
 
 
 def _write(found: Any, files: dict[str, Path]) -> None:
-    """Write the table of the tries, the result and the picture; without plotly there is no picture."""
+    """Write the table of tries, the result and, if plotly is installed, the plot."""
     import csv
     import io
     import json
@@ -139,7 +146,7 @@ def _write(found: Any, files: dict[str, Path]) -> None:
 
         picture = plot.static(plot.tuning(result["tries"], result["recommended"]))
     except MissingExtraError as error:
-        echo(f"no picture: {error}", err=True, colour="yellow")
+        echo(f"no plot: {error}", err=True, colour="yellow")
         return
     with open_atomically(files["tuning.png"]) as file:
         picture.savefig(file, format="png", dpi=130)

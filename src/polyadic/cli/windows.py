@@ -1,4 +1,4 @@
-"""The windows that a command works on: from a store, from arrays, or cut from recordings as a model needs them."""
+"""Open the windows of a command: from a store, from arrays, or cut from recordings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["are_recordings", "opened", "opened_for"]
 
 _NAMED = 5
-"""Files that are named if several are left out for the same reason."""
+"""Maximum number of files to name when several are left out for the same reason."""
 
 
 def are_recordings(data: Path) -> bool:
-    """Whether a path leads to recordings, which have to be cut into windows, and not to a store or a file of arrays."""
+    """Whether a path holds recordings, which must be cut into windows, rather than a store or arrays."""
     from polyadic.data.sources import ENDINGS, ending_of
     from polyadic.data.store_files import MANIFEST, WRITING
 
@@ -40,13 +40,13 @@ def opened(
     shuffle: str = "full",
     hidden: bool = False,
 ) -> Iterator[Windows]:
-    """The windows of a path; those of recordings are kept in a temporary store.
+    """Open the windows of a path; recordings are cut into a temporary store.
 
     Parameters
     ----------
     data : a store, a file of arrays, a recording or a folder of recordings
-    given : options of how recordings are read, by the names of fields of a `Reading`
-    on_error : what to do about recordings that cannot be read
+    given : options for reading recordings, by the field names of a `Reading`
+    on_error : what to do with recordings that cannot be read
     shuffle : as for `polyadic.data.WindowStore`
     hidden : do not show a progress bar
     """
@@ -69,13 +69,13 @@ def opened_for(
     labels: bool = False,
     hidden: bool = False,
 ) -> Iterator[Windows]:
-    """The windows of a path as a model needs them, cut as those were that it was fitted to.
+    """Open the windows of a path for a model, cut in the same way as for the fit.
 
     Parameters
     ----------
-    model : loaded
-    given : options of how recordings are read; what contradicts the model is refused
-    labels : whether labels and subjects are needed, and must not be shared between recordings of different subjects
+    model : the loaded model
+    given : options for reading recordings; an error if they contradict the model
+    labels : whether labels are needed; then the same recording must not belong to two subjects
     """
     from polyadic.data.channels import match_signals
 
@@ -94,7 +94,7 @@ def opened_for(
 
 
 def _check_cutting(data: Path, given: Mapping[str, Any]) -> None:
-    """Refuse options that would do nothing."""
+    """Raise if an option would have no effect."""
     from polyadic.data.reading import option_name
 
     if are_recordings(data):
@@ -102,7 +102,7 @@ def _check_cutting(data: Path, given: Mapping[str, Any]) -> None:
     for name in given:
         if name != "fs" or data.is_dir():
             raise PolyadicError(
-                f"{option_name(name)} is for recordings, but the windows of {data.name} are cut already"
+                f"{option_name(name)} is for recordings, but {data.name} already contains windows: leave it out"
             )
 
 
@@ -124,7 +124,7 @@ def _cut(
     shuffle: Any = "full",
     hidden: bool = False,
 ) -> Iterator[Windows]:
-    """The windows of recordings in a temporary store; what should be known about them is said."""
+    """Cut recordings into a temporary store, and print notes about them."""
     from polyadic.data import WindowStore
     from polyadic.data.collection import write_store
     from polyadic.progress import file_bar
@@ -144,7 +144,7 @@ def _cut(
         except DataError as error:
             if data.is_file() or str(error).startswith("No recordings"):
                 raise
-            raise DataError(f"{data.name} is read as recordings: {error}") from error
+            raise DataError(f"cannot read {data.name} as recordings: {error}") from error
         reasons: dict[str, list[str]] = {}
         for entry in store.skipped:
             reasons.setdefault(entry["reason"], []).append(entry["name"])
@@ -161,7 +161,7 @@ def _cut(
 
 
 def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
-    """How to read recordings for a model: as those were that it was fitted to."""
+    """Return how to read recordings for a model: in the same way as for the fit."""
     from dataclasses import replace
 
     from polyadic.data.channels import numbered_channels
@@ -169,13 +169,13 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
 
     if model.fs_ is None:
         raise PolyadicError(
-            f"{data.name} is read as recordings, but the length of a window is unknown: the model was fitted to arrays "
-            "without a sampling rate. Cut the recordings by polyadic prepare"
+            f"cannot cut {data.name} into windows: the model was fitted to arrays without a sampling rate, so the "
+            "length of a window is unknown. Write a store with polyadic prepare first"
         )
     stored = getattr(model, "reading_", {})
     known = Reading.from_json(stored) if stored else Reading()
     if known.pattern is not None and (given.get("pattern") is not None or not _fits_files(data, known.pattern)):
-        known = replace(known, pattern=None)  # other folders name their files otherwise
+        known = replace(known, pattern=None)  # other folders may name their files differently
     if not known.classes and hasattr(model, "probe_"):
         known = replace(known, classes=tuple((str(name), (str(name),)) for name in model.probe_.classes_))
     unnamed = model.channel_names_ in ((), numbered_channels(len(model.channel_names_)))
@@ -189,7 +189,7 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
 
 
 def _fits_files(data: Path, pattern: str) -> bool:
-    """Whether there are recordings whose paths fit a pattern."""
+    """Whether any recording matches a pattern."""
     from polyadic.data.sources import find_recordings
 
     try:
@@ -199,7 +199,7 @@ def _fits_files(data: Path, pattern: str) -> bool:
 
 
 def _refuse_shared(windows: Windows) -> None:
-    """Refuse recordings that stand under two names and belong to two subjects: one would test what the other taught."""
+    """Raise if a recording occurs under two names of two subjects: it could be in the training and the test part."""
     store = windows.store
     if store is None:
         return
@@ -207,6 +207,6 @@ def _refuse_shared(windows: Windows) -> None:
     for names in store.identical():
         if len({whose[name] for name in names}) > 1:
             raise PolyadicError(
-                f"{' and '.join(names[:2])} are the same recording under two names and of two subjects, so that scores "
-                "would be too good: remove one of them, or name the subjects by --subject"
+                f"{' and '.join(names[:2])} are the same recording with two subjects, so scores would be too good: "
+                "remove one of them, or give the subjects by --subject"
             )

@@ -1,4 +1,4 @@
-"""A folder of recordings of one's own: which classes it has, and a store of its windows."""
+"""A folder of your own recordings: its classes, and a store of its windows."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from polyadic.errors import DataError, PolyadicError
 __all__ = ["folder", "samples_in", "write_store"]
 
 _MOST_CLASSES = 50
-"""More texts than these are notes rather than classes, unless the classes are named."""
+"""Maximum number of annotation texts used as classes, unless classes are given."""
 
 _MOSTLY = 0.5
-"""The share of annotated time in windows with a label below which it is said that annotations straddle windows."""
+"""Share of annotated time in labelled windows below which a note is given."""
 
 _LONGEST = 2**31 - 1
 
@@ -63,7 +63,8 @@ def folder(
     append: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
-    """Recordings of your own: all EDF, BDF, WFDB, CSV, BrainVision and EEGLAB files in a folder and below it, or one.
+    """Write a store from your own recordings: EDF, BDF, WFDB, CSV, BrainVision or EEGLAB files in a folder, or one
+    file.
 
     Hidden files and folders and tables about the recordings are left out and listed in `skipped`; links are followed.
     In a BIDS data set, events are the labels.
@@ -124,7 +125,7 @@ def write_store(
     append: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
-    """A store of the windows of recordings, cut as a `Reading` says.
+    """Write a store of windows, cut from recordings as described by a `Reading`.
 
     Parameters
     ----------
@@ -134,7 +135,7 @@ def write_store(
 
     Returns
     -------
-    the store; its `notes` say what should be known about how the recordings were read
+    the store; its `notes` describe how the recordings were read
     """
     if on_error not in ("raise", "skip"):
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
@@ -169,8 +170,8 @@ def samples_in(seconds: float) -> Callable[[float], int]:
         samples = round(seconds * fs)
         if samples < 1 or abs(samples - seconds * fs) > 1e-6 * samples:
             raise PolyadicError(
-                f"a window of {seconds:g} s must have a whole number of samples, but has not at {fs:.9g} Hz: choose "
-                "another length (--seconds), or say the rate if it is known better than by the times (--fs)"
+                f"a window of {seconds:g} s must have a whole number of samples, but does not at {fs:.9g} Hz: "
+                "choose another length (--seconds), or give the exact sampling rate (--fs)"
             )
         return samples
 
@@ -184,7 +185,7 @@ def _step_in(reading: Reading, fs: float) -> int | None:
     if samples < 1 or abs(samples - reading.stride * fs) > 1e-6 * samples:
         raise PolyadicError(
             f"--stride {reading.stride:g} s must be a whole number of samples, but is not at {fs:.9g} Hz: choose "
-            "another, or say the rate if it is known better than by the times (--fs)"
+            "another stride, or give the exact sampling rate (--fs)"
         )
     return samples
 
@@ -221,7 +222,7 @@ class _Survey:
     inside: int = 0
 
     def take(self, source: Source, reading: Reading, file: Path) -> None:
-        """Take in one recording."""
+        """Add one recording."""
         recording = source.recording
         for note in source.notes:
             self.notes.setdefault(note, []).append(file.name)
@@ -294,14 +295,14 @@ class _Survey:
         return CutRecording(recording, starts, labels, subject_from=source.subject_from)
 
     def sentences(self, reading: Reading, store: WindowStore) -> tuple[str, ...]:
-        """What should be known about how the recordings were read."""
+        """Return notes on how the recordings were read."""
         found = [f"{_files(files)}: {note}" for note, files in self.notes.items()]
         share = self.inside / self.labelled if self.labelled else 1.0
         if share < _MOSTLY:
             found.append(
-                f"most annotated time straddles windows: only {100 * share:.0f} % of it lies in "
-                "windows with one label. Shorter windows (--seconds), a stride (--stride), another start (--offset) or "
-                "--min-share 0.5 label more"
+                f"most annotations cross window borders: only {100 * share:.0f} % of the annotated time is in "
+                "labelled windows. To label more, use shorter windows (--seconds), a stride (--stride), another start "
+                "(--offset) or --min-share 0.5"
             )
         if reading.classes and len(store.index.label):
             unlabelled = float((store.index.label < 0).mean())
@@ -312,19 +313,19 @@ class _Survey:
         return tuple(found)
 
     def _about_moments(self, reading: Reading) -> list[str]:
-        """What annotations without duration do, or do not."""
+        """Return notes on annotations without duration."""
         if self.by_moments and reading.classes:
             return [
-                "annotations have no duration: a window has the class that most of those in it have. If they last, say "
-                "how long in a table of onset, duration and label (--scoring)"
+                "annotations have no duration: a window gets the class of most annotations in it. If they do last, "
+                "give their durations in a table of onset, duration and label (--scoring)"
             ]
         if self.by_moments:
             once = "annotations without duration that occur once per recording label no window"
-            return [f"{once}: {listed(self.moments)}. --class takes them"]
+            return [f"{once}: {listed(self.moments)}. Use --class to make them classes"]
         named = [text for text in self.moments if text not in self.lasting and text in reading.class_numbers]
         if not named:
             return []
-        return [f"annotations without duration label no window beside others that last: {listed(named)}"]
+        return [f"annotations without duration label no window if others have a duration: {listed(named)}"]
 
 
 def _files(names: Sequence[str]) -> str:
@@ -333,7 +334,7 @@ def _files(names: Sequence[str]) -> str:
 
 
 def _survey(sources: Sources, on_error: OnError) -> _Survey:
-    """Read what is needed to know classes and recordings; tables without labels and subjects are not read twice."""
+    """Collect classes and recordings; tables without labels and subjects are not read twice."""
     found = _Survey()
     reading = sources.reading
     if not sources.labels and reading.subject_column is None:
@@ -360,7 +361,7 @@ def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:
         names = survey.classes_found()
         if len(names) > _MOST_CLASSES:
             survey.notes.setdefault(
-                f"{len(names)} annotation texts cover windows, too many to be classes: choose some by --class", []
+                f"{len(names)} annotation texts cover windows, too many for classes: select some with --class", []
             ).append("labels are left out")
             return reading
         return replace(reading, classes=parse_classes({name: [name] for name in names}))

@@ -117,7 +117,7 @@ def _load_sleep_edf(path: Path, trim: float | None) -> CutRecording:
     scores = _hypnograms(path)
     if len(scores) != 1:
         found = ", ".join(score.name for score in scores) or "none"
-        raise DataError(f"{path.name} needs one hypnogram {path.name[:7]}?-Hypnogram.edf beside it, but has {found}")
+        raise DataError(f"{path.name} needs one hypnogram {path.name[:7]}?-Hypnogram.edf next to it, but has {found}")
     if edf.read_start(path) != edf.read_start(scores[0]):
         raise DataError(f"{scores[0].name} is not of the same night as {path.name}: they begin at different times")
     recording = edf.read_edf(

@@ -178,7 +178,7 @@ def _build_downloader() -> Get:
             fetch(address, file, None)
         except requests.RequestException as error:
             raise PolyadicError(
-                f"{address} cannot be fetched: {error}. Files fetched so far are kept; call again for the others"
+                f"{address} cannot be fetched: {error}. Finished files are kept; run it again to fetch the rest"
             ) from error
 
     return get
@@ -268,7 +268,9 @@ def _fetch(get: Get, address: str, target: Path, sha: str, tell: Callable[[int],
         counted = _Counted(file, tell)
         get(address, counted)
         if counted.sha.hexdigest() != sha:
-            raise DataError(f"{address} must have SHA-256 {sha}, but has {counted.sha.hexdigest()}: it is not kept")
+            raise DataError(
+                f"{address} must have SHA-256 {sha}, but has {counted.sha.hexdigest()}: the file was discarded"
+            )
 
 
 def _matches_checksum(path: Path, sha: str) -> bool:

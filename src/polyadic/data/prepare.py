@@ -140,7 +140,7 @@ def prepare(
     if on_error not in ("raise", "skip"):
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
     if not plan.recordings:
-        raise DataError("there are no recordings to prepare")
+        raise DataError("no recordings to prepare")
     _check_names([planned.name for planned in plan.recordings])
     target = Path(path).absolute()
     _check_target(target, append)
@@ -200,9 +200,9 @@ def _check_same_content(clashes: list[str], path: Path) -> None:
     if clashes:
         others = f" (and {len(clashes) - 1} more)" if len(clashes) > 1 else ""
         raise DataError(
-            f"recording {clashes[0]!r}{others} is in the store {path.name} already, with other content. Nothing was "
-            "added: rename the new files or folders (or, in a file of arrays, the recordings), or prepare a store of "
-            "their own"
+            f"recording {clashes[0]!r}{others} is already in the store {path.name}, with different content. Nothing "
+            "was added: rename the new files or folders (or, in a file of arrays, the recordings), or prepare a "
+            "separate store"
         )
 
 
@@ -213,10 +213,10 @@ def _check_names(names: list[str]) -> None:
 
 
 def _check_target(path: Path, append: bool) -> None:
-    """Refuse a store that is complete at once, before anything is read."""
+    """Raise before anything is read if the store is already complete."""
     if (path / MANIFEST).exists() and not (path / WRITING).exists() and not append:
         raise PolyadicError(
-            f"the store {path.name} exists already and is complete: append to it, or choose another path"
+            f"the store {path.name} already exists and is complete: append to it, or choose another path"
         )
 
 

@@ -52,7 +52,7 @@ class Reading:
     label_from : "folder", or a regular expression with one group that finds the label in a path
     subject : "folder", a column of tables, or a regular expression with one group that finds the subject in a path
     time : the column of tables that has the time
-    scoring : pattern of the names of files that have the labels of the recordings beside them
+    scoring : pattern of the names of files with the labels of the recordings
     pattern : pattern of the paths of files that are recordings
     """
 
@@ -78,16 +78,16 @@ class Reading:
             if value is not None and not (_is_number(value) and 0 < value < np.inf):
                 raise PolyadicError(f"{name} must be a positive {_WORDS[name]}, but is {value!r}")
         if self.offset is not None and not (_is_number(self.offset) and 0 <= self.offset < np.inf):
-            raise PolyadicError(f"offset must be a number of seconds from 0 on, but is {self.offset!r}")
+            raise PolyadicError(f"offset must be a non-negative number of seconds, but is {self.offset!r}")
         if self.min_share is not None and not (_is_number(self.min_share) and 0 < self.min_share <= 1):
-            raise PolyadicError(f"min_share must be a share above 0 and up to 1, but is {self.min_share!r}")
+            raise PolyadicError(f"min_share must be above 0 and at most 1, but is {self.min_share!r}")
         for name in ("resample", "keep_slow"):
             if getattr(self, name) not in (None, *_RESAMPLING):
                 raise PolyadicError(f"{name} must be 'hold', 'polyphase' or None, but is {getattr(self, name)!r}")
         if self.channels is not None and (not self.channels or len(set(self.channels)) != len(self.channels)):
             raise PolyadicError(f"channels must be a list of names that differ, but is {list(self.channels)!r}")
         if sum(value is not None for value in (self.label, self.label_from, self.scoring)) > 1:
-            raise PolyadicError("labels come from one place: give one of --label, --label-from and --scoring")
+            raise PolyadicError("--label, --label-from and --scoring exclude each other: give one of them")
 
     # ------------------------------------------------------------------ classes
 
@@ -129,7 +129,7 @@ class Reading:
         ValueError : if it is damaged
         """
         if not isinstance(content, dict):
-            raise ValueError(f"how recordings are read must be an object, but is {content!r}")
+            raise ValueError(f"the entry 'reading' must be an object, but is {content!r}")
         values = {item.name: content[item.name] for item in fields(cls) if item.name in content}
         try:
             classes = values.pop("classes", {})
@@ -141,7 +141,7 @@ class Reading:
                     raise TypeError(f"{name} must be a text")
             return cls(**values, classes=texts)
         except (AttributeError, TypeError, PolyadicError) as error:
-            raise ValueError(f"how recordings are read is damaged: {error}") from error
+            raise ValueError(f"the entry 'reading' is damaged: {error}") from error
 
     # ---------------------------------------------------------- for a model
 
@@ -169,7 +169,7 @@ class Reading:
         ]
         if differing:
             raise PolyadicError(
-                f"{'; '.join(differing)}: leave the option out, or cut these recordings by polyadic prepare folder"
+                f"{'; '.join(differing)}: leave the option out, or cut these recordings with polyadic prepare folder"
             )
         return replace(self, **added)
 
@@ -198,7 +198,7 @@ def parse_classes(given: Iterable[str] | Mapping[str, Sequence[str]]) -> Classes
     (('W', ('Sleep stage W',)), ('N3', ('Sleep stage 3', 'Sleep stage 4')), ('R', ('R',)))
     """
     if isinstance(given, str):
-        raise PolyadicError(f"classes must be a list of texts, but are the text {given!r}")
+        raise PolyadicError(f"classes must be a list of strings, but is the string {given!r}")
     entries: list[tuple[str, list[str]]]
     if isinstance(given, Mapping):
         entries = [(str(name), [texts] if isinstance(texts, str) else list(texts)) for name, texts in given.items()]
@@ -216,7 +216,9 @@ def parse_classes(given: Iterable[str] | Mapping[str, Sequence[str]]) -> Classes
     for name, texts in found.items():
         for text in texts:
             if owners.setdefault(text, name) != name:
-                raise PolyadicError(f"an annotation is of one class, but {text!r} is of {owners[text]!r} and {name!r}")
+                raise PolyadicError(
+                    f"an annotation must have one class, but {text!r} is in {owners[text]!r} and {name!r}"
+                )
     return tuple((name, tuple(dict.fromkeys(texts))) for name, texts in found.items())
 
 

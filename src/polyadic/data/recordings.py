@@ -391,7 +391,7 @@ def resample_recording(recording: Recording, fs: float, how: str) -> Recording:
     if how == "hold" and (factor < 1 or abs(factor - round(factor)) > 1e-9 * factor):
         raise DataError(
             f"{recording.name}: --resample hold repeats samples, from {recording.fs:g} Hz to a whole multiple of it, "
-            f"but {fs:g} Hz is asked for: --resample polyphase goes to any rate"
+            f"but --fs is {fs:g} Hz: use --resample polyphase for any rate"
         )
     firsts = [segment.first for segment in recording.segments]
     ends = [*firsts[1:], recording.signal.shape[1]]

@@ -173,7 +173,7 @@ class Sources:
                 path for path in every if matches(path.relative_to(folder).as_posix(), self.reading.scoring)
             ]
             if not self._scorings:
-                raise DataError(f"--scoring {self.reading.scoring!r} fits no file in {folder.name or folder}")
+                raise DataError(f"--scoring {self.reading.scoring!r} matches no file in {folder.name or folder}")
             self._check_scorings()
 
     def name_of(self, path: Path) -> str:
@@ -267,7 +267,7 @@ class Sources:
             return find_in_path(rule, below, "--label-from")
         folder = below.rpartition("/")[0].rpartition("/")[2] or self.base.absolute().name * self.base.is_dir()
         if not folder:
-            raise PolyadicError(f"--label-from folder needs a folder for each class, but {below} is in none")
+            raise PolyadicError(f"--label-from folder needs one folder per class, but {below} is not in a subfolder")
         return folder
 
     def _labelled(self, recording: Recording, path: Path) -> tuple[Recording, tuple[str, ...]]:
@@ -286,8 +286,8 @@ class Sources:
             return self._labelled_by_bids(recording, path), ()
         if reading.label is not None and not table_ending(path):
             raise PolyadicError(
-                f"--label is a column of a table, but {path.name} is none: --class chooses annotations, --scoring "
-                "names files of labels, --label-from finds labels in paths"
+                f"--label names a column of a table, but {path.name} is not a table: --class selects annotations, "
+                "--scoring names files of labels, --label-from finds labels in paths"
             )
         return recording, ()
 
@@ -314,7 +314,7 @@ class Sources:
         return find_scoring(path, folder, stem, self.reading.scoring, self._scorings)
 
     def _check_scorings(self) -> None:
-        """Refuse a scoring that two recordings would take."""
+        """Raise if a scoring matches two recordings."""
         owners: dict[Path, Path] = {}
         for path in self.files:
             try:

@@ -81,7 +81,7 @@ class WindowStore:
             named = [(str(entry["name"]), str(entry["sha256"])) for entry in manifest["shards"]]
             self.skipped: list[dict[str, str]] = list(manifest["skipped"])
             if not named or [name for name, _ in named] != [shard_name(number) for number in range(len(named))]:
-                raise ValueError("its shards must be numbered from 0 on")
+                raise ValueError("its shards must be numbered from 0")
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{MANIFEST} of the store {self.path.name} is damaged: {error!r}") from error
         self.checksum = str(manifest["checksum"])
@@ -90,7 +90,7 @@ class WindowStore:
             description = self.path / f"{name}.json"
             check_regular_file(description)
             if not description.exists() or digest(description) != checksum:
-                raise DataError(f"{description.name} of the store is missing or damaged: its checksum does not fit")
+                raise DataError(f"{description.name} of the store is missing or damaged: its checksum does not match")
             self.shards.append(Shard.read(self.path, name, self.header))
         self._files, self._paths = OpenFiles(), [str(shard.data) for shard in self.shards]
         self._prefetched: set[int] = set()
@@ -196,7 +196,7 @@ class WindowStore:
                 self._files.open(path).read_into(result[places], DATA_OFFSET + int(local[places.start]) * size)
             except (FileNotFoundError, EOFError) as error:
                 name = os.path.basename(path)  # noqa: PTH119
-                raise DataError(f"{name} of the store was taken away or cut short: {error}") from error
+                raise DataError(f"{name} of the store was removed or truncated: {error}") from error
         return result
 
     def raw(
@@ -276,7 +276,7 @@ class WindowStore:
                 on_shard(number + 1, DATA_OFFSET + shard.rows * self.header.window_bytes)
         if damaged:
             raise DataError(
-                f"the store {self.path.name} is damaged: the checksums of {', '.join(damaged)} do not fit; "
+                f"the store {self.path.name} is damaged: the checksums of {', '.join(damaged)} do not match; "
                 "prepare it again from the recordings"
             )
 

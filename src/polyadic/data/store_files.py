@@ -144,7 +144,7 @@ class Shard:
         """A shard from its description, after checking that its files have the right sizes."""
         content = read_json(folder / f"{name}.json")
         if not _matches_checksum(content):
-            raise DataError(f"{name}.json of the store is damaged: its checksum does not fit")
+            raise DataError(f"{name}.json of the store is damaged: its checksum does not match")
         try:
             shard = cls(folder, name, int(content["rows"]), tuple(content["recordings"]), dict(content["sha256"]))
             if {shard.data.name, shard.index.name} != set(shard.checksums):
@@ -177,7 +177,7 @@ class Shard:
         """Recording, start and label of each window: (n,) structured."""
         content = self.index.read_bytes()
         if hashlib.sha256(content).hexdigest() != self.checksums[self.index.name]:
-            raise DataError(f"{self.index.name} of the store is damaged: its checksum does not fit")
+            raise DataError(f"{self.index.name} of the store is damaged: its checksum does not match")
         index = np.frombuffer(content, INDEX, self.rows, DATA_OFFSET).copy()
         if index["recording"].min() < 0 or index["recording"].max() >= len(self.recordings):
             raise DataError(f"{self.index.name} of the store is damaged: it names recordings that are not there")
@@ -244,7 +244,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"the store {folder.name} has schema {schema}, but this version of polyadic reads up to {SCHEMA}: upgrade"
         )
     if schema != SCHEMA or not _matches_checksum(manifest):
-        raise DataError(f"{MANIFEST} of the store {folder.name} is damaged: its checksum does not fit")
+        raise DataError(f"{MANIFEST} of the store {folder.name} is damaged: its checksum does not match")
     return manifest
 
 

@@ -1,4 +1,4 @@
-"""Whose a recording is: found in its path, and said in every summary with where it was found."""
+"""The subject of a recording, found in its path; summaries state how it was found."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subje
         entities = [root] if _BIDS.fullmatch(root) else []
     if len(entities) > 1:
         raise DataError(
-            f"{path} names two subjects, {' and '.join(entities)}: say which part of the path is the subject by a "
+            f"{path} names two subjects, {' and '.join(entities)}: choose the subject with a "
             "regular expression with one group (--subject, or subject=)"
         )
     if entities:
@@ -99,7 +99,7 @@ def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
         ) from error
     if name is None:
         sought = what.lstrip("-").partition("-")[0]
-        raise PolyadicError(f"{what} must find the {sought} in every path, but {pattern!r} does not fit {path}")
+        raise PolyadicError(f"{what} must find the {sought} in every path, but {pattern!r} does not match {path}")
     return name
 
 

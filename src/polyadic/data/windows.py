@@ -1,4 +1,4 @@
-"""Windows with their index: samples in memory or on disk, and whose, from which recording and when each of them is."""
+"""Windows: samples in memory or on disk, with the subject, recording, start and label of each."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class Windows:
                 check_column("a mask", rows, len(self))
                 rows = np.flatnonzero(rows)
             if rows.ndim != 1 or (rows.dtype.kind not in "iu" and len(rows)):
-                raise PolyadicError(f"windows are chosen by a slice, a mask or a list of numbers, but got {rows!r}")
+                raise PolyadicError(f"windows are selected by a slice, a mask or a list of numbers, but got {rows!r}")
             rows = rows.astype(np.intp)
         chosen = type(self).from_index(self._samples, self.index.take(rows), self)
         chosen._rows = (np.arange(len(self)) if self._rows is None else self._rows)[rows]

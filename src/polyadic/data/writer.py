@@ -62,18 +62,18 @@ def _compared(name: str, what: str, actual: Any, expected: Any) -> str:
     if what == "sampling rate":
         return (
             f"{name} is sampled at {actual:g} Hz, but the recordings before it at {expected:g} Hz: --fs "
-            f"{min(actual, expected):g} --resample polyphase brings all to one rate, or choose files by --pattern"
+            f"{min(actual, expected):g} --resample polyphase resamples all to one rate, or select files with --pattern"
         )
     if what != "channels":
         return ""
     common = [channel for channel in expected if channel in actual]
     options = " ".join(f"--channel {shell_word(channel)}" for channel in common[:_MOST_NAMED])
     more = " …" if len(common) > _MOST_NAMED else ""
-    helps = f"{options}{more} takes those that both have" if common else "none is in both"
+    helps = f"{options}{more} selects the common ones" if common else "they have none in common"
     order = " in another order" if set(actual) == set(expected) else ""
     return (
         f"{name} has the channels {listed(actual)}{order}, but the recordings before it have {listed(expected)}: "
-        f"{helps}, or choose files by --pattern"
+        f"{helps}, or select files with --pattern"
     )
 
 
@@ -120,7 +120,7 @@ class StoreWriter:
         complete, unfinished = (self.path / MANIFEST).exists(), (self.path / WRITING).exists()
         if complete and not append and not unfinished:
             raise PolyadicError(
-                f"the store {self.path.name} exists already and is complete: append to it, or choose another path"
+                f"the store {self.path.name} already exists and is complete: append to it, or choose another path"
             )
         if complete:
             earlier = WindowStore(self.path)
@@ -413,12 +413,12 @@ def _text(content: dict[str, Any]) -> bytes:
 
 
 def _check_same(before: Header, now: Header, name: str) -> None:
-    """Refuse to resume with other settings than the store was begun with."""
+    """Raise if the settings differ from those of the unfinished store."""
     was, asked = before.to_json(), now.to_json()
     differences = [f"{key} was {was[key]!r} and is {asked[key]!r} now" for key in was if was[key] != asked[key]]
     if differences:
         raise PolyadicError(
-            f"the store {name} was begun with other settings: {'; '.join(differences)}. "
+            f"the unfinished store {name} has other settings: {'; '.join(differences)}. "
             "Use the same settings again, or another path"
         )
 

@@ -206,5 +206,5 @@ def _parse_numbers(
     hint = _COMMA if is_number(cell.replace(",", ".", 1)) else ""
     column = heads[places[at % len(places)]]
     if at < len(places) and not hint:
-        hint = f"; if the column {column!r} has labels, say --label {shell_word(column)}; --channel chooses the signals"
+        hint = f"; if the column {column!r} has labels, use --label {shell_word(column)}; --channel selects the signals"
     raise DataError(f", line {line + at // len(places)}: cells must be numbers, but there is {cell!r}{hint}") from None

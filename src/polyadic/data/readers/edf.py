@@ -407,7 +407,7 @@ def _choose(header: _EdfHeader, channels: Sequence[str] | None) -> list[_EdfSign
     """The signals with the names asked for, in that order."""
     if not header.ordinary:
         raise DataError(
-            f"{header.file}: must have signals, but has only annotations: if it scores the recording beside it, say "
+            f"{header.file}: must have signals, but has only annotations: if it scores another recording, use "
             f"--scoring '*{common_ending(header.file)}'"
         )
     counts = Counter(signal.label for signal in header.ordinary)
@@ -463,7 +463,7 @@ def _target_rate(
     ):
         raise DataError(
             f"{header.file}: resample='hold' needs whole factors to {target:g} Hz, but rates are {listed}: "
-            "--resample polyphase goes to any rate"
+            "use --resample polyphase for any rate"
         )
     return target
 

@@ -70,8 +70,8 @@ def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterabl
     best = [file for file, shared in near.items() if shared == max(near.values())]
     if len(best) > 1:
         raise DataError(
-            f"{path.name} has several scorings, {listed(file.name for file in best)}: name them more exactly by "
-            "--scoring, with {name} for the name of the recording"
+            f"{path.name} has several scorings, {listed(file.name for file in best)}: make the pattern more specific "
+            "with --scoring, with {name} for the name of the recording"
         )
     return best[0] if best else None
 
@@ -111,7 +111,7 @@ def read_scoring(path: Path, recording: Recording, source: Path, seconds: float)
     suffix = path.suffix.lower()
     if suffix in (".edf", ".bdf"):
         if source.suffix.lower() in (".edf", ".bdf") and edf.read_start(path) != edf.read_start(source):
-            raise DataError(f"{path.name} is not of the same time as {source.name}: they begin at different times")
+            raise DataError(f"{path.name} does not belong to {source.name}: they begin at different times")
         return edf.read_annotations(path)
     if table_ending(path) and {"onset", "duration"} & {head.lower() for head in read_heads(path)}:
         return read_events(path, None)

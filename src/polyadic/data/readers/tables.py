@@ -186,15 +186,15 @@ def _refuse_names(heads: Sequence[str], known: set[str], file: str) -> None:
     if labels and subjects:
         raise DataError(
             f"{file}: the column {labels[0]!r} looks like a label, and {subjects[0]!r} like the name of a subject; "
-            f"both would be read as signals: say --label {shell_word(labels[0])} --subject {shell_word(subjects[0])} "
-            "if they are, or choose the signals by --channel"
+            f"both would be read as signals: use --label {shell_word(labels[0])} --subject {shell_word(subjects[0])} "
+            "if they are, or select the signals with --channel"
         )
     if labels:
         raise _looks_like_label(file, labels[0], "by its name")
     if subjects:
         raise DataError(
-            f"{file}: the column {subjects[0]!r} looks like the name of a subject, and would be read as a signal: say "
-            f"--subject {shell_word(subjects[0])} if it is one, or choose the signals by --channel"
+            f"{file}: the column {subjects[0]!r} looks like the name of a subject, and would be read as a signal: use "
+            f"--subject {shell_word(subjects[0])} if it is one, or select the signals with --channel"
         )
 
 
@@ -239,8 +239,8 @@ def guess_columns(path: Path) -> TableColumns:
 
 def _looks_like_label(file: str, column: str, reason: str) -> DataError:
     return DataError(
-        f"{file}: the column {column!r} looks like a label ({reason}), and would be read as a signal: say --label "
-        f"{shell_word(column)} if it is one, or choose the signals by --channel"
+        f"{file}: the column {column!r} looks like a label ({reason}), and would be read as a signal: use --label "
+        f"{shell_word(column)} if it is one, or select the signals with --channel"
     )
 
 
@@ -407,8 +407,7 @@ def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str, row:
 
 def _other_rate(name: str, rate: float, fs: float) -> DataError:
     return DataError(
-        f"{name}: the times give a rate of {rate:.6g} Hz, but fs is {fs:g} Hz: --resample polyphase brings the one to "
-        "the other"
+        f"{name}: the times give a rate of {rate:.6g} Hz, but fs is {fs:g} Hz: --resample polyphase resamples to fs"
     )
 
 
