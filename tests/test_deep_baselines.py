@@ -308,7 +308,7 @@ def test_depth_and_width_follow_their_rules() -> None:
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 4, 5)])
 def test_tensors_that_are_no_images_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(PolyadicError, match="tensorize must give"):
+    with pytest.raises(PolyadicError, match="tensorize must return"):
         AutoEncoder(2, device="cpu").fit(np.zeros((10, *shape)))
 
 

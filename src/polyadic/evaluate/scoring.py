@@ -247,7 +247,7 @@ def score_splits(
     for part in parts.values():
         if len(np.unique(windows.label[part.train])) < 2 or not len(part.test):
             raise PolyadicError(
-                "a split must have test windows, and training windows of two or more classes: add labels"
+                "a split must have test windows, and training windows of at least two classes: add labels"
             )
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
     Z = features_of(model, windows[used], on_rows, team)
