@@ -292,7 +292,7 @@ def test_what_is_singular_in_float32_can_be_regular_in_float64(device):
 @dtypes
 def test_an_all_zero_gram_gives_the_solution_of_smallest_norm_with_a_warning(device, dtype):
     G = torch.zeros(3, 3, dtype=dtype, device=device)
-    with pytest.warns(RuntimeWarning, match=r"singular at alpha=0; the least-squares solution of smallest norm"):
+    with pytest.warns(RuntimeWarning, match=r"singular at alpha=0; the minimum-norm least-squares solution"):
         X = ridge_solve(G, torch.ones(2, 3, dtype=dtype, device=device), 0.0)
     assert torch.equal(X, torch.zeros_like(X))
 

@@ -473,7 +473,7 @@ def test_recentring_has_no_onnx_form(features, path, tmp_path):
 def test_a_damaged_flag_of_recentring_is_refused(flag, features, path):
     WindowClassifier(features, recenter=True).fit(moved(SIGNALS)).save(path)
     change(path, lambda arrays, header: header["probe"].update(recenter=flag))
-    with pytest.raises(ModelFileError, match="recentres"):
+    with pytest.raises(ModelFileError, match="true or false as recenter"):
         load(path)
 
 

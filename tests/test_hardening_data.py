@@ -568,7 +568,7 @@ from polyadic.errors import PolyadicError
 try:
     {code}
 except PolyadicError as error:
-    assert "regular file" in str(error) or "named pipe" in str(error) or "must be a folder" in str(error), error
+    assert "regular file" in str(error) or "named pipe" in str(error) or "a writable folder" in str(error), error
     sys.exit(0)
 sys.exit("it was read")
 """
