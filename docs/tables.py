@@ -119,7 +119,7 @@ def _size(result: dict[str, Any], method: str) -> str:
 def tuned() -> str:
     """Balanced accuracy of what `tune` chose and of the recommended settings, as the results file has it."""
     rows = _table("tuning/tuning.md", "Written by", "labels per class").values()
-    names = ("labels per class", "tuned", "recommended", "difference", "tries per minute", "times sharing saves")
+    names = ("labels per class", "tuned", "recommended", "difference", "tries per minute", "speed-up by sharing")
     return _markdown(
         names, ([row[name].replace("-", "−") if name == "difference" else row[name] for name in names] for row in rows)
     )

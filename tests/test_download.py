@@ -194,7 +194,7 @@ def closed_port():
 
 def test_offline_is_one_error_that_names_the_address(tmp_path):
     base = closed_port()
-    with pytest.raises(PolyadicError, match=r"cannot be fetched.*Files fetched so far are kept") as caught:
+    with pytest.raises(PolyadicError, match=r"cannot be fetched.*Finished files are kept") as caught:
         download("sleep_edf", tmp_path, base=base)
     assert base + "SHA256SUMS.txt" in str(caught.value)
     assert not isinstance(caught.value, DataError)

@@ -235,7 +235,7 @@ COMMANDS = [
     ("run", "--data", "w.npz"),
     ("bench", "table9", "--store", "w.npz"),
 ]
-ENDINGS = {"fit": "safetensors", "report": "html", "transform": "npy", "predict": "csv", "rank": "png"}
+ENDINGS = {"fit": "safetensors", "report": "html", "transform": "npy", "predict": "csv", "rank": "png", "export": "c"}
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])

@@ -124,7 +124,7 @@ WRONG = {
     "fit wearables --label activity --subject-from p": "--subject-from must be a regular expression with one group",
     "fit sleep --class 'Sleep stage w'": "did you mean 'Sleep stage W'?",
     "fit sleep --channel 'EEG Fpz-CZ'": "did you mean 'EEG Fpz-Cz'?",
-    "fit sleep --label stage": "--class chooses annotations, --scoring names",
+    "fit sleep --label stage": "--class selects annotations, --scoring names",
     "fit sleep --scoring *.txt": "--scoring '*.txt' matches no file",
     "fit psg --seconds 30": "use --scoring '*-Hypnogram.edf'",
     "fit mixed.edf": "--resample polyphase",

@@ -69,8 +69,8 @@ REASONS = {
     "b1": "b1.edf is cut short",
     "b2": "b2.hyp: No such file",
     "b3": "[Errno 5] Input/output error",
-    "b4": "b4 is sampled at 25 Hz, but the recordings before it at 50 Hz: --fs 25 --resample polyphase brings all to "
-    "one rate, or select files with --pattern",
+    "b4": "b4 is sampled at 25 Hz, but the recordings before it at 50 Hz: --fs 25 --resample polyphase resamples all "
+    "to one rate, or select files with --pattern",
     "b5": "b5 has the channels 'b', 'a' in another order, but the recordings before it have 'a', 'b': --channel a "
     "--channel b selects the common ones, or select files with --pattern",
     "b6": "b6: units must be ('V', 'V') as in the store, but is ('V', 'mV')",

@@ -374,9 +374,7 @@ def test_beats_label_windows_by_majority_and_it_is_said(tmp_path):
     store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=5)
     assert store.classes == ("N", "V")
     assert store.index.label.tolist() == [0] * 6 + [1] * 6
-    assert any(
-        note.startswith("annotations have no duration: a window has the class that most") for note in store.notes
-    )
+    assert any(note.startswith("annotations have no duration: a window gets the class of most") for note in store.notes)
 
 
 def test_annotations_that_occur_once_are_classes_only_by_name(tmp_path):
@@ -469,7 +467,7 @@ def test_identical_recordings_under_two_names_are_detected(tmp_path):
     said = polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=tmp_path)
     assert "'p01', 'p09' are the same recording under several names" in said.stderr
     refused = polyadic("evaluate", "model.safetensors", "in", cwd=tmp_path, code=1)
-    assert "p01 and p09 are the same recording under two names" in refused.stderr
+    assert "p01 and p09 are the same recording with two subjects" in refused.stderr
 
 
 def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path):

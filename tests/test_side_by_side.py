@@ -68,5 +68,5 @@ def test_memory_stays_flat_over_many_fits_and_long_ones(fits: int, seconds: int)
         python("import endurance; endurance.main()", "--fits", fits, "--seconds", seconds, cwd=HERE).stdout
     )
     assert found["fits"]["fits"] == fits
-    assert found["soak"]["sweeps"] > 10
+    assert found["soak"]["sweeps"] > 2
     assert max(found[kind]["grew_bytes"] for kind in ("fits", "soak")) < found["allowed_bytes"], found

@@ -412,7 +412,7 @@ def test_every_difference_is_told_when_a_store_is_gone_on_with(tmp_path: Path) -
     stop(tmp_path / "s", 1, shard_bytes=1)
     for complete in (False, True):
         for name, value in changes.items():
-            with pytest.raises(PolyadicError, match=f"begun with other settings: {name} was ") as caught:
+            with pytest.raises(PolyadicError, match=f"created with other settings: {name} was ") as caught:
                 StoreWriter(tmp_path / "s", replace(HEADER, **{name: value}), append=complete)
             assert "; " not in str(caught.value)
         with pytest.raises(PolyadicError) as caught:

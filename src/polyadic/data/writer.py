@@ -413,12 +413,12 @@ def _text(content: dict[str, Any]) -> bytes:
 
 
 def _check_same(before: Header, now: Header, name: str) -> None:
-    """Raise if the settings differ from those of the unfinished store."""
+    """Raise if the settings differ from those of the store."""
     was, asked = before.to_json(), now.to_json()
     differences = [f"{key} was {was[key]!r} and is {asked[key]!r} now" for key in was if was[key] != asked[key]]
     if differences:
         raise PolyadicError(
-            f"the unfinished store {name} has other settings: {'; '.join(differences)}. "
+            f"the store {name} was created with other settings: {'; '.join(differences)}. "
             "Use the same settings again, or another path"
         )
 
