@@ -48,9 +48,8 @@ def table() -> str:
         "",
         "Mean ± standard error over splits by subject; no setting was chosen on these subjects. ▼: significantly worse "
         "than polyadic; all other differences may be chance. HAR: six activities, phone at the waist. GeoTec: five "
-        "activities, phone carried in any orientation. PTB-XL: sex from ECG. Size and time are for HAR with all labels, "
-        "classifier included, on two "
-        f"CPU cores. [All methods and tests]({link}).",
+        "activities, phone carried in any orientation. PTB-XL: sex from ECG. Size and time are for HAR with all "
+        f"labels, classifier included, on two CPU cores. [All methods and tests]({link}).",
     ]
     return "\n".join(lines) + "\n"
 
