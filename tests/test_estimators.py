@@ -846,8 +846,8 @@ LOPSIDED = ring(34) + np.triu(np.ones((34, 34)), 2)
         (-ring(34), "graph must have finite weights >= 0, but they range from -3 to -?0"),
         (np.where(ring(34) > 2, np.nan, ring(34)), "graph must have finite weights >= 0, but they range from nan"),
         (np.where(ring(34) > 2, np.inf, ring(34)), "graph must have finite weights >= 0, but they range from 0 to inf"),
-        (LOPSIDED, "graph must be symmetric, but weights differ by up to 1"),
-        (1e-12 * LOPSIDED, "graph must be symmetric, but weights differ by up to 1e-12"),
+        (LOPSIDED, "graph must be symmetric, but weights differ from their transpose by up to 1"),
+        (1e-12 * LOPSIDED, "graph must be symmetric, but weights differ from their transpose by up to 1e-12"),
         (1j * ring(34), "graph must hold real numbers, but has type complex128"),
     ],
 )

@@ -145,7 +145,7 @@ WRONG = {
     "fit rates": "b is sampled at 20 Hz, but the recordings before it at 10 Hz: --fs 10 --resample polyphase",
     "fit rates --fs 10": "b.edf is sampled at 20 Hz, not at 10 Hz: --resample polyphase filters and resamples it",
     "fit rates --fs 20 --resample nearest": "Invalid value for '--resample'",
-    "fit channels": "c has the channels 'C3', 'O1', but the recordings before it have 'C3', 'C4': --channel C3 takes",
+    "fit channels": "c has the channels 'C3', 'O1', but the recordings before it have 'C3', 'C4': --channel C3 selects",
     "fit uneven.csv": "times must be evenly spaced by",
     "fit uneven.csv --fs 100": "--resample polyphase interpolates them",
     "fit codes.csv": "the column 'code' looks like a label (it has 4 whole numbers)",
