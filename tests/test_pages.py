@@ -233,4 +233,5 @@ def test_the_glossary_explains_the_terms_of_the_library() -> None:
         *("window", "recording", "subject", "component", "profile", "coefficient", "feature", "readout", "level"),
         *("probe", "sweep", "rank", "view", "augmentation", "store", "tensorizer", "replicability", "recentring"),
         *("whitening", "frame", "checkpoint", "label", "match", "restart", "consensus"),
+        *("ATD", "SALS", "HAR", "GeoTec", "PTB-XL", "LOSO", "balanced accuracy", "share", "unusual"),
     }
