@@ -18,7 +18,7 @@ PAGES = [
     *sorted((ROOT / "docs" / "results").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
-LINK = re.compile(r"\]\(([^)\s]+)\)|<(?:img|a|source)[^>]+?(?:src|href|srcset)=\"([^\"]+)\"")
+LINK = re.compile(r"\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)|<(?:img|a|source)[^>]+?(?:src|href|srcset)=\"([^\"]+)\"")
 
 
 def prose(text: str) -> str:
@@ -57,6 +57,8 @@ def test_a_broken_link_would_be_found():
     text = "[a](nothing.md) [b](how.md#nothing) [c](gallery/plots.md) [d](commands.md#fit) `[e](code.md)`"
     assert list(broken(page, text)) == ["nothing.md", "how.md#nothing", "gallery/plots.md"]
     assert list(broken(page, '<img alt="" src="nothing.png">')) == ["nothing.png"]
+    pictures = '![a](_static/nothing.png) ![b](_static/none.png "title") ![c](_static/pictures/start.png)'
+    assert list(broken(page, pictures)) == ["_static/nothing.png", "_static/none.png"]
 
 
 def test_pages_and_links_are_many():

@@ -134,8 +134,8 @@ def test_a_complete_repr_is_code_that_gives_the_same_value():
 
 def test_a_fit_does_not_change_the_repr_and_str_says_what_it_came_to(windows, model, tmp_path):
     assert repr(model) == "ATD(max_sweeps=3, rank=3)"
-    loss = f"{model.history_['loss'][-1]:.4g}"
-    outcome = f"fitted to 60 windows of 3 × 256, as tensors 3 × 33 × 25; 3 sweeps, loss {loss}, not converged"
+    sweeps = f"3 sweeps, loss {model.history_['loss'][-1]:.4g}, not converged"
+    outcome = f"fitted to 60 windows of 3 × 256, as tensors 3 × 33 × 25; rank 3, 300 parameters; {sweeps}"
     assert str(model) == f"ATD(max_sweeps=3, rank=3)\n{outcome}"
     assert str(ATD()) == "ATD()"
     model.save(tmp_path / "m.safetensors")
@@ -144,10 +144,27 @@ def test_a_fit_does_not_change_the_repr_and_str_says_what_it_came_to(windows, mo
 
 def test_str_of_other_models(windows):
     converged = SALS(rank=1, tensorize=None, max_sweeps=500).fit(tensors())
-    assert re.search(r"^fitted to 40 windows of 4 × 6; \d+ sweeps, loss \S+, converged$", str(converged), re.MULTILINE)
+    size = "rank 1, 12 parameters"
+    outcome = rf"^fitted to 40 windows of 4 × 6; {size}; \d+ sweeps, loss \S+, converged$"
+    assert re.search(outcome, str(converged), re.MULTILINE)
     consensus = SALS(rank=1, tensorize=None, restarts=2, consensus=True).fit(tensors())
-    assert re.search(r"of 4 × 6; 1 sweep, loss \S+$", str(consensus))
-    assert str(SALS(rank=1, tensorize=None).partial_fit(tensors(1))).endswith("fitted to 1 window of 4 × 6")
+    assert re.search(rf"of 4 × 6; {size}; 1 sweep, loss \S+$", str(consensus))
+    one = SALS(rank=1, tensorize=None).partial_fit(tensors(1))  # no readout yet
+    assert str(one).endswith("fitted to 1 window of 4 × 6; rank 1, 10 parameters")
+
+
+def test_str_of_a_classifier_names_its_classes_and_what_was_chosen(windows, model, tmp_path):
+    classifier = WindowClassifier(model)
+    assert str(classifier) == repr(classifier)
+    classifier.fit(windows)
+    _, classes, chosen, features = str(classifier).splitlines()
+    assert classes == f"classes: {', '.join(windows.classes)}"
+    assert chosen == f"probe: {classifier.probe_.reason_}"
+    assert features.startswith("features: fitted to 60 windows")
+    classifier.save(tmp_path / "m.safetensors")
+    assert str(WindowClassifier.load(tmp_path / "m.safetensors")).splitlines()[1:] == [classes, chosen, features]
+    plain = str(WindowClassifier(model, probe="plain").fit(windows))
+    assert f"{classes}\nfeatures: " in plain
 
 
 def test_a_notebook_shows_the_outcome_of_a_fit(model):

@@ -31,6 +31,14 @@ def commands_of(folder: str, page: Path = PAGE) -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in found[0].splitlines()]
 
 
+def steps_of(kind: str) -> list[list[str]]:
+    """The four commands for a folder: its own, or those for wearables with its name."""
+    own = {words[0]: words for words in commands_of(kind)}
+    return [
+        own.get(words[0], [word.replace("wearables", kind) for word in words]) for words in commands_of("wearables")
+    ]
+
+
 LONGER = {"sleep": {"epoch_seconds": 30}, "wearables": {"each": 750}, "ecg": {"seconds": 30}, "bids": {"seconds": 30}}
 """For the windows of 30 s of the README."""
 
@@ -67,7 +75,8 @@ def test_a_folder_is_fitted_reported_evaluated_and_predicted_in_one_command_each
         pytest.importorskip("mne_bids")
         pytest.importorskip("pybv")
     KINDS[kind](tmp_path / kind)
-    commands = commands_of(kind)
+    KINDS[kind](tmp_path / f"new-{kind}", 1)
+    commands = steps_of(kind)
     assert [words[0] for words in commands] == ["fit", "report", "evaluate", "predict"]
     said = {words[0]: polyadic(*words, cwd=tmp_path) for words in commands}
     assert "4 subjects" in said["fit"].stdout

@@ -74,6 +74,20 @@ def test_raw_markup_would_be_found(text: str) -> None:
     assert faults(f"# Page\n\n{text}\n")
 
 
+def placeholders(text: str) -> list[str]:
+    """Marks of text or figures that were still to be filled in, in prose and code alike."""
+    return re.findall(r"@@\w*|\b(?:TODO|TBD|FIXME|XXX)\b", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_no_page_has_a_placeholder_left(page: Path) -> None:
+    assert placeholders(page.read_text(encoding="utf-8")) == []
+
+
+def test_a_placeholder_would_be_found() -> None:
+    assert placeholders("| HAR | @@RUN@@ |\n\n```sh\npolyadic fit TODO\n```\n") == ["@@RUN", "@@", "TODO"]
+
+
 def test_markup_for_the_build_and_code_are_no_faults() -> None:
     assert faults("# P\n\n<!-- sphinx\n```{toctree}\na\n```\n-->\n\n`[](x)`\n\n```c\n: x\n```\n") == []
     assert faults("$$\n\\begin{aligned}\na &= b\n\\end{aligned}\n$$\n") == []
@@ -219,4 +233,5 @@ def test_the_glossary_explains_the_terms_of_the_library() -> None:
         *("window", "recording", "subject", "component", "profile", "coefficient", "feature", "readout", "level"),
         *("probe", "sweep", "rank", "view", "augmentation", "store", "tensorizer", "replicability", "recentring"),
         *("whitening", "frame", "checkpoint", "label", "match", "restart", "consensus"),
+        *("ATD", "SALS", "HAR", "GeoTec", "PTB-XL", "LOSO", "balanced accuracy", "share", "unusual"),
     }

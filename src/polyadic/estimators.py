@@ -286,30 +286,29 @@ class SALS(_CPEstimator):
 
     Parameters
     ----------
-    rank : number of components
+    rank : number of components; default 32
     tensorize : maps a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
-        `polyadic.spectral.STFT`, a torch module or a function; None if X already holds tensors. "auto" uses
-        `polyadic.spectral.recommended_stft` for three-dimensional X and None otherwise
+        `polyadic.spectral.STFT`, a torch module or a function; None if X already holds tensors. "auto" (default)
+        uses `polyadic.spectral.recommended_stft` for three-dimensional X and None otherwise
     readout : a `polyadic.readout.Readout`, which maps coefficients to features; None returns the coefficients
-        themselves, as in the paper. "auto" is `Readout()`
-    nonnegative : whether to constrain the bases to be non-negative; "auto" does for centred log amplitudes
-    restarts : number of random initialisations; the fit with the lowest loss is kept
+        themselves, as in the paper. "auto" (default) is `Readout()`
+    nonnegative : constrain the bases to be non-negative; "auto" (default) does so for centred log amplitudes
+    restarts : number of random initialisations, default 1; the fit with the lowest loss is kept
     consensus : average the components on which the restarts agree, then run one more sweep, instead of keeping the
-        best restart; the components replicate better and fit slightly worse
-    alpha : weight of the Tikhonov (ridge) term
+        best restart (default False); the components replicate better and fit slightly worse
+    alpha : weight of the Tikhonov (ridge) term; default 1e-3
     solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as in the paper; "memory" solves
         for exponentially weighted statistics of all batches; "moments" reads the data once to compute its second
-        moments and runs full-batch sweeps on those (no views, no graph, small tensors); "auto" is "moments" where
-        that is possible and faster, else "blend"
-    learning_rate : step size η towards a batch's solution ("blend"), or the forgetting rate per step ("memory")
-    batch_size : windows in a batch; None for full-batch alternating least squares; "auto" is None for "moments", else
-        128
-    max_sweeps : maximum number of passes over the data; `fit` warns if the loss has not converged by then
-    tol, patience : stop when the relative change of the loss is below `tol` in `patience` sweeps in a row; tol=0
-        disables this
-    device : "auto", "cpu", "cuda", …
-    random_state : random seed of the initialisation, the order of the windows and the augmentations
-    verbose : 1 shows a progress bar
+        moments and runs full-batch sweeps on those (no views, no graph, small tensors); "auto" (default) is
+        "moments" where that is possible and faster, else "blend"
+    learning_rate : step size η towards a batch's solution ("blend") or forgetting rate ("memory"); default 0.05
+    batch_size : windows in a batch; None for full-batch updates; "auto" (default) is None for "moments", else 128
+    max_sweeps : maximum number of passes over the data, default 50; `fit` warns if the loss has not converged by then
+    tol, patience : stop when the relative change of the loss is below `tol` in `patience` sweeps in a row; default
+        1e-3 and 3. tol=0 disables this
+    device : "auto" (default; CUDA if available), "cpu", "cuda", …
+    random_state : random seed of the initialisation, the order of the windows and the augmentations; default 0
+    verbose : 1 shows a progress bar; default 0
 
     Attributes
     ----------
@@ -334,40 +333,42 @@ class SALS(_CPEstimator):
 
 
 class ATD(_CPEstimator):
-    """Augmented tensor decomposition: CP bases that fit samples and their augmented views and align the two.
+    """Learn components of multichannel windows without labels, and compute features of new windows from them.
+
+    With beta > 0 this is the paper's augmented tensor decomposition. The default, beta=0, uses no augmented views.
 
     Parameters
     ----------
-    rank : number of components
+    rank : number of components; default 32
     tensorize : maps a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
-        `polyadic.spectral.STFT`, a torch module or a function; None if X already holds tensors. "auto" uses
-        `polyadic.spectral.recommended_stft` for three-dimensional X and None otherwise
+        `polyadic.spectral.STFT`, a torch module or a function; None if X already holds tensors. "auto" (default)
+        uses `polyadic.spectral.recommended_stft` for three-dimensional X and None otherwise
     augment : maps a batch to an augmented view: an augmentation from `polyadic.augment` or any function (which should
-        use torch's generator: it is seeded for each batch); None for no view. "auto" is None if beta=0, else
-        `Jitter(0.05)`
+        use torch's generator: it is seeded for each batch); None for no view. "auto" (default) is None if
+        beta=0, else `Jitter(0.05)`
     readout : a `polyadic.readout.Readout`, which maps coefficients to features; None returns the coefficients
-        themselves, as in the paper. "auto" is `Readout()`
-    nonnegative : whether to constrain the bases to be non-negative; "auto" does for centred log amplitudes
-    restarts : number of random initialisations; the fit with the lowest loss is kept
+        themselves, as in the paper. "auto" (default) is `Readout()`
+    nonnegative : constrain the bases to be non-negative; "auto" (default) does so for centred log amplitudes
+    restarts : number of random initialisations, default 1; the fit with the lowest loss is kept
     consensus : average the components on which the restarts agree, then run one more sweep, instead of keeping the
-        best restart; the components replicate better and fit slightly worse
-    alpha : weight of the Tikhonov (ridge) term
-    beta : weight of the self-supervised loss; 0 with an augmentation is the paper's ATD_ss-
-    gamma : weight of the random (negative) pairs; None for the number of windows in the batch, as in the paper
-    rounds : number of fixed-point iterations for each view in each step
+        best restart (default False); the components replicate better and fit slightly worse
+    alpha : weight of the Tikhonov (ridge) term; default 1e-3
+    beta : weight of the self-supervised loss; default 0, which with an augmentation is the paper's ATD_ss-
+    gamma : weight of the random (negative) pairs; None (default) for the batch size, as in the paper
+    rounds : number of fixed-point iterations for each view in each step; default 1
     solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as in the paper; "memory" solves
         for exponentially weighted statistics of all batches; "moments" reads the data once to compute its second
-        moments and runs full-batch sweeps on those (no views, no graph, small tensors); "auto" is "moments" where
-        that is possible and faster, else "blend"
-    learning_rate : step size η towards a batch's solution ("blend"), or the forgetting rate per step ("memory")
+        moments and runs full-batch sweeps on those (no views, no graph, small tensors); "auto" (default) is
+        "moments" where that is possible and faster, else "blend"
+    learning_rate : step size η towards a batch's solution ("blend") or forgetting rate ("memory"); default 0.05
     batch_size : windows in a batch (Algorithm 2); None for full-batch alternating least squares (Algorithm 1); "auto"
-        is None for "moments", else 128
-    max_sweeps : maximum number of passes over the data; `fit` warns if the loss has not converged by then
-    tol, patience : stop when the relative change of the loss is below `tol` in `patience` sweeps in a row; tol=0
-        disables this
-    device : "auto", "cpu", "cuda", …
-    random_state : random seed of the initialisation, the order of the windows and the augmentations
-    verbose : 1 shows a progress bar
+        (default) is None for "moments", else 128
+    max_sweeps : maximum number of passes over the data, default 50; `fit` warns if the loss has not converged by then
+    tol, patience : stop when the relative change of the loss is below `tol` in `patience` sweeps in a row; default
+        1e-3 and 3. tol=0 disables this
+    device : "auto" (default; CUDA if available), "cpu", "cuda", …
+    random_state : random seed of the initialisation, the order of the windows and the augmentations; default 0
+    verbose : 1 shows a progress bar; default 0
 
     Attributes
     ----------
@@ -473,10 +474,10 @@ class GRSALS(_CPEstimator):
 
     Parameters
     ----------
-    graph : "complete" for equal weights 1/b among the b windows of a batch, or a symmetric (N, N) array or sparse
-        matrix of weights between the windows passed to `fit`. Each batch uses its submatrix; with batch_size=None
-        the whole matrix is decomposed in every sweep, in O(N³) time
-    graph_weight : weight w of the regulariser
+    graph : "complete" (default) for equal weights 1/b among the b windows of a batch, or a symmetric (N, N) array or
+        sparse matrix of weights between the windows passed to `fit`. Each batch uses its submatrix; with
+        batch_size=None the whole matrix is decomposed in every sweep, in O(N³) time
+    graph_weight : weight w of the regulariser; default 1e-3
     rank, tensorize, readout, nonnegative, restarts, consensus, alpha, solver, learning_rate : as for `SALS`
     batch_size, max_sweeps, tol, patience, device, random_state, verbose : as for `SALS`
 

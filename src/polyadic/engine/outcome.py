@@ -49,20 +49,21 @@ def warn_of_outcome(fit: Fit, nonnegative: bool) -> None:
 
 
 def describe_fit(model: Any) -> str:
-    """Summarise a fitted model in one line: windows, tensor shape, sweeps, loss and convergence.
+    """Summarise a fitted model in one line: windows, tensor shape, size, sweeps, loss and convergence.
 
     Examples
     --------
     >>> from polyadic import SALS
     >>> from polyadic.data import synthetic
     >>> describe_fit(SALS(rank=2, max_sweeps=500).fit(synthetic(50)))  # doctest: +ELLIPSIS
-    'fitted to 50 windows of 8 × 256, as tensors 8 × 33 × 25; ... sweeps, loss ..., converged'
+    'fitted to 50 windows of 8 × 256, as tensors 8 × 33 × 25; rank 2, ... parameters; ... sweeps, loss ..., converged'
     """
     sizes = " × ".join(str(len(factor)) for factor in model.factors_)
     count, sweeps, losses = model._n_seen, model.n_sweeps_, model.history_["loss"]
     shape = " × ".join(str(size) for size in model._sample_shape)
     tensors = f", as tensors {sizes}" if sizes != shape else ""
     parts = [f"fitted to {count:,} window{'s' * (count != 1)} of {shape}{tensors}"]
+    parts.append(f"rank {model.factors_[0].shape[1]}, {model.n_parameters_:,} parameters")
     if losses:
         converged = {True: ", converged", False: ", not converged", None: ""}[is_converged(model)]
         parts.append(f"{sweeps} sweep{'s' * (sweeps != 1)}, loss {losses[-1]:.4g}{converged}")

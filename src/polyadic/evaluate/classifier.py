@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from polyadic.data.labels import UNKNOWN_MARKS, known_labels
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
+from polyadic.engine.outcome import describe_fit
 from polyadic.errors import PolyadicError
 from polyadic.estimators import ATD, GRSALS, SALS
 from polyadic.evaluate.probe import AUTO, PROBES, probe, quiet_training, train_probe
@@ -253,6 +254,15 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         super().set_params(**params)
         return self
+
+    def __str__(self) -> str:
+        """The settings and, if fitted, classes, settings of the probe and a one-line summary of the features."""
+        if not self.__sklearn_is_fitted__():
+            return repr(self)
+        lines = [repr(self), f"classes: {', '.join(map(str, self.classes_))}"]
+        if isinstance(self.probe_, Probe):
+            lines.append(f"probe: {self.probe_.reason_}")
+        return "\n".join([*lines, f"features: {describe_fit(self.features_)}"])
 
     def _has_fitted_features(self) -> bool:
         return bool(self.features.__sklearn_is_fitted__())
