@@ -37,6 +37,7 @@ from polyadic.replication import Replicability
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
 from polyadic.report.components import _place, describe_components, strongest_class
 from polyadic.report.contents import collect_contents, headline, methods_of
+from polyadic.report.figures import figures
 from polyadic.report.page import _row_state, render
 from polyadic.report.scores import ProbeResult, _result, _SeenFolds, interval, score_probe
 from polyadic.spectral import STFT
@@ -71,6 +72,15 @@ def content(page: str) -> dict:
 
 
 # --------------------------------------------------------------------- content
+
+
+@pytest.mark.parametrize("readout", ["auto", None])
+def test_the_map_keeps_the_distances_of_the_readout_and_standardises_coefficients(readout):
+    windows = synthetic(40)
+    model = ATD(rank=3, max_sweeps=2, readout=readout).fit(windows)
+    drawn = figures(model, collect_contents(model, windows, probe_kind="plain", transductive=True), [])
+    points = plot.embedded(model.transform(windows), standardise=readout is None)
+    assert drawn["map pca class"]["data"] == json.loads(plot.features(points, windows).to_json())["data"]
 
 
 def test_shares_add_up_and_the_largest_comes_first(model, windows):
