@@ -264,6 +264,13 @@ def test_the_map_of_isometric_features_separates_classes_that_a_strong_feature_s
     assert silhouette_score(plot.embedded(Z), label) < 0.2
 
 
+def test_the_time_axis_of_a_profile_spans_the_window(model, windows):
+    seconds = windows.shape[2] / windows.fs
+    assert plot.profile(model, 0, 2, windows).layout.xaxis.range == (0, seconds)
+    assert plot.profile(model, 0, 2, windows, typical(model, windows)).layout.xaxis.range == (0, seconds)
+    assert plot.profile(model, 0, 1, windows).layout.xaxis.range is None
+
+
 def test_signals_are_drawn_to_scale_and_of_long_ones_a_stretch(windows):
     figure = plot.signals(windows, [3, 7])
     assert len(figure.data) == 2 * 6
