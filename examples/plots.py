@@ -106,7 +106,7 @@ plot.shares(model, x).show()
 Z = model.transform(windows)
 plot.readout(model, Z).show()
 plot.levels(model, Z, windows.label, stages).show()
-plot.features(plot.embedded(Z), windows).show()
+plot.features(plot.embedded(Z, standardise=False), windows).show()
 
 # %%
 # The course of the fit, and accuracy by number of labels.

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from problems import paper
+from sklearn.metrics import silhouette_score
 
 from polyadic import ATD, SALS, plot
 from polyadic.augment import Jitter
@@ -251,6 +252,23 @@ def test_pca_is_the_plane_of_largest_variance():
     assert np.allclose(np.linalg.norm(plot.embedded(Z), axis=0), s[:2])
     assert plot.embedded(Z[:, :1]).shape == (40, 2)
     assert plot.embedded(Z, "t-sne").shape == (40, 2)
+
+
+def test_the_map_of_isometric_features_separates_classes_that_a_strong_feature_separates():
+    rng = np.random.default_rng(0)
+    label = np.repeat([0, 1], 60)
+    # One strong feature separates the classes; two pairs of weak, correlated ones are noise.
+    noise = rng.normal(0, 0.1, (120, 2))
+    Z = np.c_[2.0 * label + rng.normal(0, 0.1, 120), noise, noise + rng.normal(0, 0.01, (120, 2))]
+    assert silhouette_score(plot.embedded(Z, standardise=False), label) > 0.8
+    assert silhouette_score(plot.embedded(Z), label) < 0.2
+
+
+def test_the_time_axis_of_a_profile_spans_the_window(model, windows):
+    seconds = windows.shape[2] / windows.fs
+    assert plot.profile(model, 0, 2, windows).layout.xaxis.range == (0, seconds)
+    assert plot.profile(model, 0, 2, windows, typical(model, windows)).layout.xaxis.range == (0, seconds)
+    assert plot.profile(model, 0, 1, windows).layout.xaxis.range is None
 
 
 def test_signals_are_drawn_to_scale_and_of_long_ones_a_stretch(windows):

@@ -220,6 +220,7 @@ def test_the_command_shows_a_table_and_writes_the_plot(file, tmp_path):
     assert result.exit_code == 0
     assert "fitness" in result.stdout
     assert "Rank " in result.stdout
+    assert "Replicability is from 2 refits per rank; a report has 10 (use --refits 10)." in result.stdout
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 

@@ -235,12 +235,14 @@ def test_report_checks_a_model_once_and_keeps_it_in_the_file(file, tmp_path, mon
     _run("report", model, "--data", file, "-o", page, "--force", "--no-check")
     _run("report", model, "-o", page, "--force")
     assert not asked
-    _run("report", model, "--data", file, "-o", page, "--force", "--seed", "3")
+    said = _run("report", model, "--data", file, "-o", page, "--force", "--seed", "3")
+    stored = "m.safetensors: the replicability of the components is now stored in this file"
+    assert stored in " ".join(said.split())
     after = load(model)
     assert after.replicability_.returned.tolist() == [1.0, 0.0]
     assert (after.device, after.verbose) == (before.device, before.verbose)
     assert np.array_equal(after.factors_[0], before.factors_[0])
-    _run("report", model, "--data", file, "-o", page, "--force")
+    assert stored not in " ".join(_run("report", model, "--data", file, "-o", page, "--force").split())
     assert asked == [3]
     _run("report", model, "--data", file, "-o", page, "--force", "--check")
     assert asked == [3, 0]

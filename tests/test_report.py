@@ -37,10 +37,12 @@ from polyadic.replication import Replicability
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
 from polyadic.report.components import _place, describe_components, strongest_class
 from polyadic.report.contents import collect_contents, headline, methods_of
+from polyadic.report.figures import figures
 from polyadic.report.page import _row_state, render
 from polyadic.report.scores import ProbeResult, _result, _SeenFolds, interval, score_probe
 from polyadic.spectral import STFT
 from polyadic.tensorize import Axis
+from polyadic.version import __version__
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +75,15 @@ def content(page: str) -> dict:
 # --------------------------------------------------------------------- content
 
 
+@pytest.mark.parametrize("readout", ["auto", None])
+def test_the_map_keeps_the_distances_of_the_readout_and_standardises_coefficients(readout):
+    windows = synthetic(40)
+    model = ATD(rank=3, max_sweeps=2, readout=readout).fit(windows)
+    drawn = figures(model, collect_contents(model, windows, probe_kind="plain", transductive=True), [])
+    points = plot.embedded(model.transform(windows), standardise=readout is None)
+    assert drawn["map pca class"]["data"] == json.loads(plot.features(points, windows).to_json())["data"]
+
+
 def test_shares_add_up_and_the_largest_comes_first(model, windows):
     components = collect_contents(model, windows, probe_kind="plain").components
     shares = [component.share for component in components]
@@ -101,20 +112,25 @@ def test_means_by_class_and_the_windows_that_express_a_component_most(model, win
     assert contents.sample.fit == pytest.approx(model.score(windows))
 
 
-def place(text: str, weights: list[float]) -> str:
-    axis = Axis(text, text, np.arange(len(weights)) / 2, {"time": "s", "frequency": "Hz"}[text])
+def place(text: str, weights: list[float], step: float = 0.5) -> str:
+    axis = Axis(text, text, np.arange(len(weights)) * step, {"time": "s", "frequency": "Hz"}[text])
     return _place(axis, np.array(weights), [axis]).text
 
 
 def test_a_flat_profile_has_no_when_and_no_frequency():
     assert place("time", [1.0, 0.98, 1.0, 0.99]) == "throughout"
     assert place("frequency", [1.0, 0.98, 1.0, 0.99]) == "all frequencies"
-    assert place("time", [0.0] * 3 + [1.0] + [0.0] * 6) == "2 s"
-    assert place("frequency", [0.0] * 10 + [0.6, 1.0, 0.6] + [0.0] * 10) == "6 Hz (5–6)"
+    assert place("time", [0.0] * 3 + [1.0] + [0.0] * 6) == "1.5 s"
+    assert place("frequency", [0.0] * 10 + [0.6, 1.0, 0.6] + [0.0] * 10) == "5.5 Hz (5.0–6.0)"
+    assert place("time", [0.0, 0.0, 1.0], step=16) == "32 s"
+
+
+def test_frequencies_have_a_digit_where_bins_are_coarse():
+    assert place("frequency", [0.0, 0.0, 0.6, 1.0, 0.0, 0.0], step=25 / 16) == "4.7 Hz (3.1–4.7)"
 
 
 def test_a_profile_with_several_peaks_says_how_many():
-    assert place("time", [0.0, 0.8, 0.0, 0.0, 1.0, 0.0, 0.6, 0.6, 0.0, 0.4]) == "2 s and 2 more"
+    assert place("time", [0.0, 0.8, 0.0, 0.0, 1.0, 0.0, 0.6, 0.6, 0.0, 0.4]) == "2.0 s and 2 more"
 
 
 def test_a_class_that_has_hardly_more_of_a_component_is_not_called_strongest(model):
@@ -157,7 +173,13 @@ def test_components_that_do_not_come_back_are_last_and_folded(model, windows):
     assert {number for number, kind in rows if not kind} == {"1", "3"}
     assert "2 of 4 components replicate: they are found again in at least half of 4 refits" in page
     assert "replicability" in content(page)["figures"]
+    assert "The others are greyed out" in page
     assert "has not been checked" in render(model)
+    checked.replicability_ = Replicability([0.95] * 4, [1.0] * 4, refits=4)
+    alone = render(checked)
+    assert "4 of 4 components replicate" in alone
+    assert "The others" not in alone
+    assert "physical units" not in alone
 
 
 def test_a_large_component_that_is_split_in_other_ways_stays_in_the_table_in_grey(model):
@@ -192,10 +214,10 @@ def test_a_consensus_is_called_so_with_the_seconds_of_all_its_starts(windows, mo
     page = render(agreed)
     assert collect_contents(agreed).converged is None
     assert "onverged" not in page
-    assert "<dd>123 s</dd><dt>fit, consensus of 3 starts</dt>" in page
+    assert "<dd>123 s</dd><dt>to fit: consensus of 3 starts</dt>" in page
     best = copy(model).set_params(restarts=3)
     best.n_sweeps_ = 1
-    assert "fit, 1 sweep, best of 3 starts, not converged" in render(best)
+    assert "to fit: 1 sweep, best of 3 starts, not converged" in render(best)
     assert "still falling after 1 sweep." in render(best)
 
 
@@ -241,6 +263,11 @@ def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, p
     assert f"{100 * probe.over_subjects['mean']:.1f}<span" in page
     assert f"± {100 * probe.over_subjects['std']:.1f}" in page
     assert f"balanced accuracy {100 * probe.scores['balanced_accuracy']:.1f} % (chance 25.0 %)" in page
+    assert f"<dd>{probe.n_test}</dd><dt>windows tested, each by a probe trained on {probe.n_train} windows of" in page
+    assert "a pattern over channels, frequencies and time; " in page
+    assert "see it in physical units" in page
+    explained = 1 - (1 - collect_contents(model, windows, probe_kind="plain").sample.fit) ** 2
+    assert f"<dd>{100 * explained:.1f} %</dd><dt>of the variation explained" in page
     assert f"accuracy {100 * probe.scores['accuracy']:.1f} % (majority class" in page
 
 
@@ -325,7 +352,7 @@ def test_no_interval_has_a_width_of_zero():
     assert headline([], 0, probe).words.startswith("No interval: every resample of the 10 subjects gives")
     alike = headline([], 0, perfect(by_subject=True))
     assert (alike.value, alike.spread) == (100.0, None)
-    assert alike.words.startswith("All 10 subjects have the same score, so its spread is unknown")
+    assert alike.words == "Equal for all 10 subjects; leave-one-out."
     same = result()
     for row in same["rows"]:
         row["standardised"] = 91.0
@@ -384,7 +411,9 @@ def test_what_the_features_were_learned_from_is_said(model, windows):
     assert "a part of another split" in render(model, windows, protocol="paper", seed=1)
     part = split(windows, "paper")
     own = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(next(iter(part)))
-    assert "were held out when the model was fitted" in render(own, windows, protocol="paper")
+    page = " ".join(render(own, windows, protocol="paper").split())
+    assert "were held out when the model was fitted" in page
+    assert re.search(r"Chance: 25\.0 %\. Over all windows: accuracy [\d.]+ % \(majority class", page)  # not twice
 
 
 def test_labels_that_no_probe_can_learn_are_said(model, windows):
@@ -640,7 +669,9 @@ def test_the_command_does_with_the_model_alone(tmp_path, model):
     found = CliRunner().invoke(app, ["report", str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "r.html")])
     assert found.exit_code == 0, found.output
     assert "Open it in a browser" in found.stdout
-    assert "Made from the model alone" in (tmp_path / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text()
+    assert "Made from the model alone" in page
+    assert f"<dt>polyadic</dt><dd>{__version__}</dd>" in page
 
 
 @pytest.mark.parametrize(

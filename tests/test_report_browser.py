@@ -184,6 +184,8 @@ def test_no_text_overlaps_and_nothing_sticks_out(running, written, width):
         page.draw_all()
         assert page.overlaps() == []
         assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+        lines = "[...document.querySelectorAll('pre')].every((box) => box.scrollWidth <= box.clientWidth)"
+        assert page.page.evaluate(lines)
         page.open_component()
         assert page.overlaps() == []
         assert page.page.evaluate("document.querySelector('#detail').scrollWidth") <= width

@@ -63,6 +63,7 @@ def test_a_component_adds_as_many_decibels_as_windows_differ_by(model, rhythm):
     assert found.effect(model, 0, 0)[1] == pytest.approx(half, rel=0.05)
     assert found.added(model, 0, 1)[8] == pytest.approx(half, rel=0.05)
     figure = plot.profile(model, 0, 1, rhythm, found)
+    assert [trace.name for trace in figure.data] == ["1 SD less", "1 SD more", "typical", "added"]
     less, more, middle, added = (np.asarray(trace.y) for trace in figure.data)
     assert more[8] - less[8] == pytest.approx(2 * half, rel=0.05)
     assert middle[8] == pytest.approx((more[8] + less[8]) / 2)

@@ -13,9 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from polyadic.version import __version__
+
 __all__ = ["commit", "provenance"]
 
-_PACKAGES = ("polyadic", "torch", "numpy", "scipy", "scikit-learn")
+_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 
 
 def _version(package: str) -> str | None:
@@ -79,5 +81,9 @@ def provenance(device: str) -> dict[str, Any]:
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": commit(),
         "machine": machine,
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            "polyadic": __version__,
+            **{name: _version(name) for name in _PACKAGES},
+        },
     }

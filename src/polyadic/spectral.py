@@ -394,7 +394,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         if not kind.logarithm:
             return Scale(gain, 0.0, unit)
         decibels = 20 / math.log(10)
-        return Scale(decibels, decibels * math.log(gain), f"dB re 1 {unit}" if unit else "dB re 1")
+        return Scale(decibels, decibels * math.log(gain), f"dB re 1 {unit}" if unit else "dB")
 
     def _coefficients(self, X: Tensor) -> Tensor:
         """Complex coefficients (N, channels, frequencies, frames), with frequencies contiguous in memory."""

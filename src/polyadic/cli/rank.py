@@ -88,6 +88,7 @@ def rank(
     depends on the rank.
     """
     from polyadic.explain.rank import suggest_rank
+    from polyadic.explain.replicability import REFITS
     from polyadic.files import open_atomically
     from polyadic.presets import settings_for
     from polyadic.progress import stage_bar
@@ -120,6 +121,9 @@ def rank(
     else:
         for line in repr(found).splitlines():
             echo(line)
+        if not quiet and refits != REFITS:
+            made = f"{refits} refit{'s' * (refits != 1)}"
+            echo(f"Replicability is from {made} per rank; a report has {REFITS} (use --refits {REFITS}).")
     if out is not None:  # last, so that a failed plot does not lose the result
         with open_atomically(out) as file:
             found.plot().savefig(file, format=out.suffix[1:], dpi=150)

@@ -193,8 +193,14 @@ def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, 
         if not quiet:
             echo(f"{note}: replicability is not saved in {path.name}", err=True)
         return f"{note}."
-    if not _kept(path, model.replicability_) and not quiet:
-        echo(f"{path.name} is not writable: replicability is not saved in it", err=True)
+    saved = _kept(path, model.replicability_)
+    if not quiet:
+        echo(
+            f"{path.name}: the replicability of the components is now stored in this file"
+            if saved
+            else f"{path.name} is not writable: replicability is not saved in it",
+            err=True,
+        )
     return ""
 
 

@@ -126,7 +126,7 @@ def typical(model: Any, windows: Any, x: Any = None) -> Typical:
     >>> signals = synthetic(60, n_channels=2)
     >>> found = typical(ATD(rank=2, max_sweeps=2).fit(signals), signals)
     >>> found.scale(0).unit, found.spectra_by_class(0).shape[0]
-    ('dB re 1', 4)
+    ('dB', 4)
     """
     check_is_fitted(model)
     data = match_signals(getattr(windows, "windows", windows), model.fs_, model.channel_names_, "windows")

@@ -182,6 +182,7 @@ def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | 
         figure = blank(height=240, showlegend=False)
         figure.add_trace(_line(axis, weights, {}))
         figure.update_layout(xaxis_title_text=axis.title, yaxis_title_text="weight")
+        _show_whole_window(figure, model, axis, data)
         return figure
     unit = typical.scale(typical.peak_row(model, r)).difference_unit
     if axis.kind == "frequency" and found[0].kind == "channel":
@@ -190,6 +191,7 @@ def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | 
         figure = blank(height=240, showlegend=False)
         figure.add_trace(_line(axis, typical.effect(model, r, mode), {}))
         figure.update_layout(xaxis_title_text=axis.title, yaxis_title_text=_in_unit("added", unit))
+    _show_whole_window(figure, model, axis, data)
     if is_flat(weights):
         figure.add_annotation(
             text="no distinct peak", x=1, y=0.02, xref="paper", yref="paper", xanchor="right", yanchor="bottom",
@@ -197,6 +199,13 @@ def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | 
         )  # fmt: skip
     figure.update_yaxes(rangemode="tozero", selector={"anchor": "x"})
     return figure
+
+
+def _show_whole_window(figure: Figure, model: Any, axis: Axis, data: Any) -> None:
+    """Let a time axis span the window: the centres of the first and last frames lie inside it."""
+    if axis.kind == "time" and model.tensorize_ is not None:
+        rate = getattr(data, "fs", None) or model.fs_ or 1.0
+        figure.update_xaxes(range=[0, max(model._sample_shape[-1] / rate, float(axis.positions[-1]))])
 
 
 def _in_unit(what: str, unit: str) -> str:
@@ -211,8 +220,8 @@ def _over_typical_spectrum(model: Any, r: int, mode: int, axes: Sequence[Axis], 
     middle, added = typical.spectrum(row, mode), typical.added(model, r, row, mode)
     figure = blank(height=380)
     lines = (
-        ("−1 SD", middle - added, LESS, "solid", None),
-        ("+1 SD", middle + added, MORE, "solid", "tonexty"),
+        ("1 SD less", middle - added, LESS, "solid", None),
+        ("1 SD more", middle + added, MORE, "solid", "tonexty"),
         ("typical", middle, NEUTRAL, "dash", None),
     )
     for name, values, colour, dash, fill in lines:

@@ -21,14 +21,16 @@ MOST_CHANNELS = 16
 _TSNE_STEPS = 500
 
 
-def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca") -> NDArray[np.float64]:
-    """Embed features in two dimensions, after scaling each to mean 0 and variance 1.
+def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca", standardise: bool = True) -> NDArray[np.float64]:
+    """Embed features in two dimensions.
 
     Parameters
     ----------
     Z : (N, rank), features
     method : "pca" for the first two principal components, "t-sne" for a map that keeps neighbourhoods (its large
         distances are not meaningful)
+    standardise : whether to scale each feature to variance 1 first. Use False for features of a `Readout`: their
+        distances are meaningful, and scaling would amplify the weakest features
 
     Returns
     -------
@@ -49,7 +51,7 @@ def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca") -> NDArray[n
         raise PolyadicError(f"method must be 'pca' or 't-sne', but is {method!r}")
     if values.ndim != 2 or len(values) < 3:
         raise PolyadicError(f"Z must have shape (N, rank) with N at least 3, but has shape {values.shape}")
-    scaled = StandardScaler().fit_transform(values)
+    scaled = StandardScaler(with_std=standardise).fit_transform(values)
     if method == "t-sne":
         perplexity = min(30.0, (len(values) - 1) / 3)
         map_ = TSNE(max_iter=_TSNE_STEPS, random_state=0, perplexity=perplexity, init="pca")

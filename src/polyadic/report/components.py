@@ -21,6 +21,8 @@ _RHYTHMS = ((0.0, "delta"), (4.0, "theta"), (8.0, "alpha"), (12.0, "sigma"), (16
 """Lower limits of the EEG bands in Hz; sigma is that of sleep spindles."""
 _EVERYWHERE = {"channel": "all channels", "frequency": "all frequencies", "time": "throughout"}
 _MOST_NAMED = 3
+_COARSE = 5.0
+"""Steps of an axis from which positions are rounded to integers."""
 
 
 @dataclass(frozen=True)
@@ -164,16 +166,18 @@ def _channel_place(axis: Axis, weights: NDArray[Any]) -> Place:
 
 
 def _rounded(axis: Axis, value: float) -> str:
-    """Format a position with as many digits as the axis resolves.
+    """Format a position with as many digits as tell neighbouring positions apart, and one more if steps are coarse.
 
     Examples
     --------
     >>> _rounded(Axis("frequency", "frequency", np.arange(9) * 0.78125, "Hz"), 10.15625)
-    '10'
+    '10.2'
     """
     steps = np.diff(axis.positions)
     step = float(np.abs(steps).min()) if len(steps) else 1.0
-    digits = 0 if step >= 0.5 else int(np.ceil(-np.log10(step))) if step > 0 else 3
+    digits = max(0 if step >= _COARSE else 1, int(np.ceil(-np.log10(step)))) if step > 0 else 3
+    if bool((axis.positions == np.rint(axis.positions)).all()):
+        digits = 0
     return f"{value:.{digits}f}"
 
 
@@ -189,7 +193,7 @@ def rhythm(frequency: float) -> str:
 
 
 def strongest_class(component: Component, classes: list[str]) -> tuple[str, str]:
-    """The class with the largest effect size, and the same with that size as text; "" if no class stands out."""
+    """The class with the largest positive effect size, also with that size as text; "" if no class stands out."""
     if not component.effects or max(component.effects) < _NOTABLE:
         return "", "no class" if component.effects else ""
     best = int(np.argmax(component.effects))

@@ -271,7 +271,7 @@ def _probe_headline(probe: ProbeResult) -> Headline:
         told = (
             f"Mean and standard deviation over {whom}, from {over['min']:.1f} to {over['max']:.1f} %"
             if spread is not None
-            else f"All {whom} have the same score, so its spread is unknown"
+            else f"Equal for all {whom}"
         )
         return Headline("balanced accuracy", over["mean"], spread, f"{told}; {probe.how}.")
     whom = f"{probe.groups} subjects" if probe.by_people else f"{probe.groups:,} windows"

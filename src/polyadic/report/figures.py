@@ -57,7 +57,7 @@ def figures(
     # These take longest. They come first, so that the estimate of the remaining time is not too low.
     begin(0, "maps and scores")
     if contents.sample is not None and len(contents.sample.Z) >= 3:
-        found |= _feature_maps(contents.sample)
+        found |= _feature_maps(contents.sample, standardise=getattr(model, "readout_", None) is None)
     found |= _probe_figures(contents) | _timeline_figures(contents) | _feature_figures(model, contents)
     if getattr(model, "replicability_", None) is not None:
         found["replicability"] = plot.replicability(model)
@@ -172,7 +172,7 @@ def _points_per_channel(shape: tuple[int, ...], count: int) -> int:
     return min(_DRAWN_NUMBERS // lines, _POINTS)
 
 
-def _feature_maps(sample: Sample) -> dict[str, Figure]:
+def _feature_maps(sample: Sample, standardise: bool) -> dict[str, Figure]:
     """A map for each embedding and each colouring that has more than one colour."""
     rows = thinned(np.arange(len(sample.Z)), _MAPPED)
     windows = None if sample.windows is None else sample.windows[rows]
@@ -185,7 +185,7 @@ def _feature_maps(sample: Sample) -> dict[str, Figure]:
         colours = told or colours
     found = {}
     for method in ("pca", "t-sne"):
-        points = plot.embedded(sample.Z[rows], method)
+        points = plot.embedded(sample.Z[rows], method, standardise)
         for colour in colours:
             found[f"map {method} {colour}"] = plot.features(points, windows, colour)  # type: ignore[arg-type]
     return found

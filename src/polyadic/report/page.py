@@ -169,11 +169,19 @@ def render(
         "script": (file / "report.js").read_text(encoding="utf-8"),
         "figures": packed(json.dumps({"figures": drawn, "previews": shown_windows}, allow_nan=False).encode()),
         "previews": shown_windows is not None,
+        "modes": _mode_names(contents),
         "heads": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
         "sections": _sections(contents, drawn),
         "plotly": packed(_plotly_script()),
     }
     return str(_template().render(values))
+
+
+def _mode_names(contents: ReportContents) -> str:
+    """The names of the modes in a sentence, as in "channels, frequencies and time"."""
+    plural = {"channel": "channels", "frequency": "frequencies"}
+    names = [plural.get(axis.kind, axis.name) for axis in contents.axes]
+    return " and ".join([part for part in (", ".join(names[:-1]), names[-1]) if part])
 
 
 def _sections(contents: ReportContents, drawn: dict[str, Any]) -> dict[str, str]:
