@@ -491,6 +491,24 @@ def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path)
     assert "did you mean 'activity'" in refused.stderr
 
 
+def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_path):
+    people.wearables(tmp_path / "in", 3)
+    for name in ("p02", "p03"):
+        path = tmp_path / "in" / f"{name}.csv"
+        lines = path.read_text().splitlines()
+        place = lines[0].split(",").index("activity")
+        rows = [line.split(",") for line in lines]
+        path.write_text("\n".join(",".join(cell for n, cell in enumerate(row) if n != place) for row in rows) + "\n")
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
+    labelled = store.windows.label >= 0
+    assert set(store.windows.subject[labelled].tolist()) == {"p01"}
+    assert set(store.windows.subject[~labelled].tolist()) >= {"p02", "p03"}
+    note = "p02.csv and 1 other file: there is no column 'activity' (--label), so that no window has a label"
+    assert note in store.notes
+    with pytest.raises(DataError, match=r"p02.csv: there is no column 'activity' \(--label\)"):
+        datasets.folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity", pattern="p0[23].csv")
+
+
 def test_models_of_earlier_versions_cut_recordings_by_rate_and_length(tmp_path):
     people.wearables(tmp_path / "in", 2)
     polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=tmp_path)
