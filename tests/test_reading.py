@@ -17,7 +17,8 @@ from command_line import polyadic
 from people import wfdb
 
 from polyadic import load
-from polyadic.data import WindowStore, datasets
+from polyadic.cli.tables import describe
+from polyadic.data import Windows, WindowStore, datasets
 from polyadic.data.marks import hold_marks, label_by_moments
 from polyadic.data.readers.edf import read_edf
 from polyadic.data.readers.tables import TableColumns, read_csv
@@ -475,6 +476,7 @@ def test_identical_recordings_under_two_names_are_detected(tmp_path):
 def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path):
     people.table(tmp_path / "in" / "a.csv", ["walk"], 0)
     said = polyadic("fit", "in", "--seconds", 2, "--label", "activity", *QUICK, cwd=tmp_path).stderr
+    assert "windows of 2 s, 3 channels at 25 Hz, frames of 0.64 s (default)" in said
     assert "There is only one recording" in said
     assert "There is only one subject" in said
     assert "There is only one class, 'walk'" in said
@@ -489,6 +491,16 @@ def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path)
     refused = polyadic("fit", "in", "--label", "activitie", "-o", "b.safetensors", cwd=tmp_path, code=1)
     assert "there is no column 'activitie' (--label)" in refused.stderr
     assert "did you mean 'activity'" in refused.stderr
+
+
+def test_a_class_of_one_subject_may_be_a_typo(capsys):
+    subject, X = np.repeat(["a", "b", "c"], 4), np.zeros((12, 1, 8), np.float32)
+    label = ["walk", "walk", "stage 3", "rest"] * 2 + ["wlak", "walk", "stage 4", "rest"]
+    describe(Windows(X, label=label, subject=subject), hidden=True)
+    typo, stage = capsys.readouterr().err.splitlines()[-1:-3:-1]
+    assert "Class 'wlak' has labels of one subject only" in typo
+    assert "Did you mean 'walk'? --class 'walk=walk|wlak' merges them" in typo
+    assert stage == "Class 'stage 4' has labels of one subject only, so it cannot be tested on other subjects."
 
 
 def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_path):

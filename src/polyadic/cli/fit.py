@@ -28,7 +28,7 @@ from polyadic.cli.options import (
 from polyadic.cli.outputs import check_out_file, check_out_folder
 from polyadic.cli.reading import reads_recordings
 from polyadic.cli.replication import checked, tell_replicability
-from polyadic.cli.tables import describe
+from polyadic.cli.tables import describe, describe_sizes
 from polyadic.cli.windows import are_recordings, opened
 from polyadic.errors import PolyadicError
 from polyadic.terminal import echo, print_json
@@ -226,6 +226,9 @@ def fit(
         if probe is not None:
             _check_labels(labelled, data, recenter)
         chosen = settings_for(unlabelled, preset=preset, defaults=defaults, n_fft=n_fft, hop=hop)
+        if team.index == 0 and not hidden:
+            default = (are_recordings(data) and "seconds" not in given, preset is None and n_fft is None)
+            echo(describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
         parameters = {
             "rank": rank,
             "max_sweeps": sweeps,
