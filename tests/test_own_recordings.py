@@ -110,11 +110,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(folder / "two.edf", folder / "scored" / "S1.edf")
     (folder / "scored" / "S1_events.csv").write_text("onset,duration,stage\n0,5,W\n5,5,N2\n")
     (folder / "empty").mkdir()
+    (folder / "notes.py").touch()
     return folder
 
 
 WRONG = {
-    "fit wearables --seconds 2": "the column 'activity' looks like a label (by its name)",
+    "fit wearables --seconds 2": "polyadic: wearables/p01.csv: the column 'activity' looks like a label (by its name)",
     "fit wearables --seconds 2 --label activty": "did you mean 'activity'?",
     "fit wearables --seconds 2 --label activity --channel X": "did you mean 'x'?",
     "fit wearables --label activity --class walking": "there are 'rest', 'run', 'walk'; did you mean 'walk'?",
@@ -146,12 +147,16 @@ WRONG = {
     "fit rates": "b is sampled at 20 Hz, but the recordings before it at 10 Hz: --fs 10 --resample polyphase",
     "fit rates --fs 10": "b.edf is sampled at 20 Hz, not at 10 Hz: --resample polyphase filters and resamples it",
     "fit rates --fs 20 --resample nearest": "Invalid value for '--resample'",
-    "fit channels": "c has the channels 'C3', 'O1', but the recordings before it have 'C3', 'C4': --channel C3 takes",
+    "fit channels": "c has the channels 'C3', 'O1', but the recordings before it have 'C3', 'C4': --channel C3 selects",
     "fit uneven.csv": "times must be evenly spaced by",
     "fit uneven.csv --fs 100": "--resample polyphase interpolates them",
     "fit codes.csv": "the column 'code' looks like a label (it has 4 whole numbers)",
     "fit short.csv --label activity": "no recording has a complete window of 10 s, so that the store would be empty",
     "fit scored --probe --seconds 5": "S1_events.csv: a table of events: --scoring '*_events.csv' takes such as labels",
+    "fit wearable": "Did you mean 'wearables'?",
+    "fit notes.py": "notes.py is neither windows (.npz, .npy or a store) nor a recording (.edf,",
+    "evaluate wearables m.safetensors": "'wearables' is a folder, not a model file. The model comes first",
+    "predict m.safetensor wearables": "Did you mean 'm.safetensors'?",
     "fit empty": "No recordings found in empty (looked for .edf, .bdf, .hea, .csv",
     "info empty": "No recordings found in empty (looked for .edf, .bdf, .hea, .csv",
     "info uneven.csv": "times must be evenly spaced by",
@@ -195,4 +200,4 @@ def test_a_missing_package_is_noticed_before_the_computation(package: str, made:
 @pytest.mark.parametrize("command", WRONG)
 def test_a_wrong_use_is_answered_with_what_helps(command: str, made: Path) -> None:
     said = polyadic(*shlex.split(command), cwd=made, code=(1, 2)).stderr
-    assert WRONG[command] in " ".join(said.split()), said
+    assert WRONG[command] in " ".join(said.replace("│", " ").split()), said

@@ -114,7 +114,7 @@ def find_recordings(
     if not files:
         wanted = f"{', '.join(ENDINGS)}{f' that fit --pattern {pattern!r}' if pattern else ''}"
         others = "".join(f"; left out {name}: {reason}" for name, reason in list(left_out.items())[:_SHOWN])
-        raise DataError(f"No recordings found in {base.name or base} (looked for {wanted}){others}")
+        raise DataError(f"No recordings found in {base} (looked for {wanted}){others}")
     return FolderFiles(files, dict(sorted(left_out.items())))
 
 

@@ -138,7 +138,7 @@ def tune(
     ----------
     windows : windows of which some have labels and subjects
     minutes : total time limit: searches, nested cross-validation and the final fit
-    tries : number of different settings to try per search, instead of the time limit; makes the result reproducible from the seed
+    tries : number of settings to try per search, instead of the time limit; makes the result reproducible from the seed
     folds : number of outer folds, groups of subjects that are left out in turn to evaluate the search
     seed : random seed
     device : device to compute on
