@@ -280,7 +280,9 @@ def _show_folds(outcome: dict[str, Any]) -> None:
         screen.print(_subjects(outcome["per_subject"]))
     lowest = sorted(outcome["per_subject"].items(), key=lambda item: item[1]["balanced_accuracy"])[:3]
     worst = ", ".join(f"{name} {100 * row['balanced_accuracy']:.1f} %" for name, row in lowest)
-    lines = [*outcome["summary_text"].splitlines(), f"Subjects with the lowest balanced accuracy: {worst}."]
+    lines = outcome["summary_text"].splitlines()
+    if len({row["balanced_accuracy"] for row in outcome["per_subject"].values()}) > 1:
+        lines.append(f"Subjects with the lowest balanced accuracy: {worst}.")
     for line in lines:
         screen.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 

@@ -148,9 +148,12 @@ def fit(
         Protocol | None,
         typer.Option(help="Fit only the unlabelled part of a subject-wise or the paper's split. Default: all windows."),
     ] = None,
-    rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components (patterns).")] = None,
+    rank: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of components (patterns). Default: 32.")
+    ] = None,
     sweeps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Maximum number of sweeps (passes over the data).")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Maximum number of sweeps (passes over the data). Default: 50."),
     ] = None,
     restarts: Annotated[
         int | None,
