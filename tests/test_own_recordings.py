@@ -140,7 +140,7 @@ WRONG = {
     "evaluate m.safetensors wearables --min-share 0.5": "--min-share is 0.5, but the model has 1",
     "evaluate m.safetensors wearables --label x": "--label is 'x', but the model has 'activity'",
     "evaluate m.safetensors wearables --class run": "--class is run, but the model has rest, run, walk",
-    "evaluate m.safetensors wearables/p01.csv": "There is only one subject: evaluate needs at least two",
+    "evaluate m.safetensors wearables/p01.csv": "polyadic: at least two subjects must have labels",
     "evaluate m.safetensors wearables --folds 9": "at most the number of subjects with labels, 2, but is 9",
     "evaluate m.safetensors wearables -o s.txt": "--out must end in .csv",
     "report m.safetensors --data wearables -o r.pdf": "--out must end in .html or .htm",

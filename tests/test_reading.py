@@ -483,7 +483,7 @@ def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path)
     for words in (
         ("info", "in"),
         ("report", "model.safetensors", "--data", "in", "--no-check"),
-        ("evaluate", "model.safetensors", "in"),
+        ("evaluate", "model.safetensors", "in", "--protocol", "paper"),
     ):
         said = polyadic(*words, cwd=tmp_path, code=(0, 1)).stderr
         for what in ("recording", "subject", "class, 'walk'"):

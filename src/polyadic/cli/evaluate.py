@@ -161,11 +161,11 @@ def evaluate(
     count = _number(folds)
     hidden = not shows_progress(quiet, json) or team.index > 0
     with opened_for(loaded, data, given, labels=True, hidden=hidden) as windows:
-        if team.index == 0:
-            describe(windows, hidden=True)
         if not (windows.label >= 0).any():
             raise PolyadicError(f"{data.name} has no labels, which evaluate needs")
         by_subject = not own_probe and _chosen(protocol, windows) == Protocol.SUBJECT
+        if team.index == 0 and not (by_subject and windows.index.n_subjects == 1):  # which is an error with a message
+            describe(windows, hidden=True)
         if not by_subject and (folds is not None or repeats is not None or transductive):
             raise PolyadicError(
                 "--folds, --repeats and --transductive need --protocol subject and windows with known subjects"
