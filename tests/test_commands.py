@@ -287,7 +287,7 @@ def test_evaluate_is_the_cross_validation_by_subject(here):
     for line in expected.summary().splitlines():
         assert " ".join(line.split()) in shown
     assert "Features were refitted in every fold, without the test subjects." in shown
-    assert "Probe: C=" in shown
+    assert re.search(r"Probe in the first of \d+ folds: C=", shown)
     given = (*words, "--folds", 2, "--seeds", 2, "--probe", "standardised", "--transductive")
     other = json.loads(run(*given, "--json").stdout)
     kept = cross_validate(model, windows, 2, repeats=2, probe="standardised", transductive=True)

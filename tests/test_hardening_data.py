@@ -454,7 +454,7 @@ def test_what_looks_like_a_recording_but_is_none_is_an_error_or_skipped_by_name(
 
 def test_a_folder_without_recordings_says_what_was_looked_for(tmp_path: Path) -> None:
     (tmp_path / "empty" / ".hidden").mkdir(parents=True)
-    with pytest.raises(DataError, match=r"No recordings found in empty \(looked for \.edf, \.bdf, \.hea, \.csv, "):
+    with pytest.raises(DataError, match=r"No recordings found in \S+empty \(looked for \.edf, \.bdf, \.hea, \.csv, "):
         datasets.folder(tmp_path / "empty", tmp_path / "s", seconds=1)
 
 
@@ -464,12 +464,12 @@ def test_a_folder_without_recordings_says_what_was_looked_for(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("paths", "subjects", "source"),
     [
-        (["sub-01/ses-1/eeg/x.csv", "sub-01/ses-2/eeg/x.csv", "sub-02/ses-1/eeg/x.csv"], 2, "sub- entities of paths"),
-        (["ses-1/sub-01_task-rest_eeg.csv", "ses-2/sub-01_task-rest_eeg.csv"], 1, "sub- entities of paths"),
-        (["sub-01_a.csv", "sub-02_a.csv"], 2, "sub- entities of paths"),
+        (["sub-01/ses-1/eeg/x.csv", "sub-01/ses-2/eeg/x.csv", "sub-02/ses-1/eeg/x.csv"], 2, "sub- names in paths"),
+        (["ses-1/sub-01_task-rest_eeg.csv", "ses-2/sub-01_task-rest_eeg.csv"], 1, "sub- names in paths"),
+        (["sub-01_a.csv", "sub-02_a.csv"], 2, "sub- names in paths"),
         (["S01/a.csv", "S02/a.csv"], 2, "folder names"),
         (["a.csv", "b.csv", "c.csv"], 3, "file names"),
-        (["sub-01/a.csv", "sub-01/b.csv", "S02/a.csv"], 2, "sub- entities of paths and folder names"),
+        (["sub-01/a.csv", "sub-01/b.csv", "S02/a.csv"], 2, "sub- names in paths and folder names"),
     ],
 )
 def test_subjects_are_found_and_said_with_where_they_come_from(

@@ -119,11 +119,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(folder / "two.edf", folder / "scored" / "S1.edf")
     (folder / "scored" / "S1_events.csv").write_text("onset,duration,stage\n0,5,W\n5,5,N2\n")
     (folder / "empty").mkdir()
+    (folder / "notes.py").touch()
     return folder
 
 
 WRONG = {
-    "fit wearables --seconds 2": "the column 'activity' looks like a label (by its name)",
+    "fit wearables --seconds 2": "polyadic: wearables/p01.csv: the column 'activity' looks like a label (by its name)",
     "fit wearables --seconds 2 --label activty": "did you mean 'activity'?",
     "fit wearables --seconds 2 --label activity --channel X": "did you mean 'x'?",
     "fit wearables --label activity --class walking": "there are 'rest', 'run', 'walk'; did you mean 'walk'?",
@@ -133,6 +134,7 @@ WRONG = {
     "fit wearables --label activity --subject-from p": "--subject-from must be a regular expression with one group",
     "fit sleep --class 'Sleep stage w'": "did you mean 'Sleep stage W'?",
     "fit sleep --channel 'EEG Fpz-CZ'": "did you mean 'EEG Fpz-Cz'?",
+    "fit sleep --channel Fpz-Cz": "did you mean 'EEG Fpz-Cz'?",
     "fit sleep --label stage": "--class selects annotations, --scoring names",
     "fit sleep --scoring *.txt": "--scoring '*.txt' matches no file",
     "fit psg --seconds 30": "use --scoring '*-Hypnogram.edf'",
@@ -147,7 +149,7 @@ WRONG = {
     "evaluate m.safetensors wearables --min-share 0.5": "--min-share is 0.5, but the model has 1",
     "evaluate m.safetensors wearables --label x": "--label is 'x', but the model has 'activity'",
     "evaluate m.safetensors wearables --class run": "--class is run, but the model has rest, run, walk",
-    "evaluate m.safetensors wearables/p01.csv": "There is only one subject: evaluate needs at least two",
+    "evaluate m.safetensors wearables/p01.csv": "polyadic: at least two subjects must have labels",
     "evaluate m.safetensors wearables --folds 9": "at most the number of subjects with labels, 2, but is 9",
     "evaluate m.safetensors wearables -o s.txt": "--out must end in .csv",
     "report m.safetensors --data wearables -o r.pdf": "--out must end in .html or .htm",
@@ -160,6 +162,10 @@ WRONG = {
     "fit codes.csv": "the column 'code' looks like a label (it has 4 whole numbers)",
     "fit short.csv --label activity": "no recording has a complete window of 10 s, so that the store would be empty",
     "fit scored --probe --seconds 5": "S1_events.csv: a table of events: --scoring '*_events.csv' takes such as labels",
+    "fit wearable": "Did you mean 'wearables'?",
+    "fit notes.py": "notes.py is neither windows (.npz, .npy or a store) nor a recording (.edf,",
+    "evaluate wearables m.safetensors": "'wearables' is a folder, not a model file. The model comes first",
+    "predict m.safetensor wearables": "Did you mean 'm.safetensors'?",
     "fit empty": "No recordings found in empty (looked for .edf, .bdf, .hea, .csv",
     "info empty": "No recordings found in empty (looked for .edf, .bdf, .hea, .csv",
     "info uneven.csv": "times must be evenly spaced by",
@@ -203,4 +209,4 @@ def test_a_missing_package_is_noticed_before_the_computation(package: str, made:
 @pytest.mark.parametrize("command", WRONG)
 def test_a_wrong_use_is_answered_with_what_helps(command: str, made: Path) -> None:
     said = polyadic(*shlex.split(command), cwd=made, code=(1, 2)).stderr
-    assert WRONG[command] in " ".join(said.split()), said
+    assert WRONG[command] in " ".join(said.replace("│", " ").split()), said

@@ -17,7 +17,8 @@ from command_line import polyadic
 from people import wfdb
 
 from polyadic import load
-from polyadic.data import WindowStore, datasets
+from polyadic.cli.tables import describe
+from polyadic.data import Windows, WindowStore, datasets
 from polyadic.data.marks import hold_marks, label_by_moments
 from polyadic.data.readers.edf import read_edf
 from polyadic.data.readers.tables import TableColumns, read_csv
@@ -473,13 +474,14 @@ def test_identical_recordings_under_two_names_are_detected(tmp_path):
 def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path):
     people.table(tmp_path / "in" / "a.csv", ["walk"], 0)
     said = polyadic("fit", "in", "--seconds", 2, "--label", "activity", *QUICK, cwd=tmp_path).stderr
+    assert "windows of 2 s, 3 channels at 25 Hz, frames of 0.64 s (default)" in said
     assert "There is only one recording" in said
     assert "There is only one subject" in said
     assert "There is only one class, 'walk'" in said
     for words in (
         ("info", "in"),
         ("report", "model.safetensors", "--data", "in", "--no-check"),
-        ("evaluate", "model.safetensors", "in"),
+        ("evaluate", "model.safetensors", "in", "--protocol", "paper"),
     ):
         said = polyadic(*words, cwd=tmp_path, code=(0, 1)).stderr
         for what in ("recording", "subject", "class, 'walk'"):
@@ -487,6 +489,34 @@ def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path)
     refused = polyadic("fit", "in", "--label", "activitie", "-o", "b.safetensors", cwd=tmp_path, code=1)
     assert "there is no column 'activitie' (--label)" in refused.stderr
     assert "did you mean 'activity'" in refused.stderr
+
+
+def test_a_class_of_one_subject_may_be_a_typo(capsys):
+    subject, X = np.repeat(["a", "b", "c"], 4), np.zeros((12, 1, 8), np.float32)
+    label = ["walk", "walk", "stage 3", "rest"] * 2 + ["wlak", "walk", "stage 4", "rest"]
+    describe(Windows(X, label=label, subject=subject), hidden=True)
+    typo, stage = capsys.readouterr().err.splitlines()[-1:-3:-1]
+    assert "Class 'wlak' has labels of one subject only" in typo
+    assert "Did you mean 'walk'? --class 'walk=walk|wlak' merges them" in typo
+    assert stage == "Class 'stage 4' has labels of one subject only, so it cannot be tested on other subjects."
+
+
+def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_path):
+    people.wearables(tmp_path / "in", 3)
+    for name in ("p02", "p03"):
+        path = tmp_path / "in" / f"{name}.csv"
+        lines = path.read_text().splitlines()
+        place = lines[0].split(",").index("activity")
+        rows = [line.split(",") for line in lines]
+        path.write_text("\n".join(",".join(cell for n, cell in enumerate(row) if n != place) for row in rows) + "\n")
+    store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=2, label="activity")
+    labelled = store.windows.label >= 0
+    assert set(store.windows.subject[labelled].tolist()) == {"p01"}
+    assert set(store.windows.subject[~labelled].tolist()) >= {"p02", "p03"}
+    note = "p02.csv and 1 other file: there is no column 'activity' (--label), so that no window has a label"
+    assert note in store.notes
+    with pytest.raises(DataError, match=r"p02.csv: there is no column 'activity' \(--label\)"):
+        datasets.folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity", pattern="p0[23].csv")
 
 
 def test_models_of_earlier_versions_cut_recordings_by_rate_and_length(tmp_path):

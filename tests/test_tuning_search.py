@@ -10,6 +10,7 @@ import pytest
 from command_line import polyadic
 
 from polyadic import ATD, plot, tune
+from polyadic.cli import tune as command
 from polyadic.data import Windows, synthetic
 from polyadic.engine import second_moments
 from polyadic.errors import PolyadicError
@@ -249,7 +250,9 @@ def test_the_command_writes_a_model_a_table_the_result_and_a_picture(windows, tm
     done = polyadic("tune", "w.npz", "--tries", 2, "--folds", 2, "--device", "cpu", "--json", cwd=tmp_path)
     result = json.loads(done.stdout)
     assert json.loads((tmp_path / "model.tuning.json").read_text())["tries"] == result["tries"]
-    assert len((tmp_path / "model.tries.csv").read_text().splitlines()) == 1 + len(result["tries"]) == 3
+    assert len((tmp_path / "model.tries.csv").read_text().splitlines()) == 1 + len(result["tries"]) == 4
+    assert len({tuple(one[name] for name in result["settings"]) for one in result["tries"]}) == 2
+    assert all(one["score"] == round(one["score"], 6) for one in result["tries"])
     assert (tmp_path / "model.tuning.png").read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "model.tries.jsonl").exists()
     polyadic("predict", "model.safetensors", "w.npz", "-o", "labels.csv", cwd=tmp_path)
@@ -258,6 +261,15 @@ def test_the_command_writes_a_model_a_table_the_result_and_a_picture(windows, tm
     (tmp_path / "model.tries.jsonl").write_text("left behind\n")
     failed = polyadic("tune", "w.npz", "--tries", 2, "--force", cwd=tmp_path, code=1).stderr
     assert "resume it with --resume, or remove the file" in " ".join(failed.split())
+
+
+def test_without_other_settings_there_is_no_plot(windows, tmp_path, capsys):
+    found = tune(windows, minutes=0.0, folds=2)
+    files = {kind: tmp_path / f"m.{kind}" for kind in ("tries.csv", "tuning.json", "tuning.png")}
+    files["tuning.png"].write_text("of an earlier search")
+    command._write(found, files)
+    assert "no plot: only the recommended settings were tried" in capsys.readouterr().err
+    assert [path.exists() for path in files.values()] == [True, True, False]
 
 
 def test_the_plot_has_a_row_for_each_value_of_a_setting_that_was_varied():

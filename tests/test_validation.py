@@ -290,7 +290,7 @@ def test_how_the_probes_were_chosen_is_said():
     result = cross_validate(sals(), synthetic(300), folds=2)
     assert len(result.reasons) == 2
     assert all("by leaving out" in reason for reason in result.reasons)
-    assert f"Probe: {result.reasons[0]} (first of 2 folds)." in result.summary()
+    assert f"Probe in the first of 2 folds: {result.reasons[0]}." in result.summary()
     assert result.to_dict()["reasons"] == list(result.reasons)
     assert cross_validate(Means(), signals(), 2, probe=PROBE).reasons == ()
 

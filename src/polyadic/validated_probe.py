@@ -258,7 +258,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         who = f"{len(np.unique(rows.groups))} {'contiguous blocks' if rows.blocks else 'groups'}"
         reason = (
             f"the best of {len(candidates)} settings by leaving out {who} in {fold.max() + 1} folds, "
-            f"balanced accuracy {scores[chosen]:.3f}"
+            f"balanced accuracy {100 * scores[chosen]:.1f} %"
         )
         return chosen, table, reason
 
@@ -278,8 +278,9 @@ def _reason_not_to_validate(rows: _Labelled, candidates: int) -> str:
 
 
 def _described(setting: _Setting, levels: bool | None) -> str:
-    block = "" if levels is None else ", level block used" if levels else ", level block left out"
-    return f"C={setting.C:.3g}, {setting.scale} features{block}"
+    block = "" if levels is None else f", {'with' if levels else 'without'} the levels of the channels"
+    scale = "standardised" if setting.scale == STANDARDISED else "unscaled"
+    return f"C={setting.C:.3g}, {scale} features{block}"
 
 
 def _mean_variance(rows: _Labelled, scale: str, level: bool) -> float:

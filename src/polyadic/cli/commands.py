@@ -25,20 +25,20 @@ from polyadic.version import __version__
 __all__ = ["app"]
 
 _HELP = """
-Interpretable features from unlabelled multichannel recordings.
+Small, interpretable features from unlabelled multichannel recordings.
 
 A model describes windows (pieces of recordings) by a few components: patterns over channels, frequencies and time.
 
 No data at hand? [bold]polyadic run[/bold] compares the methods on synthetic signals in less than a minute. With your
 own recordings:
 
-  recordings ─ [bold]prepare[/bold] ─▶ store ─ [bold]fit[/bold] ─▶ model ─┬─ [bold]transform[/bold] ─▶ features
-                                                ├─ [bold]predict[/bold] ───▶ labels
-                                                ├─ [bold]evaluate[/bold] ──▶ scores
-                                                └─ [bold]report[/bold] ────▶ HTML page
+  recordings ─ ([bold]prepare[/bold] ─▶ store) ─ [bold]fit[/bold] ─▶ model ─┬─ [bold]transform[/bold] ─▶ features
+                                                  ├─ [bold]predict[/bold] ───▶ labels
+                                                  ├─ [bold]evaluate[/bold] ──▶ scores
+                                                  └─ [bold]report[/bold] ────▶ HTML page
 
-A store is a folder of windows on disk. Windows need no labels. If some have labels, [bold]fit --probe[/bold] also
-trains a probe: the simple classifier that predict uses.
+A store is a folder of windows on disk, for data that is used more than once. Windows need no labels. If some have
+labels, [bold]fit --probe[/bold] also trains a probe: the simple classifier that predict uses.
 """
 
 _EPILOG = """

@@ -41,7 +41,11 @@ def plain_warnings() -> Iterator[None]:
 
     def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, UserWarning | RuntimeWarning):
-            echo(f"polyadic: warning: {' '.join(str(message).split())}", err=True, colour="yellow")
+            text = " ".join(str(message).split())
+            outcome = sys.modules.get("polyadic.engine.outcome")  # loaded if a fit warned
+            if outcome is not None:
+                text = text.replace(outcome.MORE_SWEEPS, "Increase --sweeps.")
+            echo(f"polyadic: warning: {text}", err=True, colour="yellow")
         else:
             usual(message, category, *where, **more)
 

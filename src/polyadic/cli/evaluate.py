@@ -161,11 +161,11 @@ def evaluate(
     count = _number(folds)
     hidden = not shows_progress(quiet, json) or team.index > 0
     with opened_for(loaded, data, given, labels=True, hidden=hidden) as windows:
-        if team.index == 0:
-            describe(windows, hidden=True)
         if not (windows.label >= 0).any():
             raise PolyadicError(f"{data.name} has no labels, which evaluate needs")
         by_subject = not own_probe and _chosen(protocol, windows) == Protocol.SUBJECT
+        if team.index == 0 and not (by_subject and windows.index.n_subjects == 1):  # which is an error with a message
+            describe(windows, hidden=True)
         if not by_subject and (folds is not None or repeats is not None or transductive):
             raise PolyadicError(
                 "--folds, --repeats and --transductive need --protocol subject and windows with known subjects"
@@ -280,7 +280,9 @@ def _show_folds(outcome: dict[str, Any]) -> None:
         screen.print(_subjects(outcome["per_subject"]))
     lowest = sorted(outcome["per_subject"].items(), key=lambda item: item[1]["balanced_accuracy"])[:3]
     worst = ", ".join(f"{name} {100 * row['balanced_accuracy']:.1f} %" for name, row in lowest)
-    lines = [*outcome["summary_text"].splitlines(), f"Subjects with the lowest balanced accuracy: {worst}."]
+    lines = outcome["summary_text"].splitlines()
+    if len({row["balanced_accuracy"] for row in outcome["per_subject"].values()}) > 1:
+        lines.append(f"Subjects with the lowest balanced accuracy: {worst}.")
     for line in lines:
         screen.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 

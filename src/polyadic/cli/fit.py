@@ -28,7 +28,7 @@ from polyadic.cli.options import (
 from polyadic.cli.outputs import check_out_file, check_out_folder
 from polyadic.cli.reading import reads_recordings
 from polyadic.cli.replication import checked, tell_replicability
-from polyadic.cli.tables import describe
+from polyadic.cli.tables import describe, describe_sizes
 from polyadic.cli.windows import are_recordings, opened
 from polyadic.errors import PolyadicError
 from polyadic.terminal import echo, print_json
@@ -148,9 +148,12 @@ def fit(
         Protocol | None,
         typer.Option(help="Fit only the unlabelled part of a subject-wise or the paper's split. Default: all windows."),
     ] = None,
-    rank: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of components (patterns).")] = None,
+    rank: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of components (patterns). Default: 32.")
+    ] = None,
     sweeps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Maximum number of sweeps (passes over the data).")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Maximum number of sweeps (passes over the data). Default: 50."),
     ] = None,
     restarts: Annotated[
         int | None,
@@ -226,6 +229,9 @@ def fit(
         if probe is not None:
             _check_labels(labelled, data, recenter)
         chosen = settings_for(unlabelled, preset=preset, defaults=defaults, n_fft=n_fft, hop=hop)
+        if team.index == 0 and not hidden:
+            default = (are_recordings(data) and "seconds" not in given, preset is None and n_fft is None)
+            echo(describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
         parameters = {
             "rank": rank,
             "max_sweeps": sweeps,

@@ -77,7 +77,7 @@ def describe(path: Path) -> Facts:
     PolyadicError : if polyadic neither writes nor reads such files, or it is damaged
     """
     if path.is_dir():
-        return {"path": path.name, **_folder(path)}
+        return {"path": path.name or path.absolute().name, **_folder(path)}
     check_regular_file(path)
     from polyadic.data import datasets
     from polyadic.data.sources import ending_of

@@ -76,6 +76,36 @@ class ProbeKind(StrEnum):
     STANDARDISED = "standardised"
 
 
+def _check_exists(path: Path) -> None:
+    """Raise if nothing has this path; name what is called similarly in the same folder."""
+    if path.exists():
+        return
+    import difflib
+
+    folder = path.parent
+    names = [one.name for one in folder.iterdir()] if folder.is_dir() else []
+    close = difflib.get_close_matches(path.name, names, 1)
+    hint = f" Did you mean {str(folder / close[0])!r}?" if close else ""
+    raise typer.BadParameter(f"path {str(path)!r} does not exist.{hint}")
+
+
+def _check_data(path: Path) -> Path:
+    """Return an existing path that has a name, which messages use."""
+    _check_exists(path)
+    return path if path.name else path.absolute()
+
+
+def _check_model(ctx: typer.Context, path: Path) -> Path:
+    """Return an existing path that is not a folder."""
+    _check_exists(path)
+    if path.is_dir():
+        raise typer.BadParameter(
+            f"{str(path)!r} is a folder, not a model file. The model comes first: polyadic {ctx.info_name} "
+            "model.safetensors; polyadic fit writes one."
+        )
+    return path
+
+
 PROBE_KINDS = (
     "auto: a logistic regression tuned by cross-validation over subjects; plain or standardised: a logistic regression "
     "with fixed settings, as in the paper's tables."
@@ -105,8 +135,7 @@ ModelArgument = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="Model file written by [bold]polyadic fit[/bold] or [bold]tune[/bold].",
-        exists=True,
-        dir_okay=False,
+        callback=_check_model,
     ),
 ]
 DataArgument = Annotated[
@@ -115,7 +144,7 @@ DataArgument = Annotated[
         metavar="DATA",
         help="A store (folder of windows written by [bold]polyadic prepare[/bold]), a .npz or .npy file of windows, or "
         "recordings: an EDF, BDF, WFDB (.hea), BrainVision (.vhdr), EEGLAB (.set) or CSV file, or a folder of them.",
-        exists=True,
+        callback=_check_data,
     ),
 ]
 OnErrorOption = Annotated[

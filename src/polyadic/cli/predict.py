@@ -76,7 +76,7 @@ def predict(
     unusual (1 for windows unlike those of the fit), and the probability of each class. Recordings are read in the
     same way as for the fit. A model fitted with --recenter needs at least 20 windows per subject.
     """
-    from polyadic.engine.unusual import unusual_windows
+    from polyadic.engine.unusual import QUANTILE, unusual_windows
     from polyadic.prediction import WindowPredictor
 
     check_out_file(out, model, data, settings, endings=LABEL_ENDINGS, force=force)
@@ -136,5 +136,9 @@ def predict(
     shares = ", ".join(f"{name} {100 * number / max(count, 1):.1f} %" for name, number in numbers.items())
     echo(f"{out.name}: {count:,} window{'s' * (count != 1)}: {shares}")
     if rare:
-        windows_are = "windows are" if rare != 1 else "window is"
-        echo(f"{rare:,} {windows_are} unlike those of the fit (column unusual)", err=True)
+        are = "are" if rare != 1 else "is"
+        echo(
+            f"{rare:,} of {count:,} window{'s' * (count != 1)} {are} unusual (column unusual): flat, or more extreme "
+            f"than {100 * QUANTILE:g} % of the windows of the fit",
+            err=True,
+        )

@@ -108,10 +108,10 @@ def run(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare ATD, ATD_ss-, GR-SALS and SALS on the same windows.
+    """See it work: compare methods on synthetic signals, or on your own windows.
 
-    Each method is fitted to the unlabelled part. A probe (a simple classifier on the features) is trained and tested on
-    the labelled part.
+    The methods are ATD, ATD_ss-, GR-SALS and SALS. Each is fitted to the unlabelled part. A probe (a simple classifier
+    on the features) is trained and tested on the labelled part.
 
     Shows scores over seeds, parameters and seconds per sweep (pass over the data). Writes one model per method and the
     results.

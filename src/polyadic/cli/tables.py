@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import io
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +13,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
-__all__ = ["describe", "harmless", "scarcities", "write_table"]
+__all__ = ["describe", "describe_sizes", "harmless", "scarcities", "write_table"]
 
 _STEP = 4096
+_MOST_NOTES = 5
+"""Maximum number of classes to name for the same reason."""
+_SIMILAR = 0.75
+"""Similarity of words of which one may be a typo."""
 
 
 def harmless(text: str) -> str:
@@ -58,6 +64,61 @@ def describe(windows: Windows, hidden: bool) -> None:
     recordings = len(set(windows.recording.tolist()) - {""})
     for sentence in scarcities(recordings, windows.index.n_subjects, names):
         echo(sentence, err=True, colour="yellow")
+    for sentence in _of_one_subject(windows, names):
+        echo(sentence, err=True, colour="yellow")
+
+
+def describe_sizes(windows: Windows, frame: int, length_is_default: bool, frame_is_default: bool) -> str:
+    """Return the number and length of windows, their channels and rate, and the frame length, as one line.
+
+    Parameters
+    ----------
+    frame : frame length in samples
+    length_is_default, frame_is_default : whether the user did not choose them
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from polyadic.data import Windows
+    >>> describe_sizes(Windows(np.zeros((5, 2, 100)), fs=50.0), 32, True, False)
+    '5 windows of 2 s (default), 2 channels at 50 Hz, frames of 0.64 s'
+    """
+    count, channels, samples = windows.shape
+    fs = windows.fs
+    length, part = (f"{size} samples" if fs is None else f"{size / fs:g} s" for size in (samples, frame))
+    rate = "" if fs is None else f" at {fs:g} Hz"
+    marks = [" (default)" * one for one in (length_is_default, frame_is_default)]
+    return (
+        f"{count:,} window{'s' * (count != 1)} of {length}{marks[0]}, {channels} channel{'s' * (channels != 1)}{rate}, "
+        f"frames of {part}{marks[1]}"
+    )
+
+
+def _of_one_subject(windows: Windows, names: Sequence[str]) -> list[str]:
+    """Return a note on each class of one subject only, which may be a typo of another class."""
+    from polyadic.data.reading import shell_word
+
+    known = (windows.label >= 0) & (windows.subject != "")
+    pairs = set(zip(windows.label[known].tolist(), windows.subject[known].tolist(), strict=True))
+    if len({subject for _, subject in pairs}) < 2:
+        return []
+    counts = Counter(windows.classes[label] for label, _ in pairs)
+    found = []
+    for name in [name for name in names if counts[name] == 1][:_MOST_NOTES]:
+        other = next((other for other in names if counts[other] > 1 and _is_typo(name, other)), None)
+        hint = ""
+        if other is not None:
+            merged = shell_word(f"{other}={other}|{name}")
+            hint = f" Did you mean {other!r}? --class {merged} merges them; give the other classes by --class, too."
+        found.append(f"Class {name!r} has labels of one subject only, so it cannot be tested on other subjects.{hint}")
+    return found
+
+
+def _is_typo(name: str, other: str) -> bool:
+    """Whether two names differ in similar words only; "stage 3" and "stage 4" are no typos of each other."""
+    words, others = name.casefold().split(), other.casefold().split()
+    changed = " ".join(word for word in words if word not in others), " ".join(w for w in others if w not in words)
+    return difflib.SequenceMatcher(None, *changed).ratio() >= _SIMILAR
 
 
 def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[str]:

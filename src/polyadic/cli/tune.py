@@ -40,6 +40,9 @@ Resume an interrupted search:
   polyadic tune my.store --minutes 30 --resume
 """
 
+_FEWEST = 2
+"""A plot compares at least so many settings."""
+
 
 @reads_recordings
 def tune(
@@ -52,7 +55,9 @@ def tune(
     ] = 10.0,
     tries: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_REPEATS, metavar="N", help="Number of tries per search, instead of --minutes."),
+        typer.Option(
+            min=1, max=MOST_REPEATS, metavar="N", help="Number of different settings to try, instead of --minutes."
+        ),
     ] = None,
     folds: Annotated[
         int,
@@ -78,7 +83,8 @@ def tune(
 
     Tries frame lengths, the rank (number of components), signs of the profiles, augmentations, the readout (how
     components become features) and recentring by subject. Writes the model and, next to it, a table of all tries
-    (.tries.csv), the result (.tuning.json) and a plot (.tuning.png). The reported score is from subjects that took no
+    (.tries.csv), the result (.tuning.json) and, if settings were compared, a plot
+    (.tuning.png). The reported score is from subjects that took no
     part in the choice. Ctrl-C keeps the best settings so far.
     """
     from polyadic.engine.unusual import typical_windows
@@ -121,7 +127,9 @@ def tune(
         return
     for line in found.summary().splitlines():
         echo(line)
-    echo(f"model: {out.name}; next to it all tries, the result and a plot")
+    about = {"tries.csv": "all tries", "tuning.json": "the result", "tuning.png": "a plot"}
+    others = ", ".join(f"{path.name} ({about[kind]})" for kind, path in files.items() if path.exists())
+    echo(f"wrote {out.name} (the model), {others}")
 
 
 def _write(found: Any, files: dict[str, Path]) -> None:
@@ -141,6 +149,11 @@ def _write(found: Any, files: dict[str, Path]) -> None:
         table.writerows(result["tries"])
     write_atomically(files["tries.csv"], text.getvalue().encode())
     write_atomically(files["tuning.json"], (json.dumps(result, indent=1) + "\n").encode())
+    names = result["recommended"]
+    if len({tuple(one[name] for name in names) for one in result["tries"]}) < _FEWEST:
+        echo("no plot: only the recommended settings were tried", err=True, colour="yellow")
+        files["tuning.png"].unlink(missing_ok=True)
+        return
     try:
         from polyadic import plot
 

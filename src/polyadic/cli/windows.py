@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -109,7 +110,10 @@ def _check_cutting(data: Path, given: Mapping[str, Any]) -> None:
 def _cut_already(data: Path, fs: float | None, shuffle: Any) -> Windows:
     from polyadic.data import WindowStore
     from polyadic.data.loading import open_windows
+    from polyadic.data.sources import ENDINGS
 
+    if not data.is_dir() and data.suffix.lower() not in (".npz", ".npy"):
+        raise PolyadicError(f"{data} is neither windows (.npz, .npy or a store) nor a recording ({', '.join(ENDINGS)})")
     return WindowStore(data, shuffle=shuffle).windows if data.is_dir() else open_windows(data, fs=fs)
 
 
@@ -144,7 +148,8 @@ def _cut(
         except DataError as error:
             if data.is_file() or str(error).startswith("No recordings"):
                 raise
-            raise DataError(f"cannot read {data.name} as recordings: {error}") from error
+            file = re.split(r"[:,]? ", str(error), maxsplit=1)[0]
+            raise DataError(f"{data}{'/' if (data / file).is_file() else ': '}{error}") from error
         reasons: dict[str, list[str]] = {}
         for entry in store.skipped:
             reasons.setdefault(entry["reason"], []).append(entry["name"])

@@ -229,9 +229,13 @@ def close_match(name: str, names: Iterable[str]) -> str:
     --------
     >>> close_match("EEG Fpz-CZ", ["EEG Fpz-Cz", "EOG"])
     "; did you mean 'EEG Fpz-Cz'?"
+    >>> close_match("O1", ["EEG O1", "EEG O2"])
+    "; did you mean 'EEG O1'?"
     """
     folded = {other.casefold(): other for other in names}
     found = difflib.get_close_matches(name.casefold(), list(folded), 1)
+    if not found:
+        found = [other for other in folded if other.split()[-1:] == [name.casefold()]]
     return f"; did you mean {folded[found[0]]!r}?" if found else ""
 
 

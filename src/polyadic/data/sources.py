@@ -114,7 +114,7 @@ def find_recordings(
     if not files:
         wanted = f"{', '.join(ENDINGS)}{f' that fit --pattern {pattern!r}' if pattern else ''}"
         others = "".join(f"; left out {name}: {reason}" for name, reason in list(left_out.items())[:_SHOWN])
-        raise DataError(f"No recordings found in {base.name or base} (looked for {wanted}){others}")
+        raise DataError(f"No recordings found in {base} (looked for {wanted}){others}")
     return FolderFiles(files, dict(sorted(left_out.items())))
 
 
@@ -165,6 +165,7 @@ class Sources:
         # Files of several formats have digits of different kinds: all are read as values then.
         self._values = len({_FAMILIES.get(ending_of(path), "table") for path in self.files}) > 1
         self._participants = bids.read_participants(self.base) if bids.is_bids(self.base) else {}
+        self._tables_have_label: bool | None = None
         self._scorings: list[Path] = []
         if self.reading.scoring is not None:
             folder = self.base if self.base.is_dir() else self.base.parent
@@ -261,6 +262,15 @@ class Sources:
 
     # ------------------------------------------------------------------------------------------------------- labels
 
+    def _label_column(self, path: Path) -> str | None:
+        """The label column of a table; None for an unlabelled one, if other tables have the column."""
+        column = self.reading.label
+        if not self.labels or column is None or column in read_heads(path):
+            return column if self.labels else None
+        if self._tables_have_label is None:
+            self._tables_have_label = any(table_ending(one) and column in read_heads(one) for one in self.files)
+        return None if self._tables_have_label and read_heads(path) else column
+
     def _path_label(self, below: str) -> str:
         rule = str(self._label_from)
         if rule != "folder":
@@ -336,15 +346,18 @@ class Sources:
             return _read_signals(path, name, subject, reading, signals)
         columns = TableColumns(
             reading.channels,
-            reading.label if self.labels else None,
+            self._label_column(path),
             reading.subject_column if self._has_subject_column(path) else None,
             reading.time,
             refuse_labels=True,
             resample=reading.resample,
         )
+        notes: tuple[str, ...] = ()
+        if self.labels and reading.label is not None and columns.label is None:
+            notes = (f"there is no column {reading.label!r} (--label), so that no window has a label",)
         if columns.subject is not None:
-            return read_csv_by_subject(path, reading.fs, name, columns), ()
-        return [read_csv(path, reading.fs, name, subject, columns)], ()
+            return read_csv_by_subject(path, reading.fs, name, columns), notes
+        return [read_csv(path, reading.fs, name, subject, columns)], notes
 
     def _at_rate(self, recording: Recording, path: Path) -> Recording:
         """A recording at the rate asked for; filtered ones are values, so that all have one type."""

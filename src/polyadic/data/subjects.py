@@ -25,7 +25,7 @@ __all__ = [
 
 FOLDER = "folder names"
 FILE = "file names"
-ENTITY = "sub- entities of paths"
+ENTITY = "sub- names in paths"
 PATTERN = "the pattern"
 COLUMN = "a column"
 PARTICIPANTS = "participants.tsv"
@@ -109,7 +109,7 @@ def join_sources(sources: Iterable[str]) -> str:
     Examples
     --------
     >>> join_sources([FOLDER, ENTITY, ENTITY]), join_sources([])
-    ('sub- entities of paths and folder names', 'nothing')
+    ('sub- names in paths and folder names', 'nothing')
     """
     counts = Counter(source or _UNSAID for source in sources)
     return " and ".join(source for source, _ in counts.most_common()) or _NOTHING

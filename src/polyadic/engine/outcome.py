@@ -8,10 +8,15 @@ from typing import Any
 from polyadic.engine.loop import Fit, has_converged
 from polyadic.nonnegative import warn_of_vanished
 
-__all__ = ["describe_fit", "is_converged", "warn_of_outcome"]
+__all__ = ["MORE_SWEEPS", "describe_fit", "is_converged", "warn_of_outcome"]
 
 _USER = 4
 """Stack level of the line that called `fit`, above this function, `fit` and its decorator."""
+
+MORE_SWEEPS = (
+    "Increase max_sweeps (--sweeps on the command line), or set tol=0 if exactly this many sweeps are intended."
+)
+"""What to do about a loss that has not converged; commands name their option alone."""
 
 
 def is_converged(model: Any) -> bool | None:
@@ -41,8 +46,7 @@ def warn_of_outcome(fit: Fit, nonnegative: bool) -> None:
     from sklearn.exceptions import ConvergenceWarning
 
     warnings.warn(
-        f"The fit stopped at max_sweeps={settings.max_sweeps} before the loss converged. Increase max_sweeps (--sweeps "
-        "on the command line), or set tol=0 if exactly this many sweeps are intended.",
+        f"The fit stopped at max_sweeps={settings.max_sweeps} before the loss converged. {MORE_SWEEPS}",
         ConvergenceWarning,
         stacklevel=_USER,
     )

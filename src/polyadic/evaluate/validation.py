@@ -136,7 +136,7 @@ class CrossValidation:
             self.features,
         ]
         if self.reasons:
-            lines.append(f"Probe: {self.reasons[0]} (first of {len(self.reasons)} folds).")
+            lines.append(f"Probe in the first of {len(self.reasons)} folds: {self.reasons[0]}.")
         if self.left_out:
             lines.append(f"Left out: {self.left_out} labelled window{'s' * (self.left_out != 1)} of unknown subjects.")
         return "\n".join(lines)

@@ -30,6 +30,8 @@ _FEWEST_WINDOWS = 20
 """Minimum number of labelled windows; with fewer, any difference is noise."""
 _REFIT_SHARE = 0.1
 """Fraction of the time reserved for fitting the best settings to all windows."""
+_DIGITS = 6
+"""Digits of scores in files."""
 
 OnTry = Callable[[int, int, Try], None]
 
@@ -80,7 +82,11 @@ class Tuning:
         what = ", ".join(f"{name}={value}" for name, value in changes.items()) or "recommended"
         lines.append(f"Settings: {what}.")
         fits = sum(one.fitted for one in self.tries)
-        lines.append(f"{_count(len(self.tries), 'try', 'tries')}, {_count(fits, 'fit', 'fits')}, {self.seconds:.0f} s.")
+        count = len({one.settings for one in self.tries})
+        work = f"{_count(count, 'try', 'tries')}, {_count(fits, 'fit', 'fits')}"
+        if self.nested:
+            work += " in the search on all subjects"
+        lines.append(f"{work}; {self.seconds:.0f} s in all.")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,7 +103,12 @@ class Tuning:
             "seconds": self.seconds,
             "interrupted": self.interrupted,
             "tries": [
-                {**asdict(one.settings), "score": one.judged.score, "full": one.full, "fitted": one.fitted}
+                {
+                    **asdict(one.settings),
+                    "score": round(one.judged.score, _DIGITS),
+                    "full": one.full,
+                    "fitted": one.fitted,
+                }
                 for one in self.tries
             ],
         }
@@ -127,7 +138,7 @@ def tune(
     ----------
     windows : windows of which some have labels and subjects
     minutes : total time limit: searches, nested cross-validation and the final fit
-    tries : number of tries per search, instead of the time limit; makes the result reproducible from the seed
+    tries : number of settings to try per search, instead of the time limit; makes the result reproducible from the seed
     folds : number of outer folds, groups of subjects that are left out in turn to evaluate the search
     seed : random seed
     device : device to compute on
@@ -335,4 +346,4 @@ def _count(number: int, one: str, several: str) -> str:
 
 
 def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    return None if math.isnan(value) else round(value, _DIGITS)

@@ -38,7 +38,7 @@ class Budget:
     """Limits of a search: a deadline, a number of tries, or both.
 
     until : deadline on the clock of `time.monotonic`
-    tries : maximum number of tries; None for no limit
+    tries : maximum number of different settings to try; None for no limit
     """
 
     until: float = float("inf")
@@ -116,7 +116,9 @@ class Search:
         with sharing():
             try:
                 for settings, full in self._proposals():
-                    if self.tries and not self.budget.allows(len(self.tries), self._typical(full)):
+                    # Settings that are evaluated coarsely and in full count once.
+                    done = len({one.settings for one in self.tries})
+                    if done and not self.budget.allows(done, self._typical(full)):
                         break
                     self._try(settings, full)
             except KeyboardInterrupt:
