@@ -264,6 +264,7 @@ def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, p
     assert f"± {100 * probe.over_subjects['std']:.1f}" in page
     assert f"balanced accuracy {100 * probe.scores['balanced_accuracy']:.1f} % (chance 25.0 %)" in page
     assert f"<dd>{probe.n_test}</dd><dt>windows tested, each by a probe trained on {probe.n_train} windows of" in page
+    assert (f"<dd>{len(windows)}</dd><dt>windows</dt>" in page) == (probe.n_test != len(windows))
     assert "a pattern over channels, frequencies and time; " in page
     assert "see it in physical units" in page
     explained = 1 - (1 - collect_contents(model, windows, probe_kind="plain").sample.fit) ** 2
