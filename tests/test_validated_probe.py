@@ -87,7 +87,7 @@ def test_settings_are_chosen_together_as_a_slow_search_over_all_of_them_would(mo
         assert entry["balanced_accuracy"] == pytest.approx(score, abs=1e-12)
     best = max(expected.values())
     assert expected[min(expected, key=lambda s: (abs(s[0] - probe.C_), s[1:] != (probe.scale_, probe.levels_)))] == best
-    assert f"{best:.3f}" in probe.reason_
+    assert f"balanced accuracy {100 * best:.1f} %" in probe.reason_
     assert "12 groups in 5 folds" in probe.reason_
 
 
