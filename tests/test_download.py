@@ -167,7 +167,7 @@ def test_a_wrong_file_on_the_server_does_not_replace_what_is_there(server, tmp_p
     download("sleep_edf", tmp_path, base=server.base)
     (tmp_path / name).write_bytes(b"mine")
     server.files[name] = b"theirs"
-    with pytest.raises(DataError, match="is not kept"):
+    with pytest.raises(DataError, match="was discarded"):
         download("sleep_edf", tmp_path, base=server.base)
     assert (tmp_path / name).read_bytes() == b"mine"
 

@@ -83,7 +83,7 @@ def test_appending_other_recordings_of_the_same_names_is_refused_and_changes_not
     store = datasets.folder(first, tmp_path / "s", seconds=1)
     before = files(store.path)
     for on_error in ("raise", "skip"):
-        with pytest.raises(DataError, match=r"'S01/night' .*other content.*[Rr]ename"):
+        with pytest.raises(DataError, match=r"'S01/night' .*different content.*[Rr]ename"):
             datasets.folder(second, store.path, seconds=1, append=True, on_error=on_error)  # type: ignore[arg-type]
         assert files(store.path) == before
 
@@ -94,7 +94,7 @@ def test_an_unfinished_store_does_not_take_other_recordings_for_those_it_has(tmp
     header = store.header
     (store.path / "manifest.json").unlink()
     (store.path / "writing.json").write_text(json.dumps(header.to_json()))
-    with pytest.raises(DataError, match=r"'S01/night' .*other content"):
+    with pytest.raises(DataError, match=r"'S01/night' .*different content"):
         datasets.folder(second, store.path, seconds=1)
     assert len(datasets.folder(first, store.path, seconds=1)) == 6
 
@@ -134,7 +134,7 @@ def test_appended_arrays_that_name_their_recordings_are_refused_where_a_name_sta
     rng = np.random.default_rng(0)
     one, other = (Windows(rng.normal(size=(4, 2, 8)), FS, recording=["r"] * 4, subject=["s"] * 4) for _ in range(2))
     store = write_windows(one, tmp_path / "s")
-    with pytest.raises(DataError, match=r"'r' .*other content"):
+    with pytest.raises(DataError, match=r"'r' .*different content"):
         write_windows(other, store.path, append=True)
     assert len(WindowStore(store.path)) == 4
 

@@ -228,4 +228,4 @@ def test_wrong_requests_are_told(tmp_path):
     with pytest.raises(PolyadicError, match="--method must be one of polyadic; hand features"):
         run(LabelRequest(tmp_path, quick=True, methods=("nothing",)), quiet=True)
     done = polyadic("bench", "labels", "--dataset", "mgh", "--store", tmp_path, cwd=tmp_path, code=2)
-    assert "none of har, geotec, ptb_xl" in " ".join(done.stderr.split())
+    assert "not one of har, geotec, ptb_xl" in " ".join(done.stderr.split())

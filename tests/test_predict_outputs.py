@@ -77,7 +77,7 @@ def test_a_copy_with_labels_is_no_recording_where_its_original_is(made: Path, tm
     (tmp_path / "new" / "S01" / "night.edf").unlink()
     assert len(datasets.find_recordings(tmp_path / "new").files) == 3  # the copy may be all that is left
     refused = polyadic(*(*words[:2], "new/S02/night.edf", "-o", "new/S03/night.edf", "--force"), cwd=tmp_path, code=1)
-    assert "night.edf exists and is not a .edf file that polyadic wrote" in " ".join(refused.stderr.split())
+    assert "night.edf already exists and is not a .edf file written by polyadic" in " ".join(refused.stderr.split())
 
 
 def test_labels_have_the_date_and_time_where_the_recording_says_when_it_began(made: Path, tmp_path: Path) -> None:
@@ -173,7 +173,10 @@ def test_flat_windows_are_unusual_even_to_a_model_that_was_fitted_to_many() -> N
         (("sleep/S01/night.edf", "-o", "x.atr"), "is for recordings that end in .hea"),
         (("sleep", "-o", "x.parquet"), "--out must end in .csv, .tsv, .edf, .bdf or .atr"),
         (("sleep", "-o", "there.csv"), "there.csv already exists: use --force to overwrite it"),
-        (("sleep", "-o", "other.csv", "--force"), "other.csv exists and is not a .csv file that polyadic wrote"),
+        (
+            ("sleep", "-o", "other.csv", "--force"),
+            "other.csv already exists and is not a .csv file written by polyadic",
+        ),
     ],
 )
 def test_outputs_that_cannot_be_are_refused_before_any_work(words: tuple[str, ...], message: str, made: Path) -> None:

@@ -96,7 +96,7 @@ def small_preset(name, fs):
 def test_too_few_untested_people_are_told(tmp_path):
     outer = quick_settings(tmp_path, "table2")
     few = replace(outer, windows=official(), seeds=range(50), fractions=(0.2, 0.4, 0.4))
-    with pytest.raises(PolyadicError, match=r"needs three people.*fewer --seeds"):
+    with pytest.raises(PolyadicError, match=r"needs three subjects.*fewer --seeds"):
         tuning.without_tested_subjects(few)
 
 
@@ -313,8 +313,8 @@ def test_views_an_experiment_names_are_not_changed_by_settings(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("no json", "must be a file by"),
-        ('{"dataset": "synthetic"}', "must be a file by"),
+        ("no json", "must be a file written by"),
+        ('{"dataset": "synthetic"}', "must be a file written by"),
         ('{"dataset": "har", "settings": {}}', "tuned for synthetic, but s.json is for har"),
         ('{"dataset": "synthetic", "settings": {"Magic": {}}}', "must name methods among"),
     ],

@@ -104,11 +104,11 @@ def test_the_split_goes_with_a_choice():
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
-        (3, PolyadicError, "chosen by a slice, a mask or a list"),
-        (None, PolyadicError, "chosen by a slice, a mask or a list"),
-        ([[0, 1]], PolyadicError, "chosen by a slice, a mask or a list"),
-        ([0.0, 1.0], PolyadicError, "chosen by a slice, a mask or a list"),
-        (["ann"], PolyadicError, "chosen by a slice, a mask or a list"),
+        (3, PolyadicError, "selected by a slice, a mask or a list"),
+        (None, PolyadicError, "selected by a slice, a mask or a list"),
+        ([[0, 1]], PolyadicError, "selected by a slice, a mask or a list"),
+        ([0.0, 1.0], PolyadicError, "selected by a slice, a mask or a list"),
+        (["ann"], PolyadicError, "selected by a slice, a mask or a list"),
         ([True] * 11, PolyadicError, r"a mask must have shape \(12,\).* but has shape \(11,\)"),
         (np.ones((12, 2), bool), PolyadicError, r"a mask must have shape \(12,\)"),
         ([12], IndexError, "12"),

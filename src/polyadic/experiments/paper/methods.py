@@ -151,7 +151,7 @@ def variant(
 
 @dataclass(frozen=True)
 class _Builder:
-    """Builds the estimator of a method; a class, so that it can be pickled for other processes."""
+    """Builds the estimator of a method; a class, so that other processes can receive it."""
 
     name: str
     changes: dict[str, Any]
