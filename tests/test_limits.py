@@ -158,7 +158,7 @@ def test_every_number_on_the_command_line_may_be_beyond_reason(path, key, value,
 )
 def test_the_sentence_says_what_is_too_large(words, message, made):
     done = polyadic(*words, cwd=made, code=1)
-    assert done.stderr.startswith("polyadic: ")
+    assert "polyadic: " in done.stderr
     assert message in done.stderr
 
 
