@@ -101,8 +101,7 @@ class FitProgress:
     seconds : time spent on the sweep
     done : whether this attempt is complete
     finished : final losses of the previous attempts
-    best, best_history : state and history of the attempt with the lowest loss; without coefficients, complete in every
-        process
+    best, best_history : state, without coefficients, and history of the attempt with the lowest loss, in every process
     bases_of : the bases of each previous attempt, for a consensus
     spent : total seconds of the sweeps of previous attempts
     """
