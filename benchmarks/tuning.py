@@ -1,12 +1,13 @@
 """Accuracy of `polyadic tune` on unseen subjects: HAR, GeoTec phone and PTB-XL sex, three outer splits each.
 
-Features are learned from the windows of the development subjects and of a training half of the others; labels are those
-of the training half, ten per class or all. One search chooses settings on them, as `tune` does within each outer fold,
-and both its choice and the recommended settings are scored on the other half. Sets, halves and labels are the first
-three splits of `polyadic bench labels`. Cells that have been measured are skipped.
+`tune` gets the windows of the development subjects without labels, and those of a training half of the other subjects
+with ten labels per class or all. The classifier it returns is scored on the other half, next to one with the
+recommended settings, and one with the settings that the search preferred before nested cross-validation decided whether
+to keep them. Sets, halves and labels are the first three splits of `polyadic bench labels`. A split that has been
+measured is skipped, and an interrupted one resumes from its journal.
 
-    python benchmarks/tuning.py DATA docs/results/tuning --minutes 10     # also writes tuning.md
-    python benchmarks/tuning.py DATA OUT --set har --labels 10            # one cell, to run several at once
+    python benchmarks/tuning.py DATA docs/results/tuning --minutes 10             # also writes tuning.md
+    python benchmarks/tuning.py DATA OUT --set har --labels 10 --split 0          # one split, to run several at once
 
 `--development` splits the development subjects instead: five with labels, half of the rest without labels, and the
 others as test subjects. These results were used to choose the selection rule of the search
@@ -18,13 +19,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic import tune
 from polyadic.data import Windows
 from polyadic.evaluate import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
@@ -35,20 +37,21 @@ from polyadic.experiments.markdown import as_code, machine_name, table
 from polyadic.experiments.result_files import write_result
 from polyadic.files import write_atomically
 from polyadic.provenance import provenance
-from polyadic.tuning.judging import difference
-from polyadic.tuning.search import Budget, Search, worth
+from polyadic.tuning.search import Try, best_try
 from polyadic.tuning.space import Settings, Space
 
 SPLITS = 3
 FEW = 5
 COUNTS: tuple[Count, ...] = (10, "all")
 TEST_SHARE = 0.5
+TRIES = {"har": 25, "geotec": 60, "ptb_xl": 15}
+"""Settings per search that ten minutes on two cores allow, from the rates of earlier runs (`docs/measurements.md`)."""
 Row = dict[str, Any]
 Rows = NDArray[np.intp]
 
 
 def parts(folder: Path, name: str, count: Count, split: int, development: bool) -> tuple[Windows, Windows]:
-    """The windows to learn from and choose on, with the known labels, and the test windows."""
+    """Return the windows that `tune` gets, with the known labels, and the test windows."""
     data = read_set(folder, name)
     windows = data.windows
     unlabelled, train, test = _developers(data, split) if development else _new_people(data, split)
@@ -63,14 +66,14 @@ def parts(folder: Path, name: str, count: Count, split: int, development: bool) 
 
 
 def _new_people(data: LabelSet, split: int) -> tuple[Rows, Rows, Rows]:
-    """Rows without labels, rows with labels, and test rows."""
+    """Return the rows without labels, the rows with labels, and the test rows."""
     others = np.flatnonzero(~data.development)
     half = halves(data.windows.label[others], data.windows.subject[others], split + 1)[split]
     return np.flatnonzero(data.development), others[half.train], others[half.test]
 
 
 def _developers(data: LabelSet, split: int) -> tuple[Rows, Rows, Rows]:
-    """The same for development subjects only."""
+    """Return the same for development subjects only."""
     own = np.flatnonzero(data.development)
     people = np.random.default_rng([split, 1]).permutation(np.unique(data.windows.subject[own]))
     count = FEW if len(people) < 100 else len(people) // 5
@@ -80,53 +83,48 @@ def _developers(data: LabelSet, split: int) -> tuple[Rows, Rows, Rows]:
     return unlabelled, train, test
 
 
-def measured(train: Windows, test: Windows, budget: Budget, device: str) -> Row:
-    """Search on some windows, and score the complete trials on others; the first has the recommended settings."""
-    space = Space.of(train)
-    search = Search(train, space, 0, device, budget)
-    begun = time.perf_counter()
-    search.run()
-    spent = time.perf_counter() - begun
-    truth, first = labels_of(test), search.tries[0].judged
-    candidates = []
-    for one in search.tries:
-        if one.full:
-            gap, error = difference(one.judged, first)
-            figures = {"inner": 100 * one.judged.score, "score": score(search, one.settings, test, truth)}
-            figures |= {"gap": gap, "error": error}
-            changes = one.settings.changed_from(space.recommended)
-            candidates.append({"changes": changes} | {name: round(value, 4) for name, value in figures.items()})
-    return {"candidates": candidates, "seconds": round(spent, 1), **sharing(search)}
+def measured(train: Windows, test: Windows, bound: dict[str, Any], device: str, journal: Path) -> Row:
+    """Tune on some windows, and score the result, the search's own choice and the recommended settings on others."""
+    found = tune(train, device=device, journal=journal, **bound)
+    truth, views = labels_of(test), Space.of(train).views
+    known: dict[Settings, float] = {found.settings: _score(found.model, test, truth)}
+
+    def score(settings: Settings) -> float:
+        if settings not in known:
+            features = settings.estimator(views, 0, device).fit(train)
+            known[settings] = _score(WindowClassifier(features, recenter=settings.recenter).fit(train), test, truth)
+        return known[settings]
+
+    preferred = best_try(found.tries).settings if found.tries else found.recommended
+    tried = {"tuned": found.settings, "preferred": preferred, "recommended": found.recommended}
+    row: Row = {name: round(score(settings), 4) for name, settings in tried.items()}
+    row |= {"changes": found.settings.changed_from(found.recommended)}
+    row |= {"preferred_changes": preferred.changed_from(found.recommended), "reason": found.reason}
+    if found.nested:
+        row |= {"promised": round(100 * (found.nested_score - found.recommended_score), 4)}
+    return {**row, "seconds": round(sum(one.seconds for one in found.tries), 1), **sharing(found.tries)}
 
 
-def chosen(row: Row) -> Row:
-    """The candidate chosen by a search."""
-    return max(
-        row["candidates"], key=lambda one: -math.inf if one["error"] is None else worth(one["gap"], one["error"])
-    )
-
-
-def score(search: Search, settings: Settings, test: Windows, truth: np.ndarray) -> float:
-    """Balanced accuracy in percent on windows of unseen subjects."""
-    classifier = WindowClassifier(search.model(settings), recenter=settings.recenter).fit(search.windows)
+def _score(classifier: WindowClassifier, test: Windows, truth: np.ndarray) -> float:
+    """Return the balanced accuracy in percent."""
     return 100 * float(scores(truth, classifier.predict(test))["balanced_accuracy"])
 
 
-def sharing(search: Search) -> Row:
-    """The number of trials and of fits, and how long the trials would have taken with a fit for each.
+def sharing(tries: Sequence[Try]) -> Row:
+    """Return the numbers of tries and of fits, and how long the tries would have taken with a fit for each.
 
-    The cost of a fit is the time of a trial with a fit minus that of a trial without; fits that share second moments
-    are even cheaper, so this is an underestimate.
+    The cost of a fit is the time of a try with a fit minus that of a try without; fits that share second moments are
+    even cheaper, so this is an underestimate.
     """
     judging = {
-        full: float(np.median([one.seconds for one in search.tries if one.full == full and not one.fitted] or [0.0]))
+        full: float(np.median([one.seconds for one in tries if one.full == full and not one.fitted] or [0.0]))
         for full in (False, True)
     }
-    cost = {one.settings.fitted: max(one.seconds - judging[one.full], 0.0) for one in search.tries if one.fitted}
-    apart = sum(one.seconds + (0.0 if one.fitted else cost[one.settings.fitted]) for one in search.tries)
+    cost = {one.settings.fitted: max(one.seconds - judging[one.full], 0.0) for one in tries if one.fitted}
+    apart = sum(one.seconds + (0.0 if one.fitted else cost[one.settings.fitted]) for one in tries)
     return {
-        "tries": len(search.tries),
-        "fits": sum(one.fitted for one in search.tries),
+        "tries": len(tries),
+        "fits": sum(one.fitted for one in tries),
         "seconds_without_sharing": round(apart, 1),
     }
 
@@ -135,56 +133,80 @@ def sharing(search: Search) -> Row:
 
 
 def page(result: Row) -> str:
-    """The tables in Markdown."""
-    rows, lines, gaps = result["rows"], [], []
+    """Return the tables in Markdown."""
+    rows, lines, gaps = result["rows"], [], {"tuned": [], "preferred": []}
     for name in dict.fromkeys(row["set"] for row in rows):
         for count in dict.fromkeys(row["labels"] for row in rows if row["set"] == name):
             own = [row for row in rows if (row["set"], row["labels"]) == (name, count)]
-            tuned = np.array([chosen(row)["score"] for row in own])
-            kept = np.array([row["candidates"][0]["score"] for row in own])
-            gap, error = mean_and_error(tuned - kept, TEST_SHARE)
-            _, p = corrected_resampled(tuned - kept, TEST_SHARE)
-            gaps.append(gap)
-            minutes = sum(row["seconds"] for row in own) / 60
-            tries, fits = (sum(row[key] for row in own) for key in ("tries", "fits"))
-            saved = sum(row["seconds_without_sharing"] for row in own) / sum(row["seconds"] for row in own)
-            figures = [_figure(values) for values in (tuned, kept)]
-            inner = np.mean([chosen(row)["inner"] for row in own])
-            lines.append([f"{result['titles'][name]}, {count}", *figures, f"{gap:+.1f} ± {error:.1f}", f"{p:.2g}",
-                          f"{inner:.1f}", f"{tries / minutes:.0f}", f"{fits / tries:.0%}", f"{saved:.1f}"])  # fmt: skip
-    heads = ["labels per class", "tuned", "recommended", "difference", "p", "inner", "tries per minute",
-             "tries with a fit", "speed-up by sharing"]  # fmt: skip
+            score = {key: np.array([row[key] for row in own]) for key in ("tuned", "preferred", "recommended")}
+            told = {}
+            for key, found in gaps.items():
+                gap, error = mean_and_error(score[key] - score["recommended"], TEST_SHARE)
+                found.append(gap)
+                told[key] = f"{gap:+.1f} ± {error:.1f}"
+            _, p = corrected_resampled(score["tuned"] - score["recommended"], TEST_SHARE)
+            lines.append([f"{result['titles'][name]}, {count}", _figure(score["tuned"]), _figure(score["recommended"]),
+                          told["tuned"], _p(p), str(sum(bool(row["changes"]) for row in own)), told["preferred"],
+                          *_work(own)])  # fmt: skip
+    heads = ["labels per class", "tuned", "recommended", "difference", "p", "changed", "without validation",
+             "tries per minute", "tries with a fit", "speed-up by sharing"]  # fmt: skip
     choices = [
-        [f"{result['titles'][row['set']]}, {row['labels']}", str(row["split"] + 1), _changes(chosen(row)["changes"])]
+        [
+            f"{result['titles'][row['set']]}, {row['labels']}",
+            str(row["split"] + 1),
+            _changes(row["changes"]),
+            _changes(row["preferred_changes"]),
+            f"{row['promised']:+.1f}" if "promised" in row else "–",
+            f"{row['preferred'] - row['recommended']:+.1f}",
+        ]
         for row in rows
     ]
+    summary = ", ".join(
+        f"{title} {np.mean(found):+.1f} points, lowest {min(found):+.1f}"
+        for title, found in (("tuned", gaps["tuned"]), ("without validation", gaps["preferred"]))
+    )
     return "\n".join(
         [
             f"# Accuracy of `polyadic tune` on {result['people']} subjects",
             "",
-            f"Balanced accuracy in percent on subjects that were not used in the search: mean of {result['splits']} "
-            "outer splits ± its standard error, which accounts for subjects shared between splits; p of the paired "
-            "test with the same correction. *Inner* is the score of the chosen settings within the search, which is "
-            f"optimistic. Each split had {_bound(result)} on {result['cores']} cores. *Speed-up by sharing*: how many "
-            "times longer the same tries would have taken with a fit for each.",
+            f"Balanced accuracy in percent on subjects that `tune` has not seen: mean of {result['splits']} outer "
+            "splits ± its standard error, which accounts for subjects shared between splits; p of the paired test with "
+            f"the same correction. Each search had {_bound(result)}, on {result['cores']} core"
+            f"{'s' * (result['cores'] != 1)}. *Changed*: in how many splits `tune` did not keep the recommended "
+            "settings. *Without validation*: the difference if the settings that the search preferred had always been "
+            "taken. *Speed-up by sharing*: how many times longer the same tries would have taken with a fit for each.",
             "",
             f"Written by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
             f"{machine_name(result['machine'])}.",
             "",
             table(heads, lines).rstrip(),
             "",
-            f"Mean difference of the {len(gaps)} cells: {np.mean(gaps):+.1f} points; lowest {min(gaps):+.1f}.",
+            f"Mean difference of the {len(lines)} rows: {summary}.",
             "",
-            "## Chosen settings",
+            "## Settings",
             "",
-            table(["", "split", "changes to the recommended settings"], choices).rstrip(),
+            "*Nested*: what nested cross-validation on the training subjects promised for the search. *New subjects*: "
+            "what the preferred settings gained on the test subjects.",
+            "",
+            table(["", "split", "changes made", "changes preferred", "nested", "new subjects"], choices).rstrip(),
             "",
         ]
     )
 
 
+def _work(rows: list[Row]) -> list[str]:
+    """Return the tries per minute, the share of tries with a fit, and the speed-up by sharing."""
+    seconds, tries = sum(row["seconds"] for row in rows), sum(row["tries"] for row in rows)
+    if not tries:
+        return ["–", "–", "–"]
+    fits, apart = (sum(row[key] for row in rows) for key in ("fits", "seconds_without_sharing"))
+    return [f"{60 * tries / seconds:.0f}", f"{fits / tries:.0%}", f"{apart / seconds:.1f}"]
+
+
 def _bound(result: Row) -> str:
-    return f"{result['tries']} tries" if result["tries"] else f"{60 * result['minutes'] / result['splits']:.0f} seconds"
+    if result["minutes"] is not None:
+        return f"a quarter of {result['minutes']:g} minutes"
+    return f"{' / '.join(str(count) for count in result['tries'].values())} tries ({' / '.join(result['tries'])})"
 
 
 def _figure(values: np.ndarray) -> str:
@@ -192,17 +214,20 @@ def _figure(values: np.ndarray) -> str:
     return f"{mean:.1f} ± {error:.1f}" if math.isfinite(error) else f"{mean:.1f}"
 
 
+def _p(value: float) -> str:
+    return f"{value:.2g}" if math.isfinite(value) else "–"
+
+
 def _changes(changes: Row) -> str:
     return ", ".join(f"{name} {value}" for name, value in changes.items()) or "none"
 
 
-def cells(out: Path) -> dict[tuple[str, str, int], Row]:
-    """Earlier measurements, by set, labels and split."""
+def splits_done(out: Path) -> dict[tuple[str, str, int], Row]:
+    """Return earlier measurements, by set, labels and split."""
     found = {}
-    for path in sorted(out.glob("tuning-*.cells.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            found[row["set"], row["labels"], row["split"]] = row
+    for path in sorted(out.glob("tuning-*.split.json")):
+        row = json.loads(path.read_text(encoding="utf-8"))
+        found[row["set"], row["labels"], row["split"]] = row
     return found
 
 
@@ -212,40 +237,40 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder to write to")
     parser.add_argument("--set", choices=FILES, action="append", help="data set; may be repeated")
     parser.add_argument("--labels", choices=[str(count) for count in COUNTS], action="append")
-    parser.add_argument("--minutes", type=float, default=10.0, help="total minutes for the three splits of a cell")
+    parser.add_argument("--split", type=int, action="append", help="outer split, from 0; may be repeated")
+    parser.add_argument("--splits", type=int, default=SPLITS, help="number of outer splits")
+    parser.add_argument("--minutes", type=float, help="limit each tune by minutes instead of tries")
+    parser.add_argument("--tries", type=int, help="tries per search; by default as many as ten minutes allow")
     parser.add_argument("--cores", type=int, default=2, help="number of cores available to the process, for the page")
-    parser.add_argument("--tries", type=int, help="limit each search by tries instead of minutes")
-    parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--development", action="store_true", help="use only the development subjects")
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    done = cells(given.out)
+    tries = {name: given.tries or count for name, count in TRIES.items()}
+    done = splits_done(given.out)
     for name in given.set or FILES:
         for count in COUNTS:
-            if given.labels and str(count) not in given.labels:
-                continue
-            for split in range(given.splits):
-                if (name, str(count), split) in done:
+            for split in given.split or range(given.splits):
+                if (given.labels and str(count) not in given.labels) or (name, str(count), split) in done:
                     continue
-                budget = Budget(tries=given.tries)
-                if given.tries is None:
-                    budget.until = time.monotonic() + 60 * given.minutes / given.splits
-                found = measured(*parts(given.data, name, count, split, given.development), budget, given.device)
+                train, test = parts(given.data, name, count, split, given.development)
+                bound = {"tries": tries[name]} if given.minutes is None else {"minutes": given.minutes}
+                stem = f"tuning-{name}-{count}-{split}"
+                found = measured(train, test, bound, given.device, given.out / f"{stem}.journal.jsonl")
                 row = {"set": name, "labels": str(count), "split": split, **found}
                 done[name, str(count), split] = row
-                with (given.out / f"tuning-{name}-{count}.cells.jsonl").open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(row) + "\n")
-                print(name, count, split, f"{row['tries']} tries, {chosen(row)['changes']}", flush=True)
+                write_atomically(given.out / f"{stem}.split.json", (json.dumps(row) + "\n").encode())
+                print(name, count, split, f"{row['tries']} tries, {row['changes']}", flush=True)
     order = {name: number for number, name in enumerate(FILES)}
     rows = [done[key] for key in sorted(done, key=lambda key: (order[key[0]], key[1], key[2]))]
+    names = list(dict.fromkeys(row["set"] for row in rows))
     result = {
         "experiment": "tuning",
-        "titles": {name: read_set(given.data, name).title for name in dict.fromkeys(row["set"] for row in rows)},
+        "titles": {name: read_set(given.data, name).title for name in names},
         "splits": given.splits,
         "people": "development" if given.development else "new",
         "minutes": given.minutes,
-        "tries": given.tries,
+        "tries": {name: tries[name] for name in names} if given.minutes is None else None,
         "cores": given.cores,
         **provenance(given.device),
         "rows": rows,

@@ -208,6 +208,11 @@ def test_where_nothing_can_be_judged_it_says_why_and_keeps_the_recommended_setti
     few = windows.label.copy()
     few[12:] = -1
     assert "12 labelled windows; at least 20" in tune(relabelled(windows, few)).reason
+    few = windows.label.copy()
+    few[24:] = -1
+    unvalidated = tune(relabelled(windows, few))  # without some of the subjects, fewer than 20 labels are left
+    assert "a search could not be validated" in unvalidated.reason
+    assert (unvalidated.settings, unvalidated.tries, unvalidated.nested) == (unvalidated.recommended, [], {})
     with pytest.raises(PolyadicError, match="all labels are of one class; a classifier needs"):
         tune(relabelled(windows, np.zeros(len(windows), int)))
     with pytest.raises(PolyadicError, match="no window has both a label and a subject"):

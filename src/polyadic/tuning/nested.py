@@ -33,7 +33,13 @@ _REFIT_SHARE = 0.1
 _DIGITS = 6
 """Digits of scores in files."""
 
+_NOT_VALIDATED = (
+    "Kept the recommended settings: a search could not be validated, because too few labels are left when some of the "
+    "subjects are left out."
+)
+
 OnTry = Callable[[int, int, Try], None]
+_Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,9 +168,10 @@ def tune(
     whole = windows.windows if isinstance(windows, WindowStore) else windows
     begun, space = time.monotonic(), Space.of(whole)
     cannot = _why_not(whole)
-    if cannot:
-        return _recommended(whole, space, cannot, seed, device, begun)
-    run = _Run(whole, space, folds, seed, device, begun + 60 * minutes, tries, Journal.at(journal, whole, seed), on_try)
+    outer = [] if cannot else _outer_folds(whole, folds)
+    if not outer:
+        return _recommended(whole, space, cannot or _NOT_VALIDATED, seed, device, begun)
+    run = _Run(whole, space, outer, seed, device, begun + 60 * minutes, tries, Journal.at(journal, whole, seed), on_try)
     return run.result(begun)
 
 
@@ -174,7 +181,7 @@ class _Run:
 
     windows: Windows
     space: Space
-    folds: int
+    folds: list[_Fold]
     seed: int
     device: Any
     until: float
@@ -184,21 +191,13 @@ class _Run:
 
     def result(self, begun: float) -> Tuning:
         """Search on all windows, then without each group of subjects in turn, and choose."""
-        labelled = np.flatnonzero((self.windows.label >= 0) & (self.windows.subject != ""))
-        fold = group_folds(self.windows.label[labelled], self.windows.subject[labelled], self.folds)
-        count = int(fold.max()) + 1
-        whole = self._search(self.windows, 0, count)
+        whole = self._search(self.windows, 0)
         best = whole.run()
         guesses: dict[str, list[NDArray[Any]]] = {"tuned": [], "recommended": []}
         rows: list[NDArray[np.intp]] = []
         interrupted = whole.interrupted
-        for number in range(0 if interrupted else count):
-            test = labelled[fold == number]
-            left = np.unique(self.windows.subject[test])
-            inner = self.windows[np.flatnonzero(~np.isin(self.windows.subject, left))]
-            if _why_not(inner):
-                continue
-            search = self._search(inner, 1 + number, count)
+        for number, (train, test) in enumerate([] if interrupted else self.folds):
+            search = self._search(self.windows[train], 1 + number)
             chosen = search.run()
             if search.interrupted:
                 interrupted = True
@@ -210,16 +209,17 @@ class _Run:
         predicted = {name: np.concatenate(own) for name, own in guesses.items() if own}
         return self._decided(whole, best, tested, predicted, begun, interrupted)
 
-    def _search(self, windows: Windows, number: int, count: int) -> Search:
+    def _search(self, windows: Windows, number: int) -> Search:
+        count = len(self.folds) + 1
         left = (self.until - time.monotonic()) * (1 - _REFIT_SHARE)
-        budget = Budget(time.monotonic() + left / (count + 1 - number), self.tries)
+        budget = Budget(time.monotonic() + left / (count - number), self.tries)
         if self.tries is not None:
             budget.until = math.inf
 
         def note(one: Try) -> None:
             self.journal.note(number, one)
             if self.on_try is not None:
-                self.on_try(number, count + 1, one)
+                self.on_try(number, count, one)
 
         return Search(windows, self.space, self.seed, self.device, budget, self.journal.known(number), note)
 
@@ -243,9 +243,6 @@ class _Run:
             reason = (
                 "Stopped before the search could be validated on left-out subjects; these are the best settings so far."
             )
-        elif not nested:
-            settings = first
-            reason = "Kept the recommended settings: there are too few subjects to validate the search."
         elif not gap > error:
             settings = first
             reason = f"Kept the recommended settings: {measured} against them, which is within noise."
@@ -288,6 +285,24 @@ def _compare(
     gaps = np.array([one["tuned"] - one["recommended"] for one in found.values()])
     error = float(gaps.std(ddof=1) / math.sqrt(len(gaps))) if len(gaps) > 1 else math.inf
     return found, float(gaps.mean()), error
+
+
+def _outer_folds(windows: Windows, count: int) -> list[_Fold]:
+    """Split subjects into groups to leave out in turn; groups without which settings cannot be compared are skipped.
+
+    Returns
+    -------
+    for each group, the rows of all other windows, and the labelled rows of its subjects
+    """
+    labelled = np.flatnonzero((windows.label >= 0) & (windows.subject != ""))
+    fold = group_folds(windows.label[labelled], windows.subject[labelled], count)
+    found = []
+    for number in range(int(fold.max()) + 1):
+        test = labelled[fold == number]
+        train = np.flatnonzero(~np.isin(windows.subject, np.unique(windows.subject[test])))
+        if not _why_not(windows[train]):
+            found.append((train, test))
+    return found
 
 
 def _why_not(windows: Windows) -> str:

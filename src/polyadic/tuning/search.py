@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from polyadic.tuning.judging import Judged, difference, judge
 from polyadic.tuning.space import Settings, Space
 from polyadic.validated_probe import level_columns
 
-__all__ = ["Budget", "Search", "Try", "worth"]
+__all__ = ["Budget", "Search", "Try", "best_try", "worth"]
 
 _FIT_NAMES = ("n_fft", "hop", "rank", "nonnegative", "parts")
 _READOUT_NAMES = ("levels", "whiten", "shrinkage", "recenter")
@@ -82,6 +82,17 @@ def worth(gap: float, error: float) -> float:
     return gap - _CAUTION * error
 
 
+def best_try(tries: Sequence[Try]) -> Try:
+    """Return the fully evaluated try with the largest cautious gain over the first, which has the recommended settings.
+
+    Parameters
+    ----------
+    tries : of one search, in order
+    """
+    first = tries[0].judged
+    return max((one for one in tries if one.full), key=lambda one: worth(*difference(one.judged, first)))
+
+
 @dataclass
 class Search:
     """A search on some windows.
@@ -128,11 +139,8 @@ class Search:
         return self.best()
 
     def best(self) -> Try:
-        """The best fully evaluated try; the recommended settings unless another has a positive cautious gain."""
-        first = self.tries[0]
-        return max(
-            (one for one in self.tries if one.full), key=lambda one: worth(*difference(one.judged, first.judged))
-        )
+        """The try that the search chooses so far; see `best_try`."""
+        return best_try(self.tries)
 
     def _typical(self, full: bool) -> float:
         spent = [one.seconds for one in self.tries if one.full == full]
