@@ -117,16 +117,16 @@ def test_texts_that_one_part_lacks_are_empty_there(tmp_path):
 
 X = values()
 WRONG = {
-    "no X": ({"Y": X}, "must be X, or X_train and X_test, but there is neither"),
-    "one part": ({"X_train": X}, "but there is neither"),
+    "no X": ({"Y": X}, "must contain X, or X_train and X_test, but contains neither"),
+    "one part": ({"X_train": X}, "but contains neither"),
     "flat X": ({"X": X[0]}, r"X must have shape \(N, channels, time\), but has \(2, 5\)"),
     "flat part": ({"X_train": X[0], "X_test": X}, "X must have shape"),
     "empty X": ({"X": X[:0]}, r"but has \(0, 2, 5\)"),
     "texts": ({"X": X.astype(str)}, "X must hold real numbers"),
-    "complex": ({"X": X + 1j}, "X: arrays must hold numbers or texts, but hold complex64"),
+    "complex": ({"X": X + 1j}, "X: arrays must hold numbers or strings, but hold complex64"),
     "truths": ({"X": X > 0}, "hold bool"),
     "pickle": ({"X": np.array([[[{}]]], dtype=object)}, "hold object"),
-    "record": ({"X": np.zeros((2, 2, 2), [("a", "f4")])}, "arrays must hold numbers or texts"),
+    "record": ({"X": np.zeros((2, 2, 2), [("a", "f4")])}, "arrays must hold numbers or strings"),
     "long double": ({"X": X.astype(np.longdouble)}, "at most 64 bits"),
     "label length": (
         {"X": X, "y": np.zeros(5)},
@@ -141,7 +141,7 @@ WRONG = {
     ),
     "label unknown": ({"X": X, "y": ["c"] * 6, "classes": ["a", "b"]}, "label must be one of a, b, but there is 'c'"),
     "label empty": ({"X": X, "y": np.zeros(0)}, "label must have shape"),
-    "label twice": ({"X": X, "y": np.zeros(6), "label": np.zeros(6)}, "but both are there"),
+    "label twice": ({"X": X, "y": np.zeros(6), "label": np.zeros(6)}, "but the file has both"),
     "subject length": ({"X": X, "subject": np.zeros(7)}, "subject must have shape"),
     "subject half": ({"X": X, "subject": np.full(6, 0.5)}, "subject must hold whole numbers"),
     "start negative": ({"X": X, "start": np.full(6, -7)}, "start must be a first sample"),
@@ -155,8 +155,8 @@ WRONG = {
     "channel numbers": ({"X": X, "channels": [1, 2]}, "channels must be a list of names"),
     "unit count": ({"X": X, "units": ["g"] * 3}, "units must name 2 channels"),
     "class twice": ({"X": X, "classes": ["a", "a"]}, "classes must have different names"),
-    "part shapes": ({"X_train": X, "X_test": X[:, :1]}, "windows of one shape and type"),
-    "part types": ({"X_train": X, "X_test": X.astype(np.int16)}, "windows of one shape and type"),
+    "part shapes": ({"X_train": X, "X_test": X[:, :1]}, "windows of the same shape and type"),
+    "part types": ({"X_train": X, "X_test": X.astype(np.int16)}, "windows of the same shape and type"),
     "part length": ({"X_train": X, "X_test": X, "y_test": np.zeros(5)}, r"y must have shape \(6,\)"),
     "part kinds": ({"X_train": X, "X_test": X, "y_test": ["a"] * 6, "y_train": np.zeros(6)}, "y must have shape"),
     "position": ({"X_train": X, "X_test": X, "exp_pos_test": np.zeros((6, 3))}, r"exp_pos must have shape \(N, 2\)"),
@@ -256,7 +256,7 @@ def test_two_arrays_of_one_name_are_refused(tmp_path):
 
 
 def test_other_files_are_refused_by_name(tmp_path):
-    with pytest.raises(PolyadicError, match="read it by read_csv"):
+    with pytest.raises(PolyadicError, match="read it with read_csv"):
         read_arrays(tmp_path / "a.csv")
     with pytest.raises(PolyadicError, match=r"path must end in .npz or .npy, but is a.mat"):
         read_arrays(tmp_path / "a.mat")
@@ -315,7 +315,7 @@ def test_the_size_of_blocks_changes_nothing(blocks, tmp_path, monkeypatch):
     assert np.array_equal(read_csv(path, fs=1).signal, numbers.T)
     with path.open("a") as file:
         file.write("1,2\n")
-    with pytest.raises(DataError, match="line 42: there must be 2 cells in the row, but"):
+    with pytest.raises(DataError, match="line 42: the row must have 2 cells, but"):
         read_csv(path, fs=1)
     with pytest.raises(DataError, match="line 6: cells must be numbers, but there is 'z'"):
         read_csv(table(path, [*numbers[:4].tolist(), [1, "z"], *numbers.tolist()]), fs=1)
@@ -341,27 +341,27 @@ BAD_CSV = {
     "no names": (b"1,2\n3,4\n", "but holds numbers"),
     "empty name": (b"x,\n1,2\n", "an empty name"),
     "same names": (b"x,x\n1,2\n", "channel names must differ"),
-    "short row": (b"x,y\n1,2\n3\n", "line 3: there must be 2 cells in the row, but are 1"),
-    "long row": (b"x,y\n1,2,3\n", "line 2: there must be 2 cells in the row, but are 3"),
-    "blank row": (b"x,y\n1,2\n\n3,4\n", "line 3: there must be 2 cells"),
+    "short row": (b"x,y\n1,2\n3\n", "line 3: the row must have 2 cells, but has 1"),
+    "long row": (b"x,y\n1,2,3\n", "line 2: the row must have 2 cells, but has 3"),
+    "blank row": (b"x,y\n1,2\n\n3,4\n", "line 3: the row must have 2 cells"),
     "word": (b"x,y\n1,2\n3,four\n", "line 3: cells must be numbers, but there is 'four'"),
     "underscore": (b"x,y\n1,2\n3,1_0\n", "line 3: cells must be numbers, but there is '1_0'"),
     "infinite": (b"x,y\n1,2\n3,inf\n", "sample 1 must be a number that fits float32"),
     "too large": (b"x,y\n1,1e39\n", "sample 0 must be a number that fits float32"),
     "decimal commas and points": (b"x;y\n1,5;2.5\n", "line 2: .* there is '1,5'; numbers must have decimal points"),
     "decimal commas and points, tabs": (b"x\ty\n1.5\t-2,5\n", "'-2,5'; numbers must have decimal points"),
-    "decimal commas, commas": (b"x,y\n1,5,2,5\n", "but are 4; numbers must have decimal points"),
-    "decimal commas, alone": (b"x\n1,5\n", "but are 2; numbers must have decimal points"),
+    "decimal commas, commas": (b"x,y\n1,5,2,5\n", "but has 4; numbers must have decimal points"),
+    "decimal commas, alone": (b"x\n1,5\n", "the row must have 1 cell, but has 2; numbers must have decimal points"),
     "not utf-8": (b"x,y\n1,\xff\n", "line 2: cells must be numbers, but there is 'ÿ'"),
     "no text": (b"x,y\n1,\xff\x81\n", "cannot be read as a table"),
     "open quote": (b'x,y\n1,"2\n', "cannot be read as a table"),
     "endless cell": (b"x,y\n1," + b"1" * 200_000, "cannot be read as a table"),
     "times even": (b"t,x\n0,1\n1,2\n2,3\n4,3\n", "line 5: times must be evenly spaced by 1 s"),
-    "times gap": (b"t,x\n" + b"".join(b"%d,1\n" % (at + (at > 300)) for at in range(900)), "line 303: .* comes 2 s"),
-    "times back": (b"t,x\n2,1\n1,2\n", "the time column must rise"),
-    "times same": (b"t,x\n1,1\n1,2\n", "the time column must rise"),
+    "times gap": (b"t,x\n" + b"".join(b"%d,1\n" % (at + (at > 300)) for at in range(900)), "line 303: .* is 2 s"),
+    "times back": (b"t,x\n2,1\n1,2\n", "times must increase"),
+    "times same": (b"t,x\n1,1\n1,2\n", "times must increase"),
     "times missing": (b"t,x\n1,1\n,2\n", "none missing"),
-    "times endless": (b"t,x\n-1e308,1\n1e308,2\n", "the time column must rise"),
+    "times endless": (b"t,x\n-1e308,1\n1e308,2\n", "times must increase"),
     "time alone": (b"t,x\n1,1\n", "two or more times"),
     "time only": (b"t\n1\n2\n", "a recording must have signals"),
 }
@@ -492,5 +492,5 @@ def test_files_that_are_cut_off_never_give_half_of_their_windows(name, tmp_path)
 def test_texts_of_signs_that_unicode_has_not_are_refused(sign, tmp_path):
     subject = np.array([sign, 65], np.uint32).view("<U1")
     np.savez(tmp_path / "w.npz", X=np.ones((2, 3, 8)), subject=subject)
-    with pytest.raises(DataError, match="texts must consist of Unicode characters"):
+    with pytest.raises(DataError, match="strings must consist of valid Unicode characters"):
         read_arrays(tmp_path / "w.npz")

@@ -141,7 +141,7 @@ DAMAGE = {
     "subject name": ("train/subject_train.txt", lambda text: text.replace("30", "S3"), r"subject_train.txt, line 4"),
     "subject huge": ("train/subject_train.txt", lambda text: "9" * 30 + text, r"subject_train.txt, line 1"),
     "subjects missing": ("train/subject_train.txt", lambda _: None, r"subject_train.txt is missing"),
-    "classes missing": ("activity_labels.txt", lambda _: None, r"must hold activity_labels.txt"),
+    "classes missing": ("activity_labels.txt", lambda _: None, r"must contain activity_labels.txt"),
     "class order": ("activity_labels.txt", lambda text: text.replace("2 ", "3 "), r"activity_labels.txt, line 2"),
     "five classes": ("activity_labels.txt", lambda text: text.rsplit("6", 1)[0], r"6 different activities"),
     "class twice": ("activity_labels.txt", lambda text: text.replace("LAYING", "SITTING"), r"6 different activities"),
@@ -164,7 +164,7 @@ def test_what_is_damaged_is_named_with_its_line(case, form, tmp_path):
 def test_what_is_no_such_dataset_is_refused(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         read_har(tmp_path / "nothing")
-    with pytest.raises(DataError, match=r"must hold activity_labels.txt"):
+    with pytest.raises(DataError, match=r"must contain activity_labels.txt"):
         read_har(tmp_path)
     (tmp_path / "text.zip").write_bytes(b"no zip file")
     with pytest.raises(DataError, match=r"text.zip cannot be read as a zip file"):
@@ -175,7 +175,7 @@ def test_a_zip_file_within_one_within_one_is_not_followed(tmp_path):
     inner = nested(dataset()[0], tmp_path / "inner.zip")
     with zipfile.ZipFile(tmp_path / "outer.zip", "w") as archive:
         archive.write(inner, "UCI HAR Dataset.zip")
-    with pytest.raises(DataError, match=r"must hold activity_labels.txt"):
+    with pytest.raises(DataError, match=r"must contain activity_labels.txt"):
         read_har(tmp_path / "outer.zip")
 
 

@@ -106,7 +106,7 @@ def test_channels_come_in_the_order_asked_for_and_unknown_ones_are_named(tmp_pat
     got = read_mgh(str(folder / f"{NAME}.hea"), channels=("ECG", "F3-M2"), name="night", subject="p1")
     np.testing.assert_array_equal(got.signal, digits[[12, 0]])
     assert (got.name, got.subject, got.units) == ("night", "p1", ("mV", "uV"))
-    with pytest.raises(DataError, match=r"no channel 'Fz'; there are F3-M2, F4-M1"):
+    with pytest.raises(DataError, match=r"no channel 'Fz'; it has F3-M2, F4-M1"):
         read_mgh(folder, channels=["Fz"])
 
 
@@ -159,7 +159,7 @@ def test_chunks_that_were_not_compressed_must_be_whole(tmp_path: Path, length: i
     if length == SAMPLES:
         assert read_mgh(folder).annotations == expected
     else:
-        with pytest.raises(DataError, match=r"nonrem1 must be in the file itself, and all of it"):
+        with pytest.raises(DataError, match=r"nonrem1 must be stored completely in the file itself"):
             read_mgh(folder)
 
 
@@ -270,26 +270,26 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "zero bytes": (bytes_of(".mat", lambda data: bytes(len(data))), r"^tr03-0005\.mat: signals must be"),
     "signals cut": (bytes_of(".mat", lambda data: data[:-1]), r"^tr03-0005\.mat: .* 15624 bytes, but .* 15623 bytes"),
     "more signals": (bytes_of(".mat", lambda data: data + b"\0"), r"and 15625 bytes"),
-    "MATLAB 5": (version_5, r"^tr03-0005\.mat: signals must be a MATLAB 4 file"),
+    "MATLAB 5": (version_5, r"^tr03-0005\.mat: signals must be in a MATLAB 4 file"),
     "other matrix": (prefix(30, 13, 600, 0, 4, name=b"vol\0"), r"must be real and named 'val'"),
     "imaginary": (prefix(30, 13, 600, 1, 4), r"must be real and named 'val'"),
     "doubles": (prefix(0, 13, 600, 0, 4), r"^tr03-0005\.mat: signals must be"),
-    "turned": (prefix(30, 600, 13, 0, 4), r"wants 13 x 600 digits, .* but there are 600 x 13"),
-    "absurd rows": (prefix(30, 2**31 - 1, 2**31 - 1, 0, 4), r"but there are 2147483647 x 2147483647"),
-    "negative rows": (prefix(30, -13, -600, 0, 4), r"but there are -13 x -600"),
-    "too many samples": (in_header("200 600", "200 601"), r"wants 13 x 601 digits"),
-    "absurd samples": (in_header("200 600", "200 999999999999999"), r"wants 13 x 999999999999999 digits"),
+    "turned": (prefix(30, 600, 13, 0, 4), r"declares 13 x 600 values, .* but the file has 600 x 13"),
+    "absurd rows": (prefix(30, 2**31 - 1, 2**31 - 1, 0, 4), r"but the file has 2147483647 x 2147483647"),
+    "negative rows": (prefix(30, -13, -600, 0, 4), r"but the file has -13 x -600"),
+    "too many samples": (in_header("200 600", "200 601"), r"declares 13 x 601 values"),
+    "absurd samples": (in_header("200 600", "200 999999999999999"), r"declares 13 x 999999999999999 values"),
     "no samples": (in_header(" 200 600", " 200"), r"the header must give the number of samples"),
-    "too few channels": (in_header("5 13 200", "5 12 200"), r"12 signals are announced, but 13 are described"),
+    "too few channels": (in_header("5 13 200", "5 12 200"), r"number of signals is 12, but the header describes 13"),
     "two of one name": (in_header(" F4-M1", " F3-M2"), r"several channels are named F3-M2|no channel 'F4-M1'"),
     "other format": (in_header(" 16+24 1000", " 61+24 1000"), r"ECG must be in tr03-0005\.mat, format 16"),
     "other file": (in_header("tr03-0005.mat 16+24 1000", "x.mat 16+24 1000"), r"ECG must be in tr03-0005\.mat"),
     "not ASCII": (in_header("tr03-0005 13", "trµ3-0005 13"), r"^tr03-0005\.hea: the first line must be ASCII"),
-    "another's header": (in_header("tr03-0005 13", "tr03-0006 13"), r"must be of the record 'tr03-0005'"),
+    "another's header": (in_header("tr03-0005 13", "tr03-0006 13"), r"must be for the record 'tr03-0005'"),
     "another's signals": (others_signals, r"^tr03-0005\.mat: channel F3-M2 must"),
-    "swapped pair": (swapped_pair, r"^tr03-0005\.mat: the dataset val is absent"),
-    "bomb": (bomb, r"^tr03-0005\.mat: val must be in the file itself"),
-    "packed bomb": (packed_bomb, r"^tr03-0005\.mat: 'val' says it holds 52000000 bytes, more than its file can"),
+    "swapped pair": (swapped_pair, r"^tr03-0005\.mat: the dataset val is missing"),
+    "bomb": (bomb, r"^tr03-0005\.mat: val must be stored completely"),
+    "packed bomb": (packed_bomb, r"^tr03-0005\.mat: 'val' declares 52000000 bytes, more than its file can"),
     "another's labels": (others_labels, r"^tr03-0005-arousal\.mat: .* shape \(1, 600\) .* has \(1, 1200\)"),
     "empty labels": (bytes_of("-arousal.mat", lambda _: b""), r"^tr03-0005-arousal\.mat: HDF5 cannot read"),
     "labels cut": (bytes_of("-arousal.mat", lambda data: data[:-400]), r"^tr03-0005-arousal\.mat: HDF5 cannot read"),
@@ -305,16 +305,16 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
         ],
         r"^tr03-0005-arousal\.mat is (a folder|a link to a file that does not exist)",
     ),
-    "stage absent": (stage("nonrem3", lambda _: None), r"dataset data/sleep_stages/nonrem3 is absent"),
+    "stage absent": (stage("nonrem3", lambda _: None), r"dataset data/sleep_stages/nonrem3 is missing"),
     "stage of doubles": (stage("rem", lambda data: data.astype(float)), r"and type uint8, but has .* float64"),
-    "stage of two": (stage("rem", lambda data: data * 2), r"data/sleep_stages/rem must be of 0 and 1 only"),
-    "stage of minus one": (stage("rem", lambda data: -data.astype(np.int8)), r"must be of 0 and 1 only"),
+    "stage of two": (stage("rem", lambda data: data * 2), r"data/sleep_stages/rem must contain only 0 and 1"),
+    "stage of minus one": (stage("rem", lambda data: -data.astype(np.int8)), r"must contain only 0 and 1"),
     "stage too short": (stage("wake", lambda data: data[:, :-1]), r"must have shape \(1, 600\)"),
-    "two stages at once": (stage("rem", lambda data: data + (NIGHT == 1)), r"two stages at once at sample 75"),
-    "undefined and a stage": (stage("undefined", lambda data: data | 1), r"two stages at once at sample 0"),
+    "two stages at once": (stage("rem", lambda data: data + (NIGHT == 1)), r"sample 75 has two stages"),
+    "undefined and a stage": (stage("undefined", lambda data: data | 1), r"sample 0 has two stages"),
     "stage claims too much": (claimed, r"must have shape \(1, 600\)"),
-    "stage not stored": (not_stored, r"nonrem2 must be in the file itself"),
-    "stage elsewhere": (elsewhere, r"nonrem2 must be in the file itself"),
+    "stage not stored": (not_stored, r"nonrem2 must be stored completely"),
+    "stage elsewhere": (elsewhere, r"nonrem2 must be stored completely"),
 }  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path)
         (("--defaults",), "--defaults requires --preset"),
         (("--data", "missing.npz"), "does not exist"),
         (("--data", "damaged.npz"), "damaged.npz cannot be read"),
-        (("--data", "other.npz"), "there must be X, or X_train and X_test, but there is neither"),
+        (("--data", "other.npz"), "the file must contain X, or X_train and X_test, but contains neither"),
         (("--data", "short.npz"), r"label must have shape \(6,\), one entry per window, but has shape \(5,\)"),
         (("--data", "good.npz", "--protocol", "person"), "--protocol must be subject, paper or both, but is 'person'"),
         (
@@ -142,7 +142,7 @@ def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path)
         (("--data", "good.npz", "--device", "cuda:99"), "cuda"),
         (("--data", "fractions.npz"), "label must hold classes"),
         (("--data", "rates.npz"), "fs must be one positive number in Hz"),
-        (("--data", "uneven.npz"), "X_train and X_test must have windows of one shape"),
+        (("--data", "uneven.npz"), "X_train and X_test must have windows of the same shape"),
         (("--data", "good.npz", "--out", "good.npz"), "good.npz"),
         (("--data", "slow.npz", "--preset", "har"), "is too low for har"),
     ],

@@ -171,7 +171,7 @@ def test_channels_come_in_the_order_asked_for(wfdb: Any, tmp_path: Path) -> None
 
 def test_an_unknown_channel_is_answered_with_those_there(wfdb: Any, tmp_path: Path) -> None:
     write(wfdb, tmp_path)
-    with pytest.raises(DataError, match=r"no channel 'V9'; there are I, II, V1"):
+    with pytest.raises(DataError, match=r"no channel 'V9'; it has I, II, V1"):
         read_wfdb(tmp_path / "r", channels=["I", "V9"])
 
 
@@ -470,19 +470,19 @@ def test_a_comment_at_the_start_that_hangs_the_library_is_skipped(wfdb: Any, tmp
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "break off before their end mark"),
-        (word(1, 3), "break off before their end mark"),
-        (word(1, 3) + b"\0", "break off before their end mark"),
-        (word(59, 0) + b"\0\0", "break off before their end mark"),
+        (b"", "truncated: the end mark is missing"),
+        (word(1, 3), "truncated: the end mark is missing"),
+        (word(1, 3) + b"\0", "truncated: the end mark is missing"),
+        (word(59, 0) + b"\0\0", "truncated: the end mark is missing"),
         (word(1, 3) + word(63, 9) + b"(AF", "must be printable UTF-8"),
         (word(1, 3) + word(63, 2) + b"\xff\xfe" + word(0, 0), "must be printable UTF-8"),
         (word(1, 3) + word(63, 2) + b"a\7" + word(0, 0), "must be printable UTF-8"),
-        (word(61, 3) + word(0, 0), "must begin with one"),
+        (word(61, 3) + word(0, 0), "must begin with an annotation"),
         (word(55, 3) + word(0, 0), "at sample 3 has the unknown code 55"),
         (word(1, 51) + word(0, 0), r"in order and within 0.5 s, but one is at sample 51"),
         (word(59, 0) + b"\xff\xff\xfe\xff" + word(1, 0) + word(0, 0), "but one is at sample -2"),
         (word(1, 9) + word(59, 0) + b"\xff\xff\xfe\xff" + word(1, 0) + word(0, 0), "but one is at sample 7"),
-        (word(1, 3) + word(0, 0) + b"more", "bytes after the end mark"),
+        (word(1, 3) + word(0, 0) + b"more", "data after the end mark"),
         (word(22, 0) + word(63, 22) + b"## time resolution: 0\0" + word(1, 3) + word(0, 0), "in order and within"),
     ],
 )
@@ -528,40 +528,46 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "empty header": (bytes_of("r.hea", lambda _: b""), r"r\.hea: the header is empty"),
     "zero bytes as header": (bytes_of("r.hea", lambda data: bytes(len(data))), r"r\.hea: a header must be printable"),
     "huge header": (bytes_of("r.hea", lambda data: data + b"#" * (1 << 20)), r"r\.hea: a header must be at most"),
-    "header cut in a line": (bytes_of("r.hea", lambda data: data[:40]), r"r\.hea: 3 signals are announced"),
+    "header cut in a line": (bytes_of("r.hea", lambda data: data[:40]), r"r\.hea: .* number of signals is 3"),
     "header cut in a number": (bytes_of("r.hea", lambda data: data[:3]), r"r\.hea: the first line must be"),
-    "signals cut": (bytes_of("r.dat", lambda data: data[:-1]), r"r\.dat: .* need 300 bytes, but there are 299"),
-    "no bytes of signals": (bytes_of("r.dat", lambda _: b""), r"need 300 bytes, but there are 0"),
+    "signals cut": (bytes_of("r.dat", lambda data: data[:-1]), r"r\.dat: .* must have 300 bytes .* but have 299"),
+    "no bytes of signals": (bytes_of("r.dat", lambda _: b""), r"must have 300 bytes .* but have 0"),
     "zero bytes as signals": (bytes_of("r.dat", lambda data: bytes(len(data))), r"channel I must have checksum"),
     "another record's signals": (swapped, r"channel I+ must have checksum|must begin with"),
-    "another record's header": (swapped_header, r"r\.hea: the header must be of the record 'r', but is of 'q'"),
-    "too many signals": (in_header("r 3 100", "r 4 100"), r"r\.hea: 4 signals are announced, but 3 are described"),
-    "too few signals": (in_header("r 3 100", "r 2 100"), r"r\.hea: 2 signals are announced, but 3 are described"),
-    "no signal at all": (bytes_of("r.hea", lambda _: b"r 0 100 50"), r"r\.hea: 0 signals are announced"),
-    "too many samples": (in_header("100 50", "100 51"), r"r\.dat: 3 signals of 51 samples need 306 bytes"),
+    "another record's header": (swapped_header, r"r\.hea: the header must be for the record 'r', but is for 'q'"),
+    "too many signals": (
+        in_header("r 3 100", "r 4 100"),
+        r"r\.hea: .* number of signals is 4, but the header describes 3",
+    ),
+    "too few signals": (
+        in_header("r 3 100", "r 2 100"),
+        r"r\.hea: .* number of signals is 2, but the header describes 3",
+    ),
+    "no signal at all": (bytes_of("r.hea", lambda _: b"r 0 100 50"), r"r\.hea: .* number of signals is 0"),
+    "too many samples": (in_header("100 50", "100 51"), r"r\.dat: .* 306 bytes \(signals: 3, samples: 51\)"),
     "too few samples": (in_header("100 50", "100 49"), r"channel I must have checksum"),
-    "absurd samples": (in_header("100 50", "100 999999999999999"), r"need 5999999999999994 bytes"),
+    "absurd samples": (in_header("100 50", "100 999999999999999"), r"must have 5999999999999994 bytes"),
     "absurd digits": (in_header("100 50", "100 " + "9" * 5000), r"r\.hea: the first line must be"),
     "no samples": (in_header("100 50", "100 0"), r"must not be 0"),
     "rate of 0": (in_header("r 3 100", "r 3 0"), r"must not be 0"),
-    "absurd start": (in_header(" 16 200", " 16+999999999999 200"), r"in one format and from one byte on"),
+    "absurd start": (in_header(" 16 200", " 16+999999999999 200"), r"with the same format and offset"),
     "letter in a number": (in_header("200.0(0)", "2O0.0(0)"), r"r\.hea: signal 0 must be"),
     "first line beyond ASCII": (in_header("r 3 100", "é 3 100"), r"r\.hea: the first line must be ASCII"),
     "file beyond ASCII": (in_header("r.dat 16 100", "é.dat 16 100"), r"r\.hea: signal 1 must be"),
     "digit beyond ASCII": (in_header("r.dat 16 100", "r.dat 16 1٠0"), r"r\.hea: signal 1 must be"),
     "control code": (in_header("/uV", "/\x9bV"), r"r\.hea: a header must be printable text"),
     "unknown format": (in_header(" 16 200", " 17 200"), r"r\.hea: signal 0 has format 17"),
-    "compressed format": (in_header(" 16 200", " 516 200"), r"in one format and from one byte on"),
-    "two formats": (in_header(" 16 200", " 61 200"), r"in one format and from one byte on"),
-    "several rates": (in_header(" 16 200", " 16x2 200"), r"need 400 bytes, but there are 300"),
-    "several segments": (in_header("r 3 100", "r/2 3 100"), r"r\.hea: 2 segments are announced, but 3"),
+    "compressed format": (in_header(" 16 200", " 516 200"), r"with the same format and offset"),
+    "two formats": (in_header(" 16 200", " 61 200"), r"with the same format and offset"),
+    "several rates": (in_header(" 16 200", " 16x2 200"), r"must have 400 bytes .* but have 300"),
+    "several segments": (in_header("r 3 100", "r/2 3 100"), r"r\.hea: .* number of segments is 2, but .* 3"),
     "infinite gain": (in_header("200.0(0)", "1e999(0)"), r"scale not 0"),
     "vanishing gain": (in_header("200.0(0)", "1e-320(0)"), r"scale and offset must be finite"),
     "file elsewhere": (in_header("r.dat 16 200", "../r.dat 16 200"), r"r\.hea: signal 0 must be"),
     "file on the network": (in_header("r.dat 16 200", "http://x.org/r.dat 16 200"), r"r\.hea: signal 0 must be"),
-    "no file": (in_header("r.dat 16 200", "~ 16 200"), r"r\.hea: the header is the layout"),
+    "no file": (in_header("r.dat 16 200", "~ 16 200"), r"r\.hea: this is the layout header"),
     "impossible time": (in_header("100 50", "100 50 77:77:77"), r"r\.hea: wfdb cannot read the record"),
-    "scattered signals": (in_header("r.dat 16 100", "q.dat 16 100"), r"r\.dat must follow each other"),
+    "scattered signals": (in_header("r.dat 16 100", "q.dat 16 100"), r"r\.dat must be contiguous"),
 }
 
 
@@ -582,7 +588,7 @@ def test_a_longer_file_is_refused_where_no_checksum_vouches_for_the_length(wfdb:
     np.testing.assert_array_equal(read_wfdb(tmp_path / "r").signal, digits.T)
     text = (tmp_path / "r.hea").read_text().splitlines()
     (tmp_path / "r.hea").write_text("\n".join([text[0], *(line.rsplit(" ", 3)[0] for line in text[1:])]))
-    with pytest.raises(DataError, match="need 300 bytes, but there are 308"):
+    with pytest.raises(DataError, match=r"must have 300 bytes .* but have 308"):
         read_wfdb(tmp_path / "r")
 
 
@@ -603,7 +609,7 @@ def test_addresses_are_never_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_paths_that_the_library_takes_for_addresses_are_refused(wfdb: Any, tmp_path: Path) -> None:
     (tmp_path / "a::http").mkdir()
     write(wfdb, tmp_path / "a::http")
-    with pytest.raises(PolyadicError, match=r"must not have '::'"):
+    with pytest.raises(PolyadicError, match=r"must not contain '::'"):
         read_wfdb(tmp_path / "a::http" / "r")
 
 
@@ -728,13 +734,13 @@ def test_records_of_one_patient_are_of_one_subject(wfdb: Any, tmp_path: Path) ->
         ("13243.0,,", "13243.5,,", "line 3: patient_id must be a whole number"),
         ("13243.0,,", "13243.0,-4,", "line 3: age must be a whole number from 0 to 300"),
         ("{},10,", "{},11,", "line 4: strat_fold must be a whole number from 1 to 10"),
-        ("\n3,", "\n2,", "line 4: filename_lr must be a path below the root that ends in 00002_lr"),
+        ("\n3,", "\n2,", "line 4: filename_lr must be a path .* that ends in 00002_lr"),
         ("\n3,20372.0,300.0,1,164.0,,{},10,records100/00000/00003_lr,records500/00000/00003_hr",
-         "\n" + ROWS[0], "lines 2 and 4 have one ecg_id, 1"),
-        ("records100/00000/00003_lr", "../00003_lr", r"line 4: filename_lr must be a path below the root"),
-        ("records100/00000/00003_lr", "/etc/00003_lr", r"line 4: filename_lr must be a path below the root"),
-        ("records500/00000/00003_hr", "a/../../00003_hr", r"line 4: filename_hr must be a path below the root"),
-        ("records500/00000/00003_hr", "C:\\00003_hr", r"line 4: filename_hr must be a path below the root"),
+         "\n" + ROWS[0], "lines 2 and 4 have the same ecg_id, 1"),
+        ("records100/00000/00003_lr", "../00003_lr", r"line 4: filename_lr must be a path relative"),
+        ("records100/00000/00003_lr", "/etc/00003_lr", r"line 4: filename_lr must be a path relative"),
+        ("records500/00000/00003_hr", "a/../../00003_hr", r"line 4: filename_hr must be a path relative"),
+        ("records500/00000/00003_hr", "C:\\00003_hr", r"line 4: filename_hr must be a path relative"),
         ("164.0,,", "164.0,", "line 4 must have 10 fields, but has 9"),
         ('""alt"""', '"alt"', "line 3 must be a row of comma-separated values"),
         ('""alt"""', '""alt""', "must be a row of comma-separated values"),

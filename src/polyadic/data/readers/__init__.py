@@ -1,1 +1,1 @@
-"""Readers of file formats, one module each; every one gives `polyadic.data.recordings.Recording`s."""
+"""Readers of file formats, one module per format. They return `Recording` or `Windows` objects."""

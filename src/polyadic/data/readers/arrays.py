@@ -1,7 +1,7 @@
-"""Windows from `.npz` and `.npy` files; large arrays stay on disk and are read when they are needed.
+"""Read windows from `.npz` and `.npy` files. Large arrays stay on disk and are read on demand.
 
-What a header declares is checked against the size of the file before memory is taken for it, and nothing that could run
-code is read.
+The sizes in a header are checked against the size of the file before memory is allocated. Pickled objects, which could
+run code, are never loaded.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _DAMAGE = (
     zlib.error,
     lzma.LZMAError,
 )
-"""What numpy and zipfile raise on files that are not what they claim to be."""
+"""Exceptions that numpy and zipfile raise on damaged files and on files of another format."""
 
 _DEFLATE_LIMIT = 1032
-"""No deflated byte stands for more bytes than this."""
+"""Maximum compression ratio of deflate."""
 
 _IN_MEMORY = 64 * 2**20
-"""Bytes of X from which on it is left on disk."""
+"""Size in bytes above which X stays on disk."""
 
 _CHUNK = 2**20
 
@@ -61,25 +61,26 @@ _Samples = NDArray[Any] | RowFile | Concatenated
 
 
 def read_arrays(path: str | os.PathLike[str]) -> Windows:
-    """Windows from a `.npz` file, or from a `.npy` file that holds nothing but X.
+    """Read windows from a `.npz` file, or from a `.npy` file that contains only X.
 
-    A `.npz` file has `X` (N, channels, time) and, all optional, `y` or `label`, `subject`, `recording` and `start`,
-    each (N,); or, where the data has a split of its own, `X_train` and `X_test` with `y_…`, `label_…`, `subject_…` and
-    `exp_pos_…` (N, 2), the recording and the first sample. A column that only one part has is unknown in the other.
-    `fs`, `channels`, `units` and `classes` are optional; labels may be texts. Arrays of other names are not read.
+    A `.npz` file contains `X` (N, channels, time) and optionally `y` or `label`, `subject`, `recording` and `start`,
+    each (N,). Data with a predefined split contains `X_train` and `X_test` instead, with optional `y_…`, `label_…`,
+    `subject_…` and `exp_pos_…` (N, 2), the recording and the first sample. A column that is present in one part only
+    is unknown in the other. `fs`, `channels`, `units` and `classes` are optional; labels may be strings. Arrays with
+    other names are ignored.
 
     An uncompressed X of more than 64 MiB is not loaded: windows are read from the file, which stays open.
 
     Raises
     ------
-    DataError : if the file is missing, damaged, holds objects, would take far more memory than its size, or its arrays
-        do not fit each other
-    PolyadicError : if the file is of another kind
+    DataError : if the file is missing or damaged, contains Python objects, would take far more memory than its size,
+        or its arrays are inconsistent
+    PolyadicError : if the file is not a `.npz` or `.npy` file
     """
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix == ".csv":
-        raise PolyadicError(f"{path.name} holds one recording and not windows: read it by read_csv")
+        raise PolyadicError(f"{path.name} is a recording, not a file of windows: read it with read_csv")
     if suffix not in (".npz", ".npy"):
         raise PolyadicError(f"path must end in .npz or .npy, but is {path.name}")
     check_regular_file(path)
@@ -87,13 +88,13 @@ def read_arrays(path: str | os.PathLike[str]) -> Windows:
         raise DataError(f"{path} does not exist")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of old headers: they are read all the same, or refused
+            warnings.simplefilter("ignore")  # about headers of old versions, which are either read or rejected
             arrays = _read_npz(path) if suffix == ".npz" else _read_npy(path)
         return _build_windows(arrays)
     except PolyadicError as error:
         raise DataError(f"{path.name}: {error}") from error
     except OSError as error:
-        # Errors of the system, such as a missing permission, pass; EINVAL is a damaged position in the file.
+        # Errors of the operating system, such as a missing permission, propagate. EINVAL means a damaged file offset.
         if error.errno not in (None, errno.EINVAL):
             raise
         raise DataError(f"{path.name} cannot be read: {error}") from error
@@ -105,7 +106,7 @@ def read_arrays(path: str | os.PathLike[str]) -> Windows:
 
 
 class _ArrayHeader(NamedTuple):
-    """The header of a `.npy` file; the numbers begin at byte `offset`."""
+    """The header of a `.npy` file; the data begin at byte `offset`."""
 
     shape: tuple[int, ...]
     fortran_order: bool
@@ -114,7 +115,7 @@ class _ArrayHeader(NamedTuple):
 
     @property
     def stays_on_disk(self) -> bool:
-        """Whether the array is large, and such that single rows can be read."""
+        """Whether the array is large and in a layout from which single rows can be read."""
         size = self.dtype.itemsize
         for side in self.shape:
             size *= side
@@ -122,16 +123,16 @@ class _ArrayHeader(NamedTuple):
 
 
 def _read_header(file: IO[bytes], size: int) -> _ArrayHeader:
-    """The header of a `.npy` file of `size` bytes, after checking that it has so many numbers."""
+    """Read the header of a `.npy` file of `size` bytes, and check that the data have the declared size."""
     version = np.lib.format.read_magic(file)
     read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(
         version
     )
-    if read_header is None:  # (3, 0) is for records with named fields, which no window has
-        raise DataError(f"the format must be of version 1.0 or 2.0, but is {version}")
+    if read_header is None:  # (3, 0) is for structured arrays with Unicode field names
+        raise DataError(f"the .npy format version must be 1.0 or 2.0, but is {version[0]}.{version[1]}")
     shape, fortran_order, dtype = read_header(file)
     if dtype.kind not in "fiuUS":
-        raise DataError(f"arrays must hold numbers or texts, but hold {dtype}")
+        raise DataError(f"arrays must hold numbers or strings, but hold {dtype}")
     count = 1
     for side in shape:
         count *= int(side)
@@ -142,15 +143,15 @@ def _read_header(file: IO[bytes], size: int) -> _ArrayHeader:
 
 
 def _load_array(file: IO[bytes]) -> NDArray[Any]:
-    """The array of a `.npy` file whose header was checked, in the machine's byte order."""
+    """Load the array of a `.npy` file whose header has been checked, in native byte order."""
     file.seek(0)
     array = np.lib.format.read_array(file, allow_pickle=False)
     array = np.asarray(array, dtype=array.dtype.newbyteorder("="))
     if array.dtype.kind == "U" and array.nbytes:
         signs = np.ascontiguousarray(array).reshape(-1).view(np.uint32)
-        # numpy makes texts even of numbers that are no Unicode characters, on which Python fails later.
+        # numpy accepts code points that are not valid Unicode characters; Python would fail on them later.
         if ((signs > 0x10FFFF) | ((signs >= 0xD800) & (signs < 0xE000))).any():
-            raise DataError("texts must consist of Unicode characters, but do not")
+            raise DataError("strings must consist of valid Unicode characters, but do not")
     return array
 
 
@@ -168,17 +169,18 @@ _KEYS |= {f"{key}_{part}" for key in ("X", *_COLUMNS) for part in ("train", "tes
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
-    """The arrays of a `.npz` file that have a meaning here, by name."""
+    """Return the arrays of a `.npz` file that have a known name, by name."""
     arrays: dict[str, Any] = {}
     with zipfile.ZipFile(path) as archive:
         _check_count(path, len(archive.infolist()))
         for info in archive.infolist():
             key = info.filename.removesuffix(".npy")
             if key not in _KEYS:
-                archive.open(info).close()  # fails if the two places that have its name differ: it may be one of ours
+                # Opening fails if directory and local header have different names, one of which may be known.
+                archive.open(info).close()
                 continue
             if key in arrays:
-                raise DataError(f"there are two arrays named {key}")
+                raise DataError(f"the file has two arrays named {key}")
             _check_member(info, key, path.stat().st_size)
             try:
                 arrays[key] = _read_member(archive, info, path)
@@ -188,9 +190,9 @@ def _read_npz(path: Path) -> dict[str, Any]:
 
 
 def _check_member(info: zipfile.ZipInfo, key: str, size: int) -> None:
-    """Refuse a member of an archive of `size` bytes that declares more than it can hold, or far more than it should."""
+    """Raise if an archive member declares more bytes than it can hold, or far more than the `size` of the archive."""
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise DataError(f"{key} must be stored or deflated, but is packed by method {info.compress_type}")
+        raise DataError(f"{key} must be stored or deflated, but has compression method {info.compress_type}")
     packed = min(info.compress_size, size)
     most = packed if info.compress_type == zipfile.ZIP_STORED else packed * _DEFLATE_LIMIT
     if info.file_size > most:
@@ -203,13 +205,13 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) ->
         header = _read_header(file, info.file_size)
         if info.compress_type != zipfile.ZIP_STORED or not header.stays_on_disk:
             return _load_array(file)
-        while file.read(_CHUNK):  # to its end, where zipfile compares the checksum
+        while file.read(_CHUNK):  # zipfile compares the checksum at the end of the member
             pass
     return RowFile(path, header.shape, header.dtype, _member_offset(path, info) + header.offset)
 
 
 def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """The byte of the archive at which the content of an uncompressed member begins."""
+    """Return the offset in the archive at which the content of an uncompressed member begins."""
     with path.open("rb") as file:
         file.seek(info.header_offset)
         name, extra = struct.unpack("<26x2H", file.read(30))
@@ -217,35 +219,35 @@ def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
 
 
 def _check_count(path: Path, count: int) -> None:
-    """Refuse a zip file whose directory lists another number of files than its last 22 bytes say.
+    """Raise if the directory of a zip file does not list as many files as its end record declares.
 
-    zipfile itself does not compare them.
+    zipfile does not compare them.
     """
     with path.open("rb") as file:
         file.seek(-22, os.SEEK_END)
         end = file.read()
     claimed = int.from_bytes(end[10:12], "little")
     if end.startswith(b"PK\5\6") and claimed not in (count, 0xFFFF):
-        raise DataError(f"the archive must list {claimed} arrays, but lists {count}")
+        raise DataError(f"the archive declares {claimed} arrays, but lists {count}")
 
 
 # --------------------------------------------------------------------------------------------- windows
 
 
 def _build_windows(arrays: dict[str, Any]) -> Windows:
-    """Windows from the arrays of a file."""
+    """Build windows from the arrays of a file."""
     part = None
     if "X" not in arrays:
         if not {"X_train", "X_test"} <= arrays.keys():
-            raise DataError("there must be X, or X_train and X_test, but there is neither")
+            raise DataError("the file must contain X, or X_train and X_test, but contains neither")
         part = np.repeat(["train", "test"], [_window_count(arrays[f"X_{name}"]) for name in ("train", "test")])
         arrays = {**arrays, **_join_parts(arrays)}
     if "y" in arrays and "label" in arrays:
-        raise DataError("labels must be named y or label, but both are there")
+        raise DataError("labels must be named y or label, but the file has both")
     if "exp_pos" in arrays:
         position = arrays["exp_pos"]
         if position.ndim != 2 or position.shape[1] != 2 or {"recording", "start"} & arrays.keys():
-            raise DataError(f"exp_pos must have shape (N, 2) and stand alone, but has {position.shape}")
+            raise DataError(f"exp_pos must have shape (N, 2), without recording or start, but has {position.shape}")
         arrays = {**arrays, "recording": position[:, 0], "start": position[:, 1]}
     start = arrays.get("start")
     X = arrays["X"]
@@ -274,11 +276,11 @@ def _window_count(X: _Samples) -> int:
 
 
 def _join_parts(arrays: dict[str, Any]) -> dict[str, _Samples]:
-    """The columns of both parts, train first; what one part lacks is −1 or an empty text there."""
+    """Concatenate the columns of both parts, train first; a column missing in one part is filled with −1 or ""."""
     X = arrays["X_train"], arrays["X_test"]
     if X[0].shape[1:] != X[1].shape[1:] or X[0].dtype != X[1].dtype:
         what = " and ".join(f"{one.shape} {one.dtype}" for one in X)
-        raise DataError(f"X_train and X_test must have windows of one shape and type, but are {what}")
+        raise DataError(f"X_train and X_test must have windows of the same shape and type, but are {what}")
     on_disk = any(isinstance(one, RowFile) for one in X)
     joined: dict[str, _Samples] = {"X": Concatenated([as_readable(one) for one in X]) if on_disk else np.concatenate(X)}
     for key in _COLUMNS:
@@ -292,26 +294,29 @@ def _join_parts(arrays: dict[str, Any]) -> dict[str, _Samples]:
             shape = (len(windows), *known[0].shape[1:])
             column = np.full(shape, empty, np.int64 if empty == -1 else known[0].dtype) if column is None else column
             if column.shape != shape or (column.dtype.kind in "US") != (known[0].dtype.kind in "US"):
-                raise DataError(f"{key} must have shape {shape} and one type, but has {column.shape} {column.dtype}")
+                raise DataError(
+                    f"{key} must have shape {shape} and the same type in both parts, "
+                    f"but has {column.shape} {column.dtype}"
+                )
             filled.append(column)
         joined[key] = np.concatenate(filled)
     return joined
 
 
 def _as_integers(values: NDArray[Any], key: str) -> NDArray[np.int64]:
-    """Values as integers; floating-point numbers are accepted if they are whole."""
+    """Convert values to integers; floating-point numbers are accepted if they are whole."""
     if values.dtype.kind not in "fiu" or not values.size:
         raise DataError(f"{key} must hold whole numbers, but holds {values.dtype}")
     limits = np.iinfo(np.int64)
-    # 2^63 − 1 has no float64, hence the strict bound below.
+    # 2^63 − 1 is not representable in float64, hence the strict inequality.
     fits = np.isfinite(values).all() and values.min() >= limits.min and values.max() < float(limits.max)
     if not fits or (values != np.trunc(values)).any():
-        raise DataError(f"{key} must hold whole numbers that fit int64, but holds others")
+        raise DataError(f"{key} must hold whole numbers that fit int64, but holds other values")
     return values.astype(np.int64)
 
 
 def _identities(arrays: dict[str, Any], key: str) -> NDArray[Any] | None:
-    """Subjects or recordings as numbers or texts: (N,)."""
+    """Return subjects or recordings as integers or strings: (N,)."""
     if key not in arrays:
         return None
     values = arrays[key]

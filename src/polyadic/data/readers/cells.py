@@ -1,4 +1,4 @@
-"""The cells of a text table: a row of names, then rows of numbers and texts; separators and decimal signs are found."""
+"""Read text tables: a header row, then rows of numbers and text. Separators and decimal signs are detected."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from polyadic.files import check_regular_file
 __all__ = ["Table", "is_number", "read_heads", "read_table"]
 
 _BLOCK = 1 << 16
-"""Rows that are parsed at once, which bounds the memory that their texts take."""
+"""Rows that are parsed at once, which bounds the memory taken by their strings."""
 
 _CHUNK = 1 << 20
 _ENCODINGS = ("utf-8-sig", "cp1252")
-"""Tried in this order: spreadsheets in Europe often write the latter."""
+"""Tried in this order: spreadsheets in Europe often write cp1252."""
 
 _COMMA = "; numbers must have decimal points, not commas"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 
 
 class Table(NamedTuple):
-    """Columns of a table by name: (samples,) numbers, or as many texts."""
+    """Columns of a table by name: numbers (samples,), or as many strings."""
 
     heads: tuple[str, ...]
     numbers: dict[str, NDArray[np.float64]]
@@ -42,7 +42,7 @@ class Table(NamedTuple):
 
 
 def read_heads(path: Path) -> tuple[str, ...]:
-    """The names in the first row of a table, but for a first column without one; () if it is no table."""
+    """Return the column names of a table, without an unnamed first column; () if the file is not a table."""
     for encoding in _ENCODINGS:
         try:
             with _opened(path, encoding) as file:
@@ -56,16 +56,16 @@ def read_heads(path: Path) -> tuple[str, ...]:
 
 
 def read_table(path: Path, texts: Collection[str] = (), only: Collection[str] | None = None) -> Table:
-    """Read a table with numbers in all columns but some; a first column without a name that counts rows is ignored.
+    """Read a table; an unnamed first column that counts rows, as pandas writes it, is ignored.
 
     Parameters
     ----------
-    texts : columns that may hold anything
-    only : the columns of numbers that are wanted; all if None
+    texts : columns to read as strings; all others must be numeric
+    only : numeric columns to read; all if None
 
     Raises
     ------
-    DataError : that names the file and the line
+    DataError : if the file is not such a table; the message gives the file and the line
     """
     for encoding in _ENCODINGS:
         try:
@@ -81,7 +81,7 @@ def read_table(path: Path, texts: Collection[str] = (), only: Collection[str] | 
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is a number as tables write it."""
+    """Whether a cell is a number; underscores, which Python allows, are not."""
     try:
         float(cell)
     except ValueError:
@@ -99,7 +99,7 @@ def _opened(path: Path, encoding: str) -> IO[str]:
 
 
 def _inflated(path: Path) -> bytes:
-    """The content of a gzip file, which is given up when it becomes far larger than its file."""
+    """Return the content of a gzip file; raise if it becomes far larger than the file."""
     size, content = path.stat().st_size, bytearray()
     try:
         with gzip.open(path) as file:
@@ -112,28 +112,28 @@ def _inflated(path: Path) -> bytes:
 
 
 def _split_heads(first: str) -> tuple[str, tuple[str, ...]]:
-    """The separator of a table and the names of its columns, from its first line."""
+    """Return the separator of a table and its column names, from the first line."""
     delimiter = max(",;\t", key=re.sub('"[^"]*"', "", first).count)
     return delimiter, tuple(cell.strip() for cell in next(csv.reader([first], delimiter=delimiter), []))
 
 
 def _has_index(heads: tuple[str, ...]) -> bool:
-    """Whether the first column alone has no name, as that of pandas which counts rows."""
+    """Whether only the first column has no name, like the index column that pandas writes."""
     return len(heads) > 1 and heads[0] == "" and "" not in heads[1:]
 
 
 def _check_index(rows: list[list[str]], before: int | None) -> int | None:
-    """The last number of a column that counts rows; None if it does not."""
+    """Return the last number of the index column in these rows; None if it does not count rows."""
     cells = [row[0] for row in rows]
     first = before + 1 if before is not None else int(cells[0]) if cells[0].isdecimal() else -1
     return first + len(cells) - 1 if cells == [str(first + row) for row in range(len(cells))] else None
 
 
 def _parse(file: IO[str], texts: Collection[str], only: Collection[str] | None) -> Table:
-    """All wanted columns; errors begin with the line they are about."""
+    """Parse the requested columns; error messages begin with the line, and the caller adds the file name."""
     delimiter, heads = _split_heads(file.readline())
     indexed = _has_index(heads)
-    unnamed = DataError(", line 1: the first row must name every channel, but has an empty name or none")
+    unnamed = DataError(", line 1: the first row must name every channel, but is empty or has an empty name")
     if not heads or ("" in heads and not indexed):
         raise unnamed
     if all(is_number(cell) for cell in heads):
@@ -159,24 +159,25 @@ def _parse(file: IO[str], texts: Collection[str], only: Collection[str] | None) 
         for name, place in text_places.items():
             columns[name] += [row[place].strip() for row in rows]
     if not blocks:
-        raise DataError(": there must be at least one sample below the names, but there is none")
+        raise DataError(": the table must have at least one sample below the names, but has none")
     values = np.concatenate(blocks)
     return Table(heads[indexed:], {heads[place]: values[:, at] for at, place in enumerate(places)}, columns)
 
 
 def _row_blocks(reader: Iterator[list[str]], width: int) -> Iterator[tuple[int, list[list[str]]]]:
-    """Rows of texts with the number of their first line; rows may be blank only at the very end."""
+    """Yield blocks of rows with the line number of the first; blank rows are allowed only at the end of the file."""
     line, ended = 1, 0
+    wanted = f"the row must have {width} cell{'s' if width != 1 else ''}"
     while rows := list(itertools.islice(reader, _BLOCK)):
         full = len(rows)
         while full and not rows[full - 1]:
             full -= 1
         if ended and full:
-            raise DataError(f", line {ended}: there must be {width} cells in the row, but it is blank")
+            raise DataError(f", line {ended}: {wanted}, but is blank")
         for number, row in enumerate(rows[:full], start=line + 1):
             if len(row) != width:
                 hint = _COMMA if len(row) == 2 * width else ""
-                raise DataError(f", line {number}: there must be {width} cells in the row, but are {len(row)}{hint}")
+                raise DataError(f", line {number}: {wanted}, but has {len(row)}{hint}")
         if full < len(rows):
             ended = ended or line + 1 + full
         if full:
@@ -185,7 +186,7 @@ def _row_blocks(reader: Iterator[list[str]], width: int) -> Iterator[tuple[int, 
 
 
 def _has_decimal_commas(rows: list[list[str]], places: list[int]) -> bool:
-    """Whether rows have numbers with decimal commas, and none with points."""
+    """Whether rows contain numbers with decimal commas, and none with decimal points."""
     cells = [row[place] for row in rows for place in places]
     return any("," in cell and _DECIMAL_COMMA.fullmatch(cell) for cell in cells) and not any("." in c for c in cells)
 
@@ -193,7 +194,7 @@ def _has_decimal_commas(rows: list[list[str]], places: list[int]) -> bool:
 def _parse_numbers(
     rows: list[list[str]], places: list[int], heads: tuple[str, ...], line: int, comma: bool
 ) -> NDArray[np.float64]:
-    """The numbers in some columns: (rows, columns)."""
+    """Parse the numeric columns at `places`: (rows, columns)."""
     cells = [row[place] or "nan" for row in rows for place in places]
     if comma:
         cells = [cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell for cell in cells]

@@ -1,4 +1,4 @@
-"""How much memory compressed data may take."""
+"""Limit the memory that compressed data may take."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ __all__ = ["check_inflation"]
 
 _HARMLESS_BYTES = 256 * 2**20
 _HARMLESS_RATIO = 100
-"""Compressed data may always take so many bytes of memory, and so many times the size of its file."""
+"""Compressed data may take this many bytes of memory, or this many times the size of the file if that is more."""
 
 
-def check_inflation(name: str, declared: int, size: int, advice: str = "save it uncompressed, by np.savez") -> None:
-    """Refuse compressed data that would take far more memory than the file has bytes.
+def check_inflation(name: str, declared: int, size: int, advice: str = "save it uncompressed with np.savez") -> None:
+    """Raise if compressed data would take far more memory than the size of the file.
 
     Parameters
     ----------
-    name : what is compressed, for the message
-    declared : bytes that it has uncompressed, as it says
-    size : bytes of the file
+    name : what is compressed, for the error message
+    declared : uncompressed size in bytes, according to the file
+    size : size of the file in bytes
     advice : what to do if the data are genuine
     """
     if declared > max(_HARMLESS_BYTES, _HARMLESS_RATIO * size):

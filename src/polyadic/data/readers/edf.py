@@ -1,7 +1,7 @@
-"""EDF, EDF+ and BDF files: signals in the digits of the file, annotations, and the gaps of discontinuous files.
+"""Read EDF, EDF+ and BDF files: signals as digital values, annotations, and the gaps of discontinuous files.
 
-The header is checked against the size of the file before anything is read. edfio reads the digits. Annotations and the
-onsets of data records are read here, because edfio treats files with gaps as continuous ones.
+The header is checked against the size of the file before anything is read. edfio reads the digital values. Annotations
+and the onsets of data records are parsed here, because edfio treats files with gaps as continuous.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ _PHYSICAL = ("physical minimum", "physical maximum")
 _DIGITAL = ("digital minimum", "digital maximum")
 _EIGHT = dict.fromkeys((*_PHYSICAL, *_DIGITAL), 8)
 _FIELDS = {"label": 16, "transducer": 80, "unit": 8, **_EIGHT, "filters": 80, "samples": 8}
-"""Widths in bytes of the header fields of each signal, in their order, up to the last one needed."""
+"""Widths in bytes of the header fields of a signal, in file order, up to the last one needed."""
 _SIZE = 256
-"""Bytes of the header that describe the file, and bytes that describe each signal."""
+"""Size in bytes of the part of the header that describes the file, and of the part that describes each signal."""
 _RECORDING = slice(88, 168)
-"""Where the header has the recording identification, in whose last words a copy says that polyadic wrote it."""
+"""Bytes of the recording identification in the header; copies written by polyadic are marked at its end."""
 _MARK = b" polyadic"
 _COMPARED = 64
-"""Bytes of each signal in which a copy and its original are compared."""
+"""Number of bytes per signal that are compared to recognise a copy."""
 _FACTOR = 10_000
-"""The largest factor between two rates: a damaged duration of records must not ask for more memory than there is."""
+"""Maximum upsampling factor: a damaged record duration must not exhaust the memory."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 _TAL = re.compile(rb"([+-]\d{1,12}(?:\.\d*)?)(?:\x15(\d{1,12}(?:\.\d*)?)?)?\x14(?:(.*)\x14)?", re.DOTALL)
 
 
 class _EdfSignal(NamedTuple):
-    """A signal as the header describes it; `fields` are bytes, which are checked only if the signal is chosen."""
+    """A signal as described by the header; `fields` are raw bytes that are checked only if the signal is selected."""
 
     label: str
     samples: int
@@ -78,7 +78,7 @@ class _EdfHeader(NamedTuple):
     signals: tuple[_EdfSignal, ...]
 
     def has_annotations(self, signal: _EdfSignal) -> bool:
-        """Whether a signal holds annotations and not samples."""
+        """Whether a signal contains annotations instead of samples."""
         return signal.label == ("EDF Annotations" if self.sample_bytes == 2 else "BDF Annotations")
 
     @property
@@ -107,23 +107,25 @@ def read_edf(
 
     Parameters
     ----------
-    path : of the file
-    channels : names in the order wanted; all signals but annotations if None
-    fs : sampling rate in Hz; the highest of the chosen channels if None
-    resample : what to do with channels of other rates than `fs`. "hold" repeats digits by whole factors, "polyphase"
-        filters each segment and gives float32 values; None makes other rates an error. Or one of them for each channel
-        by name
-    name, subject : of the recording; by default the name of the file without its ending, and the recording's name
-    signals : without them only lengths, times and annotations are read, and all samples are 0
+    path : path to the file
+    channels : names of channels to read, in this order; all signals except annotations if None
+    fs : sampling rate in Hz; the highest rate of the selected channels if None
+    resample : how to resample channels whose rate is not `fs`. "hold" repeats samples by integer factors, "polyphase"
+        filters each segment and returns float32 values, None raises an error. A mapping sets it for each channel by
+        name
+    name : name of the recording; by default the file name without its extension
+    subject : name of the subject; by default the name of the recording
+    signals : if False, only lengths, times and annotations are read, and all samples are 0
 
     Returns
     -------
-    Recording with signals of shape (channels, samples): int16 digits, or float32 values for the 24 bits of BDF
+    Recording with signals of shape (channels, samples): int16 digital values, or float32 physical values for 24-bit BDF
+    and after "polyphase"
 
     Raises
     ------
-    DataError : if the file is damaged, or lacks the channels or rates asked for
-    PolyadicError : if an argument cannot be used, or edfio is not installed
+    DataError : if the file is damaged, or does not have the requested channels or rates
+    PolyadicError : if an argument is invalid, or edfio is not installed
     """
     _check_arguments(channels, fs, resample)
     path = Path(path)
@@ -168,7 +170,7 @@ def read_edf(
 
 
 def read_annotations(path: str | os.PathLike[str]) -> tuple[Annotation, ...]:
-    """The annotations of an EDF+ or BDF+ file, such as a hypnogram, in order of onset.
+    """Read the annotations of an EDF+ or BDF+ file, such as a hypnogram, in order of onset.
 
     Raises
     ------
@@ -177,12 +179,12 @@ def read_annotations(path: str | os.PathLike[str]) -> tuple[Annotation, ...]:
     path = Path(path)
     header = _read_header(path)
     if not header.annotations:
-        raise DataError(f"{header.file}: must have a signal of annotations, but has none")
+        raise DataError(f"{header.file}: must have an annotation signal, but has none")
     return _read_times(path, header)[2]
 
 
 def read_channels(path: str | os.PathLike[str]) -> dict[str, tuple[float, str]]:
-    """The rate in Hz and the unit of every channel by name; none if the file has only annotations.
+    """Read the sampling rate in Hz and the unit of every channel, by name; empty if the file has only annotations.
 
     Raises
     ------
@@ -193,7 +195,7 @@ def read_channels(path: str | os.PathLike[str]) -> dict[str, tuple[float, str]]:
 
 
 def read_start(path: str | os.PathLike[str]) -> str:
-    """Start date and time of a file, as its header writes them: "dd.mm.yy hh.mm.ss".
+    """Read the start date and time of a file, in the format of the header: "dd.mm.yy hh.mm.ss".
 
     Raises
     ------
@@ -207,9 +209,10 @@ def read_start(path: str | os.PathLike[str]) -> str:
 
 
 def _read_clock(path: Path, seconds: float) -> str:
-    """When a recording began, some seconds after the time of the header; 01.01.85 stands for an unknown date in EDF+.
+    """Return when a recording began, `seconds` after the start time of the header; "" if unknown.
 
-    A date in the words of EDF+ has the whole year. Without a date, midnight is no time either.
+    In EDF+, the date 01.01.85 means unknown, and the recording identification has the year in four digits. Without a
+    date, midnight also means unknown.
     """
     with path.open("rb") as file:
         head = file.read(_SIZE)
@@ -229,7 +232,7 @@ def _read_clock(path: Path, seconds: float) -> str:
 
 
 def mark_copy(content: bytes) -> bytes:
-    """The content of an EDF+ or BDF+ file with a word in its recording identification that says polyadic wrote it."""
+    """Mark the content of an EDF+ or BDF+ file as written by polyadic, in the recording identification."""
     said = content[_RECORDING].rstrip() or b"Startdate X X X X"
     room = _RECORDING.stop - _RECORDING.start
     marked = said[: room - len(_MARK)].removesuffix(_MARK) + _MARK
@@ -241,12 +244,12 @@ def is_marked(path: str | os.PathLike[str]) -> bool:
     try:
         with Path(path).open("rb") as file:
             return file.read(_SIZE)[_RECORDING].rstrip().endswith(_MARK)
-    except OSError:  # said when the file is read
+    except OSError:  # reported when the file is read
         return False
 
 
 def is_copy_of(path: Path, other: Path) -> bool:
-    """Whether two files have the same signals, by their headers and the first samples of each signal."""
+    """Whether two files have the same signals, judged by their headers and the first samples of each signal."""
     try:
         return _outline(path) == _outline(other)
     except DataError:
@@ -254,7 +257,7 @@ def is_copy_of(path: Path, other: Path) -> bool:
 
 
 def _outline(path: Path) -> tuple[object, ...]:
-    """Start, length, and the name, the rate and the first samples of each signal."""
+    """Return the start time and the duration of a file, and name, rate and first samples of each signal."""
     header = _read_header(path)
     found: list[object] = [read_start(path), header.records * header.duration]
     with path.open("rb") as file:
@@ -275,7 +278,7 @@ def _check_arguments(channels: object, fs: object, resample: object) -> None:
         return
     names = channels if isinstance(channels, list | tuple) and all(isinstance(one, str) for one in channels) else ()
     if not names or len(set(names)) != len(names):
-        raise PolyadicError(f"channels must be a list of names that differ, but is {channels!r}")
+        raise PolyadicError(f"channels must be a list of distinct names, but is {channels!r}")
 
 
 # The header
@@ -294,25 +297,27 @@ def _read_header(path: Path) -> _EdfHeader:
 
 
 def _count_signals(file: str, head: bytes) -> int:
-    """The number of signals, after checking that the file begins with a header of the right size for them."""
+    """Return the number of signals, and check that the header has the right size for them."""
     if len(head) < _SIZE:
-        raise DataError(f"{file}: must begin with a header of {_SIZE} bytes, but has {len(head)} bytes in all")
+        raise DataError(f"{file}: must begin with a header of {_SIZE} bytes, but the file has only {len(head)} bytes")
     if head[:8] != b"\xffBIOSEMI" and head[:8].rstrip() != b"0":
         raise DataError(f"{file}: must begin with '0' (EDF) or '\\xffBIOSEMI' (BDF), but begins with {head[:8]!r}")
     count = _integer(file, "number of signals", head[252:256])
     said = _integer(file, "size of the header", head[184:192])
     if count < 1:
-        raise DataError(f"{file}: must have one signal or more, but says it has {count}")
+        raise DataError(f"{file}: must have at least one signal, but declares {count}")
     if said != _SIZE * (count + 1):
-        raise DataError(f"{file}: {count} signals need a header of {_SIZE * (count + 1)} bytes, but it says {said}")
+        raise DataError(
+            f"{file}: the header must have {_SIZE * (count + 1)} bytes (signals: {count}), but declares {said}"
+        )
     return count
 
 
 def _parse(file: str, head: bytes, rest: bytes, count: int, size: int) -> _EdfHeader:
-    """The header from its two parts; `size` of the file in bytes."""
+    """Parse the header from its two parts; `size` is the size of the file in bytes."""
     begin = _SIZE * (count + 1)
     if size < begin or len(rest) < _SIZE * count:
-        raise DataError(f"{file}: {count} signals need a header of {begin} bytes, but the file has {size}")
+        raise DataError(f"{file}: the header must have {begin} bytes (signals: {count}), but the file has only {size}")
     if head[193:196] == b"DF+" and head[196:197] not in b"CD":
         raise DataError(f"{file}: must be continuous ('+C') or discontinuous ('+D'), but is {head[192:197]!r}")
     sample_bytes = 3 if head[0] == 0xFF else 2
@@ -328,7 +333,7 @@ def _parse(file: str, head: bytes, rest: bytes, count: int, size: int) -> _EdfHe
         duration=_number(file, "duration of a data record", head[244:252]),
         signals=signals,
     )
-    # Only files of nothing but annotations may have records without duration.
+    # Only files that contain nothing but annotations may have records of duration 0.
     if header.duration < 0 or (header.ordinary and header.duration == 0):
         raise DataError(f"{file}: data records must last more than 0 s, but last {header.duration:g} s")
     return header
@@ -342,9 +347,9 @@ def _parse_signals(file: str, rest: bytes, count: int, sample_bytes: int) -> tup
     signals, first_byte = [], 0
     for i in range(count):
         label = _name(file, f"label of signal {i + 1}", columns["label"][i])
-        samples = _integer(file, f"number of samples of {label!r} in a data record", columns["samples"][i])
+        samples = _integer(file, f"number of samples of {label!r} per data record", columns["samples"][i])
         if samples < 1:
-            raise DataError(f"{file}: {label!r} must have one sample or more in a data record, but has {samples}")
+            raise DataError(f"{file}: {label!r} must have at least one sample per data record, but has {samples}")
         fields = {field: column[i] for field, column in columns.items()}
         signals.append(_EdfSignal(label, samples, first_byte, fields))
         first_byte += samples * sample_bytes
@@ -352,18 +357,20 @@ def _parse_signals(file: str, rest: bytes, count: int, sample_bytes: int) -> tup
 
 
 def _count_records(file: str, said: int, begin: int, record: int, size: int) -> int:
-    """The number of data records of `record` bytes, from the size of the file where the header leaves it open (-1)."""
+    """Return the number of data records of `record` bytes; computed from the file size if the header has -1."""
     found, over = divmod(size - begin, record)
     if said == -1 and not over:
         said = found
     if said == -1:
-        raise DataError(f"{file}: must end with a whole data record of {record} bytes, but {over} bytes are left over")
+        raise DataError(
+            f"{file}: must end with a complete data record of {record} bytes, but has {over} bytes left over"
+        )
     if said < 1:
-        raise DataError(f"{file}: must have one data record or more, but has {said}")
+        raise DataError(f"{file}: must have at least one data record, but has {said}")
     if begin + said * record != size:
         raise DataError(
-            f"{file}: {said} data records of {record} bytes and a header of {begin} need a file of "
-            f"{begin + said * record} bytes, but it has {size}"
+            f"{file}: the file must have {begin + said * record} bytes (header: {begin}, data records: {said} x "
+            f"{record}), but has {size}"
         )
     return said
 
@@ -375,7 +382,7 @@ def _text(file: str, what: str, raw: bytes) -> str:
 
 
 def _name(file: str, what: str, raw: bytes) -> str:
-    """A label or a unit, which devices write in languages of their own."""
+    """Decode a label or a unit, which devices may write in any language."""
     text = decode_text(raw)
     if not text.isprintable():
         raise DataError(f"{file}: the {what} must be printable text, but is {raw!r}")
@@ -404,7 +411,7 @@ def _unit(header: _EdfHeader, signal: _EdfSignal) -> str:
 
 
 def _choose(header: _EdfHeader, channels: Sequence[str] | None) -> list[_EdfSignal]:
-    """The signals with the names asked for, in that order."""
+    """Return the signals with the requested names, in that order."""
     if not header.ordinary:
         raise DataError(
             f"{header.file}: must have signals, but has only annotations: if it scores another recording, use "
@@ -418,13 +425,14 @@ def _choose(header: _EdfHeader, channels: Sequence[str] | None) -> list[_EdfSign
             f"{', '.join(map(repr, counts))}{close_match(missing[0], counts)}"
         )
     if twice := [name for name in wanted if counts[name] > 1]:
-        raise DataError(f"{header.file}: channels must have names of their own, but several are called {twice}")
+        listed = ", ".join(map(repr, twice))
+        raise DataError(f"{header.file}: channel names must be unique, but several channels are named {listed}")
     named = {signal.label: signal for signal in header.ordinary}
     return [named[name] for name in wanted]
 
 
 def common_ending(file: str) -> str:
-    """The part of a file's name that files of its kind most likely share.
+    """Return the end of a file name that files of the same kind most likely share.
 
     Examples
     --------
@@ -438,10 +446,10 @@ def common_ending(file: str) -> str:
 def _target_rate(
     header: _EdfHeader, chosen: list[_EdfSignal], fs: float | None, resample: Sequence[str | None]
 ) -> float:
-    """The rate to read at, after checking that every channel can be brought to it; `resample` is one per channel."""
+    """Return the target rate, and check that all channels can be resampled to it; `resample` is one per channel."""
     rates = [header.rate(signal) for signal in chosen]
     if not all(0 < rate < math.inf for rate in rates):
-        raise DataError(f"{header.file}: data records of {header.duration:g} s give no sampling rate in Hz")
+        raise DataError(f"{header.file}: data records of {header.duration:g} s do not give a valid sampling rate")
     target = float(max(rates) if fs is None else fs)
     factors = [target / rate for rate in rates]
     listed = ", ".join(f"{signal.label} {rate:g} Hz" for signal, rate in zip(chosen, rates, strict=True))
@@ -455,28 +463,28 @@ def _target_rate(
             f"{header.file}: without resample all channels must have {target:g} Hz, but have {listed}: {_hint(refused)}"
         )
     if max(factors) > _FACTOR:
-        raise DataError(f"{header.file}: all rates must be {target / _FACTOR:g} Hz or more, but are {listed}")
+        raise DataError(f"{header.file}: all sampling rates must be at least {target / _FACTOR:g} Hz, but are {listed}")
     if not all(
         round(factor) >= 1 and math.isclose(factor, round(factor), rel_tol=1e-9)
         for factor, how in zip(factors, resample, strict=True)
         if how == "hold"
     ):
         raise DataError(
-            f"{header.file}: resample='hold' needs whole factors to {target:g} Hz, but rates are {listed}: "
+            f"{header.file}: resample='hold' needs integer factors to {target:g} Hz, but rates are {listed}: "
             "use --resample polyphase for any rate"
         )
     return target
 
 
 def _hint(factors: list[float]) -> str:
-    """Which option brings channels to one rate: samples can be repeated only by whole factors."""
+    """Return the options that resample channels to one rate; "hold" needs integer factors."""
     whole = all(round(factor) >= 1 and math.isclose(factor, round(factor), rel_tol=1e-9) for factor in factors)
     repeated = "--resample hold repeats the samples of slow channels, " if whole else ""
     return f"{repeated}--resample polyphase filters"
 
 
 def _calibrate(header: _EdfHeader, chosen: list[_EdfSignal]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Scale and offset: (channels,) each, and lowest and highest digits: (channels, 2)."""
+    """Return scale and offset, (channels,) each, and the digital minimum and maximum, (channels, 2)."""
     lowest, highest = (-(2**15), 2**15 - 1) if header.sample_bytes == 2 else (-(2**23), 2**23 - 1)
     rows = []
     for signal in chosen:
@@ -485,34 +493,41 @@ def _calibrate(header: _EdfHeader, chosen: list[_EdfSignal]) -> tuple[NDArray[An
         bottom, top = (_number(header.file, kind + end, signal.fields[kind]) for kind in _PHYSICAL)
         if not lowest <= low < high <= highest:
             raise DataError(
-                f"{header.file}: the digits{end} must have a minimum below their maximum, "
+                f"{header.file}: the digital values{end} must have a minimum below their maximum, "
                 f"both within {lowest} … {highest}, but have {low} … {high}"
             )
         scale = (top - bottom) / (high - low)
-        # Beyond these float32 would overflow, or all values would be 0.
+        # Outside this range, float32 would overflow, or all values would be 0.
         if not (abs(scale) > 1e-37 and max(abs(bottom), abs(top), abs(scale) * 2 * highest) < 1e37):
-            raise DataError(f"{header.file}: the values{end} must have a range, but have {bottom:g} … {top:g}")
+            raise DataError(
+                f"{header.file}: the physical range{end} must not be empty or too large for float32, "
+                f"but is {bottom:g} … {top:g}"
+            )
         rows.append((scale, bottom - low * scale, low, high))
     table = np.array(rows, np.float64)
     return table[:, 0], table[:, 1], table[:, 2:]
 
 
 def _digits(path: Path, header: _EdfHeader, chosen: list[_EdfSignal]) -> Iterator[NDArray[Any]]:
-    """The digits of one channel after the other: (samples,) each."""
+    """Yield the digital values of one channel after another: (samples,) each."""
     try:
         import edfio
     except ImportError as error:
         raise MissingExtraError("EDF files need edfio, which is not installed: pip install 'polyadic[edf]'") from error
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what edfio warns of has been checked
+            warnings.simplefilter("ignore")  # the header has been checked already
             opened = edfio.read_edf(path) if header.sample_bytes == 2 else edfio.read_bdf(path)
         named: dict[str, Any] = dict(zip((one.label for one in header.ordinary), opened.signals, strict=True))
         del opened
         for signal in chosen:
-            digits = np.asarray(named.pop(signal.label).digital)  # edfio's signal holds what it read until it is gone
+            # Popped, because a signal of edfio keeps its samples in memory until it is freed.
+            digits = np.asarray(named.pop(signal.label).digital)
             if len(digits) != header.records * signal.samples:
-                raise DataError(f"{header.file}: {signal.label!r} has {len(digits)} samples, not those of the header")
+                raise DataError(
+                    f"{header.file}: {signal.label!r} has {len(digits)} samples, but the header declares "
+                    f"{header.records * signal.samples}"
+                )
             yield digits
     except DataError:
         raise
@@ -530,10 +545,10 @@ def _at_rate(content: NDArray[Any], rate: float, target: float, resample: str | 
 
 
 def _read_times(path: Path, header: _EdfHeader) -> tuple[float, list[Decimal | None], tuple[Annotation, ...]]:
-    """Onset of the first sample, of the data records, None where a record does not give its own, and annotations.
+    """Return the onset of the first sample, the onsets of the data records, and the annotations.
 
-    The first is in seconds after the file's start time. The others are seconds from the first sample, or from the
-    file's start time if there are no samples.
+    The first is in seconds after the start time of the file. The others are in seconds from the first sample, or from
+    the start time if there are no samples. The onset of a record that does not give one is None.
     """
     if not header.annotations:
         return 0.0, [], ()
@@ -545,12 +560,12 @@ def _read_times(path: Path, header: _EdfHeader) -> tuple[float, list[Decimal | N
         for record, raw in enumerate(np.asarray(content)[:, signal.first_byte : stop]):
             tals = _parse_tals(header.file, record, raw.tobytes())
             if number == 0:
-                # Timekeeping: the first annotation of a record is empty, and its onset is that of the record.
+                # Timekeeping: the first annotation of a record is empty, and its onset is the onset of the record.
                 onsets.append(tals[0][0] if tals and tals[0][1] is None and tals[0][2][0] == "" else None)
             found += [(onset, duration, text.strip()) for onset, duration, texts in tals for text in texts]
     zero = onsets[0] or Decimal(0)
     if zero >= 1 and not header.ordinary:
-        zero = Decimal(0)  # a start time lacks a fraction of a second at most; this is the onset of an annotation
+        zero = Decimal(0)  # start times are whole seconds, so a larger offset is the onset of an annotation
     annotations = [
         Annotation(float(onset - zero), float(duration or 0), text)
         for onset, duration, text in found
@@ -561,13 +576,13 @@ def _read_times(path: Path, header: _EdfHeader) -> tuple[float, list[Decimal | N
 
 
 def _parse_tals(file: str, record: int, raw: bytes) -> list[tuple[Decimal, Decimal | None, list[str]]]:
-    """Time-stamped annotation lists of one record: onset, duration if there is one, and texts."""
+    """Parse the time-stamped annotation lists (TALs) of a record into onset, duration or None, and texts."""
     tals = []
     for part in filter(None, raw.split(b"\x00")):
         match = _TAL.fullmatch(part)
         try:
             if match is None:
-                raise ValueError("not of the form onset, duration, texts")
+                raise ValueError("must have the form onset, duration, texts")
             onset, duration, texts = (None if group is None else group.decode() for group in match.groups())
         except ValueError as error:
             raise DataError(f"{file}: annotations of data record {record + 1}: {error}: {part[:40]!r}") from error
@@ -577,25 +592,25 @@ def _parse_tals(file: str, record: int, raw: bytes) -> list[tuple[Decimal, Decim
 
 
 def _find_segments(header: _EdfHeader, onsets: list[Decimal | None], fs: float) -> list[tuple[int, float]]:
-    """First record and onset in seconds of each segment; a gap is more than half a sample at the rate `fs`."""
+    """Return the first record and the onset in seconds of each segment; gaps exceed half a sample at rate `fs`."""
     known = [float(onset) for onset in onsets if onset is not None]
     complete = bool(known) and len(known) == header.records
     if header.continuous is False and not complete:
-        raise DataError(f"{header.file}: data records of a discontinuous file must give their onsets, but some do not")
+        raise DataError(f"{header.file}: data records of a discontinuous file must have onsets, but some do not")
     if header.continuous or not complete:
         return [(0, 0.0)]
     gaps = np.diff(known) - header.duration
     if (back := np.flatnonzero(gaps < -0.5 / fs)).size:
         record = int(back[0])
         raise DataError(
-            f"{header.file}: data record {record + 2} must begin after the one before it ends at "
+            f"{header.file}: data record {record + 2} must begin after the previous record ends at "
             f"{known[record] + header.duration:g} s, but begins at {known[record + 1]:g} s"
         )
     return [(0, known[0]), *((int(record), known[record]) for record in np.flatnonzero(gaps > 0.5 / fs) + 1)]
 
 
 def _segment_bounds(header: _EdfHeader, segments: list[tuple[int, float]], fs: float) -> list[int]:
-    """First samples of all segments at `fs`, and the number of samples in all."""
+    """Return the first sample of each segment at rate `fs`, followed by the total number of samples."""
     per_record = header.duration * fs
     if math.isclose(per_record, round(per_record), rel_tol=1e-9):
         per_record = round(per_record)

@@ -1,6 +1,6 @@
-"""Human activity recognition with smartphones as the UCI archive publishes it: windows that are cut already.
+"""Read the UCI dataset "Human Activity Recognition Using Smartphones", which is published as windows.
 
-Read from the folder, or from the zip file without unpacking it, also where that lies within another zip file.
+It is read from a folder, or from the zip file without unpacking it, even if that is inside another zip file.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ CHANNELS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_a
 UNITS = ("g", "g", "g", "rad/s", "rad/s", "rad/s", "g", "g", "g")
 FS = 50.0
 LENGTH = 128
-"""Samples in a window."""
+"""Samples per window."""
 
 _CLASSES = 6
 _FOLDER = "UCI HAR Dataset"
 _LEGEND = "activity_labels.txt"
 _LARGEST = 256 * 1024**2
-"""The largest file that is read, in bytes; the published ones have 15 MB, the zip file 61 MB."""
+"""Maximum size of a file in bytes; the published files have up to 15 MB, the zip file has 61 MB."""
 
 _NUMBER_BYTES = b"0123456789+-.eE \t\r\n\v\f"
 _LONGEST = 64 * LENGTH
-"""The longest line in bytes: a longer one does not have 128 numbers."""
+"""Maximum length of a line in bytes: 128 numbers never take more."""
 
 _DAMAGE = (
     ValueError,
@@ -55,25 +55,25 @@ _DAMAGE = (
     zlib.error,
     lzma.LZMAError,
 )
-"""What zipfile raises on files that are not zip files, or are damaged or encrypted."""
+"""Exceptions that zipfile raises on files that are damaged, encrypted or not zip files."""
 
 Read = Callable[[str], bytes]
-"""From a path within the dataset to the bytes of that file."""
+"""Function that takes a path within the dataset and returns the content of that file."""
 
 
 def read_har(root: str | os.PathLike[str]) -> Windows:
-    """All windows, those of the part "train" first: X (N, 9, 128) float32 in g and rad/s at 50 Hz.
+    """Read all windows, the part "train" first: X (N, 9, 128) float32 in g and rad/s at 50 Hz.
 
-    The publisher does not say which recording a window is from. The windows of a person are taken for one recording in
-    which each overlaps the next by half, as most of them do.
+    The dataset does not say which recording a window is from. All windows of a subject are treated as one recording
+    with 50 % overlap between consecutive windows, which is right for most of them.
 
     Parameters
     ----------
-    root : the folder `UCI HAR Dataset`, its parent, its zip file, or a zip file that holds that zip file
+    root : the folder `UCI HAR Dataset`, its parent folder, its zip file, or a zip file that contains that zip file
 
     Raises
     ------
-    DataError : if a file is missing or damaged; names it, and the line
+    DataError : if a file is missing or damaged; the message gives the file and the line
     """
     root = Path(root)
     if root.is_dir():
@@ -87,7 +87,7 @@ def read_har(root: str | os.PathLike[str]) -> Windows:
     except DataError:
         raise
     except OSError as error:
-        # Errors of the system, such as a missing permission, pass; EINVAL is a damaged position in the file.
+        # Errors of the operating system, such as a missing permission, propagate. EINVAL means a damaged file offset.
         if error.errno not in (None, errno.EINVAL):
             raise
         raise DataError(f"{root.name} cannot be read as a zip file: {error}") from error
@@ -98,7 +98,7 @@ def read_har(root: str | os.PathLike[str]) -> Windows:
 def _read_from_folder(root: Path) -> Read:
     folder = next((each for each in (root, root / _FOLDER) if (each / _LEGEND).is_file()), None)
     if folder is None:
-        raise DataError(f"{root} must hold {_LEGEND} or the folder {_FOLDER} with it, but does not")
+        raise DataError(f"{root} must contain {_LEGEND}, or the folder {_FOLDER} with it, but does not")
 
     def read(name: str) -> bytes:
         path = folder / name
@@ -112,18 +112,18 @@ def _read_from_folder(root: Path) -> Read:
 
 
 def _read_from_archive(archive: zipfile.ZipFile, name: str, depth: int = 0) -> Read:
-    """A function that reads files of a zip file, or of the zip file within it."""
+    """Return a function that reads files from a zip file, or from the zip file inside it."""
     entries = {
         info.filename: info
         for info in archive.infolist()
-        # Files that macOS adds have the names of real ones, but not their contents.
+        # macOS adds metadata files under the names of the real ones.
         if not info.filename.startswith("__MACOSX/") and not PurePosixPath(info.filename).name.startswith("._")
     }
     legends = sorted((each for each in entries if PurePosixPath(each).name == _LEGEND), key=len)
     if not legends:
         nested = [info for each, info in entries.items() if PurePosixPath(each).name == f"{_FOLDER}.zip"]
         if not nested or depth:
-            raise DataError(f"{name} must hold {_LEGEND} or {_FOLDER}.zip, but does not")
+            raise DataError(f"{name} must contain {_LEGEND} or {_FOLDER}.zip, but does not")
         inner = zipfile.ZipFile(io.BytesIO(_read_member(archive, nested[0])))
         return _read_from_archive(inner, nested[0].filename, depth + 1)
     prefix = legends[0].removesuffix(_LEGEND)
@@ -138,12 +138,12 @@ def _read_from_archive(archive: zipfile.ZipFile, name: str, depth: int = 0) -> R
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """A file of an archive, but never more bytes than the archive declares."""
+    """Read a file from an archive, up to the number of bytes that the archive declares."""
     _check_size(info.file_size, info.filename)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise DataError(f"{info.filename} must be stored or deflated, but is packed by method {info.compress_type}")
+        raise DataError(f"{info.filename} must be stored or deflated, but has compression method {info.compress_type}")
     with archive.open(info) as file:
-        # Without a number, zipfile would unpack everything before it compares the size.
+        # Without a limit, zipfile would unpack everything before it compares the size.
         return file.read(info.file_size)
 
 
@@ -185,7 +185,7 @@ def _read_windows(read: Read) -> Windows:
 
 
 def _counts_within(group: NDArray[Any]) -> NDArray[np.int64]:
-    """The number of earlier members of its group for each entry: (N,)."""
+    """Return for each entry the number of earlier entries of the same group: (N,)."""
     order = np.argsort(group, kind="stable")
     places = np.empty(len(group), np.int64)
     places[order] = np.concatenate([np.arange(size) for size in np.unique(group, return_counts=True)[1]])
@@ -193,17 +193,17 @@ def _counts_within(group: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _lines(content: bytes) -> list[bytes]:
-    """The lines of a file, without blank ones at its end."""
+    """Return the lines of a file, without blank lines at the end."""
     return content.rstrip().splitlines()
 
 
 def _parse_classes(content: bytes) -> tuple[str, ...]:
-    """Names of the activities, in the order of their numbers."""
+    """Parse the names of the activities, ordered by number."""
     names = []
     for number, line in enumerate(_lines(content), start=1):
         found = re.fullmatch(rb"\s*(\d+)\s+([!-~]+)\s*", line)
         if not found or found[1] != str(number).encode():
-            raise DataError(f"{_LEGEND}, line {number}: must be {number} and a name, but is {line[:40]!r}")
+            raise DataError(f"{_LEGEND}, line {number}: must be the number {number} and a name, but is {line[:40]!r}")
         names.append(found[2].decode("ascii"))
     if len(names) != _CLASSES or len(set(names)) != _CLASSES:
         raise DataError(f"{_LEGEND} must name {_CLASSES} different activities, but names {', '.join(names)}")
@@ -211,7 +211,7 @@ def _parse_classes(content: bytes) -> tuple[str, ...]:
 
 
 def _parse_integers(read: Read, path: str, most: int | None) -> NDArray[np.int64]:
-    """Whole numbers from 1 on, up to `most`, one per line: (lines,)."""
+    """Parse one whole number per line, from 1 to `most`: (lines,)."""
     lines = _lines(read(path))
     if not lines:
         raise DataError(f"{path} must have one line per window, but is empty")
@@ -220,14 +220,14 @@ def _parse_integers(read: Read, path: str, most: int | None) -> NDArray[np.int64
         word = line.strip()
         number = int(word) if re.fullmatch(rb"[0-9]{1,9}", word) else 0
         if number < 1 or (most is not None and number > most):
-            wanted = "a whole number from 1 on" if most is None else f"a whole number in 1 … {most}"
+            wanted = "a positive whole number" if most is None else f"a whole number in 1 … {most}"
             raise DataError(f"{path}, line {at + 1}: must be {wanted}, but is {line[:40]!r}")
         numbers[at] = number
     return numbers
 
 
 def _parse_signal(content: bytes, path: str, count: int) -> NDArray[np.float32]:
-    """One channel: (count, 128)."""
+    """Parse the windows of one channel: (count, 128)."""
     lines = _lines(content)
     if len(lines) != count:
         raise DataError(f"{path} must have {count} lines, one per window, but has {len(lines)}")
@@ -237,7 +237,7 @@ def _parse_signal(content: bytes, path: str, count: int) -> NDArray[np.float32]:
         if len(row) != LENGTH:
             raise DataError(f"{path}, line {number}: must have {LENGTH} numbers, but has {len(row) or 'others'}")
         rows.append(row)
-    # Characters are checked first: float() also accepts nan, inf and 1_000, none of which is a measured value.
+    # Check the characters first: float() also accepts nan, inf and 1_000, which are not valid samples.
     if not content.translate(None, _NUMBER_BYTES):
         try:
             with np.errstate(over="ignore"):

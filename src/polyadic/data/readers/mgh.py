@@ -1,7 +1,7 @@
-"""Sleep recordings of Massachusetts General Hospital as published for the PhysioNet/CinC Challenge 2018.
+"""Read sleep recordings of Massachusetts General Hospital, published for the PhysioNet/CinC Challenge 2018.
 
-A folder per recording holds a WFDB header, a MATLAB file with the digits, and a MATLAB 7.3 (HDF5) file with the sleep
-stage of every sample.
+Each recording is a folder with a WFDB header, a MATLAB file with the digital values, and a MATLAB 7.3 (HDF5) file with
+the sleep stage of every sample.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from polyadic.files import check_regular_file
 __all__ = ["read_mgh"]
 
 _STAGES = {"undefined": "", "wake": "W", "nonrem1": "N1", "nonrem2": "N2", "nonrem3": "N3", "rem": "R"}
-# A MATLAB 4 file of one int16 matrix: type, rows, columns, imaginary part, length of the name; the name.
+# Header of a MATLAB 4 file with one int16 matrix: type, rows, columns, imaginary flag, length of the name, name.
 _PREFIX = struct.Struct("<5i4s")
 _INT16, _NAME = 30, b"val\0"
-# Deflate cannot pack more than this many bytes into one.
+# Maximum compression ratio of deflate.
 _DEFLATE_LIMIT = 1032
 _LARGEST_CHUNK, _MOST_CHUNKS = 1 << 26, 100_000
 
@@ -40,22 +40,23 @@ def read_mgh(
     name: str | None = None,
     subject: str | None = None,
 ) -> Recording:
-    """Read a recording and its sleep stages: annotations "W", "N1", "N2", "N3" and "R", one for each run of a stage.
+    """Read a recording and its sleep stages as annotations "W", "N1", "N2", "N3" and "R", one per run of a stage.
 
     Parameters
     ----------
-    path : the recording's folder, or its header within
-    channels : names, in the order wanted; None for all
-    name, subject : of the recording; by default the name of the record, and `name`
+    path : folder of the recording, or the header in it
+    channels : names of channels to read, in this order; all if None
+    name : name of the recording; by default the name of the record
+    subject : name of the subject; by default `name`
 
     Returns
     -------
-    the recording; without annotations where there is no file of labels, as in the test set of the Challenge
+    the recording, without annotations if there is no label file, as in the test set of the Challenge
 
     Raises
     ------
-    DataError : if a file is absent or damaged, or the files are not of one recording
-    PolyadicError : if h5py is needed and not installed, or a channel is not there
+    DataError : if a file is missing or damaged, a channel does not exist, or the files belong to different recordings
+    PolyadicError : if h5py is needed and not installed, or `channels` is invalid
     """
     path = Path(path)
     if path.is_dir():
@@ -69,14 +70,14 @@ def read_mgh(
     for signal, row in zip(signals, digits, strict=True):
         check_digits(signal, row, file.name)
     labels = path.with_name(f"{header.record}-arousal.mat")
-    # A link to nothing means that labels were lost, not that the recording has none.
+    # A broken link means that labels were lost, not that the recording has none.
     labelled = labels.exists() or labels.is_symlink()
     annotations = _stage_runs(_read_stages(labels, samples), header.fs) if labelled else []
     return build_recording(header, signals, digits, annotations, name or header.record, subject)
 
 
 def _check_header(header: WfdbHeader, file: str) -> int:
-    """The number of samples, after checking that all signals are in one file of int16 frames."""
+    """Return the number of samples, and check that all signals are in one file of int16 frames."""
     if header.samples is None:
         raise DataError(f"{header.record}.hea: the header must give the number of samples")
     for signal in header.signals:
@@ -88,7 +89,7 @@ def _check_header(header: WfdbHeader, file: str) -> int:
 
 
 def _read_digits(path: Path, header: WfdbHeader, samples: int) -> NDArray[np.int16]:
-    """All digits, (channels, samples), from MATLAB 4 or 7.3, after comparing their shape with the header."""
+    """Read all digital values, (channels, samples), from MATLAB 4 or 7.3, and check their shape against the header."""
     check_regular_file(path)
     if not path.is_file():
         raise DataError(f"{path.name}: there is no such file")
@@ -100,7 +101,7 @@ def _read_digits(path: Path, header: WfdbHeader, samples: int) -> NDArray[np.int
         return _matlab4(path, start, size, shape)
     if start.startswith((b"MATLAB 7.3", b"\x89HDF\r\n\x1a\n")):
         return _matlab73(path, shape)
-    raise DataError(f"{path.name}: signals must be a MATLAB 4 file of an int16 matrix or a MATLAB 7.3 file")
+    raise DataError(f"{path.name}: signals must be in a MATLAB 4 file with an int16 matrix, or in a MATLAB 7.3 file")
 
 
 def _matlab4(path: Path, start: bytes, size: int, shape: tuple[int, int]) -> NDArray[np.int16]:
@@ -112,8 +113,8 @@ def _matlab4(path: Path, start: bytes, size: int, shape: tuple[int, int]) -> NDA
     needed = _PREFIX.size + 2 * shape[0] * shape[1]
     if (rows, columns) != shape or size != needed:
         raise DataError(
-            f"{path.name}: the header wants {shape[0]} x {shape[1]} digits, {needed} bytes, "
-            f"but there are {rows} x {columns} and {size} bytes"
+            f"{path.name}: the header declares {shape[0]} x {shape[1]} values, {needed} bytes, "
+            f"but the file has {rows} x {columns} values and {size} bytes"
         )
     try:
         matrix = loadmat(path, variable_names=["val"])["val"]
@@ -134,10 +135,10 @@ def _matlab73(path: Path, shape: tuple[int, int]) -> NDArray[np.int16]:
     package = _import_h5py()
     try:
         with package.File(path, "r") as file:
-            # MATLAB writes columns first: its rows are the last axis.
+            # MATLAB stores arrays in column-major order, so its rows are the last axis.
             data = _dataset(file, "val", [shape[::-1]], ("int16",), path.name)
             if data.id.get_storage_size() * _DEFLATE_LIMIT < data.nbytes:
-                raise DataError(f"{path.name}: 'val' says it holds {data.nbytes} bytes, more than its file can")
+                raise DataError(f"{path.name}: 'val' declares {data.nbytes} bytes, more than its file can hold")
             check_inflation(f"{path.name}: 'val'", data.nbytes, path.stat().st_size, "save it without compression")
             return np.ascontiguousarray(data[()].T).astype(np.int16, copy=False)
     except DataError:
@@ -147,7 +148,7 @@ def _matlab73(path: Path, shape: tuple[int, int]) -> NDArray[np.int16]:
 
 
 def _read_stages(path: Path, samples: int) -> NDArray[np.int8]:
-    """The place of the stage of each sample in `_STAGES`, 0 where there is none: (samples,)."""
+    """Read the stage of each sample as an index into `_STAGES`, 0 if undefined: (samples,)."""
     package = _import_h5py()
     check_regular_file(path)
     stages = np.zeros(samples, np.int8)
@@ -159,10 +160,10 @@ def _read_stages(path: Path, samples: int) -> NDArray[np.int8]:
                 where = f"data/sleep_stages/{stage}"
                 flags = _dataset(file, where, shapes, ("uint8", "int8", "bool"), path.name)[()].reshape(-1)
                 if flags.min() < 0 or flags.max() > 1:
-                    raise DataError(f"{path.name}: {where} must be of 0 and 1 only")
+                    raise DataError(f"{path.name}: {where} must contain only 0 and 1")
                 here = flags.astype(bool)
                 if (here & taken).any():
-                    raise DataError(f"{path.name}: two stages at once at sample {int((here & taken).argmax())}")
+                    raise DataError(f"{path.name}: sample {int((here & taken).argmax())} has two stages")
                 taken |= here
                 stages[here] = number
     except DataError:
@@ -173,22 +174,22 @@ def _read_stages(path: Path, samples: int) -> NDArray[np.int8]:
 
 
 def _dataset(file: Any, where: str, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], name: str) -> Any:
-    """A dataset of an HDF5 file, after checking that reading it allocates no more than one of these shapes needs."""
+    """Return a dataset of an HDF5 file, and check its shape, type and storage before anything is allocated."""
     found = file.get(where)
     if found is None or not hasattr(found, "shape"):
-        raise DataError(f"{name}: the dataset {where} is absent")
+        raise DataError(f"{name}: the dataset {where} is missing")
     if found.shape not in shapes or found.dtype.name not in dtypes:
         raise DataError(
             f"{name}: {where} must have shape {shapes[0]} and type {dtypes[0]}, "
             f"but has {found.shape} and {found.dtype.name}"
         )
     if found.external is not None or found.is_virtual or not _is_stored(found):
-        raise DataError(f"{name}: {where} must be in the file itself, and all of it")
+        raise DataError(f"{name}: {where} must be stored completely in the file itself")
     return found
 
 
 def _is_stored(data: Any) -> bool:
-    """Whether all of a dataset is in its file; HDF5 silently reads zeros where a part is not."""
+    """Whether a dataset is stored completely; HDF5 silently reads missing parts as zeros."""
     if data.chunks is None:
         return bool(data.id.get_storage_size() >= data.nbytes)
     grid = [range(0, size, step) for size, step in zip(data.shape, data.chunks, strict=True)]
@@ -196,19 +197,19 @@ def _is_stored(data: Any) -> bool:
     if chunk > _LARGEST_CHUNK or math.prod(map(len, grid)) > _MOST_CHUNKS:
         return False
     size, sound = data.file.id.get_filesize(), []
-    # A chunk that could not be compressed is stored as it is, and marked so.
+    # Chunks that could not be compressed are stored raw, with a filter mask.
     data.id.chunk_iter(lambda found: sound.append(found.size == chunk if found.filter_mask else found.size <= size))
     if not all(sound):
         return False
     try:
-        # Chunks that are listed may yet not be found where they belong; this looks them up as reading does.
+        # A listed chunk may still be missing at its place: look up each one as a read would.
         return all(len(data.id.read_direct_chunk(place)[1]) for place in product(*grid))
     except OSError:
         return False
 
 
 def _stage_runs(stages: NDArray[np.int8], fs: float) -> list[Annotation]:
-    """An annotation for every run of one stage."""
+    """Return an annotation for every run of a stage."""
     texts = list(_STAGES.values())
     firsts = np.concatenate([[0], np.flatnonzero(np.diff(stages)) + 1, [len(stages)]])
     return [

@@ -1,6 +1,6 @@
-"""Recordings and windows from objects of MNE-Python; that package itself is not needed to import this module.
+"""Convert MNE-Python objects to recordings and windows. MNE is not needed to import this module.
 
-MNE's values are in SI units: volts, tesla, tesla per metre.
+MNE uses SI units: volts, tesla, tesla per metre.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ _UNITS = {
     "hbo": "M",
     "hbr": "M",
 }
-"""Units by type of channel; those of other types are unknown."""
+"""Units by channel type; units of other types are unknown."""
 
 _SUBJECTS = ("subject", "subject_id", "participant_id")
-"""Columns of metadata that have the subject."""
+"""Metadata columns that may contain the subject."""
 
 _BLOCK = 1 << 20
-"""Samples that are read at once: MNE gives float64, of which a whole night would take too much memory."""
+"""Samples that are read at once: MNE returns float64, and a whole night would take too much memory."""
 
 
 def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> Recording:
-    """A recording from an `mne.io.Raw`, with all its channels.
+    """Convert an `mne.io.Raw` to a recording, with all its channels.
 
-    Times of annotations count from the first sample. Samples that an annotation marks as bad (`BAD…`, also where two
-    files were joined, `EDGE boundary`) are missing; an annotation for some channels marks just those, and one without
-    duration marks one sample.
+    Onsets of annotations are relative to the first sample. Samples that an annotation marks as bad (`BAD…`, or
+    `EDGE boundary` where two files were concatenated) are missing. An annotation with channel names applies to these
+    channels only; one without duration marks one sample.
 
     Parameters
     ----------
-    name : of the recording; by default that of its file
-    subject : by default the identifier in `raw.info` or, without one, the name of the recording
+    raw : the object to convert
+    name : name of the recording; by default the file name without its extension
+    subject : name of the subject; by default the identifier in `raw.info`, or else the name of the recording
     """
     _check(raw, ("info", "ch_names", "n_times", "first_time", "annotations", "get_channel_types"), "raw", "mne.io.Raw")
     if name is None:
@@ -78,13 +79,13 @@ def from_raw(raw: Any, name: str | None = None, subject: str | None = None) -> R
 
 
 def read_mne(path: Path, name: str, subject: str) -> Recording:
-    """A recording from a file that MNE-Python reads, such as BrainVision (`.vhdr`) or EEGLAB (`.set`).
+    """Read a recording with MNE-Python, such as a BrainVision (`.vhdr`) or EEGLAB (`.set`) file.
 
-    Volts become microvolts, the unit of EEG in these files and in EDF.
+    Volts are converted to microvolts, the unit of EEG in these files and in EDF.
 
     Raises
     ------
-    DataError : if MNE cannot read it
+    DataError : if MNE cannot read the file
     MissingExtraError : if MNE is not installed
     """
     try:
@@ -100,28 +101,29 @@ def read_mne(path: Path, name: str, subject: str) -> Recording:
             found = from_raw(mne.io.read_raw(path, verbose="ERROR"), name, subject)
     except PolyadicError:
         raise
-    except Exception as error:  # of any of MNE's readers
-        raise DataError(f"{path.name}: mne cannot read it: {error}") from error
+    except Exception as error:  # MNE's readers raise many types
+        raise DataError(f"{path.name}: MNE cannot read this file: {error}") from error
     volts = np.array([unit == "V" for unit in found.units])
     found.signal[volts] *= np.float32(1e6)
     return replace(found, units=tuple("uV" if unit == "V" else unit for unit in found.units))
 
 
 def from_epochs(epochs: Any, label: str | None = None, subject: str | None = None) -> Windows:
-    """Windows from an `mne.Epochs`: X (N, channels, time) float32, labelled by the names of their events.
+    """Convert an `mne.Epochs` to windows: X (N, channels, time) float32, labelled with the names of the events.
 
-    Classes are in the order of the events' codes. Epochs that MNE has dropped are left out.
+    Classes are ordered by event code. Epochs that MNE has dropped are left out.
 
     Parameters
     ----------
-    label : a column of `epochs.metadata` that has the labels, in place of the events
-    subject : a column of `epochs.metadata` that has the subjects; by default `subject`, `subject_id` or
-        `participant_id` if there is one, else the identifier in `epochs.info`
+    epochs : the object to convert
+    label : column of `epochs.metadata` with the labels, which replace the events
+    subject : column of `epochs.metadata` with the subjects; by default `subject`, `subject_id` or `participant_id` if
+        there is such a column, else the identifier in `epochs.info`
     """
     _check(epochs, ("info", "ch_names", "events", "event_id", "get_channel_types"), "epochs", "mne.Epochs")
     X = np.asarray(epochs.get_data(verbose="ERROR"), dtype=np.float32)
     if not len(X):
-        raise DataError("epochs must have at least one epoch that was not dropped, but have none")
+        raise DataError("epochs must contain at least one epoch that was not dropped, but contain none")
     metadata = getattr(epochs, "metadata", None)
     columns = () if metadata is None else tuple(map(str, metadata.columns))
     for name, column in (("label", label), ("subject", subject)):
@@ -143,7 +145,7 @@ def from_epochs(epochs: Any, label: str | None = None, subject: str | None = Non
 
 
 def _event_labels(epochs: Any) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """The class of each epoch by its event, and the names of the classes in the order of the events' codes."""
+    """Return the class of each epoch from its event, and the names of the classes ordered by event code."""
     codes: dict[int, str] = {}
     for event, code in epochs.event_id.items():
         codes.setdefault(int(code), str(event))
@@ -163,20 +165,20 @@ def _units(given: Any) -> tuple[str, ...]:
 
 
 def _subject(given: Any) -> str | None:
-    """The identifier of the person, if the file had one."""
+    """Return the identifier of the subject, or None if the file has none."""
     person = given.info["subject_info"] or {}
     return str(person.get("his_id") or person.get("id") or "") or None
 
 
 def _annotations(raw: Any) -> tuple[tuple[Annotation, ...], NDArray[np.bool_] | None]:
-    """Annotations, in order of onset as MNE keeps them, and the samples they mark as bad: (channels, samples)."""
+    """Return the annotations, which MNE sorts by onset, and the samples they mark as bad: (channels, samples)."""
     found = []
     missing = np.zeros((len(raw.ch_names), raw.n_times), np.bool_)
     row = {channel: number for number, channel in enumerate(raw.ch_names)}
     noted = raw.annotations
     channels = noted.ch_names if noted.ch_names is not None else [()] * len(noted)
     for onset, duration, text, names in zip(noted.onset, noted.duration, noted.description, channels, strict=True):
-        # MNE counts from where the device began, which is before the first sample if that was cut off.
+        # MNE counts from the start of the acquisition, which is before the first sample if the start was cropped.
         onset = float(onset) - float(raw.first_time)
         found.append(Annotation(onset, float(duration), str(text)))
         if text.upper().startswith("BAD") or text == "EDGE boundary":

@@ -1,6 +1,6 @@
-"""The table of PTB-XL, `ptbxl_database.csv`: the patient of each ECG with sex and age, its fold and its files.
+"""Read the table of PTB-XL, `ptbxl_database.csv`: patient, sex, age, fold and files of each ECG.
 
-The records themselves are WFDB records; `polyadic.data.readers.wfdb` reads them.
+The ECGs are WFDB records, which `polyadic.data.readers.wfdb` reads.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _DTYPES = {
     "filename_lr": np.str_,
     "filename_hr": np.str_,
 }
-# Whole numbers are published as such and, in some columns, with a fraction of 0.
+# Some columns of the published table have whole numbers as decimals, such as 56.0.
 _INTEGER = re.compile(r"[0-9]{1,15}(\.0)?")
 _PATH = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 
 
 def read_metadata(root: str | Path) -> dict[str, NDArray[Any]]:
-    """The columns of the table that a study needs, in the order of its rows.
+    """Read the columns of the table that a study needs, in row order.
 
     Parameters
     ----------
-    root : folder with `ptbxl_database.csv`
+    root : folder that contains `ptbxl_database.csv`
 
     Returns
     -------
-    columns, each (records,): ecg_id and patient_id, int64; age in years, float64, NaN where it is not known and 300,
-    as published, above 89; sex, int8, 0 male and 1 female; strat_fold, int8, 1 to 10; filename_lr and filename_hr,
-    records at 100 and 500 Hz as paths below `root`
+    columns, each (records,): ecg_id and patient_id, int64; age in years, float64, NaN if unknown and 300, as published,
+    above 89; sex, int8, 0 male and 1 female; strat_fold, int8, 1 to 10; filename_lr and filename_hr, paths of the
+    records at 100 and 500 Hz, relative to `root`
 
     Raises
     ------
-    DataError : if the table is absent or a row is not as published; the message gives its line
+    DataError : if the table is missing or a row is invalid; the message gives the line
     """
     rows = _parse_rows(_read_text(Path(root) / _FILE))
     _, titles = next(rows, (0, []))
@@ -66,7 +66,9 @@ def read_metadata(root: str | Path) -> dict[str, NDArray[Any]]:
             raise DataError(f"{_FILE}: line {line} must have {len(titles)} fields, but has {len(row)}")
         values = _parse_values({title: row[place] for title, place in places.items()}, line)
         if values["ecg_id"] in seen:
-            raise DataError(f"{_FILE}: lines {seen[values['ecg_id']]} and {line} have one ecg_id, {values['ecg_id']}")
+            raise DataError(
+                f"{_FILE}: lines {seen[values['ecg_id']]} and {line} have the same ecg_id, {values['ecg_id']}"
+            )
         seen[values["ecg_id"]] = line
         for title, value in values.items():
             columns[title].append(value)
@@ -88,7 +90,7 @@ def _read_text(path: Path) -> str:
 
 
 def _parse_rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows, each with the number of the line on which it ends."""
+    """Yield each row with the number of the line on which it ends."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         for row in reader:
@@ -107,10 +109,10 @@ def _parse_values(row: dict[str, str], line: int) -> dict[str, Any]:
     }
     for title, ending in (("filename_lr", "lr"), ("filename_hr", "hr")):
         path, expected = row[title], f"{values['ecg_id']:05d}_{ending}"
-        # No dots: nothing above the root can be named, and records come without an extension.
+        # The pattern allows no dots, so that no path can leave the root; records have no extension.
         if not _PATH.fullmatch(path) or path.rpartition("/")[2] != expected:
             raise DataError(
-                f"{_FILE}: line {line}: {title} must be a path below the root that ends in {expected}, "
+                f"{_FILE}: line {line}: {title} must be a path relative to the dataset folder that ends in {expected}, "
                 f"but is {path[:80]!r}"
             )
         values[title] = path

@@ -1,4 +1,4 @@
-"""Labels in files of their own: hypnograms in EDF+, tables of onset, duration and label, and one stage per line."""
+"""Read labels from separate files: EDF+ hypnograms, tables of onset, duration and label, and one stage per line."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["find_scoring", "matches", "read_events", "read_scoring"]
 _LABELS = ("trial_type", "label", "description", "stage", "annotation", "event", "value", "text", "class")
 _HEADS = (*_LABELS, "labels", "stages", "sleep_stage", "sleep stage", "hypnogram")
 _EPOCHS = (30.0, 20.0, 10.0)
-"""Seconds of an epoch that are common in scorings."""
+"""Common epoch lengths of scorings in seconds."""
 
 _NOTHING = ("n/a", "nan", "na", "")
 _LARGEST = 1 << 24
 
 
 def matches(path: str, pattern: str | None) -> bool:
-    """Whether a path below the folder that is read, or its last part, fits a pattern of a file's name.
+    """Whether a path relative to the folder that is read, or its file name, matches a pattern.
 
     Examples
     --------
@@ -44,22 +44,24 @@ def matches(path: str, pattern: str | None) -> bool:
 
 
 def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterable[Path]) -> Path | None:
-    """The file that scores a recording, by its name; None if there is none.
+    """Find the scoring file of a recording by name; return None if there is none.
 
-    What stands for the * of the pattern must be how the recording's name begins, up to a sign that is no letter or
-    digit; of an EDF file its last letter may stand for a digit, as in Sleep-EDF. Files in the folder of the recording
-    come first.
+    The text that matches the * of the pattern must be a prefix of the name of the recording, followed by its end or by
+    a character that is not a letter or digit. In the names of EDF files, the prefix may end in a letter where the
+    recording has a digit, as in Sleep-EDF. Files in the folder of the recording take precedence.
 
     Parameters
     ----------
-    path, stem : of the recording, and its name without ending
-    base : the folder that is read
-    pattern : of the scoring's name, with * for what it has in common with the recording, or {name} for its whole name
-    files : those that match the pattern
+    path : path of the recording
+    base : folder that is read
+    stem : name of the recording without its extension
+    pattern : pattern of the names of scoring files, with * for the part shared with the recording, or {name} for the
+        whole name of the recording
+    files : files that match the pattern
 
     Raises
     ------
-    DataError : if several fit equally well
+    DataError : if several files match equally well
     """
     fitting: dict[Path, int] = {}
     for file in files:
@@ -77,7 +79,7 @@ def find_scoring(path: Path, base: Path, stem: str, pattern: str, files: Iterabl
 
 
 def _begins_with(stem: str, key: str, file: Path) -> bool:
-    """Whether the name of a recording begins with that of its scoring: S10 does not begin with S1."""
+    """Whether the name of a recording begins with `key` as a whole word: S1_night begins with S1, S10 does not."""
     if not key or stem[len(key) : len(key) + 1].isalnum():
         return False
     if stem.startswith(key):
@@ -88,7 +90,7 @@ def _begins_with(stem: str, key: str, file: Path) -> bool:
 
 
 def _key(file: Path, base: Path, pattern: str) -> str:
-    """What stands for the * of a pattern in the name of a file; the longest of several."""
+    """Return the text that matches the * of a pattern in the name of a file; the longest if there are several."""
     parts = [re.escape(part) for part in re.split(r"\*|\{name\}", pattern)]
     for name in (file.relative_to(base).as_posix() if file.is_relative_to(base) else file.name, file.name):
         found = re.fullmatch("(.*)".join(parts).replace(r"\?", "."), name)
@@ -98,15 +100,15 @@ def _key(file: Path, base: Path, pattern: str) -> str:
 
 
 def read_scoring(path: Path, recording: Recording, source: Path, seconds: float) -> tuple[Annotation, ...]:
-    """The labels of a recording from a file of their own.
+    """Read the labels of a recording from a scoring file.
 
     Parameters
     ----------
-    path : an EDF+ file of annotations, a table of onset, duration and label, annotations of WFDB, or a text file with
-        one stage per line
-    recording : that is scored
-    source : its file
-    seconds : length of a window, which may be that of the epochs of a text file
+    path : an EDF+ file with annotations, a table of onset, duration and label, a WFDB annotation file, or a text file
+        with one stage per line
+    recording : the recording that is scored
+    source : file of the recording
+    seconds : length of a window, which is tried as the epoch length of a text file
     """
     suffix = path.suffix.lower()
     if suffix in (".edf", ".bdf"):
@@ -121,11 +123,13 @@ def read_scoring(path: Path, recording: Recording, source: Path, seconds: float)
 
 
 def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
-    """Annotations from a table with the columns onset and duration in seconds, as BIDS has it, and one of labels.
+    """Read annotations from a table with the columns onset and duration in seconds, as in BIDS, and a label column.
 
     Parameters
     ----------
-    column : of the labels; by default trial_type, label, description, stage, event or value
+    path : path of the table
+    column : name of the label column; by default the first of trial_type, label, description, stage, annotation, event,
+        value, text and class that the table has
     """
     heads = read_heads(path)
     named = {head.lower(): head for head in heads}
@@ -157,7 +161,7 @@ def read_events(path: Path, column: str | None) -> tuple[Annotation, ...]:
 
 
 def _read_lines(path: Path, recording: Recording, window: float) -> tuple[Annotation, ...]:
-    """One stage per line, below a name or not: epochs of one length that fill the recording but for less than one."""
+    """Read one stage per line, with or without a heading: epochs of equal length that cover the recording."""
     check_regular_file(path)
     if not path.is_file():
         raise DataError(f"{path.name}: there is no such file")
@@ -173,7 +177,10 @@ def _read_lines(path: Path, recording: Recording, window: float) -> tuple[Annota
 
 
 def _epoch_length(lines: int, recording: Recording, window: float, file: str) -> float:
-    """Seconds of an epoch: a window, a common length or a whole number of seconds; one that fills all is preferred."""
+    """Return the epoch length in seconds: the window length, a common length or a whole number of seconds.
+
+    The epochs must leave less than one epoch at the end of the recording. A length that leaves nothing is preferred.
+    """
     seconds, slack = recording.signal.shape[1] / recording.fs, 0.5 / recording.fs
     most = int(seconds // lines + 1) if lines else 0
     for lengths in ({window, *_EPOCHS}, {float(length) for length in range(1, most + 1)}):
@@ -187,6 +194,6 @@ def _epoch_length(lines: int, recording: Recording, window: float, file: str) ->
                 f"{seconds:g} s of {recording.name}: give a table of onset, duration and label instead"
             )
     raise DataError(
-        f"{file} has {lines} lines, which are no epochs of a whole number of seconds in the {seconds:g} s of "
+        f"{file} has {lines} lines, which do not fit epochs of a whole number of seconds in the {seconds:g} s of "
         f"{recording.name}: give a table of onset, duration and label instead"
     )

@@ -1,6 +1,6 @@
-"""Continuous recordings from text tables: a row of channel names, then one row per sample.
+"""Read continuous recordings from text tables: a row of channel names, then one row per sample.
 
-A table may have columns of times, of labels and of subjects besides its signals.
+Besides signals, a table may have columns with times, labels and subjects.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from polyadic.files import check_regular_file
 __all__ = ["TableColumns", "guess_columns", "read_csv", "read_csv_by_subject", "table_ending"]
 
 _TIMES = ("time", "timestamp", "datetime")
-"""Names of a column of times, wherever it stands; `t` must be the first one."""
+"""Names of a time column at any position; `t` is one only as the first column."""
 
 _LABELS = ("label", "labels", "class", "activity", "stage", "y", "target")
 _SUBJECTS = ("subject", "participant", "person", "user", "id", "subject_id", "participant_id", "person_id", "user_id")
 _FEW, _RUN = 20, 3
-"""A column of whole numbers looks like a label with at most so many values, that last so many samples on average."""
+"""A column of integers looks like a label if it has at most `_FEW` values, in runs of on average `_RUN` or more."""
 
 _GAP = 5
-"""Times are interpolated over at most so many samples; longer gaps part a recording."""
+"""Samples over which times are interpolated; longer gaps split a recording into segments."""
 
 _ROUND = 5e-4
-"""A rate is rounded by at most this share, which keeps 29.97 Hz apart from 30 Hz."""
+"""Maximum relative change when a rate is rounded; 29.97 Hz is not rounded to 30 Hz."""
 
 _SCALES = {"ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _EPOCHS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
-"""Seconds since 1970 have ten digits: larger times are counted in smaller units."""
+"""Unix times in seconds have ten digits; larger numbers are in ms, us or ns."""
 
 
 @dataclass(frozen=True)
 class TableColumns:
-    """What the columns of a table are.
+    """The roles of the columns of a table.
 
     Parameters
     ----------
-    channels : the signals, in this order; all columns without another meaning if None
-    label, subject : the columns of labels and of subjects; None if there are none
-    time : the column of times; by default one that is named so
-    refuse_labels : refuse a signal that looks like a label
-    resample : "hold" or "polyphase": bring uneven times to an even rate; None refuses them
+    channels : signal columns, in this order; all columns without another role if None
+    label, subject : label column and subject column; None if there is none
+    time : time column; if None, a column with a usual name such as `time`
+    refuse_labels : raise an error if a signal looks like a label
+    resample : "hold" or "polyphase": how to resample uneven times to a constant rate; None raises an error
     """
 
     channels: Sequence[str] | None = None
@@ -67,7 +67,7 @@ class TableColumns:
 
 
 def table_ending(path: Path) -> str:
-    """The ending of a table with that of its packing, as ".csv.gz"; "" if the file is no table."""
+    """Return the extension of a table including compression, such as ".csv.gz"; "" if the file is not a table."""
     found = re.search(r"\.(?:csv|tsv)(?:\.gz)?$", path.name.lower())
     return found[0] if found else ""
 
@@ -79,25 +79,26 @@ def read_csv(
     subject: str | None = None,
     columns: TableColumns | None = None,
 ) -> Recording:
-    """One continuous recording from a text table: a row of channel names, then one row per sample.
+    """Read a continuous recording from a text table: a row of channel names, then one row per sample.
 
-    Columns are separated by commas, semicolons or tabs; decimal commas, a byte order mark and gzip are understood. A
-    column named `time` or `timestamp`, or a first one named `t`, has times: seconds, dates, or counts of ms, us or ns
-    where its name or their size says so. Without `fs` it gives the sampling rate and must be evenly spaced within 1 %,
-    with `fs` it must agree with it and have no gaps. Empty cells and NaN are missing values. Units are not known and
-    stay empty. Labels become annotations.
+    Columns are separated by commas, semicolons or tabs. Decimal commas, a byte order mark and gzip are supported. A
+    column named `time`, `timestamp` or `datetime`, or a first column named `t`, contains times: seconds, dates, or
+    numbers of ms, us or ns, according to its name or the size of its values. Without `fs`, the times give the sampling
+    rate and must be evenly spaced within 1 %; with `fs`, they must agree with it and have no gaps. Empty cells and NaN
+    are missing values. Units are unknown and stay empty. Labels become annotations.
 
     Parameters
     ----------
-    fs : sampling rate in Hz; None takes it from the times
-    name : of the recording; by default that of the file
-    subject : by default the name of the recording
-    columns : what the columns are
+    path : path of the table
+    fs : sampling rate in Hz; computed from the times if None
+    name : name of the recording; by default the file name without its extension
+    subject : name of the subject; by default the name of the recording
+    columns : roles of the columns
 
     Raises
     ------
-    DataError : if the file is missing, is not such a table or its times are uneven
-    PolyadicError : if `fs` is not positive, or neither `fs` nor times are given
+    DataError : if the file is missing or not such a table, its times are uneven, or neither `fs` nor times are given
+    PolyadicError : if `fs` is not positive
     """
     path = Path(path)
     name = path.name.removesuffix(table_ending(path) or path.suffix) if name is None else name
@@ -109,9 +110,9 @@ def read_csv(
 def read_csv_by_subject(
     path: str | os.PathLike[str], fs: float | None, name: str, columns: TableColumns
 ) -> list[Recording]:
-    """The recordings of a table with a column of subjects, one for each; parameters as for `read_csv`.
+    """Read one recording per subject from a table with a subject column; parameters as for `read_csv`.
 
-    A subject's rows may stand in several places; windows do not cross from one to the next.
+    The rows of a subject need not be contiguous; windows do not cross from one block of rows to the next.
     """
     path = Path(path)
     table, columns = _read(path, fs, columns)
@@ -136,7 +137,7 @@ def read_csv_by_subject(
 
 
 def _read(path: Path, fs: float | None, columns: TableColumns) -> tuple[Table, TableColumns]:
-    """The table and its columns, all of which it has."""
+    """Read the table, and return it with the resolved roles of its columns; raise if a column does not exist."""
     if fs is not None and not 0 < fs < np.inf:
         raise PolyadicError(f"fs must be a positive sampling rate in Hz, but is {fs!r}")
     check_regular_file(path)
@@ -179,7 +180,7 @@ def _time_column(heads: Sequence[str]) -> str | None:
 
 
 def _refuse_names(heads: Sequence[str], known: set[str], file: str) -> None:
-    """Refuse columns that are named like labels or subjects; `y` beside an `x` is an axis."""
+    """Raise if a column is named like a label or a subject; `y` next to an `x` is an axis."""
     names = {head.lower() for head in heads}
     labels = [head for head in heads if head not in known and _is_label_name(head.lower(), names)]
     subjects = [head for head in heads if head not in known and head.lower() in _SUBJECTS]
@@ -206,11 +207,11 @@ def _refuse_labels(table: Table, file: str) -> None:
     for name, values in table.numbers.items():
         found = _few_numbers(values)
         if found:
-            raise _looks_like_label(file, name, f"it has {found} whole numbers")
+            raise _looks_like_label(file, name, f"it has only {found} distinct values, all whole numbers")
 
 
 def _few_numbers(values: NDArray[np.float64]) -> int:
-    """How many whole numbers a column that looks like a label has; 0 if it does not."""
+    """Return the number of distinct integers in a column that looks like a label; 0 if it does not."""
     values = values[np.isfinite(values)]
     if not len(values) or (values != np.rint(values)).any():
         return 0
@@ -219,7 +220,7 @@ def _few_numbers(values: NDArray[np.float64]) -> int:
 
 
 def guess_columns(path: Path) -> TableColumns:
-    """What the columns of a table seem to be, by their names and content: the first that looks like a label is one."""
+    """Guess the roles of columns from their names and content; the first that looks like a label is the label."""
     heads = read_heads(path)
     names = {head.lower() for head in heads}
     time = _time_column(heads)
@@ -247,7 +248,7 @@ def _looks_like_label(file: str, column: str, reason: str) -> DataError:
 def _recording(
     table: Table, rows: NDArray[np.intp], columns: TableColumns, fs: float | None, file: str, name: str, subject: str
 ) -> Recording:
-    """The recording of some rows."""
+    """Build a recording from some rows of a table."""
     channels = tuple(columns.channels) if columns.channels is not None else tuple(table.numbers)
     values = np.array([table.numbers[channel][rows] for channel in channels]).reshape(len(channels), len(rows))
     labels = None if columns.label is None else [table.texts[columns.label][row] for row in rows.tolist()]
@@ -289,13 +290,13 @@ def _recording(
 
 
 def _row_segments(rows: NDArray[np.intp]) -> tuple[Segment, ...]:
-    """Rows that follow each other, with onsets to be filled in."""
+    """Return the segments of contiguous rows; onsets are filled in later."""
     breaks = np.flatnonzero(np.diff(rows) != 1) + 1
     return (Segment(0, 0.0), *(Segment(int(first), 0.0) for first in breaks))
 
 
 def _labelled(recording: Recording, labels: list[str]) -> Recording:
-    """A recording with an annotation for each stretch of samples with the same label."""
+    """Add an annotation for each run of samples with the same label."""
     firsts = [segment.first for segment in recording.segments]
     texts = np.array([_label_text(label) for label in labels])
     edges = sorted({0, *(np.flatnonzero(texts[1:] != texts[:-1]) + 1).tolist(), *firsts})
@@ -310,7 +311,7 @@ def _labelled(recording: Recording, labels: list[str]) -> Recording:
 
 
 def _label_text(cell: str) -> str:
-    """A label as a text, "" if it is unknown; 3 and 3.0 are the same."""
+    """Return a label as text, "" if it is unknown; 3 and 3.0 are equal."""
     if is_number(cell) and np.isfinite(float(cell)):
         number = float(cell)
         cell = str(int(number)) if number.is_integer() else cell
@@ -321,7 +322,10 @@ def _label_text(cell: str) -> str:
 
 
 def _seconds(cells: list[str], column: str, file: str) -> tuple[NDArray[np.float64], str]:
-    """Times in seconds, counted from the first if they are dates or large numbers, and the first as a date or ""."""
+    """Parse times into seconds, and return them with the first as a date, or "".
+
+    Dates and times in ms, us or ns become relative to the first.
+    """
     wanted = f"{file}: the time column must have two or more times in seconds and none missing"
     if "" in cells or len(cells) < 2:
         raise DataError(wanted)
@@ -343,7 +347,7 @@ def _seconds(cells: list[str], column: str, file: str) -> tuple[NDArray[np.float
 
 
 def _dates(cells: list[str], file: str) -> tuple[NDArray[np.float64], str]:
-    """Seconds from the first of some dates, and the first."""
+    """Parse dates into seconds from the first; also return the first."""
     found: list[float] = []
     first: Any = None
     for row, cell in enumerate(cells):
@@ -362,7 +366,7 @@ def _dates(cells: list[str], file: str) -> tuple[NDArray[np.float64], str]:
 def _timed(
     times: NDArray[np.float64], rows: NDArray[np.intp], fs: float | None, file: str
 ) -> tuple[float, tuple[Segment, ...]]:
-    """The sampling rate of evenly spaced times, and the segments of rows that follow each other."""
+    """Return the sampling rate of evenly spaced times, and the segments of contiguous rows."""
     edges = [segment.first for segment in _row_segments(rows)]
     parts = [part for part in np.split(np.arange(len(times)), edges[1:]) if len(part) > 1] or [np.arange(len(times))]
     longest = max(parts, key=len)
@@ -373,31 +377,31 @@ def _timed(
     ended = 0.0
     segments = []
     for first, end, onset in zip(edges, [*edges[1:], len(times)], onsets.tolist(), strict=True):
-        onset = max(onset, ended)  # times may begin anew: then a segment follows the one before
+        onset = max(onset, ended)  # if times restart, the segment follows the previous one
         segments.append(Segment(first, float(onset)))
         ended = onset + (end - first) / rate
     return rate, tuple(segments)
 
 
 def _sampling_rate(times: NDArray[np.float64], fs: float | None, name: str, row: int = 0) -> float:
-    """The sampling rate of evenly spaced times, or `fs` if they agree with it."""
+    """Return the sampling rate of evenly spaced times, or `fs` if they agree with it."""
     with np.errstate(all="ignore"):  # times that overflow here are not evenly spaced either
         steps = np.diff(times)
         mean = float(times[-1] - times[0]) / len(steps)
     if not 0 < mean < np.inf:
-        raise DataError(f"{name}: the time column must rise, but goes from {times[0]:g} to {times[-1]:g}")
+        raise DataError(f"{name}: times must increase, but go from {times[0]:g} to {times[-1]:g}")
     if fs is not None and abs(mean * fs - 1) > 0.01 and (np.abs(steps - mean) <= 0.01 * mean).all():
         raise _other_rate(name, 1 / mean, fs)
-    # Of a few gaps the median takes no notice, while they change the mean and so make every step look wrong.
+    # A few gaps do not affect the median, but they change the mean and would make every step look wrong.
     median = float(np.median(steps))
     expected = 1 / fs if fs is not None else median if 0 < median < np.inf else mean
-    # With a rate from outside times may be coarsely rounded, but a step of two samples is a gap.
+    # If the rate is given, times may be coarsely rounded, but a step of two samples is a gap.
     slack = 0.01 if fs is None else 0.999
     off = np.flatnonzero(~(np.abs(steps - expected) <= slack * expected))
     if off.size:
         raise DataError(
-            f"{name}, line {row + off[0] + 3}: times must be evenly spaced by {expected:.6g} s, but this one comes "
-            f"{steps[off[0]]:.6g} s after the line before: --resample polyphase interpolates them; or split the file "
+            f"{name}, line {row + off[0] + 3}: times must be evenly spaced by {expected:.6g} s, but this one is "
+            f"{steps[off[0]]:.6g} s after the previous line: interpolate with --resample polyphase, or split the file "
             "at gaps"
         )
     if fs is not None and abs(mean - expected) > 0.01 * expected:
@@ -412,12 +416,12 @@ def _other_rate(name: str, rate: float, fs: float) -> DataError:
 
 
 def _round_rate(rate: float, samples: int) -> float:
-    """A round rate that the times of a recording cannot be told from, being off by less than half a sample in all."""
+    """Round a rate if that changes the duration of the recording by less than half a sample."""
     for digits in range(3):
         near = round(rate, digits)
         if abs(near - rate) <= min(_ROUND, 0.5 / samples) * rate:
             return near
-    # Nine digits: the rounding of decimal fractions to binary ones is no part of the rate.
+    # Nine digits remove the floating-point error of times such as 0.1.
     return float(f"{rate:.9g}")
 
 
@@ -428,12 +432,12 @@ def _evened(
     how: str,
     file: str,
 ) -> tuple[float, NDArray[np.float64], list[str] | None, tuple[Segment, ...]]:
-    """Signals (channels, samples) at an even rate, the most frequent one of the times; labels go along."""
+    """Resample uneven signals, (channels, samples), and their labels to a constant rate: one over the median step."""
     steps = np.diff(times)
     step = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
     if not 0 < step < np.inf or (steps < 0).any():
         row = int(np.flatnonzero(steps <= 0)[0])
-        raise DataError(f"{file}, line {row + 3}: the time column must rise, but goes back or stands still here")
+        raise DataError(f"{file}, line {row + 3}: times must increase, but this one does not")
     rate = float(f"{1 / step:.6g}")
     edges = np.flatnonzero(steps > _GAP * step) + 1
     signals, texts, segments, count = [], [], [], 0

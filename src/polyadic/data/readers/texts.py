@@ -1,4 +1,4 @@
-"""Texts in the headers of recordings: ASCII by their standards, but units and names of channels often are not."""
+"""Decode text in the headers of recordings: standards require ASCII, but units and channel names often are not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["as_unit", "decode_text"]
 
 
 def decode_text(raw: bytes) -> str:
-    """Bytes as text: UTF-8 or, where they are not, Latin-1, in which every byte is a character.
+    """Decode bytes as UTF-8 or, if they are invalid, as Latin-1, in which every byte is a character.
 
     Examples
     --------
@@ -20,7 +20,7 @@ def decode_text(raw: bytes) -> str:
 
 
 def as_unit(text: str) -> str:
-    """A unit with "u" for the micro sign, as the standards write it.
+    """Return a unit with "u" for the micro sign, as the standards write it.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""WFDB records as PhysioNet publishes them: a header, its signal files, and annotations in the MIT format.
+"""Read WFDB records as published on PhysioNet: a header, its signal files, and annotations in the MIT format.
 
-Headers and annotations are parsed here and strictly, since the library skips what it cannot parse; it decodes the
-samples. Nothing is read from the network, and nothing is allocated before the sizes of the files were checked.
+Headers and annotations are parsed strictly here, because the wfdb package skips what it cannot parse. The package
+decodes the samples. Nothing is read from the network, and memory is allocated only after the file sizes were checked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
     "read_wfdb",
 ]
 
-# Of each format: bytes and the samples they hold, and the digit that stands for a missing value.
+# Bytes and samples per block, and the digital value that marks a missing sample, by format.
 _FORMATS: dict[str, tuple[int, int, int | None]] = {
     "8": (1, 1, None),
     "80": (1, 1, -(1 << 7)),
@@ -55,11 +55,12 @@ _FORMATS: dict[str, tuple[int, int, int | None]] = {
     "516": (2, 1, -(1 << 15)),
     "524": (3, 1, -(1 << 23)),
 }
-# Digits of these formats may not fit 16 bits; those are packed by FLAC, so that the size of a file says little.
+# Formats whose digital values may not fit 16 bits.
 _WIDE = ("8", "24", "32", "524")
+# Formats compressed with FLAC, for which the file size does not give the number of samples.
 _PACKED = ("508", "516", "524")
 _ABSENT = "~"
-"""The name of a file, or of a segment, that is not there."""
+"""File name in a layout header, and segment name that marks a gap."""
 _PADDING = 4
 _LARGEST_HEADER = 1 << 20
 
@@ -85,20 +86,23 @@ _DEFINITION = re.compile(r"(\d{1,2}) (\S+) .*")
 _Resample = str | Mapping[str, str | None] | None
 
 _NOTE, _RHYTHM, _LAST_CODE, _SKIP, _AUX = 22, 28, 49, 59, 63
-"""Codes of annotations: a comment, a change of rhythm, the last that may mean something, a long interval, a text."""
+"""Annotation codes: comment, rhythm change, last code of an annotation type, long interval, auxiliary text."""
 
 
 @dataclass(frozen=True)
 class WfdbSignal:
-    """One signal of a header: value = (digit - baseline) / gain; 0 stands for what the header leaves out.
+    """A signal in a header: physical value = (digital value - baseline) / gain.
+
+    Fields that the header omits have the default of the format, or 0.
 
     Parameters
     ----------
-    file, format, start : the file of its samples, their format, and the byte at which they begin
-    skew : samples by which it lags
-    gain, baseline, units : how digits become values
-    bits, zero : resolution and middle of the device's digits
-    first, checksum : its first digit, the 16-bit sum of all its digits
+    file, format, start : file of the samples, its format, and the byte at which the samples begin
+    frame : samples per frame
+    skew : number of samples by which the signal lags
+    gain, baseline, units : calibration
+    bits, zero : resolution and midpoint of the analog-to-digital converter
+    first, checksum : first digital value, and 16-bit sum of all digital values
     """
 
     name: str
@@ -117,15 +121,15 @@ class WfdbSignal:
 
     @property
     def missing(self) -> int | None:
-        """The digit that stands for a missing value, if the format has one."""
+        """The digital value that marks a missing sample, if the format has one."""
         return _FORMATS[self.format][2]
 
 
 @dataclass(frozen=True)
 class WfdbHeader:
-    """The content of a header; `samples` is None where it does not give the length.
+    """The content of a header; `samples` is None if the header does not give the length.
 
-    `segments` are the names and lengths of a record of several segments, whose header has no signals.
+    `segments` has the names and lengths of the segments of a multi-segment record, whose header has no signals.
     """
 
     record: str
@@ -145,24 +149,26 @@ def read_wfdb(
     subject: str | None = None,
     resample: str | Mapping[str, str | None] | None = None,
 ) -> Recording:
-    """Read a record of one or several segments; formats of up to 16 bits keep their digits exactly.
+    """Read a record with one or more segments; formats of up to 16 bits keep their digital values exactly.
 
-    Times between segments are gaps; what a segment lacks of the channels is missing.
+    Times between segments are gaps. Samples of channels that a segment does not have are missing.
 
     Parameters
     ----------
-    path : of the record, with or without `.hea`
-    channels : names, in the order wanted; None for all
-    annotations : extensions of annotation files, such as "atr"; texts are their notes, or else their symbols ("[42]"
-        for a code without one). A change of rhythm lasts until the next, all others are moments
-    name, subject : of the recording; by default the name of the record, and `name`
-    resample : "hold" or "polyphase": how to bring channels of several rates to the highest one; None refuses them.
-        Or one of them for each channel by name
+    path : path of the record, with or without `.hea`
+    channels : names of channels to read, in this order; all if None
+    annotations : extensions of annotation files, such as "atr". The text of an annotation is its note, or else its
+        symbol ("[42]" for a code without a symbol). A rhythm change lasts until the next one; all other annotations
+        have no duration
+    name : name of the recording; by default the name of the record
+    subject : name of the subject; by default `name`
+    resample : "hold" or "polyphase": how to resample channels to the highest rate; None raises an error if rates
+        differ. A mapping sets it for each channel by name
 
     Raises
     ------
-    DataError : if a file is absent or damaged, or the channels have several rates
-    PolyadicError : if wfdb is not installed, or an argument cannot be used
+    DataError : if a file is missing or damaged, a channel does not exist, or rates differ and `resample` is None
+    PolyadicError : if wfdb is not installed, or an argument is invalid
     """
     path = Path(path)
     path = path.parent / path.name.removesuffix(".hea")
@@ -184,19 +190,19 @@ def read_wfdb(
 
 
 def _read_single(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: _Resample) -> Recording:
-    """A record of one segment, without annotations."""
+    """Read a record with one segment, without annotations."""
     package = _import_wfdb()
     if "::" in str(path.absolute()):
-        # The library would take it for a chain of URLs.
-        raise PolyadicError(f"path must not have '::' in it, but is {path.name!r}")
+        # wfdb would interpret it as a chained URL.
+        raise PolyadicError(f"path must not contain '::', but is {str(path)!r}")
     file = f"{path.name}.hea"
     if header.samples == 0 or any(signal.file == _ABSENT for signal in header.signals):
-        raise DataError(f"{file}: the header is the layout of a record of several segments, and has no samples")
+        raise DataError(f"{file}: this is the layout header of a multi-segment record, which has no samples")
     picked = choose_signals(header, channels)
     frames = _sample_count(header, picked, path.parent)
     signals = [header.signals[number] for number in picked]
     if any(signal.format in _PACKED for signal in signals) and importlib.util.find_spec("soundfile") is None:
-        raise MissingExtraError(f"{file}: signals packed by FLAC need the package soundfile: pip install soundfile")
+        raise MissingExtraError(f"{file}: FLAC-compressed signals need the package soundfile: pip install soundfile")
     even = all(signal.frame == 1 for signal in signals)
     try:
         record = package.rdrecord(
@@ -213,7 +219,9 @@ def _read_single(path: Path, header: WfdbHeader, channels: Sequence[str] | None,
         raise DataError(f"{file}: wfdb cannot read the record ({type(error).__name__})") from error
     for signal, row in zip(signals, rows, strict=True):
         if len(row) != frames * signal.frame:
-            raise DataError(f"{file}: there must be {frames * signal.frame} samples, but wfdb reads {len(row)}")
+            raise DataError(
+                f"{file}: {signal.name} must have {frames * signal.frame} samples, but wfdb reads {len(row)}"
+            )
         check_digits(signal, row, file)
     if len({signal.frame for signal in signals}) == 1:
         return build_recording(header, signals, np.ascontiguousarray(np.array(rows)), (), path.name, None)
@@ -223,7 +231,7 @@ def _read_single(path: Path, header: WfdbHeader, channels: Sequence[str] | None,
 def _at_one_rate(
     header: WfdbHeader, signals: Sequence[WfdbSignal], rows: Sequence[NDArray[Any]], resample: _Resample
 ) -> Recording:
-    """A recording of channels of several rates, (samples,) each, brought to the highest of them."""
+    """Build a recording from channels with different rates, (samples,) each, resampled to the highest rate."""
     listed = ", ".join(f"{signal.name} {header.fs * signal.frame:g} Hz" for signal in signals)
     most = max(signal.frame for signal in signals)
     ways = [resample.get(signal.name) if isinstance(resample, Mapping) else resample for signal in signals]
@@ -253,7 +261,7 @@ def _at_one_rate(
 
 
 def _read_segments(path: Path, header: WfdbHeader, channels: Sequence[str] | None, resample: _Resample) -> Recording:
-    """A record of several segments; times without a segment are gaps."""
+    """Read a multi-segment record; times without a segment are gaps."""
     layout, others = _layout(path, header)
     wanted = [layout[number].name for number in choose_signals(replace(header, signals=layout), channels)]
     pieces, segments, frames, count = [], [], 0, 0
@@ -273,21 +281,21 @@ def _read_segments(path: Path, header: WfdbHeader, channels: Sequence[str] | Non
                 count += pieces[-1].signal.shape[1]
         frames += samples
     if not pieces:
-        raise DataError(f"{path.name}.hea: none of its segments has the channels {', '.join(wanted)}")
+        raise DataError(f"{path.name}.hea: no segment has any of the channels {', '.join(wanted)}")
     return _joined(pieces, segments, path.name)
 
 
 def _layout(path: Path, header: WfdbHeader) -> tuple[tuple[WfdbSignal, ...], list[tuple[str, int]]]:
-    """The signals of a record of several segments, and its segments with their numbers of samples."""
+    """Return the signals of a multi-segment record, and its segments with their numbers of samples."""
     first = next((segment for segment, _ in header.segments if segment != _ABSENT), None)
     if first is None:
-        raise DataError(f"{path.name}.hea: all of its segments are gaps")
+        raise DataError(f"{path.name}.hea: all segments are gaps")
     signals = read_header(path.with_name(f"{first}.hea"), layout=True).signals
     return signals, [entry for entry in header.segments if entry[1]]
 
 
 def _with_channels(recording: Recording, wanted: list[str]) -> Recording:
-    """A segment with all channels of its record; those that it lacks are missing."""
+    """Return a segment with all channels of its record; samples of the added channels are missing."""
     rows = [recording.channels.index(name) if name in recording.channels else -1 for name in wanted]
     if -1 not in rows:
         return recording
@@ -318,7 +326,7 @@ def _with_channels(recording: Recording, wanted: list[str]) -> Recording:
 
 
 def _joined(pieces: list[Recording], segments: list[tuple[int, float]], name: str) -> Recording:
-    """Segments one after the other; digits are kept where all have the same scales."""
+    """Concatenate segments; digital values are kept if all segments have the same calibration."""
     there = [_present(piece) for piece in pieces]
     first = pieces[0]
     scale, offset, units = first.scale.copy(), first.offset.copy(), list(first.units)
@@ -354,14 +362,14 @@ def _joined(pieces: list[Recording], segments: list[tuple[int, float]], name: st
 
 
 def _present(recording: Recording) -> NDArray[np.bool_]:
-    """Which channels have samples: (channels,)."""
+    """Return which channels have samples: (channels,)."""
     if recording.missing is None:
         return np.ones(len(recording.channels), bool)
     return np.asarray(~recording.missing.all(axis=1))
 
 
 def _without_seams(segments: list[tuple[int, float]], fs: float) -> tuple[Segment, ...]:
-    """Segments that follow a gap: where one continues the other without a gap, windows may cross."""
+    """Merge segments that follow each other without a gap, so that windows may cross their border."""
     found = [Segment(*segments[0])]
     for first, onset in segments[1:]:
         expected = found[-1].onset + (first - found[-1].first) / fs
@@ -371,7 +379,7 @@ def _without_seams(segments: list[tuple[int, float]], fs: float) -> tuple[Segmen
 
 
 def find_segments(headers: Iterable[Path]) -> dict[Path, str]:
-    """The headers among some that are segments of another of them, with the name of the latter; damaged ones pass."""
+    """Return the headers that are segments of another given header, with the name of that; ignore damaged headers."""
     every = list(headers)
     found: dict[Path, str] = {}
     for path in every:
@@ -385,14 +393,14 @@ def find_segments(headers: Iterable[Path]) -> dict[Path, str]:
 
 
 def read_rates(path: Path) -> dict[str, float]:
-    """The rate in Hz of every channel of a record by name."""
+    """Read the sampling rate in Hz of every channel of a record, by name."""
     header = read_header(path, segments=True)
     signals = _layout(path.with_suffix(""), header)[0] if header.segments else header.signals
     return {signal.name: header.fs * signal.frame for signal in signals}
 
 
 def read_annotations(path: Path, recording: Recording) -> tuple[Annotation, ...]:
-    """The annotations of a file in the MIT format beside the header of its record."""
+    """Read an annotation file in the MIT format; the header of the record must be in the same folder."""
     header = read_header(path.with_suffix(".hea"), segments=True)
     last = recording.segments[-1]
     duration = last.onset + (recording.signal.shape[1] - last.first) / recording.fs
@@ -400,7 +408,7 @@ def read_annotations(path: Path, recording: Recording) -> tuple[Annotation, ...]
 
 
 def is_annotations(path: Path) -> bool:
-    """Whether a file holds annotations in the MIT format."""
+    """Whether a file contains annotations in the MIT format."""
     try:
         return bool(list(_decode_annotations(path.read_bytes(), path.name)))
     except (DataError, OSError):
@@ -410,7 +418,7 @@ def is_annotations(path: Path) -> bool:
 def _import_wfdb() -> Any:
     try:
         with warnings.catch_warnings():
-            # The import itself uses features that newer versions of pandas warn about.
+            # Importing wfdb causes deprecation warnings with recent versions of pandas.
             warnings.simplefilter("ignore")
             import wfdb
     except ImportError:
@@ -422,41 +430,45 @@ def _import_wfdb() -> Any:
 
 
 def read_header(path: Path, *, segments: bool = False, layout: bool = False) -> WfdbHeader:
-    """Parse a header, which must be ASCII except for units, channel names and comments, and be named after its record.
+    """Parse a header, which must be named after its record, and be ASCII except for units, channel names and comments.
 
     Parameters
     ----------
-    segments : whether it may be of a record of several segments
-    layout : whether it may have no samples, as the layout of such a record
+    path : path of the header
+    segments : whether to accept the header of a multi-segment record
+    layout : whether to accept a layout header, which describes the signals of such a record and has no samples
 
     Raises
     ------
-    DataError : at the first line that does not follow the format
+    DataError : if a line does not follow the format
     """
     lines = _header_lines(path)
     match = _RECORD_LINE.fullmatch(lines[0])
     if match is None:
         raise DataError(f"{path.name}: the first line must be 'record signals rate samples', but is {lines[0][:80]!r}")
     if match["name"] != path.stem:
-        raise DataError(f"{path.name}: the header must be of the record {path.stem!r}, but is of {match['name']!r}")
+        raise DataError(f"{path.name}: the header must be for the record {path.stem!r}, but is for {match['name']!r}")
     if match["segments"]:
         if not segments:
             raise DataError(f"{path.name}: a segment must not have segments of its own")
         return _parse_segments(path, match, lines[1:])
     if int(match["signals"]) != len(lines) - 1 or len(lines) < 2:
-        raise DataError(f"{path.name}: {match['signals']} signals are announced, but {len(lines) - 1} are described")
+        raise DataError(
+            f"{path.name}: the declared number of signals is {match['signals']}, but the header "
+            f"describes {len(lines) - 1}"
+        )
     signals = tuple(_parse_signal(line, number, path.name) for number, line in enumerate(lines[1:]))
     samples = int(match["samples"]) if match["samples"] else None
     absent = any(signal.file == _ABSENT for signal in signals)
     if absent and not layout:
-        raise DataError(f"{path.name}: the header is the layout of a record of several segments, and has no samples")
+        raise DataError(f"{path.name}: this is the layout header of a multi-segment record, which has no samples")
     if (samples == 0 and not layout) or float(match["fs"]) == 0:
         raise DataError(f"{path.name}: rate and number of samples must not be 0")
     return WfdbHeader(match["name"], float(match["fs"]), samples, signals, began=_base_time(match["base"] or ""))
 
 
 def _base_time(text: str) -> str:
-    """When a record began, from the base time and base date of its header; "" if they are absent or make no sense."""
+    """Return when a record began, from the base time and date of the header; "" if they are missing or invalid."""
     found = _BASE.fullmatch(text.strip())
     if found is None:
         return ""
@@ -471,9 +483,12 @@ def _base_time(text: str) -> str:
 
 
 def _parse_segments(path: Path, match: re.Match[str], lines: list[str]) -> WfdbHeader:
-    """The header of a record of several segments from its first line and those after it."""
+    """Parse the header of a multi-segment record from its first line and the lines after it."""
     if int(match["segments"][1:]) != len(lines) or not lines:
-        raise DataError(f"{path.name}: {match['segments'][1:]} segments are announced, but {len(lines)} are described")
+        raise DataError(
+            f"{path.name}: the declared number of segments is {match['segments'][1:]}, but the header "
+            f"describes {len(lines)}"
+        )
     found = []
     for line in lines:
         segment = _SEGMENT_LINE.fullmatch(line)
@@ -500,7 +515,7 @@ def _header_lines(path: Path) -> list[str]:
         raise DataError(f"{path.name}: the header is empty")
     for line in lines:
         if not line.replace("\t", " ").isprintable():
-            raise DataError(f"{path.name}: a header must be printable text, but has the line {line[:80]!a}")
+            raise DataError(f"{path.name}: a header must be printable text, but contains the line {line[:80]!a}")
     if not lines[0].isascii():
         raise DataError(f"{path.name}: the first line must be ASCII, but is {lines[0][:80]!a}")
     return lines
@@ -511,7 +526,7 @@ def _parse_signal(line: str, number: int, file: str) -> WfdbSignal:
     if match is None:
         raise DataError(f"{file}: signal {number} must be 'file format gain bits zero …', but is {line[:80]!r}")
     if match["format"] not in _FORMATS and match["file"] != _ABSENT:
-        raise DataError(f"{file}: signal {number} has format {match['format']}; supported are {', '.join(_FORMATS)}")
+        raise DataError(f"{file}: signal {number} has format {match['format']}, but must have {' or '.join(_FORMATS)}")
     zero = int(match["zero"] or 0)
     return WfdbSignal(
         name=match["name"] or f"signal {number}",
@@ -520,7 +535,7 @@ def _parse_signal(line: str, number: int, file: str) -> WfdbSignal:
         start=int(match["start"] or 0),
         frame=int(match["frame"] or 1) or 1,
         skew=int(match["skew"] or 0),
-        # Both absent and 0 stand for 200, by the format's definition.
+        # The format defines 200 as the gain if the field is missing or 0.
         gain=float(match["gain"] or 0) or 200.0,
         baseline=zero if match["baseline"] is None else int(match["baseline"]),
         units=as_unit(match["units"] or "mV"),
@@ -532,24 +547,24 @@ def _parse_signal(line: str, number: int, file: str) -> WfdbSignal:
 
 
 def choose_signals(header: WfdbHeader, channels: Sequence[str] | None) -> list[int]:
-    """The numbers of the signals with these names, in this order; all of them for None."""
+    """Return the indices of the signals with these names, in this order; all signals if None."""
     names = [signal.name for signal in header.signals]
     if isinstance(channels, str):
-        raise PolyadicError(f"channels must be a sequence of names, but is the text {channels!r}")
+        raise PolyadicError(f"channels must be a sequence of names, but is the string {channels!r}")
     wanted = names if channels is None else list(channels)
     if not wanted:
         raise PolyadicError("channels must name at least one channel, but is empty")
     unknown = [name for name in wanted if name not in names]
     if unknown:
         raise DataError(
-            f"{header.record}.hea: there is no channel {unknown[0]!r}; there are {', '.join(names)}"
+            f"{header.record}.hea: has no channel {unknown[0]!r}; it has {', '.join(names)}"
             f"{close_match(unknown[0], names)}"
         )
     twice = sorted({name for name in wanted if names.count(name) > 1})
     if twice:
         raise DataError(f"{header.record}.hea: several channels are named {', '.join(twice)}")
     if len(set(wanted)) != len(wanted):
-        raise PolyadicError(f"{header.record}: channels must differ, but are {wanted}")
+        raise PolyadicError(f"{header.record}: channels must be distinct, but are {wanted}")
     return [names.index(name) for name in wanted]
 
 
@@ -561,7 +576,7 @@ def _file_size(path: Path) -> int:
 
 
 def _sample_count(header: WfdbHeader, picked: list[int], folder: Path) -> int:
-    """The number of frames (samples of every channel), after comparing it with the sizes of the files."""
+    """Return the number of frames, and check it against the sizes of the signal files."""
     file = f"{header.record}.hea"
     samples = header.samples
     for name in dict.fromkeys(header.signals[number].file for number in picked):
@@ -569,23 +584,24 @@ def _sample_count(header: WfdbHeader, picked: list[int], folder: Path) -> int:
         group = [header.signals[number] for number in numbers]
         layouts = {(signal.format, signal.start) for signal in group}
         if len(layouts) > 1 or numbers != list(range(numbers[0], numbers[-1] + 1)):
-            raise DataError(f"{file}: signals of {name} must follow each other, in one format and from one byte on")
+            raise DataError(f"{file}: signals of {name} must be contiguous, with the same format and offset")
         count, per, _ = _FORMATS[group[0].format]
         width = sum(signal.frame for signal in group)
         there = max(_file_size(folder / name) - group[0].start, 0)
         if group[0].format in _PACKED:
             if samples is None:
-                raise DataError(f"{file}: a header of signals that are packed by FLAC must give their length")
+                raise DataError(f"{file}: the header must give the number of samples of FLAC-compressed signals")
             check_inflation(name, samples * width * 4, there, "save it in format 16")
             continue
         if samples is None:
             samples = there * per // (count * width)
         needed = -(-samples * width * count // per)
-        # Without checksums of all digits, a file that is too long means that the header is wrong.
+        # Without checksums, a file that is too long is taken as a sign of a wrong header.
         summed = all(header.signals[number].checksum for number in picked)
         if samples < 1 or there < needed or (there > needed + _PADDING and not summed):
             raise DataError(
-                f"{name}: {len(group)} signals of {samples} samples need {needed} bytes, but there are {there}"
+                f"{name}: the data must have {needed} bytes (signals: {len(group)}, samples: {samples}), "
+                f"but have {there}"
             )
     assert samples is not None
     return samples
@@ -595,15 +611,15 @@ def _sample_count(header: WfdbHeader, picked: list[int], folder: Path) -> int:
 
 
 def check_digits(signal: WfdbSignal, digits: NDArray[Any], file: str) -> None:
-    """Compare a signal's digits, (samples,), with the first digit and the checksum of its header.
+    """Check the digital values of a signal, (samples,), against the first value and the checksum in the header.
 
-    Some publishers write 0 for what they did not compute, so 0 is not compared.
+    A 0 in the header is not compared, since some files have 0 for values that were not computed.
 
     Raises
     ------
     DataError : if they differ
     """
-    # In format 8 the header's value comes before the first difference; a checksum says more than a first digit.
+    # In format 8, the value in the header precedes the first difference. The checksum, if any, is the better test.
     unsure = signal.format != "8" and not signal.checksum
     if signal.first and unsure and digits[0] not in (signal.first, signal.missing):
         raise DataError(f"{file}: channel {signal.name} must begin with {signal.first}, but begins with {digits[0]}")
@@ -611,7 +627,7 @@ def check_digits(signal: WfdbSignal, digits: NDArray[Any], file: str) -> None:
     if signal.checksum and total != signal.checksum % 65536:
         raise DataError(
             f"{file}: channel {signal.name} must have checksum {signal.checksum % 65536}, but has {total}: "
-            f"{signal.file} is damaged or of another record"
+            f"{signal.file} is damaged or belongs to another record"
         )
 
 
@@ -623,7 +639,7 @@ def build_recording(
     name: str,
     subject: str | None,
 ) -> Recording:
-    """A recording of these digits, (channels, samples): int16 kept as they are, wider ones converted to values."""
+    """Build a recording from digital values, (channels, samples): int16 is kept, wider types become physical values."""
     missing = np.zeros(digits.shape, bool)
     for row, invalid, signal in zip(digits, missing, signals, strict=True):
         if signal.missing is not None:
@@ -641,7 +657,7 @@ def build_recording(
             if limits is not None:
                 limits = np.sort(limits * scale[:, None] + offset[:, None]).astype(np.float32)
         if not np.isfinite(digits).all():
-            raise DataError(f"{header.record}.hea: values exceed what 32-bit floating point can hold")
+            raise DataError(f"{header.record}.hea: values exceed the range of float32")
         digits[missing] = np.nan
         missing, scale, offset = missing[:0], np.ones(len(signals)), np.zeros(len(signals))
     return Recording(
@@ -660,13 +676,13 @@ def build_recording(
 
 
 def _device_limits(signals: Sequence[WfdbSignal]) -> NDArray[Any] | None:
-    """Lowest and highest digit of each device, (channels, 2); None if the resolution of one is not known."""
+    """Return the digital minimum and maximum of each converter, (channels, 2); None if a resolution is unknown."""
     found = []
     for signal in signals:
         lowest, bits = signal.missing, signal.bits
         if lowest is None or not 0 < bits <= 32:
             return None
-        # The lowest digit of a format stands for a missing value, so it is never a value of the device.
+        # The lowest digital value of a format marks missing samples, so the converter never outputs it.
         low, high = signal.zero - (1 << bits - 1), signal.zero + (1 << bits - 1) - 1
         low, high = max(low, lowest + 1), min(high, -lowest - 1)
         if low >= high:
@@ -681,7 +697,7 @@ def _device_limits(signals: Sequence[WfdbSignal]) -> NDArray[Any] | None:
 def _read_annotations(
     path: Path, extensions: str | Sequence[str] | None, fs: float, duration: float
 ) -> list[Annotation]:
-    """Annotations of some files beside the header, in order; times count in seconds."""
+    """Read the annotation files with these extensions in the folder of the header; sort by onset in seconds."""
     found: list[Annotation] = []
     for extension in [extensions] if isinstance(extensions, str) else extensions or ():
         if not re.fullmatch(r"[-\w]+", extension):
@@ -693,7 +709,7 @@ def _read_annotations(
 
 
 def _with_durations(parsed: list[tuple[float, int, str]], duration: float) -> list[Annotation]:
-    """Annotations from onset, code and text: a change of rhythm lasts until the next one, all others are moments."""
+    """Build annotations from onset, code and text: a rhythm change lasts until the next one, others have duration 0."""
     changes = [onset for onset, code, text in parsed if code == _RHYTHM and text.startswith("(")]
     ends = iter([*changes[1:], duration])
     return [
@@ -703,10 +719,10 @@ def _with_durations(parsed: list[tuple[float, int, str]], duration: float) -> li
 
 
 def _parse_annotations(path: Path, fs: float, duration: float) -> Iterator[tuple[float, int, str]]:
-    """Onset in seconds, code and text of the annotations of one file; comments at its start may define its rate and
-    its symbols.
+    """Yield onset in seconds, code and text of the annotations in a file.
 
-    Such comments begin with ##, or stand between two that do. Older files define symbols without them.
+    Comments at the start of the file may define the sampling rate and symbols. They begin with ##, or are between two
+    comments that do. Older files define symbols without ## comments.
     """
     from wfdb.io.annotation import ann_labels
 
@@ -729,20 +745,20 @@ def _parse_annotations(path: Path, fs: float, duration: float) -> Iterator[tuple
                 f"{path.name}: annotations must be in order and within {duration:g} s, but one is at sample {sample}"
             )
         last = sample
-        # Codes up to 49 may have any meaning; without a symbol, the WFDB library writes them in brackets.
+        # Codes up to 49 may be user-defined; the WFDB library shows codes without a symbol in brackets.
         yield sample / fs, code, note or symbols.get(code, f"[{code}]")
 
 
 def _decode_annotations(data: bytes, file: str) -> Iterator[tuple[int, int, str]]:
-    """Sample, code and note of each annotation in the MIT format.
+    """Yield sample, code and note of each annotation in the MIT format.
 
-    The decoder of the library is not used: on some files it never ends, and files that are cut short go unnoticed.
+    The decoder of the wfdb package is not used: it never returns on some files, and accepts truncated files.
     """
     at, sample = 0, 0
     current: tuple[int, int, str] | None = None
     while True:
         if at + 2 > len(data):
-            raise DataError(f"{file}: the annotations break off before their end mark")
+            raise DataError(f"{file}: the annotations are truncated: the end mark is missing")
         word = int.from_bytes(data[at : at + 2], "little")
         code, low, at = word >> 10, word & 1023, at + 2
         if code == _SKIP:
@@ -760,13 +776,13 @@ def _decode_annotations(data: bytes, file: str) -> Iterator[tuple[int, int, str]
             sample += low
             current = (sample, code, "")
         elif current is None:
-            raise DataError(f"{file}: annotations must begin with one, but begin with the code {code}")
+            raise DataError(f"{file}: the file must begin with an annotation, but begins with the code {code}")
     if data[at:].strip(b"\0"):
-        raise DataError(f"{file}: there are bytes after the end mark of the annotations")
+        raise DataError(f"{file}: the file has data after the end mark of the annotations")
 
 
 def _note(data: bytes, length: int, file: str) -> str:
-    """The text of an annotation; a newline or blanks at its end, which some programs add, are left out."""
+    """Decode the text of an annotation, without the trailing whitespace that some programs add."""
     try:
         note = data.decode("utf-8").rstrip("\0 \t\r\n")
     except UnicodeDecodeError:
