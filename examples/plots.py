@@ -50,6 +50,11 @@ model = ATD(rank=4).fit(windows)
 plot.components(model, windows).show()
 
 # %%
+# One profile as in the table of the report: a head for electrodes, bars for other channels, a line for frequencies.
+plot.thumbnail(model, 0, 0, windows).show()
+plot.thumbnail(model, 0, 1, windows).show()
+
+# %%
 # A component in real units. `typical` is the mean spectrum of all windows and of each class; with it, profiles say what
 # one standard deviation of a component adds, in dB. Components are counted from 0 in code, from 1 in figures.
 x = model.coefficients(windows)

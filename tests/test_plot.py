@@ -24,7 +24,7 @@ from polyadic.plot.canvas import short
 from polyadic.plot.previews import envelope, outlines
 from polyadic.replication import Replicability
 from polyadic.spectral import PARTS, STFT
-from polyadic.thumbnails import model_html, picture
+from polyadic.thumbnails import model_html, picture, sketch
 
 CHANNELS = ["Fz", "C3", "C4", "Pz", "Oz", "EMG"]
 
@@ -537,6 +537,7 @@ def every_plot(model, windows) -> dict:
         "signals": plot.signals(windows, [0, 1]),
         "spectrum_by_class": plot.spectrum_by_class(found, "Oz", band=(8, 12)),
         "subjects": plot.subjects({"a": 1.0, "b": 0.5}, chance=0.25),
+        "thumbnail": plot.thumbnail(model, 0, 1, windows),
         "timeline": plot.timeline(windows[:9], windows.label[:9], np.eye(4)[windows.label[:9]], x[:9], ["1", "2", "3"]),
         "training": plot.training(model),
         "tuning": plot.tuning([{"rank": r, "score": r / 40, "full": r > 8} for r in (8, 16, 32)], {"rank": 16}),
@@ -597,6 +598,25 @@ def test_bars_of_a_sketch_are_as_long_as_their_weights(windows):
     tree = ElementTree.fromstring(picture(nameless.axes()[0], weights))
     heights = np.array([float(bar.get("height")) for bar in tree.iter("rect")])
     assert heights / heights.max() == pytest.approx(np.abs(weights), abs=0.01)
+
+
+def test_a_thumbnail_draws_the_numbers_of_the_picture_in_the_report(model, windows):
+    nameless = paper(SALS, rank=2, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X)
+    for one, data, kinds in ((model, windows, ("head", "line", "line")), (nameless, None, ("bars", "line", "line"))):
+        for mode, (axis, kind) in enumerate(zip(one.axes(data), kinds, strict=True)):
+            shown = sketch(axis, one.factors_[mode][:, 1])
+            drawn = plot.thumbnail(one, 1, mode, data).data
+            assert shown.kind == kind
+            assert len(drawn) == len(shown.values)
+            numbers = [trace.customdata if kind == "head" else trace.y for trace in drawn]
+            assert np.array(numbers) == pytest.approx(shown.values, rel=1e-6)
+    heads = plot.thumbnail(model, 1, 0, windows).data
+    for part, head in zip(model.axes(windows)[0].by_part(model.factors_[0][:, 1]), heads, strict=True):
+        strongest = int(np.argmax(np.abs(part)))
+        ink = "178,24,43" if part[strongest] > 0 else "33,102,172"
+        assert head.marker.color[strongest] == f"rgba({ink},1.00)"
+    with pytest.raises(PolyadicError, match="mode must be below 3"):
+        plot.thumbnail(model, 0, 3, windows)
 
 
 @pytest.mark.long

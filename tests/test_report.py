@@ -32,10 +32,10 @@ from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, probe_accuracy
 from polyadic.evaluate.validation import Fold
-from polyadic.explain.spectra import effect_sizes
+from polyadic.explain.spectra import effect_sizes, shares
 from polyadic.replication import Replicability
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
-from polyadic.report.components import _place, describe_components, strongest_class
+from polyadic.report.components import _place, describe_components, large_but_not_replicating, strongest_class
 from polyadic.report.contents import collect_contents, headline, methods_of
 from polyadic.report.figures import figures
 from polyadic.report.page import _row_state, render
@@ -159,12 +159,7 @@ def test_components_that_do_not_come_back_are_last_and_folded(model, windows):
     checked = apart(model)
     checked.replicability_ = Replicability([0.95, 0.5, 0.99, 0.2], [1.0, 0.0, 1.0, 0.25], refits=4)
     found = describe_components(checked, checked.axes(), with_shares(checked, [20, 40, 30, 10]), None)
-    assert [(one.number, one.folded, one.replicates) for one in found] == [
-        (3, False, True),
-        (1, False, True),
-        (2, True, False),
-        (4, True, False),
-    ]
+    assert [(one.number, one.replicates) for one in found] == [(3, True), (1, True), (2, False), (4, False)]
     checked = copy(model)
     checked.replicability_ = Replicability([0.95, 0.3, 0.99, 0.2], [1.0, 0.0, 1.0, 0.25], refits=4)
     page = render(checked, windows, probe="plain")
@@ -173,7 +168,7 @@ def test_components_that_do_not_come_back_are_last_and_folded(model, windows):
     assert {number for number, kind in rows if not kind} == {"1", "3"}
     assert "2 of 4 components replicate: they are found again in at least half of 4 refits" in page
     assert "replicability" in content(page)["figures"]
-    assert "The others are greyed out" in page
+    assert "The others are grey and hidden below the table" in page
     assert "has not been checked" in render(model)
     checked.replicability_ = Replicability([0.95] * 4, [1.0] * 4, refits=4)
     alone = render(checked)
@@ -182,21 +177,31 @@ def test_components_that_do_not_come_back_are_last_and_folded(model, windows):
     assert "physical units" not in alone
 
 
-def test_a_large_component_that_is_split_in_other_ways_stays_in_the_table_in_grey(model):
+def test_a_large_component_that_does_not_replicate_is_hidden_but_named(model, windows):
     # At too high a rank a rhythm is split between components, in each refit in another way.
     checked = apart(model)
     checked.replicability_ = Replicability([0.85, 0.95, 0.85, 0.99], [0.4, 1.0, 0.4, 1.0], refits=10)
     x = with_shares(checked, [60, 20, 15, 5])
     found = describe_components(checked, checked.axes(), x, None)
-    assert [one.share for one in found] == pytest.approx([60, 20, 5, 15])
-    assert [(one.number, one.folded, one.replicates) for one in found] == [
-        (1, False, False),
-        (2, False, True),
-        (4, False, True),
-        (3, True, False),
-    ]
-    assert [_row_state(one, place) for place, one in enumerate(found)] == ["gone", "", "", "folded gone"]
+    assert [one.share for one in found] == pytest.approx([20, 5, 60, 15])
+    assert [(one.number, one.replicates) for one in found] == [(2, True), (4, True), (1, False), (3, False)]
+    assert [_row_state(one, place) for place, one in enumerate(found)] == ["", "", "folded gone", "folded gone"]
     assert _row_state(found[1], 6) == "folded-small"
+    assert [one.number for one in large_but_not_replicating(found)] == [1]
+
+    model = copy(model)
+    explained = shares(model, np.asarray(model.coefficients(windows)))
+    largest = int(np.argmax(explained))
+    lost = np.where(np.arange(4) == largest, 0.4, 1.0)
+    model.replicability_ = Replicability(np.where(lost < 1, 0.85, 0.99), lost, refits=10)
+    page = render(model, windows, probe="plain")
+    named = re.search(r"component (\d) \(([^)]*\)?[^)]*)\) has a share of (\d+) % and a match of 0\.85", page)
+    assert (int(named[1]), int(named[3])) == (largest + 1, round(explained[largest]))
+    assert "; " in named[2]
+    model.replicability_ = Replicability([0.5] * 4, [0.0] * 4, refits=10)
+    none = render(model, windows, probe="plain")
+    assert "0 of 4 components replicate" in none
+    assert "All are grey and hidden below the table" in none
 
 
 def test_a_fit_that_has_not_converged_is_called_so(windows, model):

@@ -5,8 +5,9 @@ Colours are CSS variables with fallbacks, so that a page's theme can set them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from polyadic.electrodes import positions
 from polyadic.tensorize import Axis
 
-__all__ = ["model_html", "picture"]
+__all__ = ["Sketch", "model_html", "picture", "sketch"]
 
 _WIDTH, _HEIGHT = 120, 36
 _DOTS = 48
@@ -24,8 +25,47 @@ _PARTS = ("var(--part-1, #4477aa)", "var(--part-2, #ee6677)")
 _SIGNS = ("var(--negative, #2166ac)", "var(--positive, #b2182b)")
 
 
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """The content of a small picture of one profile.
+
+    kind : "head" for electrodes, "bars" for other channels, "line" for other axes
+    values : (parts, n), weights
+    places : (n, 2), electrodes on a head of radius 1; for other kinds (n,), positions along the axis
+    """
+
+    kind: Literal["head", "bars", "line"]
+    values: NDArray[np.float64]
+    places: NDArray[np.float64]
+
+
+def sketch(axis: Axis, weights: NDArray[Any]) -> Sketch:
+    """Return what a small picture of one axis of a component shows; many channels without a place are subsampled.
+
+    Parameters
+    ----------
+    weights : (n,), a column of the axis' basis
+
+    Examples
+    --------
+    >>> channel = Axis("channel", "channel", np.arange(4.0), labels=("Fz", "Cz", "Pz", "Oz"))
+    >>> sketch(channel, np.array([1.0, 0.5, 0.2, 0.1])).kind
+    'head'
+    """
+    parts = axis.by_part(np.asarray(weights, dtype=np.float64))
+    if axis.kind != "channel":
+        return Sketch("line", parts[:1], np.asarray(axis.positions, np.float64))
+    places = positions(axis.labels)
+    if places:
+        return Sketch("head", parts[:, list(places)], np.array(list(places.values())))
+    step = -(-parts.shape[1] // _MOST_BARS)
+    return Sketch("bars", parts[:, ::step], np.arange(0.0, parts.shape[1], step))
+
+
 def picture(axis: Axis, weights: NDArray[Any]) -> str:
-    """Return the picture of one axis of a component: a head for electrodes, bars for other channels, else a line.
+    """Return the picture of one axis of a component as SVG: a head for electrodes, bars for channels, else a line.
+
+    `polyadic.plot.thumbnail` draws the same as a figure.
 
     Parameters
     ----------
@@ -37,11 +77,12 @@ def picture(axis: Axis, weights: NDArray[Any]) -> str:
     >>> picture(frequency, np.array([0.0, 1.0, 0.5]))[:4]
     '<svg'
     """
-    parts = axis.by_part(np.asarray(weights, dtype=np.float64))
-    if axis.kind != "channel":
-        return _line(parts[0])
-    places = positions(axis.labels)
-    return "".join(_head(part, places) for part in parts) if places else _bars(parts)
+    shown = sketch(axis, weights)
+    if shown.kind == "line":
+        return _line(shown.values[0])
+    if shown.kind == "bars":
+        return _bars(shown.values)
+    return "".join(_head(part, shown.places) for part in shown.values)
 
 
 def _svg(width: float, height: float, body: str) -> str:
@@ -53,7 +94,7 @@ def _svg(width: float, height: float, body: str) -> str:
 
 
 def _levels(values: NDArray[Any], height: float) -> tuple[NDArray[Any], float]:
-    """Vertical positions of values, scaled to show all of them and zero, and the position of zero."""
+    """Return the vertical positions of values, scaled to show all of them and zero, and the position of zero."""
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
     span = (high - low) or 1.0
     inner = height - 4
@@ -75,11 +116,10 @@ def _line(values: NDArray[Any]) -> str:
 
 
 def _bars(parts: NDArray[Any]) -> str:
-    """Bars by channel, with the parts next to each other; many channels are subsampled."""
-    shown = parts[:, :: -(-parts.shape[1] // _MOST_BARS)]
-    y, zero = _levels(shown, _HEIGHT)
-    slot = _WIDTH / shown.shape[1]
-    width = slot * 0.8 / len(shown)
+    """Draw a bar for each channel, with the parts next to each other."""
+    y, zero = _levels(parts, _HEIGHT)
+    slot = _WIDTH / parts.shape[1]
+    width = slot * 0.8 / len(parts)
     bars = []
     for number, row in enumerate(y):
         for channel, level in enumerate(row):
@@ -93,18 +133,18 @@ def _bars(parts: NDArray[Any]) -> str:
     return _svg(_WIDTH, _HEIGHT, rule + "".join(bars))
 
 
-def _head(values: NDArray[Any], places: dict[int, tuple[float, float]]) -> str:
-    """Electrodes from above, coloured by the sign of their weights, with opacity by magnitude."""
+def _head(values: NDArray[Any], places: NDArray[Any]) -> str:
+    """Draw electrodes from above, coloured by the sign of their weights, with opacity by magnitude."""
     centre, radius = _DOTS / 2, _DOTS * 0.4
-    largest = max(float(np.abs(values[list(places)]).max()), 1e-30)
+    largest = max(float(np.abs(values).max()), 1e-30)
     size = min(4.5, 14 / np.sqrt(len(places)))
     body = [
         f'<circle cx="{centre:g}" cy="{centre + 1:g}" r="{radius:g}" fill="none" stroke="currentColor" opacity=".4"/>',
         f'<path d="M{centre - 4:g} {centre + 1.5 - radius:.1f} l4 -4.5 l4 4.5" fill="none" stroke="currentColor" '
         'opacity=".4"/>',
     ]
-    for number, (x, y) in places.items():
-        weight = float(values[number]) / largest
+    for value, (x, y) in zip(values, places, strict=True):
+        weight = float(value) / largest
         at = f'cx="{centre + radius * x:.1f}" cy="{centre + 1 - radius * y:.1f}" r="{size:.1f}"'
         body.append(f'<circle {at} fill="{_SIGNS[int(weight > 0)]}" fill-opacity="{abs(weight):.2f}"/>')
     return _svg(_DOTS, _DOTS, "".join(body))

@@ -16,6 +16,7 @@ from polyadic.plot.readouts import levels, readout, replicability, shares
 from polyadic.plot.samples import embedded, features, signals
 from polyadic.plot.scores import comparison, confusion, low_label, subjects, training
 from polyadic.plot.static import static
+from polyadic.plot.thumbnails import thumbnail
 from polyadic.plot.times import timeline
 from polyadic.plot.tuning import tuning
 
@@ -39,6 +40,7 @@ __all__ = [
     "spectrum_by_class",
     "static",
     "subjects",
+    "thumbnail",
     "timeline",
     "training",
     "tuning",

@@ -167,7 +167,8 @@ def _draw_scatter(panel: Any, trace: Any, default: str) -> None:
         style = _DASHES.get(trace.line.dash or "", "-")
         panel.plot(x, y, color=colour, lw=trace.line.width or 1.5, ls=style, label=label)
     if "markers" in mode:
-        colours = list(trace.marker.color) if _many(trace.marker.color) else _colour(trace.marker.color, colour)
+        many = _many(trace.marker.color)
+        colours = [_colour(one, colour) for one in trace.marker.color] if many else _colour(trace.marker.color, colour)
         kind = _MARKERS.get(str(trace.marker.symbol or "circle"), "o")
         size = float(trace.marker.size or 6) ** 2 / 2
         panel.scatter(x, y, s=size, c=colours, marker=kind, label=None if "lines" in mode else label, zorder=3)

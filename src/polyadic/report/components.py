@@ -12,7 +12,14 @@ from polyadic.electrodes import positions
 from polyadic.explain.spectra import band, count_peaks, effect_sizes, is_flat, shares
 from polyadic.tensorize import Axis
 
-__all__ = ["Component", "Place", "describe_components", "rhythm", "strongest_class"]
+__all__ = [
+    "Component",
+    "Place",
+    "describe_components",
+    "large_but_not_replicating",
+    "rhythm",
+    "strongest_class",
+]
 
 _EXPRESSING = 3
 _NOTABLE = 0.2
@@ -46,8 +53,7 @@ class Component:
     effects : Cohen's d of each class against all other windows
     windows : (3,), rows of the sample with its largest coefficients
     match, returned : median match and fraction of refits with a match; None if replicability has not been checked
-    replicates : whether it replicates; True if that has not been checked
-    folded : whether it is hidden at first, because it does not replicate and is not large
+    replicates : whether it replicates, which decides whether it is shown at first; True if that has not been checked
     """
 
     number: int
@@ -61,7 +67,6 @@ class Component:
     match: float | None
     returned: float | None
     replicates: bool
-    folded: bool
 
     @property
     def index(self) -> int:
@@ -72,10 +77,7 @@ class Component:
 def describe_components(
     model: Any, axes: list[Axis], x: NDArray[Any] | None, label: NDArray[Any] | None
 ) -> list[Component]:
-    """Describe all components, sorted by share times match, with the hidden ones last.
-
-    At too high a rank, a real rhythm may not replicate as one component, because each fit splits it in another way. So
-    a component that does not replicate is hidden only if its share times its match is below the mean share.
+    """Describe all components, sorted by share times match, with those that do not replicate last.
 
     Parameters
     ----------
@@ -99,12 +101,19 @@ def describe_components(
                 match=None if checked is None else float(checked.match[r]),
                 returned=None if checked is None else float(checked.returned[r]),
                 replicates=checked is None or bool(checked.replicates[r]),
-                folded=checked is not None
-                and not checked.replicates[r]
-                and (explained is None or explained[r] * checked.match[r] < 100 / model.rank),
             )
         )
-    return sorted(found, key=lambda one: (one.folded, -_reliable_share(one), one.number))
+    return sorted(found, key=lambda one: (not one.replicates, -_reliable_share(one), one.number))
+
+
+def large_but_not_replicating(components: list[Component]) -> list[Component]:
+    """Return the components that do not replicate although share times match is at least the mean share.
+
+    At too high a rank, each fit may split a real rhythm between components in another way, so that none of them
+    replicates. The page names these components, because its table hides them at first.
+    """
+    mean = 100 / len(components)
+    return [one for one in components if not one.replicates and _reliable_share(one) >= mean]
 
 
 def _reliable_share(component: Component) -> float:

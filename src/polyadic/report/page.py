@@ -19,7 +19,7 @@ from polyadic.persist import encode
 from polyadic.plot.canvas import graph_objects
 from polyadic.report.again import fit_script
 from polyadic.report.citation import bibtex
-from polyadic.report.components import Component, strongest_class
+from polyadic.report.components import Component, large_but_not_replicating, strongest_class
 from polyadic.report.contents import ReportContents, as_windows, collect_contents, headline, methods_of
 from polyadic.report.figures import figures, previews
 from polyadic.thumbnails import picture
@@ -162,6 +162,7 @@ def render(
         "feature_names": list(model.get_feature_names_out()) if hasattr(model, "readout_") else [],
         "checked": getattr(model, "replicability_", None),
         "check_note": check_note,
+        "large_hidden": large_but_not_replicating(contents.components),
         "rhythms": contents.axes[0].kind == "channel" and bool(positions(contents.axes[0].labels)),
         "cite": bibtex(),
         "version": __version__,
@@ -264,7 +265,7 @@ def _component_rows(model: Any, contents: ReportContents) -> list[dict[str, Any]
 def _row_state(component: Component, place: int) -> str:
     """The CSS classes of a row: whether it is hidden at first, and whether it is grey."""
     states = []
-    if component.folded or place >= _SHOWN:
+    if not component.replicates or place >= _SHOWN:
         states.append("folded")
     elif place >= _SHOWN_ON_PHONES:
         states.append("folded-small")

@@ -60,7 +60,7 @@ def timelines(
     names = windows.recording if known else windows.subject
     groups = [(str(name), np.flatnonzero(names == name)) for name in np.unique(names) if name != ""]
     groups = [(name, rows) for name, rows in groups if len(rows) >= _FEWEST_WINDOWS and _tells(windows, probe, rows)]
-    chosen = [one for one in components if not one.folded][:_MOST_COMPONENTS] or components[:_MOST_COMPONENTS]
+    chosen = [one for one in components if one.replicates][:_MOST_COMPONENTS] or components[:_MOST_COMPONENTS]
     room = _MOST_NUMBERS // (len(windows.classes) + len(chosen) + 2)
     found, mean, spread = list[Timeline](), x.mean(axis=0), x.std(axis=0)
     for place in thinned(np.arange(len(groups)), _MOST_RECORDINGS).tolist():
