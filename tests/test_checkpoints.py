@@ -409,7 +409,7 @@ def test_another_part_or_order_of_a_store_is_refused(tmp_path, monkeypatch):
 
 def test_checkpoints_of_a_fit_are_not_written_over_by_a_new_one(tmp_path, monkeypatch):
     start(monkeypatch, tmp_path)
-    with pytest.raises(CheckpointError, match="holds checkpoints of a fit already"):
+    with pytest.raises(CheckpointError, match="already contains checkpoints of a fit"):
         small().fit(X, checkpoint=tmp_path)
 
 

@@ -125,9 +125,9 @@ def test_one_process_is_a_team_of_its_own(monkeypatch):
 
 
 REFUSALS = {
-    "data": "must have the same settings and data as the first, but process 1 has others: data sampled windows was",
-    "settings": "but process 1 has others: rank was 4 and is 5 now",
-    "seed": "but process 1 has others: seed was",
+    "data": "must have the same settings and data as the first, but process 1 differs: data sampled windows was",
+    "settings": "but process 1 differs: rank was 4 and is 5 now",
+    "seed": "but process 1 differs: seed was",
     "graph": "a given graph connects windows of all processes",
     "out": "transform writes to a shared file, but out is None",
     "window": "sample 60 contains NaN",

@@ -591,8 +591,8 @@ WRONG_ARRAYS: dict[str, tuple[Callable[[dict[str, np.ndarray], dict[str, Any]], 
         "NaN, infinity or no floating-point numbers",
     ),
     "half a memory": (lambda arrays, header: arrays.pop("memory.S"), "damaged"),
-    "another memory": (cut("memory.Y", slice(1, None)), "solver memory has shapes .* do not fit"),
-    "another Gram matrix": (cut("memory.S", slice(1, None)), "solver memory has shapes .* do not fit"),
+    "another memory": (cut("memory.Y", slice(1, None)), "solver memory has shapes .* do not match"),
+    "another Gram matrix": (cut("memory.S", slice(1, None)), "solver memory has shapes .* do not match"),
     "NaN in memory": (filled("memory.S", np.nan), "NaN, infinity or no floating-point numbers"),
 }
 
@@ -705,14 +705,14 @@ def test_the_errors_of_files_are_errors_of_ours_and_of_values() -> None:
 def test_a_number_of_windows_that_no_fit_has_is_refused(change: dict[str, int], model: ATD, path: Path) -> None:
     model.save(path)
     rewritten(path, lambda arrays, header: header.update(change))
-    with pytest.raises(ModelFileError, match="which no fit has"):
+    with pytest.raises(ModelFileError, match="which is out of range"):
         load(path)
 
 
 def test_rounds_beyond_reason_are_refused_in_a_file_and_in_a_fit(model: ATD, path: Path) -> None:
     model.save(path)
     rewritten(path, lambda arrays, header: header["parameters"].update(rounds=10**30))
-    with pytest.raises(ModelFileError, match="which no fit has"):
+    with pytest.raises(ModelFileError, match="which is out of range"):
         load(path)
     with pytest.raises(PolyadicError, match="rounds must be"):
         paper(ATD, rank=2, augment=Jitter(0.1), rounds=10**12).fit(CUBE)

@@ -45,7 +45,7 @@ def test_two_fits_do_not_share_a_folder(tmp_path):
     refused = []
 
     def another(model):
-        with pytest.raises(CheckpointError, match="is in use by another fit: wait until it is done, or name another"):
+        with pytest.raises(CheckpointError, match="is in use by another fit: wait until it is done, or choose another"):
             small().fit(X, checkpoint=tmp_path, resume=True)
         refused.append(model.n_sweeps_)
 
@@ -59,7 +59,7 @@ def test_a_fit_that_is_refused_or_fails_frees_the_folder(tmp_path):
     for wrong in ({"rank": 4}, {"alpha": 0.5}):
         with pytest.raises(CheckpointError, match="belongs to another fit"):
             small(**wrong).fit(X, checkpoint=tmp_path, resume=True)
-    with pytest.raises(CheckpointError, match="holds checkpoints of a fit already"):
+    with pytest.raises(CheckpointError, match="already contains checkpoints of a fit"):
         small().fit(X, checkpoint=tmp_path)
     small().fit(X, checkpoint=tmp_path, resume=True)
 

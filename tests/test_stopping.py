@@ -97,7 +97,7 @@ def test_a_stopped_fit_goes_on_to_the_bit_by_the_command_it_says(number, code, w
     command = said_command(said)
     assert command == [*words, "--sweeps", "100000", "--resume"]
     refused = polyadic(*words, cwd=here, code=1).stderr
-    assert "m.safetensors.checkpoint holds checkpoints of a fit already" in refused
+    assert "m.safetensors.checkpoint already contains checkpoints of a fit" in refused
     polyadic(*command, "--sweeps", "12", cwd=here)
     assert names(here) == ["m.safetensors", "w.npz"]
     ours = load(here / "m.safetensors")

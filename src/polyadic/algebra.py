@@ -43,7 +43,7 @@ _FEWEST = 16
 
 
 def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
-    """Column-wise Kronecker product of the factors.
+    """Compute the column-wise Kronecker product of the factors.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
 
 
 def gram(factors: Sequence[Tensor]) -> Tensor:
-    """Gram matrix of the Khatri-Rao product: the Hadamard product of the factors' Grams.
+    """Compute the Gram matrix of the Khatri-Rao product: the Hadamard product of the factors' Gram matrices.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def gram(factors: Sequence[Tensor]) -> Tensor:
 
 
 def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    """MTTKRP of the sample mode: inner products of every sample with every rank-one component.
+    """Compute the MTTKRP of the sample mode: inner products of every sample with every rank-one component.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def project(T: Tensor, factors: Sequence[Tensor]) -> Tensor:
 
 
 def components(factors: Sequence[Tensor]) -> Tensor:
-    """The rank-one components as dense tensors: the columns of `khatri_rao`, reshaped.
+    """Return the rank-one components as dense tensors: the columns of `khatri_rao`, reshaped.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def components(factors: Sequence[Tensor]) -> Tensor:
 
 
 def collect(X: Tensor, T: Tensor) -> Tensor:
-    """Sum of the samples weighted by their coefficients, XᵀT; with XᵀX it determines the bases.
+    """Sum the samples weighted by their coefficients, XᵀT; with XᵀX it determines the bases.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def _stored(T: Tensor) -> tuple[Tensor, list[int]]:
 
 
 def _memory_order(T: Tensor) -> list[int]:
-    """The feature modes by decreasing stride."""
+    """Return the feature modes by decreasing stride."""
     strides = T.stride()
     return sorted(range(T.ndim - 1), key=lambda mode: -strides[1 + mode])
 
@@ -236,7 +236,7 @@ def contract(Y: Tensor, mode: int, factor: Tensor) -> Tensor:
 
 
 def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
-    """(G + αI)⁻¹ of a positive semidefinite matrix, the paper's V₃.
+    """Compute (G + αI)⁻¹ of a positive semidefinite matrix, the paper's V₃.
 
     Uses a Cholesky decomposition in float64, whatever the type of `G`. If the matrix is singular to the precision of
     `G`, a small multiple of the identity is added; if that is not enough (or the inverse would overflow), the
@@ -292,7 +292,7 @@ def ridge_inverse(G: Tensor, alpha: float) -> Tensor:
 
 
 def _cholesky_inverse(matrix: Tensor, tolerance: float, largest: float) -> Tensor | None:
-    """The inverse, or None if the matrix is singular or an entry of its inverse exceeds `largest`.
+    """Return the inverse, or None if the matrix is singular or an entry of its inverse exceeds `largest`.
 
     Aᵢᵢ(A⁻¹)ᵢᵢ, the variance inflation of column i, is invariant to the scale of the columns; in a singular matrix,
     rounding makes at least one of them 1/(R·eps) or larger. The pivots are no criterion, as they depend on their order.
@@ -310,7 +310,7 @@ def _cholesky_inverse(matrix: Tensor, tolerance: float, largest: float) -> Tenso
 
 
 def _ridged(G: Tensor, alpha: float) -> Tensor:
-    """G + αI."""
+    """Return G + αI."""
     return torch.add(G, _identity(len(G), G.device), alpha=alpha)
 
 
@@ -320,7 +320,7 @@ def _identity(rank: int, device: torch.device) -> Tensor:
 
 
 def ridge_solve(G: Tensor, M: Tensor, alpha: float) -> Tensor:
-    """Rows of ridge least squares, M (G + αI)⁻¹; see `ridge_inverse` for singular matrices.
+    """Solve ridge least squares for all rows, M (G + αI)⁻¹; see `ridge_inverse` for singular matrices.
 
     Parameters
     ----------
@@ -342,7 +342,7 @@ def ridge_solve(G: Tensor, M: Tensor, alpha: float) -> Tensor:
 
 
 def reconstruct(X: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    """The dense tensor ⟦X, A, B, C, …⟧.
+    """Reconstruct the dense tensor ⟦X, A, B, C, …⟧.
 
     Parameters
     ----------
@@ -363,7 +363,7 @@ def reconstruct(X: Tensor, factors: Sequence[Tensor]) -> Tensor:
 
 
 def squared_norms(T: Tensor) -> Tensor:
-    """Squared norm of every sample.
+    """Compute the squared norm of every sample.
 
     Parameters
     ----------
@@ -385,7 +385,7 @@ def squared_norms(T: Tensor) -> Tensor:
 
 
 def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
-    """‖t − xKᵀ‖² of every sample, from quantities that a step already has, without a dense reconstruction.
+    """Compute ‖t − xKᵀ‖² of every sample from quantities that a step already has, without a dense reconstruction.
 
     Parameters
     ----------
@@ -409,7 +409,7 @@ def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
 
 
 def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
-    """‖T − XKᵀ‖², the sum of `squared_errors`; same arguments.
+    """Compute ‖T − XKᵀ‖², the sum of `squared_errors`; same arguments.
 
     Returns
     -------
@@ -425,7 +425,7 @@ def squared_error(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
 
 
 def relative_error(T: Tensor, X: Tensor, factors: Sequence[Tensor]) -> float:
-    """‖T − ⟦X, A, B, …⟧‖ / ‖T‖, without a dense reconstruction; 0 if both are 0.
+    """Compute ‖T − ⟦X, A, B, …⟧‖ / ‖T‖, without a dense reconstruction; 0 if both are 0.
 
     The difference of squares loses half the digits: an exact fit in float32 gives about 1e-3, not 1e-7.
 

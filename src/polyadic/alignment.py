@@ -34,7 +34,7 @@ Add = Callable[[Tensor], Tensor]
 
 
 def normalise(X: Tensor) -> Tensor:
-    """Rows of X over their norms, D(X)·X; a zero row stays zero.
+    """Divide the rows of X by their norms, D(X)·X; a zero row stays zero.
 
     Parameters
     ----------
@@ -58,12 +58,12 @@ def normalise(X: Tensor) -> Tensor:
 
 
 def _weights(count: int, gamma: float) -> tuple[float, float]:
-    """Off-diagonal and diagonal entries of G(γ); a batch of one has no random pair."""
+    """Return the off-diagonal and diagonal entries of G(γ); a batch of one has no random pair."""
     return ((gamma + 1) / (count * (count - 1)) if count > 1 else 0.0), -1.0 / count
 
 
 def pair_matrix(count: int, gamma: float) -> Tensor:
-    """The paper's G(γ) in full, in float64, for tests and study: −1/N on the diagonal, (γ+1)/(N(N−1)) elsewhere.
+    """Return the paper's full G(γ) in float64, for tests and study: −1/N on the diagonal, (γ+1)/(N(N−1)) elsewhere.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def pair_matrix(count: int, gamma: float) -> Tensor:
 def pull(
     X: Tensor, gamma: float, count: int | None = None, add: Add | None = None, direction: Tensor | None = None
 ) -> Tensor:
-    """G(γ)·D(X)·X without G(γ), in O(N·R): the paper's v₂ for every row of the other view.
+    """Compute G(γ)·D(X)·X without G(γ), in O(N·R): the paper's v₂ for every row of the other view.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def pull(
 
 
 def loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
-    """The empirical self-supervised loss, Eqn. empirical_ss_loss, in O(N·R).
+    """Compute the empirical self-supervised loss, Eqn. empirical_ss_loss, in O(N·R).
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def loss_from_sums(total: Tensor, total_augmented: Tensor, matched: Tensor, gamm
 
 
 def trace_loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
-    """The same loss in the paper's trace form, Tr(Xᵀ D(X) G(γ) D(X̃) X̃), with G(γ) in full: for tests and study.
+    """Compute the same loss in the paper's trace form, Tr(Xᵀ D(X) G(γ) D(X̃) X̃), with the full G(γ), for tests.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def trace_loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
 
 
 def row_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float) -> Tensor:
-    """One iteration of the fixed-point rule, Eqn. improved_x, for all rows at once in O(N·R + N·R²).
+    """Run one iteration of the fixed-point rule, Eqn. improved_x, for all rows at once in O(N·R + N·R²).
 
     A row whose direction is lost to rounding (its correction would be 1/eps times the row itself, as for an all-zero
     window) keeps its least-squares value.
@@ -197,7 +197,7 @@ def row_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float)
 def _guarded_update(
     X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float, direction: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The improved guess (N, R), and which rows (N, 1) had a meaningful correction."""
+    """Return the improved guess (N, R), and which rows (N, 1) had a meaningful correction."""
     norm = torch.linalg.vector_norm(X_init, dim=1, keepdim=True)
     direction = normalise(X_init) if direction is None else direction
     along = (v2 * direction).sum(dim=1, keepdim=True)
@@ -243,7 +243,7 @@ def align(
 
 
 def convergence(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 8) -> list[float]:
-    """Mean relative difference of the rows after each round, the measure of appendix B, from the least-squares start.
+    """Compute the mean relative difference of the rows after each round (appendix B), from the least-squares start.
 
     It shrinks by a constant factor if the rule converges; if it does not shrink, β is too large for these bases.
 
@@ -277,7 +277,7 @@ def convergence(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 
 
 
 def contraction_factor(iterates: Sequence[Tensor], v2: Tensor, V: Tensor, beta: float) -> Tensor:
-    """The factor of the Theorem, β(2m + M)‖v₂‖‖V₃‖_F / m³, of every row.
+    """Compute the factor of the Theorem, β(2m + M)‖v₂‖‖V₃‖_F / m³, for every row.
 
     m and M are the smallest and largest norm of the row over the iterates, which should include the fixed point. A
     value below 1 is sufficient for convergence but not necessary: the rule converges for much larger β.
@@ -304,7 +304,7 @@ def contraction_factor(iterates: Sequence[Tensor], v2: Tensor, V: Tensor, beta: 
 
 
 def class_similarity(X: Tensor, X_other: Tensor, labels: Tensor) -> Tensor:
-    """Mean cosine similarity between every two classes, the paper's E_{p,q}[sim], over all pairs of rows.
+    """Compute the mean cosine similarity between every two classes, the paper's E_{p,q}[sim], over all pairs of rows.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def class_similarity(X: Tensor, X_other: Tensor, labels: Tensor) -> Tensor:
 
 
 def loss_from_labels(similarity: Tensor, rates: Tensor, lam: float) -> Tensor:
-    """L_pos + λ·L_neg with the negative pairs sampled by label, Eqn. ss_before_plug.
+    """Compute L_pos + λ·L_neg with the negative pairs sampled by label, Eqn. ss_before_plug.
 
     A class p is sampled by its rate, then a partner of the same class, or of another class q with rate r_q/(1 − r_p).
 
@@ -353,7 +353,7 @@ def loss_from_labels(similarity: Tensor, rates: Tensor, lam: float) -> Tensor:
 
 
 def loss_from_rates(similarity: Tensor, rates: Tensor, lam: float) -> Tensor:
-    """The same loss from random and positive pairs and the label rates alone, Eqn. ss_after_plug.
+    """Compute the same loss from random and positive pairs and the label rates alone, Eqn. ss_after_plug.
 
     Parameters
     ----------
@@ -375,7 +375,7 @@ def loss_from_rates(similarity: Tensor, rates: Tensor, lam: float) -> Tensor:
 
 
 def theta_loss(similarity: Tensor, rates: Tensor, gamma: float) -> Tensor:
-    """The loss that needs no label rates in its weights, L^Θ_ss(γ), Eqn. L_ss_theta, for a known population.
+    """Compute L^Θ_ss(γ), the loss without label rates in its weights (Eqn. L_ss_theta), for a known population.
 
     Parameters
     ----------
@@ -395,7 +395,7 @@ def theta_loss(similarity: Tensor, rates: Tensor, gamma: float) -> Tensor:
 
 
 def bound_constants(rates: Tensor, lam: float) -> tuple[float, float]:
-    """C₁ and C₂ of Eqn. tightbound; equal when the classes are balanced.
+    """Return C₁ and C₂ of Eqn. tightbound; equal when the classes are balanced.
 
     Examples
     --------
@@ -407,7 +407,7 @@ def bound_constants(rates: Tensor, lam: float) -> tuple[float, float]:
 
 
 def two_sided_bound(similarity: Tensor, rates: Tensor, lam: float) -> tuple[Tensor, Tensor]:
-    """The lower and the upper bound of Eqn. tightbound on the loss with labels.
+    """Return the lower and the upper bound of Eqn. tightbound on the loss with labels.
 
     They hold if, for every class, random pairs are on average no more similar than positive pairs (the assumption
     of appendix E); without it they can fail.

@@ -73,7 +73,7 @@ class Objective:
             )
 
     def gamma_for(self, count: int) -> float:
-        """γ for a batch of `count` windows."""
+        """Return γ for a batch of `count` windows."""
         return float(count) if self.gamma is None else self.gamma
 
     @property
@@ -99,7 +99,7 @@ class Statistics:
         return cls(collect(X, T), exact.T @ exact)
 
     def added_to(self, earlier: Statistics | None, weight: float = 1.0) -> Statistics:
-        """weight·earlier + self."""
+        """Return weight·earlier + self."""
         if earlier is None:
             return self
         return Statistics(torch.add(self.Y, earlier.Y, alpha=weight), torch.add(self.S, earlier.S, alpha=weight))
@@ -129,7 +129,7 @@ def initial_factors(
     device: torch.device,
     nonnegative: bool = False,
 ) -> list[Tensor]:
-    """Random bases with unit-norm columns, sampled on the CPU so that every device has the same start.
+    """Sample random bases with unit-norm columns, on the CPU so that every device has the same start.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def initial_factors(
 
 
 def grams_of(factors: Sequence[Tensor]) -> list[Tensor]:
-    """Gram matrix (R, R) of each factor, in float64; their Hadamard product is `gram` of all factors.
+    """Compute the Gram matrix (R, R) of each factor, in float64; their Hadamard product is `gram` of all factors.
 
     Components of real data are nearly collinear, so that the matrices would be singular in float32.
 
@@ -160,7 +160,7 @@ def grams_of(factors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def hadamard(matrices: Sequence[Tensor]) -> Tensor:
-    """Hadamard (entrywise) product of matrices."""
+    """Compute the Hadamard (entrywise) product of matrices."""
     return reduce(torch.mul, matrices)
 
 
@@ -251,7 +251,7 @@ def warn_if_diverging(differences: Sequence[float], beta: float) -> None:
 
 
 def _mean(X: Tensor, count: int, add: Add | None) -> Tensor:
-    """Mean over the rows of all processes: (R,)."""
+    """Compute the mean over the rows of all processes: (R,)."""
     return (X.sum(dim=0) if add is None else add(X.sum(dim=0))) / count
 
 
@@ -305,7 +305,7 @@ class LossSums:
             self.values[2:] += rows
 
     def terms(self, objective: Objective, n_views: int, count: int) -> Tensor:
-        """The terms of the objective by `Term`, except that of the bases: (5,) float64.
+        """Return the terms of the objective by `Term`, without the Tikhonov term of the bases: (5,) float64.
 
         Parameters
         ----------
@@ -326,13 +326,13 @@ class LossSums:
 
 
 def view_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor, n_views: int) -> Tensor:
-    """Squared error of each view, 0 for a missing second one: (2,) float64."""
+    """Compute the squared error of each view, 0 for a missing second one: (2,) float64."""
     errors = squared_errors(T, X, M, G).reshape(n_views, len(T) // n_views).sum(dim=1).clamp_min(0.0)
     return torch.nn.functional.pad(errors, (0, 2 - n_views))
 
 
 def row_sums(X: Tensor, objective: Objective, n_views: int, adjacency: Tensor | None) -> Tensor:
-    """The part of `LossSums` that depends on the coefficients: (2 + n_views · R,) float64."""
+    """Compute the part of `LossSums` that depends on the coefficients: (2 + n_views · R,) float64."""
     X = rows = X.double()
     partners = X.new_zeros(())
     if objective.beta > 0 and n_views == 2:
@@ -407,7 +407,7 @@ def step(
     team: Team = ALONE,
     count: int | None = None,
 ) -> Tensor:
-    """Take one step of Algorithm 2 on this batch; modifies `state`.
+    """Take one step of Algorithm 2 on this batch, modifying `state`.
 
     Parameters
     ----------

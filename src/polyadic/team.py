@@ -1,4 +1,4 @@
-"""The processes of a parallel fit; here the trivial team of one, in `engine.processes` several."""
+"""The processes of a parallel fit: a team of one process; `engine.processes` implements teams of several."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ _Result = TypeVar("_Result")
 
 
 class Team:
-    """The processes of a parallel fit, each with its share of every batch; this class is a team of one.
-
-    "Identical" below means the same in all processes.
-    """
+    """The processes of a parallel fit, each with its share of every batch; this class is a team of one."""
 
     index, size = 0, 1
 
@@ -30,26 +27,26 @@ class Team:
         return ids
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Sum a tensor over the processes; identical."""
+        """Sum a tensor over the processes; every process gets the same result."""
         return tensor
 
     def broadcast(self, tensor: Tensor) -> Tensor:
-        """Return the first process's tensor; identical."""
+        """Return the first process's tensor, in every process."""
         return tensor
 
     def once(self, work: Callable[[], _Result]) -> _Result:
-        """Run a function in the first process only, and return its result or raise its error; identical."""
+        """Run a function in the first process only; every process returns its result or raises its error."""
         return work()
 
     def start_sum(self, statistics: Statistics) -> Callable[[Tensor], tuple[Statistics, Tensor]]:
         """Start summing statistics over the processes; the returned function completes it and also sums a vector.
 
-        In the result, Y may still be this process's own; then `sum_by_mode` is not None.
+        In the result, Y may still be this process's part; then `sum_by_mode` is not None.
         """
         return lambda sums: (statistics, sums)
 
     def sum_by_mode(self, Y: Tensor) -> Add | None:
-        """The function that sums the MTTKRP of a mode over processes, if that is exchanged instead of Y."""
+        """Return the function that sums the MTTKRP of a mode over processes, if that is exchanged instead of Y."""
         return None
 
     def gather(self, state: State, n_views: int) -> State:

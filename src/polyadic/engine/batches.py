@@ -46,7 +46,7 @@ class WindowSource:
         return 1 if self.augment is None else 2
 
     def order(self, seed: int, sweep: int) -> Tensor:
-        """The order in which a sweep visits the windows: (N,)."""
+        """Return the order in which a sweep visits the windows: (N,)."""
         wanted = getattr(self.samples.data, "order", None)
         order = None if wanted is None else wanted(seed, sweep)
         return permutation(self.n_windows, seed, sweep) if order is None else torch.as_tensor(order)
@@ -77,7 +77,7 @@ class WindowSource:
             self.on_batch(len(ids), size)
 
     def _build(self, ids: Tensor, batch: Raw, sweep: int, buffers: list[Tensor | None], number: int) -> Tensor:
-        """The views of windows as tensors, in the buffer of an earlier part if there is one."""
+        """Build the tensors of the windows and their views, in the buffer of an earlier part if there is one."""
         X = self.samples.checked(batch, ids, self.device, self.dtype)
         layout = None
         if self.tensorize is not None and X.ndim == 3 and self.tensorize.is_calibrated:
@@ -95,14 +95,14 @@ class WindowSource:
         return buffer[:count]
 
     def views(self, ids: Tensor, sweep: int) -> Tensor:
-        """Windows `ids` and, with an augmentation, their augmented views: (n_views · b, I, J, …)."""
+        """Return the windows `ids` and, with an augmentation, their augmented views: (n_views · b, I, J, …)."""
         return tensors(self.tensorize, self._both(self.samples.take(ids, self.device, self.dtype), ids, sweep))
 
     def _both(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
         return batch if self.augment is None else torch.cat([batch, self.augmented(batch, ids, sweep)])
 
     def augmented(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
-        """The augmented views of the windows `ids` in this sweep: (b, …); without a partner, the window itself."""
+        """Return the augmented views of windows `ids` in this sweep, (b, …); without a partner, the window itself."""
         pairing, rest = split_pairing(self.augment)
         if pairing is not None:
             partners, batch = self.partners(ids), batch.clone()
@@ -110,7 +110,7 @@ class WindowSource:
         return batch if rest is None else rest(batch, ids + self.first_id, seed=self.seed, sweep=sweep)
 
     def partners(self, ids: Tensor) -> Tensor:
-        """Indices of the partners of the windows `ids`, −1 for none: (b,); requires a `Pairing`."""
+        """Return the indices of the partners of the windows `ids`, −1 for none: (b,); requires a `Pairing`."""
         pairing, _ = split_pairing(self.augment)
         assert pairing is not None
         return pairing.partners(self._index, ids)
@@ -156,7 +156,7 @@ def prefetch(samples: Samples, parts: Sequence[Tensor], always: bool = False) ->
 
 
 def check_modes(T: Tensor, factors: list[Tensor]) -> None:
-    """Raise if tensors do not have the shape of the bases, as with another tensorizer than that of the fit."""
+    """Raise if the tensors do not match the shape of the bases, for example with a different tensorizer."""
     expected = tuple(len(factor) for factor in factors)
     if T.shape[1:] != expected:
         given = tuple(T.shape[1:])

@@ -1,8 +1,8 @@
 """Checkpoints of a fit: written atomically, verified by checksum, the last two kept. Fits resume bit-identically.
 
     checkpoint-00000007    a line that identifies the format, a line with the SHA-256 of the rest, then a safetensors
-                           file with the bases, the solver's memory, the progress of the fit, and what it needs of
-                           earlier restarts
+                           file with the bases, the solver's memory, the progress of the fit, and the results of
+                           earlier restarts that it needs
 
 A folder contains the checkpoints of one fit. A file is parsed only after its checksum has been verified.
 """
@@ -62,7 +62,7 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 
 def _to_bytes(progress: FitProgress, state: State, fingerprint: dict[str, Any]) -> tuple[bytes, bytes]:
-    """The first two lines of a checkpoint file, and the rest."""
+    """Return the first two lines of a checkpoint file, and the remaining content."""
     tensors = {"total": progress.total, **_tensors_of(state)}
     if progress.best is not None:
         tensors |= {_BEST + name: tensor for name, tensor in _tensors_of(progress.best).items()}
@@ -151,7 +151,7 @@ def _check_tensors(tensors: dict[str, Tensor], new: State) -> None:
         shape, wide = tuple(tensor.shape), name in ("memory.S", "energy", "total")
         needed = (*shape[:1], rank) if name == "coefficients" else expected.get(name)
         if shape != needed or tensor.dtype != (torch.float64 if wide else new.factors[0].dtype):
-            raise CheckpointError(f"its {whole} has shape {shape} and type {tensor.dtype}, which do not fit")
+            raise CheckpointError(f"its {whole} has shape {shape} and type {tensor.dtype}, which do not match")
 
 
 def _check_progress(progress: FitProgress) -> None:
@@ -174,7 +174,7 @@ def _check_progress(progress: FitProgress) -> None:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, from the oldest to the newest.
+    """Return the checkpoints in a folder, from the oldest to the newest.
 
     Examples
     --------
@@ -215,10 +215,10 @@ class Checkpoints:
     Parameters
     ----------
     folder : created if it does not exist
-    fingerprint : JSON description of settings and data; a checkpoint with another one is refused
+    fingerprint : JSON description of settings and data; a checkpoint with a different one is refused
     every : seconds between checkpoints; 0 for one after every step. One is always written at the end
     resume : whether to resume from an existing checkpoint; otherwise a folder with checkpoints is refused
-    team, n_views : the processes of the fit, of which the first reads and writes, and the number of views of a window
+    team, n_views : the processes of the fit (only the first one reads and writes), and the number of views of a window
     """
 
     def __init__(
@@ -259,12 +259,12 @@ class Checkpoints:
             raise CheckpointError(f"checkpoint must be a writable folder, but {self.folder} is not: {error}") from error
         if self._lock == LOCKED:
             raise CheckpointError(
-                f"{self.folder} is in use by another fit: wait until it is done, or name another folder"
+                f"{self.folder} is in use by another fit: wait until it is done, or choose another folder"
             )
         if there and not resume:
             raise CheckpointError(
-                f"{self.folder} holds checkpoints of a fit already ({there[-1].name}): resume it (--resume, or "
-                "resume=True), remove the folder, or name another"
+                f"{self.folder} already contains checkpoints of a fit ({there[-1].name}): resume it (--resume, or "
+                "resume=True), remove the folder, or choose another"
             )
 
     def _unlock(self) -> None:

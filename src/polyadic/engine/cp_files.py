@@ -23,7 +23,7 @@ _SETTLED = ("solver_", "batch_size_", "nonnegative_", "attempt_")
 
 
 def arrays_of(model: Any) -> dict[str, np.ndarray]:
-    """The arrays of a fitted model by name; raises for values that `load` would refuse."""
+    """Return the arrays of a fitted model by name; raise an error for values that `load` would refuse."""
     arrays = {f"factors.{mode}": factor for mode, factor in enumerate(model.factors_)}
     if model._memory is not None:
         arrays |= {"memory.Y": model._memory.Y.numpy(), "memory.S": model._memory.S.numpy()}
@@ -35,7 +35,7 @@ def arrays_of(model: Any) -> dict[str, np.ndarray]:
 
 
 def extra_of(model: Any) -> dict[str, Any]:
-    """Further state to save, as JSON."""
+    """Return further state to save, as JSON."""
     return {
         "n_seen": int(model._n_seen),
         "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)),
@@ -53,13 +53,13 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
     if "memory.Y" in arrays:
         Y, S = arrays["memory.Y"], arrays["memory.S"]
         if Y.shape != (model.rank, *shape) or S.shape != (model.rank, model.rank):
-            raise ModelFileError(f"the file's solver memory has shapes {Y.shape} and {S.shape}, which do not fit")
+            raise ModelFileError(f"the file's solver memory has shapes {Y.shape} and {S.shape}, which do not match")
         model._memory = Statistics(torch.from_numpy(Y), torch.from_numpy(S))
     model.n_sweeps_ = len(model.history_["loss"])
     model._n_seen = int(extra["n_seen"])
     if not 0 <= model._n_seen < _MOST_WINDOWS or getattr(model, "rounds", 1) > MOST_ROUNDS:
         raise ModelFileError(
-            f"the file has {model._n_seen} windows seen and {getattr(model, 'rounds', 1)} rounds, which no fit has"
+            f"the file has {model._n_seen} windows seen and {getattr(model, 'rounds', 1)} rounds, which is out of range"
         )
     model.fit_seconds_ = float(extra.get("fit_seconds", sum(model.history_["seconds"])))
     for name, value in dict(extra.get("settled", {})).items():

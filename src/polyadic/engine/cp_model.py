@@ -111,7 +111,7 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
         Parameters
         ----------
         X : as for `transform`
-        readout : the new `polyadic.readout.Readout`; by default that of the model
+        readout : the new `polyadic.readout.Readout`; by default the one the model was created with
         team : the processes that share the work, from `polyadic.engine.join`
 
         Returns
@@ -200,11 +200,11 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
         return self._axes([len(factor) for factor in self.factors_], data)
 
     def _html_repr(self) -> str:
-        """HTML for notebooks: scikit-learn's diagram before the fit, pictures of the components after it."""
+        """Return HTML for notebooks: scikit-learn's diagram before the fit, pictures of the components after it."""
         return model_html(self, describe_fit(self)) if hasattr(self, "factors_") else str(super()._html_repr())
 
     def __str__(self) -> str:
-        """The settings and, if fitted, a one-line summary of the fit."""
+        """Return the settings and, if fitted, a one-line summary of the fit."""
         settings = repr(self)
         return f"{settings}\n{describe_fit(self)}" if hasattr(self, "factors_") else settings
 

@@ -29,7 +29,7 @@ _LARGEST_RANK = 128
 def sweeps(
     source: WindowSource, objective: als.Objective, settings: FitSettings, shape: tuple[int, ...]
 ) -> Sweeps | None:
-    """Return captured sweeps of this fit, or None if it needs the plain ones.
+    """Return the captured sweeps of this fit, or None if the fit needs the plain version.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Steps:
 
     @contextmanager
     def _in_side_stream(self) -> Iterator[None]:
-        """Context whose work may run concurrently with what follows, until `_join_side_stream`."""
+        """Run the block on the side stream, concurrently with later work until `_join_side_stream`."""
         if self._side_stream is None:
             yield
             return
@@ -121,11 +121,11 @@ class Steps:
         state.energy = self.energy.clone()
         if self.remembers:
             Y = self.Y.clone().reshape(*(self.sizes[mode] for mode in self.order), self.rank)
-            # The order is its own inverse.
+            # The permutation is its own inverse.
             state.memory = als.Statistics(Y.permute(3, *self.order).contiguous(), self.S.clone())
 
     def weights(self, batch: int) -> Tensor:
-        """β and the weights of pairs in a batch of this size: (3,)."""
+        """Return β and the weights of pairs in a batch of this size: (3,)."""
         if batch not in self._weights:
             random, positive = alignment._weights(batch, self.objective.gamma_for(batch))
             values = [self.objective.beta, random, positive - random]
@@ -174,7 +174,7 @@ class Steps:
         self._update(first)
 
     def _flat(self, T: Tensor) -> Tensor:
-        """The values of each window in memory order: (views · b, I · J · K)."""
+        """Return the values of each window in memory order: (views · b, I · J · K)."""
         return T.permute(0, *(1 + mode for mode in self.order)).flatten(1)
 
     def _project(self, flat: Tensor) -> Tensor:
@@ -255,7 +255,7 @@ class Sweeps:
         assert self.settings.batch_size is not None
         self._groups = BatchGroups(self.source, self.settings.batch_size, self.shape)
         self._steps: Steps | None = None
-        # High priority: the many small kernels of the steps go before the large ones of the next group.
+        # High priority: the many small kernels of the steps run before the large ones of the next group.
         self._stream = torch.cuda.Stream(self.source.device, priority=-1)  # type: ignore[no-untyped-call]
         self._graphs: dict[tuple[int, int, int], torch.cuda.CUDAGraph] = {}
 
@@ -302,7 +302,7 @@ class Sweeps:
         return totals
 
     def _capture(self, batches: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
-        """Capture the steps of these batches as a CUDA graph, after an undone trial step to compile kernels."""
+        """Capture the steps of these batches as a CUDA graph, after a trial step (undone) that compiles the kernels."""
         steps = self._steps
         assert steps is not None
         kept = [

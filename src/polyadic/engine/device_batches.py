@@ -41,7 +41,7 @@ class BatchGroup:
     T: Tensor
 
     def batches(self) -> Sequence[Tensor]:
-        """The stacked views of each batch: (views · b, I, J, …)."""
+        """Return the stacked views of each batch: (views · b, I, J, …)."""
         return self.T.chunk(self.count)
 
 

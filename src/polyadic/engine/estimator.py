@@ -109,19 +109,19 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
         as_augmentation(self._augmentation())
 
     def _tensorizer(self, shape: tuple[int, ...]) -> Tensorizer | None:
-        """The tensorizer for samples of this shape (N, …), not yet calibrated."""
+        """Return the tensorizer for samples of this shape (N, …), not yet calibrated."""
         return as_tensorizer(self.tensorize)
 
     # ------------------------------------------------------------------ input
 
     def _source(self, X: Any, reset: bool = True) -> WindowSource:
-        """The source of batches of X; with `reset`, also set seed, shape, calibration and axes of a new model."""
+        """Return the source of batches of X; with `reset`, also set seed, shape, calibration and axes of the model."""
         samples = self._samples(X, reset)
         device = choose_device(self.device, samples.data)
         if reset:
             self.seed_ = integer_random_state(self.random_state)
             self.units_ = tuple(str(unit) for unit in getattr(X, "units", ()))
-            # Always with the same threads, or the last digits of the floors would depend on device and augmentation.
+            # Always use the pool: otherwise the last digits of the floors would depend on device and augmentation.
             with thread_pool():
                 self.tensorize_ = self._calibrated(samples, self.units_)
             self._sample_shape = samples.shape[1:]
@@ -139,7 +139,7 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
         validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
 
     def _calibrated(self, samples: Samples, units: tuple[str, ...]) -> Tensorizer | None:
-        """The tensorizer, calibrated on evenly spaced windows; the result is the same on every device."""
+        """Return the tensorizer, calibrated on evenly spaced windows; the result is the same on every device."""
         tensorizer = self._tensorizer(samples.shape)
         if tensorizer is None:
             return None
@@ -148,13 +148,13 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
         return tensorizer.calibrated(samples.take(ids, torch.device("cpu"), samples.dtype), units)
 
     def _tensor_shape(self, source: WindowSource) -> tuple[int, ...]:
-        """The shape (I, J, …) of one sample's tensor."""
+        """Return the shape (I, J, …) of one sample's tensor."""
         return tensor_shape(source.tensorize, source.samples.take(slice(0, 1), source.device, source.dtype))
 
     # ------------------------------------------------------------------- axes
 
     def _axes(self, sizes: Sequence[int], data: Any = None) -> list[Axis]:
-        """The axes of the tensors, of these sizes."""
+        """Return the axes of the tensors, of these sizes."""
         shape = self._sample_shape
         fs = getattr(data, "fs", None) or getattr(self, "fs_", None)
         labels = self._channel_labels(data)
@@ -216,11 +216,11 @@ class WindowEstimator(WindowModel, BaseEstimator):  # type: ignore[misc]
         return model
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        """The learned arrays, by name."""
+        """Return the learned arrays, by name."""
         raise NotImplementedError
 
     def _extra(self) -> dict[str, Any]:
-        """Further state to save, as JSON."""
+        """Return further state to save, as JSON."""
         return {}
 
     def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:

@@ -45,7 +45,7 @@ def describe(value: Any) -> Any:
 
 
 def _checksum(*arrays: np.ndarray | Tensor | None) -> str:
-    """SHA-256 of the content of some arrays."""
+    """Return the SHA-256 of the content of some arrays."""
     found = hashlib.sha256()
     for array in arrays:
         if isinstance(array, Tensor):
@@ -88,5 +88,5 @@ def check_alike(team: Team, fingerprint: dict[str, Any]) -> None:
     plain = json.loads(json.dumps(fingerprint))
     found = list(differences(team.once(lambda: plain), plain))
     if team.sum(torch.tensor(float(bool(found)))) > 0:
-        said = f"process {team.index} has others: {'; '.join(found)}" if found else "some process has others"
+        said = f"process {team.index} differs: {'; '.join(found)}" if found else "another process differs"
         raise PolyadicError(f"all processes of a fit must have the same settings and data as the first, but {said}")

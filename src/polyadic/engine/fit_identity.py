@@ -21,7 +21,7 @@ _FREE = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
 
 
 def agreed_tensorizer(tensorize: Any, team: Team) -> Any:
-    """The first process's tensorizer, because calibrations of other processes may differ in the last digits."""
+    """Return the first process's tensorizer, because calibrations of other processes may differ in the last digits."""
     agreed = team.once(lambda: persist.encode(tensorize))
     if team.index == 0 or tensorize is None or tensorize.describe() is not None:
         return tensorize
@@ -29,7 +29,7 @@ def agreed_tensorizer(tensorize: Any, team: Team) -> Any:
 
 
 def share_key(tensorize: Any, source: WindowSource) -> Hashable | None:
-    """Key that is equal for fits with the same second moments; None if functions cannot be compared."""
+    """Return a key that is equal for fits with the same second moments, or None if functions cannot be compared."""
     if tensorize is not None and tensorize.describe() is not None:
         return None
     return id(source.samples.data), repr(persist.encode(tensorize)), source.dtype, source.device
@@ -43,7 +43,7 @@ def checkpoints_of(
     resume: bool,
     every: float,
 ) -> Checkpoints | None:
-    """The checkpoints of a fit in a folder; None without a folder."""
+    """Return the checkpoints of a fit in a folder, or None without a folder."""
     check_number("checkpoint_every", every, 0)
     if folder is None and resume:
         raise PolyadicError("resume=True needs the folder of the checkpoints, but checkpoint is None: pass checkpoint")
@@ -55,7 +55,7 @@ def checkpoints_of(
 
 
 def _fingerprint(model: Any, source: WindowSource) -> dict[str, Any]:
-    """Description of settings and data that must be equal to resume a fit."""
+    """Describe the settings and data that must be equal to resume a fit."""
     chosen = {name: describe(value) for name, value in model.get_params(deep=False).items() if name not in _FREE}
     learned = {"tensorize": describe(model.tensorize_), "seed": model.seed_}
     return {"estimator": type(model).__name__, **chosen, **learned, "data": data_fingerprint(source.samples)}

@@ -114,7 +114,7 @@ class Inference(WindowModel):
             return samples.like_input(torch.cat([batch.x for batch in self._batches(samples, ids)]))
 
     def _fitted_readout(self) -> FittedReadout | None:
-        """The readout; None if the features are the coefficients."""
+        """Return the readout, or None if the features are the coefficients."""
         if self.readout is not None and not hasattr(self, "readout_"):
             raise PolyadicError(
                 "the readout has not been fitted to these components: call fit_readout(X) with unlabelled windows, or "
@@ -153,7 +153,7 @@ class Inference(WindowModel):
             yield _Batch(windows, T, *solve(T))
 
     def _solver(self, device: torch.device, dtype: torch.dtype) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """A function from tensors (b, I, J, …) to coefficients (b, R) and squared residuals (b,)."""
+        """Return a function that maps tensors (b, I, J, …) to coefficients (b, R) and squared residuals (b,)."""
         check_number("alpha", self.alpha, 0)
         factors, closed_form = self._factors(device, dtype), als.Objective(alpha=float(self.alpha))
         # Invert on the CPU: for a small matrix that is faster than loading the GPU's solver.
@@ -203,7 +203,7 @@ class Inference(WindowModel):
             return
         readout = persist.decode(described)
         if not isinstance(readout, Readout):
-            raise ModelFileError(f"the file's readout must be an object that describes one, but is {described!r}")
+            raise ModelFileError(f"the file's description of its readout must be a JSON object, but is {described!r}")
         channels = 0 if self.tensorize_ is None else self._sample_shape[0]
         self.readout_ = FittedReadout.from_arrays(readout, arrays, self.rank, channels)
 

@@ -44,7 +44,7 @@ History = dict[str, list[float]]
 
 
 def empty_history() -> History:
-    """The history of a fit before its first sweep."""
+    """Return the history of a fit before its first sweep."""
     return {name: [] for name in ("loss", *TERMS, "seconds")}
 
 
@@ -78,7 +78,7 @@ class BatchSource(Protocol):
     def n_views(self) -> int: ...
 
     def order(self, seed: int, sweep: int) -> Tensor:
-        """The order in which a sweep visits the windows: (N,)."""
+        """Return the order in which a sweep visits the windows: (N,)."""
         ...
 
     def batches(self, parts: Sequence[Tensor], sweep: int) -> Iterable[tuple[Tensor, Tensor]]:
@@ -86,13 +86,13 @@ class BatchSource(Protocol):
         ...
 
     def views(self, ids: Tensor, sweep: int) -> Tensor:
-        """Windows `ids` and, if `n_views` is 2, their augmented views: (n_views · b, I, J, …)."""
+        """Return the windows `ids` and, if `n_views` is 2, their augmented views: (n_views · b, I, J, …)."""
         ...
 
 
 @dataclass
 class FitProgress:
-    """Progress of a fit: together with its `State`, all that is needed to resume it.
+    """Progress of a fit; together with its `State`, it contains everything needed to resume.
 
     history : for each sweep of this attempt the total `loss`, each term summed over the batches, and the `seconds`
     batch : number of batches done in the current sweep
@@ -220,7 +220,7 @@ class Fit:
             self.on_attempt(attempt)
 
     def _consensus(self) -> list[Tensor]:
-        """The consensus of the attempts so far, from the first process, because others may round differently."""
+        """Return the consensus of the attempts so far, from the first process, because others may round differently."""
         fits = [[basis.double().cpu().numpy() for basis in bases] for bases in self.progress.bases_of]
         found = average_components(fits, self.progress.finished)
         return [
@@ -229,7 +229,7 @@ class Fit:
         ]
 
     def _full_batch(self) -> Callable[[], Tensor] | None:
-        """A function that runs a sweep of Algorithm 1 and returns its terms; None for Algorithm 2."""
+        """Return a function that runs a sweep of Algorithm 1 and returns its terms, or None for Algorithm 2."""
         count = self.source.n_windows
         if self.settings.solver == "moments":
             moments = self._second_moments()
@@ -240,7 +240,7 @@ class Fit:
         return None
 
     def _second_moments(self) -> SecondMoments:
-        """Compute second moments in one interruptible pass over the data; its time counts to the first sweep."""
+        """Compute second moments in one interruptible pass over the data; its time counts towards the first sweep."""
         begun, source, state = time.perf_counter(), self.source, self.state
         kept = None if self.share_key is None else shared(self.share_key)
         if kept is not None:
@@ -289,19 +289,22 @@ class Fit:
         """Reset the sums of a sweep; return the terms if the fast path has run the whole sweep, else None."""
         progress, state = self.progress, self.state
         state.energy = None
-        # All terms are those before the bases are updated, so that the loss belongs to one point.
+        # All terms are evaluated before the bases are updated, so that the loss belongs to a single point.
         progress.bases = self.objective.alpha * sum(float(f.square().sum()) for f in state.factors)
         progress.total = torch.zeros(len(Term), dtype=torch.float64, device=state.factors[0].device)
         return None if self.fast_sweep is None else self.fast_sweep(state, len(progress.history["loss"]))
 
     def _mini_batch_sweep(self) -> None:
-        """Algorithm 2: the shuffled batches of one sweep, from `progress.batch`; the last one may be smaller."""
+        """Run the shuffled batches of one sweep of Algorithm 2, from `progress.batch`; the last one may be smaller."""
         source, settings, progress, team = self.source, self.settings, self.progress, self.team
         sweep = len(progress.history["loss"])
         order = source.order(settings.seed, sweep)
         parts = torch.split(order, settings.batch_size or len(order))
         if progress.batch > len(parts):
-            raise PolyadicError(f"a fit cannot resume after batch {progress.batch} of a sweep of {len(parts)}")
+            raise PolyadicError(
+                f"the fit cannot resume after batch {progress.batch}: a sweep has only {len(parts)} "
+                f"batch{'es' * (len(parts) != 1)}"
+            )
         begun = time.perf_counter() - progress.seconds
         own = [team.share(part) for part in parts[progress.batch :]]
         for ids, T in _batches(source, own, sweep, self.state):
@@ -326,7 +329,7 @@ class Fit:
         return self.progress.attempt + 1 >= self.settings.attempts
 
     def _is_done(self) -> bool:
-        """Whether this attempt is complete."""
+        """Return whether this attempt is complete."""
         losses, settings = self.progress.history["loss"], self.settings
         if self.progress.attempt >= settings.restarts:
             return len(losses) > 0
@@ -334,7 +337,9 @@ class Fit:
 
 
 def has_converged(losses: Sequence[float], tol: float, patience: int) -> bool:
-    """The paper's stop rule: the relative change of the loss was below `tol` in each of the last `patience` sweeps.
+    """Return whether a fit has converged by the paper's stop rule.
+
+    The relative change of the loss must be below `tol` in each of the last `patience` sweeps.
 
     Examples
     --------
@@ -348,7 +353,7 @@ def has_converged(losses: Sequence[float], tol: float, patience: int) -> bool:
 
 
 def _batches(source: BatchSource, parts: Sequence[Tensor], sweep: int, state: State) -> Iterator[tuple[Tensor, Tensor]]:
-    """The source's batches of these parts; empty parts, which a process may have, are not passed to the source."""
+    """Yield the source's batches of these parts; skip empty parts, which a process may have."""
     batches = iter(source.batches([part for part in parts if len(part)], sweep))
     shape = [len(factor) for factor in state.factors]
     for part in parts:
@@ -387,7 +392,7 @@ class _Chunks(Iterable[tuple[Tensor, Tensor]]):
 
 
 def _full_batch_sweep(chunks: _Chunks, state: State, objective: Objective) -> Tensor:
-    """Algorithm 1: coefficients of all windows, then the bases, with one chunk of the data in memory at a time.
+    """Run one sweep of Algorithm 1: coefficients of all windows, then the bases, with one chunk in memory at a time.
 
     If coefficients depend on each other (alignment, graph), the data are read twice: for the projections of all windows
     and, once the coefficients are known, for the statistics.
@@ -429,7 +434,7 @@ def _all_coefficients(chunks: _Chunks, state: State, objective: Objective, G: Te
 
 
 def _stack(pieces: Iterable[Tensor], n_views: int) -> Tensor:
-    """Combine chunks of stacked views to one stack of views."""
+    """Combine chunks of stacked views into one stack of views."""
     views = zip(*(piece.chunk(n_views) for piece in pieces), strict=True)
     return torch.cat([row for view in views for row in view])
 

@@ -16,11 +16,11 @@ _USER = 4
 MORE_SWEEPS = (
     "Increase max_sweeps (--sweeps on the command line), or set tol=0 if exactly this many sweeps are intended."
 )
-"""What to do about a loss that has not converged; commands name their option alone."""
+"""Advice for a loss that has not converged; commands mention only their own option."""
 
 
 def is_converged(model: Any) -> bool | None:
-    """Whether the fit of a model ended because its loss converged; None if unknown.
+    """Return whether the fit of a model ended because its loss converged, or None if unknown.
 
     Examples
     --------

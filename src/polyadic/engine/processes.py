@@ -68,12 +68,12 @@ def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
 
 
 def _started_together() -> bool:
-    """Whether this process is one of several, or was started by torchrun, possibly alone."""
+    """Return whether this process is one of several, or was started by torchrun, possibly alone."""
     return "RANK" in os.environ and (_variable("WORLD_SIZE", 1) > 1 or dist.is_torchelastic_launched())
 
 
 def _variable(name: str, default: int) -> int:
-    """An integer environment variable set by a launcher."""
+    """Return the value of an integer environment variable set by a launcher."""
     text = os.environ.get(name, str(default))
     if not text.isdecimal():
         raise PolyadicError(f"the environment variable {name} must be a whole number, but is {text!r}: {_LAUNCH}")
@@ -81,7 +81,7 @@ def _variable(name: str, default: int) -> int:
 
 
 def _rendezvous() -> tuple[Any, int, int]:
-    """The store for the rendezvous, the rank of this process, and the number of processes."""
+    """Return the store for the rendezvous, the rank of this process, and the number of processes."""
     rank, size, _ = _variable("RANK", 0), _variable("WORLD_SIZE", 1), _variable("MASTER_PORT", 0)
     if rank >= size:
         raise PolyadicError(f"RANK must be below WORLD_SIZE, but they are {rank} and {size}: {_LAUNCH}")
@@ -96,13 +96,13 @@ def _rendezvous() -> tuple[Any, int, int]:
 
 
 def _has_own_gpu() -> bool:
-    """Whether this machine has a GPU for each of its processes: NCCL, unlike gloo, refuses two on one GPU."""
+    """Return whether this machine has a GPU for each of its processes: NCCL, unlike gloo, refuses two on one GPU."""
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return torch.cuda.is_available() and dist.is_nccl_available() and local_size <= torch.cuda.device_count()
 
 
 def _met(store: Any, rank: int, size: int) -> Any:
-    """A namespace of the store that is unique to this launch of the processes.
+    """Return a namespace of the store that is unique to this launch of the processes.
 
     When torchrun restarts processes, its store still contains the addresses of the previous ones. So each process
     publishes a unique token, the first one publishes the tokens it has read together with its own, and a process that
@@ -175,7 +175,7 @@ class Processes(Team):
         return ids if self.size == 1 else torch.sort(ids).values.tensor_split(self.size)[self.index]
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Sum in float64, and return the tensor's type."""
+        """Sum in float64, and return the result in the tensor's type."""
         total = tensor.to(torch.float64, copy=True).contiguous()
         with self._talking():
             dist.all_reduce(total, group=self._group)
@@ -240,7 +240,7 @@ class Processes(Team):
         return State(state.factors, memory, coefficients, state.energy)
 
     def _gathered(self, rows: Tensor) -> Tensor:
-        """The concatenated rows of all processes in the first; the process's own rows in the others.
+        """Return the concatenated rows of all processes in the first process, and this process's rows in the others.
 
         They are for a file, so they go to CPU memory, which is larger than GPU memory.
         """
@@ -278,7 +278,7 @@ def write_rows(
     first: int,
     parts: Iterable[np.ndarray],
 ) -> None:
-    """Write a `.npy` file atomically, each process its own rows.
+    """Write a `.npy` file atomically; each process writes its own rows.
 
     Parameters
     ----------

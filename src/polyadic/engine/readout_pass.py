@@ -51,7 +51,7 @@ def fit_readout(
 
 
 def _view(source: WindowSource, X: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The views of the windows that have one, and a mask of these windows; None for all."""
+    """Return the views of the windows that have one, and a mask of these windows (None if all have one)."""
     pairing, _ = split_pairing(source.augment)
     view = source.augmented(X, ids, 0)
     if pairing is None:

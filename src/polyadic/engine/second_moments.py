@@ -34,7 +34,7 @@ _SHARED: ContextVar[dict[Hashable, SecondMoments] | None] = ContextVar("shared s
 
 @contextmanager
 def sharing() -> Iterator[None]:
-    """Context in which fits to the same windows with the same tensorizer share second moments."""
+    """Let fits to the same windows with the same tensorizer share second moments within this context."""
     token = _SHARED.set({})
     try:
         yield
@@ -58,7 +58,7 @@ def keep_shared(key: Hashable, moments: SecondMoments) -> None:
 
 
 def fits_budget(shape: Sequence[int], dtype: torch.dtype) -> bool:
-    """Whether the second moments of tensors of this shape fit the budget of 1 GiB.
+    """Return whether the second moments of tensors of this shape fit the budget of 1 GiB.
 
     Examples
     --------
@@ -111,7 +111,7 @@ class SecondMoments:
                 self.C[second, first] = self.C[first, second].T
 
     def sweep(self, state: State, objective: Objective, count: int) -> Tensor:
-        """Run some rounds of Algorithm 1: modify the state, and return the previous terms except that of the bases."""
+        """Run some rounds of Algorithm 1: modify the state, and return the previous terms without that of the bases."""
         terms = self._round(state, objective, count)
         for _ in range(_ROUNDS - 1):
             self._round(state, objective, count)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 __all__ = ["QUANTILE", "typical_windows", "unusual_windows"]
 
 QUANTILE = 0.995
-"""Quantile of distance and residual over the windows of a fit that is stored as bound."""
+"""Quantile of distance and residual over the windows of a fit that is stored as the bound."""
 
 _SAMPLED = 4096
 
@@ -49,7 +49,7 @@ def unusual_windows(model: Any, windows: Any) -> NDArray[np.bool_] | None:
 
     Returns
     -------
-    None if the model has no bounds, like those of earlier versions
+    a mask, or None if the model has no bounds, as in files of earlier versions
     """
     known = getattr(model, "typical_", {})
     if not known:
@@ -61,14 +61,14 @@ def unusual_windows(model: Any, windows: Any) -> NDArray[np.bool_] | None:
 
 
 def _distances(Z: NDArray[np.float64], mean: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Root mean square of the standardised features: (N,)."""
+    """Return the root mean square of the standardised features: (N,)."""
     return np.asarray(np.sqrt((((Z - mean) / scale) ** 2).mean(axis=1)))
 
 
 def _features_and_residuals(
     model: Any, windows: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Features (N, F), squared residuals of the tensors (N,), and which windows are flat (N,)."""
+    """Return the features (N, F), squared residuals of the tensors (N,), and which windows are flat (N,)."""
     readout, samples = model._fitted_readout(), model._samples(windows, reset=False)
     features, residuals, flat = [], [], []
     with torch.no_grad():

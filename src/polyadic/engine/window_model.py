@@ -50,13 +50,13 @@ class WindowModel:
         return None
 
     def _pool(self, device: torch.device) -> AbstractContextManager[None]:
-        """The thread pool for batches on a CPU; a user's functions and modules use torch's own threads instead."""
+        """Return the thread pool for batches on a CPU; a user's functions and modules use torch's threads instead."""
         tensorize, augment = self.tensorize_, as_augmentation(self._augmentation())
         ours = (tensorize is None or tensorize.threaded) and (augment is None or augment.per_window)
         return thread_pool() if ours and device.type == "cpu" else nullcontext()
 
     def _samples(self, X: Any, reset: bool = False) -> Samples:
-        """X as samples, checked against those of the fit or, with `reset`, defining those of a new fit."""
+        """Return X as samples, checked against the windows of the fit; with `reset`, they define those of a new fit."""
         if reset:
             self.fs_, self.channel_names_ = recorded_signals(X)
         else:
@@ -92,7 +92,7 @@ class WindowModel:
             yield part, samples.checked(batch, part, device, samples.dtype)
 
     def _batch_rows(self, samples: Samples, size: int | None = None) -> int:
-        """Number of samples per batch, such that their tensors of this size take some MiB."""
+        """Return the number of samples per batch for which tensors of this size take some MiB."""
         device = choose_device(self.device, samples.data)
         known = self.tensorize_.shape(*samples.shape[1:]) if self.tensorize_ is not None and size is None else None
         largest = max(size or int(np.prod(known or (1,))), int(np.prod(samples.shape[1:])))
@@ -100,7 +100,7 @@ class WindowModel:
         return max(1, room // (largest * samples.dtype.itemsize))
 
     def _channel_labels(self, data: Any) -> tuple[str, ...]:
-        """Names of the channels: from the data, the fit or a table's columns, else numbers from 1."""
+        """Return the names of the channels: from the data, the fit or a table's columns, else numbers from 1."""
         count = self._sample_shape[0]
         given = tuple(str(name) for name in getattr(data, "channels", ()) or getattr(self, "channel_names_", ()))
         if len(given) not in (0, count):
@@ -142,7 +142,7 @@ class WindowModel:
 
 
 def _typical(content: Any) -> dict[str, Any]:
-    """The description of typical windows by `polyadic.engine.unusual`; {} if the file has none."""
+    """Return the description of typical windows by `polyadic.engine.unusual`, or {} if the file has none."""
     if not content:
         return {}
     columns = {name: [float(value) for value in content[name]] for name in ("mean", "scale")}
