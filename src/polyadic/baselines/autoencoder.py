@@ -63,7 +63,7 @@ class Decoder(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, Z: Tensor) -> Tensor:
-        """(b, dim) to (b, I, J, K), standardised."""
+        """Map features (b, dim) to standardised tensors (b, I, J, K)."""
         T: Tensor = self.layers(self.linear(Z))
         return T
 
@@ -92,7 +92,7 @@ class _AutoEncoderNetwork(Learner):
 class AutoEncoder(DeepBaseline):
     """An autoencoder: features from which tensors are reconstructed with minimum mean squared error.
 
-    The error is that of tensors standardised by channel: predicting their mean has error 1.
+    The error is computed on tensors standardised by channel: predicting their mean has error 1.
     `n_parameters_` counts the encoder, backbone and linear layer, and the decoder.
 
     Parameters
@@ -104,7 +104,7 @@ class AutoEncoder(DeepBaseline):
         input already is a tensor
     augment : from a batch to its augmented view; required if `contrastive`. If given, views are reconstructed as well
         as windows; None for the paper's AE
-    weight, temperature : of SimCLR's loss
+    weight, temperature : weight and temperature of SimCLR's loss
     learning_rate, weight_decay, batch_size, max_epochs, patience, holdout : as for `SimCLR`
     device, random_state, verbose : as for `SimCLR`
 

@@ -20,7 +20,7 @@ _FIRST, _WIDEST, _MULTIPLE = 16, 64, 4
 
 
 def grids(shape: Sequence[int]) -> list[tuple[int, int]]:
-    """Numbers of frequencies and frames before the first block and after each block.
+    """Return the numbers of frequencies and frames before the first block and after each block.
 
     A block halves both, rounding up. There is at least one block, and as many as needed until neither exceeds 3.
 
@@ -46,7 +46,7 @@ def grids(shape: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def widths(n_blocks: int) -> list[int]:
-    """The number of channels of each block.
+    """Return the number of channels of each block.
 
     The last two blocks have width 16·√2^(n−2), but at most 64; each earlier block is narrower than the next by √2, but
     has at least 16 channels; all widths are rounded to multiples of 4.
@@ -150,7 +150,7 @@ class Backbone(nn.Module):
         self.blocks = nn.Sequential(*(ResidualBlock(n_in, n_out) for n_in, n_out in pairs))
 
     def forward(self, T: Tensor) -> Tensor:
-        """(b, I, J, K), standardised, to (b, n_features)."""
+        """Map standardised tensors (b, I, J, K) to features (b, n_features)."""
         maps: Tensor = self.blocks(self.stem(T))
         return maps.mean(dim=3).flatten(1)
 
@@ -161,7 +161,7 @@ class Encoder(nn.Module):
     Parameters
     ----------
     shape : (I, J, K) of a tensor, or (I, K)
-    dim : features
+    dim : number of features
     """
 
     def __init__(self, shape: Sequence[int], dim: int) -> None:
@@ -170,6 +170,6 @@ class Encoder(nn.Module):
         self.linear = nn.Linear(self.backbone.n_features, dim, dtype=torch.float32)
 
     def forward(self, T: Tensor) -> Tensor:
-        """(b, I, J, K), standardised, to (b, dim)."""
+        """Map standardised tensors (b, I, J, K) to features (b, dim)."""
         features: Tensor = self.linear(self.backbone(T))
         return features

@@ -97,11 +97,11 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
 
     @abstractmethod
     def _width(self) -> int:
-        """The number of features."""
+        """Return the number of features."""
 
 
 def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Classes, and codes (N,) of the labels, for a supervised baseline."""
+    """Return the classes, and the codes (N,) of the labels, for a supervised baseline."""
     if y is None:
         raise PolyadicError(f"{name} is supervised: y must have a label for each window, but is None")
     labels = np.asarray(y)
@@ -116,7 +116,7 @@ def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarr
 def repeatable(
     model: WindowEstimator, samples: Samples, prepare: Callable[[Tensor], Tensor] | None = None, most: int | None = None
 ) -> Callable[[], Iterable[Tensor]]:
-    """Repeated passes over all samples in order, as tensors (b, I, J, …).
+    """Return a function that starts a new pass over all samples in order, as tensors (b, I, J, …).
 
     Parameters
     ----------
@@ -137,14 +137,14 @@ def repeatable(
 
 
 def known_tensor_shape(model: WindowEstimator) -> tuple[int, ...] | None:
-    """The shape (I, J, …) of the tensors of a loaded model, or None if its tensorizer does not provide it."""
+    """Return the shape (I, J, …) of the tensors of a loaded model, or None if its tensorizer does not provide it."""
     if model.tensorize_ is None:
         return model._sample_shape
     return model.tensorize_.shape(*model._sample_shape) if len(model._sample_shape) == 2 else None
 
 
 def restored_factors(model: WindowEstimator, arrays: dict[str, np.ndarray], width: int) -> list[np.ndarray]:
-    """The matrices `factors.0`, `factors.1`, … of a file, validated to have `width` columns and the tensors' sizes."""
+    """Return the matrices `factors.0`, … of a file, validated to have `width` columns and the tensors' sizes."""
     shape = known_tensor_shape(model)
     if shape is None:
         shape = tuple(len(array) for name, array in arrays.items() if name.startswith("factors."))

@@ -36,7 +36,7 @@ class _Classifier(Learner):
         return cross_entropy(self.linear(self.encode(S)), codes.repeat(len(S) // len(codes)))
 
     def probabilities(self, T: Tensor) -> Tensor:
-        """Logits (b, classes) of unstandardised tensors."""
+        """Compute the class probabilities (b, classes) of unstandardised tensors."""
         return torch.softmax(self.linear(self(T)), dim=1)
 
 
@@ -75,7 +75,7 @@ class ReferenceCNN(ClassifierMixin, DeepBaseline):  # type: ignore[misc]
         return _Classifier(shape, len(self.classes_))
 
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities of the classes: (N, classes), the same kind of array as X."""
+        """Predict the probability of each class: (N, classes), the same kind of array as X."""
         check_is_fitted(self)
         samples = self._samples(X, reset=False)
         rows = []
@@ -87,7 +87,7 @@ class ReferenceCNN(ClassifierMixin, DeepBaseline):  # type: ignore[misc]
         return samples.like_input(torch.cat(rows))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each window: (N,)."""
+        """Predict the most probable class of each window: (N,)."""
         probabilities = torch.as_tensor(self.predict_proba(X))
         chosen: np.ndarray = self.classes_[probabilities.argmax(dim=1).cpu().numpy()]
         return chosen

@@ -23,7 +23,7 @@ __all__ = ["BYOL", "SimCLR", "byol_loss", "nce_loss"]
 
 
 def nce_loss(A: Tensor, B: Tensor, temperature: float = 0.5) -> Tensor:
-    """The normalised, temperature-scaled cross entropy loss (NT-Xent) of SimCLR.
+    """Compute the normalised, temperature-scaled cross-entropy loss (NT-Xent) of SimCLR.
 
     Each of the 2b feature vectors must identify its other view among the other 2b − 1, by cosine over temperature.
 
@@ -50,7 +50,7 @@ def nce_loss(A: Tensor, B: Tensor, temperature: float = 0.5) -> Tensor:
 
 
 def byol_loss(P: Tensor, Z: Tensor) -> Tensor:
-    """The squared distance of BYOL between normalised predictions and targets, 2 − 2 cos.
+    """Compute the squared distance of BYOL between normalised predictions and targets, 2 − 2 cos.
 
     Parameters
     ----------
@@ -136,9 +136,9 @@ class SimCLR(_SelfSupervised):
     dim : number of features
     tensorize : from a batch (b, channels, time) to tensors (b, I, J, K), such as `polyadic.spectral.STFT`; None if the
         input already is a tensor
-    augment : from a batch to its augmented view, such as those of `polyadic.augment`; required
-    temperature : of the loss; see `nce_loss`
-    learning_rate, weight_decay : of Adam
+    augment : maps a batch to its augmented view, as do the augmentations of `polyadic.augment`; required
+    temperature : temperature of the loss; see `nce_loss`
+    learning_rate, weight_decay : parameters of Adam
     batch_size : maximum number of windows in a batch, not counting their views
     max_epochs, patience : stop when the loss on held-out windows has not fallen by 0.1 % for `patience` epochs, or
         after `max_epochs`; the weights with the lowest loss are kept. With 0 epochs, only the input scale is learned

@@ -109,7 +109,7 @@ class MiniRocket(Baseline):
         return int(self.biases_.size)
 
     def _biases(self, source: WindowSource, generator: torch.Generator) -> np.ndarray:
-        """Quantiles of each kernel's output for a random window, at the levels of a low-discrepancy sequence."""
+        """Compute quantiles of each kernel's output for a random window, at levels of a low-discrepancy sequence."""
         levels = torch.arange(1, self._plan.n_features + 1, dtype=torch.float64) * _GOLDEN % 1
         parts, done = [], 0
         for number, (dilation, count) in enumerate(zip(self._plan.dilations, self._plan.counts, strict=True)):
@@ -124,7 +124,7 @@ class MiniRocket(Baseline):
         return np.concatenate(parts)
 
     def _weights(self, number: int, like: Tensor) -> Tensor:
-        """The kernels at one dilation, 0 for channels that they do not use: (84, channels, 9)."""
+        """Return the kernels at one dilation, 0 for channels that they do not use: (84, channels, 9)."""
         weights = torch.full((len(_KERNELS), 1, _LENGTH), -1.0, dtype=torch.float32)
         weights.scatter_(2, torch.tensor(_KERNELS)[:, None, :], 2.0)
         return (weights * torch.as_tensor(self.channels_[number])[:, :, None]).to(like)
@@ -190,7 +190,7 @@ class _Plan:
 
 
 def _channel_sets(shape: tuple[int, int], n_channels: int, generator: torch.Generator) -> np.ndarray:
-    """Random sets of channels (d, 84, channels) with log-uniform size, so that small sets are more likely."""
+    """Sample random sets of channels (d, 84, channels) with log-uniform size, so that small sets are more likely."""
     most = min(n_channels, _MOST_CHANNELS)
     powers = torch.rand(shape, generator=generator, dtype=torch.float64) * np.log2(most + 1)
     sizes = (2**powers).long().clamp(1, most)
@@ -200,5 +200,5 @@ def _channel_sets(shape: tuple[int, int], n_channels: int, generator: torch.Gene
 
 
 def _convolve(X: Tensor, weights: Tensor, dilation: int) -> Tensor:
-    """Outputs (b, 84, time) of the same length as the windows, with zero padding."""
+    """Convolve windows with zero padding, to outputs (b, 84, time) of the same length."""
     return conv1d(X, weights, padding=dilation * (_LENGTH // 2), dilation=dilation)

@@ -100,7 +100,7 @@ class PCAFeatures(Baseline):
         self.history_ = {"explained_variance": (values[order].clamp_min(0) / max(count - 1, 1)).tolist()}
 
     def _sketched(self, passes: Callable[[], Iterable[Tensor]], mean: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Leading eigenvalues and vectors of the scatter by randomised subspace iteration."""
+        """Compute the leading eigenvalues and eigenvectors of the scatter matrix by randomised subspace iteration."""
         generator = torch.Generator().manual_seed(self.seed_)
         width = min(self.dim + _OVERSAMPLING, count, mean.numel())
         basis = torch.randn(mean.numel(), width, dtype=torch.float64, generator=generator)
@@ -140,7 +140,7 @@ class PCAFeatures(Baseline):
 
 
 def _spread(passes: Callable[[], Iterable[Tensor]], mean: Tensor, basis: Tensor) -> Tensor:
-    """The scatter matrix of the flattened tensors times a basis (D, k): (D, k) float64, on the CPU."""
+    """Multiply the scatter matrix of the flattened tensors by a basis (D, k): (D, k) float64, on the CPU."""
     product = torch.zeros_like(basis)
     for T in passes():
         centred = (T - mean.to(T)).flatten(1)
@@ -242,13 +242,13 @@ class HandFeatures(Baseline):
 
 
 def _band_edges(length: int) -> list[int]:
-    """Edges of the bands in bins, from 1 to length // 2 (inclusive), without empty bands."""
+    """Return the edges of the bands in bins, from 1 to length // 2 (inclusive), without empty bands."""
     edges = np.geomspace(1, length // 2 + 1, _BANDS + 1).round().astype(int)
     return [int(edge) for edge in np.unique(edges)]
 
 
 def _log_powers(X: Tensor) -> Tensor:
-    """Log power of each band in each channel: (b, channels, bands).
+    """Compute the log power of each band in each channel: (b, channels, bands).
 
     Power is clipped at 1e-9 of the window's power, so that a constant channel has a finite value in any unit.
     """

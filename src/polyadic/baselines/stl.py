@@ -118,7 +118,7 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
         return len(self.history_["loss"])
 
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities of the classes.
+        """Predict the probability of each class.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
         return probabilities if isinstance(logits, Tensor) else probabilities.numpy()
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each window.
+        """Predict the most probable class of each window.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class STL(ClassifierMixin, Baseline):  # type: ignore[misc]
 
 
 def _moments(passes: Callable[[], Iterable[Tensor]]) -> tuple[Tensor, float]:
-    """The mean tensor, and the root mean square of the centred tensors (1 if they are all 0)."""
+    """Return the mean tensor, and the root mean square of the centred tensors (1 if they are all 0)."""
     total, count = torch.zeros(1, dtype=torch.float64), 0
     for T in passes():
         total = total.to(T.device) + T.sum(dim=0, dtype=torch.float64)
@@ -225,7 +225,7 @@ class _Problem:
         return self.value, variables.grad.numpy()
 
     def start(self) -> NDArray[np.float64]:
-        """The rank-one approximation of each class mean, scaled to logits of mean square 1, without biases."""
+        """Return the rank-one approximation of each class mean, scaled to logits of mean square 1, without biases."""
         means = torch.zeros(self.members.shape[1], *self.shape, dtype=torch.float64)
         for T, members in self._batches():
             means += collect(members, T).to(means)
@@ -241,7 +241,7 @@ class _Problem:
         return packed
 
     def parts(self, theta: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Factors (I, C), (J, C), … and biases (C,) of a vector."""
+        """Split a vector into factors (I, C), (J, C), … and biases (C,)."""
         n_classes = self.members.shape[1]
         pieces = torch.split(theta, [size * n_classes for size in (*self.shape, 1)])
         return [piece.reshape(-1, n_classes) for piece in pieces[:-1]], pieces[-1]
@@ -254,7 +254,7 @@ class _Problem:
 
 
 def _rank_one(Y: Tensor) -> list[Tensor]:
-    """The unit vectors of the best rank-one approximation of each tensor, as columns, by power iteration.
+    """Compute the unit vectors of the best rank-one approximation of each tensor, as columns, by power iteration.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ class Learner(nn.Module):
 
     @abstractmethod
     def objective(self, S: Tensor, codes: Tensor | None) -> Tensor:
-        """The mean loss of a batch: one number.
+        """Return the mean loss of a batch: one number.
 
         Parameters
         ----------
@@ -71,14 +71,14 @@ class Learner(nn.Module):
         return self.encode(self.standardize(T))
 
     def loss(self, T: Tensor, codes: Tensor | None) -> Tensor:
-        """`objective` of unstandardised tensors."""
+        """Compute `objective` for unstandardised tensors."""
         return self.objective(self.standardize(T), codes)
 
     def after_step(self) -> None:
-        """A hook that runs after each step of the optimiser."""
+        """Run after each step of the optimiser; by default, do nothing."""
 
     def n_parameters(self) -> int:
-        """Number of trainable parameters."""
+        """Return the number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
 
@@ -164,7 +164,7 @@ def _mean_loss(
     sweep: int,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> float:
-    """The mean loss over all windows of the parts; with an optimiser, a step after each part."""
+    """Return the mean loss over all windows of the parts; with an optimiser, take a step after each part."""
     total = torch.zeros((), dtype=torch.float64, device=source.device)
     for ids, T in _batches(source, parts, sweep, math.prod(network.shape)):
         loss = network.loss(T, None if codes is None else codes[ids.to(codes.device)])
@@ -178,7 +178,7 @@ def _mean_loss(
 
 
 def _batches(source: WindowSource, parts: Sequence[Tensor], sweep: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """As `source.batches`, but on a GPU, where small steps are inefficient, many parts are computed at once.
+    """Yield batches like `source.batches`; on a GPU, where small steps are inefficient, compute many parts at once.
 
     This is done only if it cannot change the result: built-in augmentations and the STFT treat each window
     independently, but functions of the user may not.
@@ -208,7 +208,7 @@ def _measure(network: Learner, source: WindowSource, kept: Tensor, batch_size: i
 
 
 def hold_out(count: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """The training windows and the held-out windows, at least two of each, both in order.
+    """Return the training windows and the held-out windows, at least two of each, both in order.
 
     Each window has its own random number; those with the lowest are held out.
 
@@ -299,10 +299,10 @@ class DeepBaseline(Baseline):
 
     @abstractmethod
     def _network_for(self, shape: Sequence[int]) -> Learner:
-        """A new network for tensors of this shape; its weights come from torch's seeded generator."""
+        """Build a new network for tensors of this shape; its weights come from torch's seeded generator."""
 
     def _codes(self, y: Any, source: WindowSource) -> Tensor | None:
-        """Classes of the windows, for supervised baselines: (N,)."""
+        """Return the classes of the windows, for supervised baselines: (N,)."""
         return None
 
     def _augmentation(self) -> Any:
@@ -346,7 +346,7 @@ class DeepBaseline(Baseline):
         self._network = network.cpu().eval()
 
     def _ready(self, T: Tensor) -> Learner:
-        """The network on the device of these tensors, which must have the shape of the training data."""
+        """Return the network on the device of these tensors, which must have the shape of the training data."""
         if T.shape[1:] != self._network.shape:
             raise PolyadicError(
                 f"tensorize must return tensors of shape {self._network.shape} as in fit, but returned "
@@ -396,5 +396,5 @@ class DeepBaseline(Baseline):
         self._network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, strict=False)
 
     def _state(self) -> dict[str, Tensor]:
-        """All weights and buffers, except batch counters, which nothing depends on."""
+        """Return all weights and buffers, except batch counters, which nothing depends on."""
         return {name: value for name, value in self._network.state_dict().items() if not name.endswith(_COUNTERS)}

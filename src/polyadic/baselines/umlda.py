@@ -188,7 +188,7 @@ class _Fisher:
         self.added = ridge * variance
 
     def _variance_within(self) -> tuple[tuple[int, ...], float]:
-        """The tensors' shape, and the within-class variance averaged over all entries."""
+        """Return the tensors' shape, and the within-class variance averaged over all entries."""
         sums: Tensor | None = None
         members = torch.as_tensor(self.members)
         done = 0
@@ -207,13 +207,13 @@ class _Fisher:
         return shape, total / (len(members) * means.shape[1])
 
     def partial(self, vectors: _Vectors, mode: int) -> _Matrix:
-        """Every tensor contracted with all vectors but one, centred: (N, size of the mode)."""
+        """Contract every tensor with all vectors but one, and centre the result: (N, size of the mode)."""
         Y = torch.cat([_contract(T, vectors, mode).double().cpu() for T in self.passes()]).numpy()
         centred: _Matrix = Y - Y.mean(axis=0)
         return centred
 
     def scatters(self, Y: _Matrix) -> tuple[_Matrix, _Matrix]:
-        """Between-class and within-class scatter (with the ridge) of centred partial projections."""
+        """Return the between-class and within-class scatter (with the ridge) of centred partial projections."""
         means = self.members.T @ Y / (self.shares * len(Y))[:, None]
         rest = Y - self.members @ means
         between = (means.T * self.shares) @ means
@@ -227,13 +227,13 @@ def _contract(T: Tensor, vectors: _Vectors, mode: int) -> Tensor:
 
 
 def _outer(vectors: _Vectors, like: Tensor) -> Tensor:
-    """The flattened outer product of some vectors, 1 for none."""
+    """Return the flattened outer product of some vectors, 1 for none."""
     columns = [torch.as_tensor(vector, dtype=like.dtype, device=like.device)[:, None] for vector in vectors]
     return khatri_rao(columns)[:, 0] if columns else like.new_ones(1)
 
 
 def _climb(problem: _Fisher, start: _Vectors, found: list[_Projection], max_iter: int, tol: float) -> _Projection:
-    """The projection that alternating over the modes converges to from an initialisation."""
+    """Return the projection to which alternating over the modes converges from an initialisation."""
     vectors = [vector / np.linalg.norm(vector) for vector in start]
     earlier = np.stack([projection.coordinates for projection in found], axis=1) if found else None
     free = [size > len(found) for size in problem.shape]
@@ -253,7 +253,7 @@ def _climb(problem: _Fisher, start: _Vectors, found: list[_Projection], max_iter
 
 
 def _uncorrelated(Y: _Matrix, earlier: _Matrix | None) -> _Matrix:
-    """An orthonormal basis of the vectors u for which Y u is uncorrelated with the earlier coordinates."""
+    """Return an orthonormal basis of the vectors u for which Y u is uncorrelated with the earlier coordinates."""
     if earlier is None:
         return np.eye(Y.shape[1])
     directions, sizes, _ = np.linalg.svd(Y.T @ earlier, full_matrices=True)
@@ -262,7 +262,7 @@ def _uncorrelated(Y: _Matrix, earlier: _Matrix | None) -> _Matrix:
 
 
 def _best(between: _Matrix, within: _Matrix, allowed: _Matrix) -> tuple[float, _Matrix, float]:
-    """The largest scatter ratio along allowed directions, its unit direction, and the within-class scatter there."""
+    """Return the largest scatter ratio along allowed directions, its unit direction, and its within-class scatter."""
     try:
         values, solutions = linalg.eigh(allowed.T @ between @ allowed, allowed.T @ within @ allowed)
     except linalg.LinAlgError as error:

@@ -94,7 +94,7 @@ def augmented_features(
 
 
 def _plain_features(features: Any, X: Any, batch_size: int) -> NDArray[Any]:
-    """Features of the windows without augmentation: (N, R)."""
+    """Return the features of the windows without augmentation: (N, R)."""
     samples = Samples(X)
     if isinstance(features, WindowEstimator) or not isinstance(samples.data, Readable):
         return _matrix(features.transform(X), len(samples))
@@ -106,7 +106,7 @@ def _transformed(features: Any, samples: Samples, batches: Iterator[Tensor]) -> 
 
 
 def _matrix(Z: Any, count: int) -> NDArray[Any]:
-    """The output of an extractor as an array of shape (count, R)."""
+    """Return the output of an extractor as an array, checked to have shape (count, R)."""
     matrix = Z.numpy(force=True) if isinstance(Z, Tensor) else np.asarray(Z)
     if matrix.ndim != 2 or len(matrix) != count:
         raise PolyadicError(f"features.transform must return shape ({count}, features), but returned {matrix.shape}")
@@ -114,7 +114,7 @@ def _matrix(Z: Any, count: int) -> NDArray[Any]:
 
 
 def _batches(samples: Samples, augment: Any, seed: int, sweep: int, size: int) -> Iterator[Tensor]:
-    """All windows in order, each augmented with its own random draws, or unchanged if `augment` is None: (b, …)."""
+    """Yield all windows in order, each with its own random augmentation, or unchanged if `augment` is None: (b, …)."""
     check_integer("batch_size", size, 1)
     augmentation = as_augmentation(augment)
     device = samples.data.device if isinstance(samples.data, Tensor) else torch.device("cpu")
@@ -130,7 +130,7 @@ def _batches(samples: Samples, augment: Any, seed: int, sweep: int, size: int) -
 
 
 def _can(method: str) -> Callable[[Any], bool]:
-    """Whether a probe's classifier has a method, before and after it is fitted."""
+    """Return a function that checks whether a probe's classifier, fitted or not, has a method."""
 
     def has(self: AugmentedProbe) -> bool:
         return hasattr(self.classifier_ if hasattr(self, "classifier_") else self._classifier(), method)
@@ -235,7 +235,7 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(_can("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Confidence scores of the classifier, if it supports them: (N,) for two classes, else (N, C)."""
+        """Return the confidence scores of the classifier, if it supports them: (N,) for two classes, else (N, C)."""
         return np.asarray(self._fitted().decision_function(self._features(X)))
 
     def _fitted(self) -> Any:
@@ -286,7 +286,7 @@ class AugmentedProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _groups(X: Any, y: NDArray[Any], groups: NDArray[Any] | None) -> NDArray[Any]:
-    """The group of each window: as given, else its subject, else a block of neighbouring windows: (N,)."""
+    """Return the group of each window: as given, else its subject, else a block of neighbouring windows: (N,)."""
     if groups is not None:
         return groups
     windows = X.windows if isinstance(X, WindowStore) else X
@@ -296,7 +296,7 @@ def _groups(X: Any, y: NDArray[Any], groups: NDArray[Any] | None) -> NDArray[Any
 
 
 def _labelled(X: Any, y: Any, groups: Any) -> tuple[Any, NDArray[Any], NDArray[Any] | None]:
-    """The windows that have a label, their labels, checked, and their groups if given."""
+    """Return the windows that have a label, their validated labels, and their groups if given."""
     if y is None:
         raise PolyadicError("AugmentedProbe requires y to be passed, but the target y is None")
     if groups is not None:

@@ -32,7 +32,7 @@ __all__ = ["WindowClassifier", "labels_of", "rows_to_transform"]
 
 
 def labels_of(windows: Any) -> NDArray[Any]:
-    """The class name of each window, "" if it has no label: (N,).
+    """Return the class name of each window, "" if it has no label: (N,).
 
     Examples
     --------
@@ -54,7 +54,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    features : an `ATD`, `SALS` or `GRSALS`. A fitted one is used as it is: it may have been fitted to many more windows
+    features : an `ATD`, `SALS` or `GRSALS`. A fitted one is not refitted: it may have been fitted to many more windows
         than have labels. An unfitted one is cloned and fitted to all windows passed to `fit`. Clones share fitted
         features, so `cross_val_score` and `GridSearchCV` train and score only the probe; to refit the features in
         every fold, pass an unfitted estimator
@@ -135,7 +135,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[Any]:
-        """The most probable class of each window: (N,).
+        """Predict the most probable class of each window: (N,).
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any, groups: ArrayLike | None = None, means: Any = None) -> NDArray[np.float64]:
-        """The probability of each class, in the order of `classes_`: (N, classes).
+        """Predict the probability of each class, in the order of `classes_`: (N, classes).
 
         A `Probe` weights classes equally, so its probabilities assume equally frequent classes. Use
         `probe=Probe(class_weight=None)` if they must reflect the class frequencies of the training data.
@@ -162,13 +162,13 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def score(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> float:
-        """Accuracy of the predictions for labelled windows; `groups` as for `predict`."""
+        """Return the accuracy of the predictions for labelled windows; `groups` as for `predict`."""
         return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
 
     def subject_means(
         self, X: Any, groups: ArrayLike | None = None, on_rows: Callable[[int], None] | None = None
     ) -> dict[str, NDArray[np.float64]]:
-        """The mean features of each subject, which `recenter` subtracts; each subject needs at least 20 windows.
+        """Return the mean features of each subject, which `recenter` subtracts; each subject needs at least 20 windows.
 
         For online prediction, compute the means once from the windows recorded so far and pass them to `predict`.
 
@@ -184,7 +184,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._predictor().subject_means(X, groups, on_rows)
 
     def component_weights(self) -> NDArray[np.float64]:
-        """The probe's weights on the components: (classes, R), one row for two classes, as `coef_` of scikit-learn.
+        """Return the probe's weights on the components: (classes, R), or one row for two classes, as in `coef_`.
 
         The logits of a window with coefficients x are W·x plus the contribution of its levels plus an offset, which is
         the same for all windows (with `recenter`, for all windows of a subject). The features z = M·x + offset of a
@@ -225,7 +225,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        name : of the model, for the error message if it has no probe
+        name : name of the model, for the error message if it has no probe
         """
         check_probe(model, name)
         self = cls(model, _kind(model.probe_), bool(getattr(model.probe_, "recenter_", False)))
@@ -256,7 +256,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def __str__(self) -> str:
-        """The settings and, if fitted, classes, settings of the probe and a one-line summary of the features."""
+        """Return the settings and, if fitted, classes, settings of the probe and a one-line summary of the features."""
         if not self.__sklearn_is_fitted__():
             return repr(self)
         lines = [repr(self), f"classes: {', '.join(map(str, self.classes_))}"]
@@ -269,7 +269,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def rows_to_transform(known: NDArray[np.bool_], people: NDArray[Any] | None, recenter: bool) -> NDArray[np.intp]:
-    """The windows whose features are needed: those with labels or, to recentre, all of every subject with labels.
+    """Return the windows whose features are needed: those with labels or, to recentre, all of subjects with labels.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ def rows_to_transform(known: NDArray[np.bool_], people: NDArray[Any] | None, rec
 
 
 def _kind(fitted: Any) -> Any:
-    """The parameter `probe` that corresponds to a fitted probe of a model file."""
+    """Return the parameter `probe` that corresponds to a fitted probe of a model file."""
     if not isinstance(fitted, Probe):
         return PROBES[hasattr(fitted, "steps")]
     return AUTO if fitted.get_params() == Probe().get_params() else clone(fitted)

@@ -68,4 +68,4 @@ def scores(y: ArrayLike, predicted: ArrayLike, subject: ArrayLike | None = None)
 
 def _check_column(name: str, column: NDArray[Any], count: int) -> None:
     if column.shape != (count,):
-        raise PolyadicError(f"{name} must have shape ({count},) as y has, but has shape {column.shape}")
+        raise PolyadicError(f"{name} must have shape ({count},) like y, but has shape {column.shape}")

@@ -33,7 +33,7 @@ PROBES = ("plain", "standardised")
 
 
 def probe(kind: Any = AUTO) -> Any:
-    """An unfitted classifier for features.
+    """Return an unfitted classifier for features.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def probe(kind: Any = AUTO) -> Any:
 
 
 def takes_groups(classifier: Any) -> bool:
-    """Whether the `fit` of a classifier, or of the last step of a pipeline, takes `groups`."""
+    """Return whether the `fit` of a classifier, or of the last step of a pipeline, takes `groups`."""
     return bool(has_fit_parameter(_last_step(classifier), "groups"))
 
 
@@ -95,7 +95,7 @@ def train_probe(
 
 
 def quiet_training(kind: Any) -> AbstractContextManager[None]:
-    """Context for training: one thread and no warnings for the library's probes, no change for a user's classifier.
+    """Return a context for training: one thread and no warnings for the library's probes, no change for others.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 Scores = dict[str, Any]
-"""What `polyadic.evaluate.scores` returns."""
+"""Output of `polyadic.evaluate.scores`."""
 
 _OnRows = Callable[[int], None]
 
@@ -96,7 +96,7 @@ def score_features(
 
 
 def _reason(fitted: Any) -> dict[str, str]:
-    """The sentence on how a probe selected its settings, if it has one."""
+    """Return the sentence on how a probe selected its settings, if it has one."""
     return {"reason": fitted.reason_} if hasattr(fitted, "reason_") else {}
 
 
@@ -164,7 +164,7 @@ def score_split(
     choose_probes : a function from features and labels of the training windows to unfitted classifiers by name
     augment : an augmentation to also test robustness: each probe is scored on augmented test windows, too, and a copy
         of the probe "standardised" is trained on the training windows and four augmented copies of each
-    seed : of these augmentations
+    seed : seed of these augmentations
 
     Returns
     -------
@@ -233,11 +233,11 @@ def score_splits(
     ----------
     model : fitted; it is not refitted
     windows : with labels
-    protocol, seeds : of the splits
+    protocol, seeds : protocol and seeds of the splits
     on_rows : called with the number of windows done, while their features are computed
     team : the processes that share the work, from `polyadic.engine.join`, in one common folder; each returns the same
         result
-    kinds : of probes, as for `polyadic.evaluate.probe`
+    kinds : kinds of probes, as for `polyadic.evaluate.probe`
 
     Returns
     -------
@@ -275,7 +275,7 @@ def score_own_probe(
 
     Returns
     -------
-    one entry as of `score_splits`, without a seed
+    one entry like those of `score_splits`, without a seed
     """
     classifier = WindowClassifier.of(model)
     part = own_split(model, windows)
@@ -319,7 +319,7 @@ def summarise(
 
     Parameters
     ----------
-    rows : as of `score_splits`
+    rows : as returned by `score_splits`
     by : the keys to group rows by; groups are in the order of their first rows
     measures : the keys to average, if rows have them
 

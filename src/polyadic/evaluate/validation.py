@@ -67,7 +67,7 @@ class CrossValidation:
     subject.
 
     balanced_accuracy : mean recall of the classes
-    accuracy, macro_f1, kappa : as of `polyadic.evaluate.scores`, over all windows
+    accuracy, macro_f1, kappa : as returned by `polyadic.evaluate.scores`, over all windows
     over_repeats : the values of these four in each repeat
     per_class : precision, recall, F1 and number of windows of each class, by name
     per_subject : accuracy, balanced accuracy (over the classes present) and number of windows of each subject
@@ -111,7 +111,7 @@ class CrossValidation:
     predicted: NDArray[Any] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything except `rows` and `predicted`, ready for JSON (an undefined kappa is None)."""
+        """Return everything except `rows` and `predicted`, ready for JSON (an undefined kappa is None)."""
         plain = {name: value for name, value in asdict(self).items() if name not in ("rows", "predicted")}
         plain |= {"classes": list(self.classes), "confusion": self.confusion.tolist(), "reasons": list(self.reasons)}
         kappas = [None if np.isnan(value) else value for value in self.over_repeats["kappa"]]
@@ -183,7 +183,7 @@ def cross_validate(
     repeats : number of random assignments of subjects to folds; requires a number of folds
     probe : as for `WindowClassifier`; by default a `Probe`. Subjects are passed if its `fit` takes `groups`
     transductive : keep the features of a fitted model even if it may have seen the test subjects' windows
-    seed : of the fold assignments
+    seed : seed of the fold assignments
     rows : rows of the windows to train and test the probe on; by default all. The others are only used to refit
         features
     on_fold : called after each fold with its features and its trained probe
@@ -233,7 +233,7 @@ def cross_validate(
 
 
 def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
-    """Rows of the labelled windows of subjects that the model has not learned from; None if these are not known.
+    """Return the rows of labelled windows of subjects that the model has not learned from, or None if unknown.
 
     They are known if the model was fitted to the unlabelled part of a split of these windows.
 
@@ -252,12 +252,12 @@ def unseen_rows(model: Any, windows: Windows) -> _Rows | None:
 
 
 def subjects_to_test(windows: Windows, rows: ArrayLike | None = None) -> int:
-    """The number of subjects that `cross_validate` would test; raises the same errors."""
+    """Return the number of subjects that `cross_validate` would test, or raise the same errors."""
     return len(np.unique(windows.subject[_tested(windows, rows)]))
 
 
 def default_folds(subjects: int, repeats: int | None = None) -> tuple[Literal["loso"] | int, int]:
-    """Default folds and repeats: leave-one-subject-out for up to 20 subjects, else five folds, repeated twice.
+    """Return the default folds and repeats: leave-one-subject-out for up to 20 subjects, else five folds, twice.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def default_folds(subjects: int, repeats: int | None = None) -> tuple[Literal["l
 
 
 def spread(scores_of_subjects: list[float]) -> dict[str, float]:
-    """Mean, standard deviation, minimum and maximum of the subjects' scores.
+    """Return the mean, standard deviation, minimum and maximum of the subjects' scores.
 
     Examples
     --------
@@ -292,7 +292,7 @@ def spread(scores_of_subjects: list[float]) -> dict[str, float]:
 
 
 def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
-    """Rows of the labelled windows of known subjects, among `rows`."""
+    """Return the rows of the labelled windows of known subjects, among `rows`."""
     if not isinstance(windows, Windows):
         raise PolyadicError(f"windows must be Windows with labels and subjects, but are {type(windows).__name__}")
     labelled = windows.label >= 0
@@ -317,7 +317,7 @@ def _tested(windows: Windows, rows: ArrayLike | None) -> _Rows:
 
 
 def _assignments(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed: int) -> list[_Rows]:
-    """The fold of each tested window, for each repeat."""
+    """Return the fold of each tested window, for each repeat."""
     check_integer("repeats", repeats, 1)
     check_integer("seed", seed, 0)
     subject = windows.subject[tested]
@@ -343,7 +343,7 @@ def _assignments(windows: Windows, tested: _Rows, folds: Any, repeats: int, seed
 
 
 def _must_refit(model: Any, windows: Windows, tested: _Rows, transductive: bool) -> tuple[bool, bool]:
-    """Whether features must be refitted in every fold, and whether the model may have seen test subjects."""
+    """Return whether features must be refitted in every fold, and whether the model may have seen test subjects."""
     if not hasattr(model, "fit") or not hasattr(model, "transform"):
         raise PolyadicError(
             f"model must be a feature extractor with fit and transform, but is {type(model).__name__}: pass a "
@@ -374,7 +374,7 @@ def _left_out(fold: _Rows) -> Iterator[NDArray[np.bool_]]:
 
 
 def _others(windows: Windows, subjects: NDArray[Any]) -> _Rows:
-    """Rows of all windows, labelled or not, that are known to be of other subjects."""
+    """Return the rows of all windows, labelled or not, that are known to be of other subjects."""
     return np.flatnonzero(~np.isin(windows.subject, subjects) & (windows.subject != ""))
 
 
@@ -386,7 +386,7 @@ def _refitted(model: Any, windows: Windows, team: Team) -> Any:
 def _result(
     y: NDArray[Any], predicted: NDArray[Any], subject: NDArray[Any], rows: _Rows, how: dict[str, Any]
 ) -> CrossValidation:
-    """All scores of the predictions."""
+    """Compute all scores of the predictions."""
     each = [scores(y, guess) for guess in predicted]
     over_repeats = {name: [found[name] for found in each] for name in MEASURES}
     classes, counts = np.unique(y, return_counts=True)

@@ -110,7 +110,7 @@ def match(model_a: Any, model_b: Any) -> Match:
 
 
 def _bases(name: str, model: Any) -> list[_Floats]:
-    """The bases of a model, or the given list of bases, validated."""
+    """Return the bases of a model, or the given list of bases, validated."""
     given: Sequence[Any] | None = getattr(model, "factors_", model)
     if not isinstance(given, list | tuple) or not given:
         raise PolyadicError(f"{name} must be a fitted model or a list of bases, but is a {type(model).__name__}")

@@ -105,7 +105,7 @@ class RankSuggestion:
         return figure
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain values for JSON, None for a missing one."""
+        """Return the result as plain values for JSON, with None for missing ones."""
         columns = zip(self.ranks, self.fitness, self.replicability, self.replicating, self.accuracy, strict=True)
         return {
             "rank": self.rank,
@@ -213,7 +213,7 @@ def suggest_rank(
 
 @plain_torch()
 def core_consistency(T: Any, factors: Sequence[Any]) -> float:
-    """The core consistency diagnostic (CORCONDIA) of a CP model, in percent.
+    """Compute the core consistency diagnostic (CORCONDIA) of a CP model, in percent.
 
     With the factors held fixed, the least-squares Tucker core G of an exact model is the superdiagonal tensor I; this
     is 100·(1 − ‖G − I‖² / R). 100 is ideal, below 50 the model is doubtful, and there is no lower bound. The core is
@@ -265,7 +265,7 @@ def _check_ranks(ranks: Iterable[int]) -> tuple[int, ...]:
 
 
 def _sample_evenly(X: Any, groups: ArrayLike | None, count: int) -> tuple[Any, NDArray[Any] | None]:
-    """Evenly spaced windows of X, and their groups."""
+    """Return evenly spaced windows of X, and their groups."""
     samples = Samples(X)
     ids = np.linspace(0, len(samples) - 1, min(len(samples), count)).astype(np.intp)
     if not bool(samples.take(torch.from_numpy(ids), torch.device("cpu"), samples.dtype).any()):
@@ -277,7 +277,7 @@ def _sample_evenly(X: Any, groups: ArrayLike | None, count: int) -> tuple[Any, N
 
 
 def _has_labels(windows: Any) -> bool:
-    """Whether features of these windows can be scored on left-out subjects."""
+    """Return whether features of these windows can be scored on left-out subjects."""
     try:
         return isinstance(windows, Windows) and subjects_to_test(windows) > 1
     except PolyadicError:
@@ -290,7 +290,7 @@ def _accuracy(model: Any, windows: Windows, seed: int) -> float:
 
 
 def _count_distinct(bases: Sequence[NDArray[Any]], found: Replicability) -> int:
-    """The number of components that replicate, not counting near-copies of stronger ones that do."""
+    """Return the number of components that replicate, not counting near-copies of stronger ones that do."""
     unit = [basis / np.maximum(np.linalg.norm(basis, axis=0), 1e-300) for basis in bases]
     alike = np.abs(np.prod([basis.T @ basis for basis in unit], axis=0)) >= found.threshold
     counted: list[int] = []
@@ -303,7 +303,7 @@ def _count_distinct(bases: Sequence[NDArray[Any]], found: Replicability) -> int:
 def _recommend(
     ranks: Sequence[int], back: Sequence[int] | NDArray[np.intp], accuracy: _Floats, halves: str
 ) -> tuple[int, str]:
-    """The recommended rank, and the reason for it.
+    """Return the recommended rank, and the reason for it.
 
     Parameters
     ----------
@@ -329,7 +329,7 @@ def _recommend(
 
 
 def _describe_gain(ranks: Sequence[int], accuracy: _Floats, chosen: int) -> str:
-    """A sentence on what the most accurate larger rank gains; "" without labels or without a larger rank."""
+    """Return a sentence on what the most accurate larger rank gains; "" without labels or without a larger rank."""
     larger = accuracy[chosen + 1 :]
     if np.isnan(accuracy).any() or not len(larger):
         return ""

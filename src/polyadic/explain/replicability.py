@@ -93,7 +93,7 @@ def replicability(
 def estimate_seconds(model: Any, X: Any, refits: int = REFITS) -> float:
     """Estimate, rather too high, how many seconds `replicability` takes, from the duration of the model's own fit.
 
-    Infinite if that duration is unknown, as after `partial_fit`.
+    The result is infinite if that duration is unknown, as after `partial_fit`.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def estimate_seconds(model: Any, X: Any, refits: int = REFITS) -> float:
 
 
 def _members(X: Any, groups: ArrayLike | None, count: int) -> tuple[NDArray[np.intp], NDArray[Any], bool]:
-    """The rows to refit, the group of each, and whether groups are subjects."""
+    """Return the rows to refit, the group of each, and whether groups are subjects."""
     given = getattr(X, "subject", None) if groups is None else groups
     rows = np.arange(count)
     if given is not None:
@@ -126,7 +126,7 @@ def _members(X: Any, groups: ArrayLike | None, count: int) -> tuple[NDArray[np.i
 
 
 def _halves(members: NDArray[Any], refits: int, seed: int) -> Iterator[NDArray[np.bool_]]:
-    """The rows of each refit: both halves of one split after another."""
+    """Yield the rows of each refit: both halves of a split, one split after the other."""
     for split in range(-(-refits // 2)):
         fold = group_folds(np.zeros(len(members)), members, 2, seed=(seed, split))
         yield from (fold == half for half in range(min(2, refits - 2 * split)))

@@ -43,12 +43,12 @@ class Typical:
 
     Parameters
     ----------
-    axes : of the tensors
+    axes : axes of the tensors
     mean : (I, J, …), over all windows, on the tensors' scale
     by_class : (classes, I, J, …), over the windows of each class
     classes, codes : names and numbers of the classes that windows have
     spread : (R,), standard deviation of each component's coefficients
-    units : of the channels, "" where they are not known
+    units : units of the channels, "" where they are not known
     scales : for each part of the first axis and each channel, the conversion to a physical unit; None if there is none
     """
 
@@ -67,16 +67,16 @@ class Typical:
         return f"<Typical of {sizes} and {len(self.spread)} components, {count} class{'es' * (count != 1)}>"
 
     def scale(self, row: int) -> Scale:
-        """The conversion of a row of the first mode to a physical unit; the identity if it has none."""
+        """Return the conversion of a row of the first mode to a physical unit; the identity if it has none."""
         part, channel = divmod(row, len(self.scales[0]))
         return self.scales[part][channel] or Scale(1.0, 0.0, "")
 
     def spectrum(self, row: int, mode: int = 1) -> _Floats:
-        """The mean over windows and all other modes, in the unit of the row: (J,)."""
+        """Return the mean over windows and all other modes, in the unit of the row: (J,)."""
         return self._along(self.mean, row, mode)
 
     def spectra_by_class(self, row: int, mode: int = 1) -> _Floats:
-        """The same for each class: (classes, J)."""
+        """Return the `spectrum` of each class: (classes, J)."""
         return np.stack([self._along(mean, row, mode) for mean in self.by_class])
 
     def _along(self, mean: _Floats, row: int, mode: int) -> _Floats:
@@ -85,11 +85,11 @@ class Typical:
         return np.asarray(factor * mean[row].mean(axis=others) + offset)
 
     def peak_row(self, model: Any, r: int) -> int:
-        """The row of the first mode in which a component has its largest weight."""
+        """Return the row of the first mode in which a component has its largest weight."""
         return int(np.abs(model.factors_[0][:, r]).argmax())
 
     def effect(self, model: Any, r: int, mode: int) -> _Floats:
-        """What one standard deviation of a component adds along a mode, where it is strongest in the others: (n,).
+        """Return what one SD of a component adds along a mode, where it is strongest in the others: (n,).
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class Typical:
         return np.asarray(factor * self.spread[r] * np.prod(others) * columns[mode])
 
     def added(self, model: Any, r: int, row: int, mode: int = 1) -> _Floats:
-        """What one standard deviation of a component adds to `spectrum(row, mode)`: (J,)."""
+        """Return what one SD of a component adds to `spectrum(row, mode)`: (J,)."""
         columns = [np.asarray(factor[:, r], np.float64) for factor in model.factors_]
         others = [column.mean() for number, column in enumerate(columns) if number not in (0, mode)]
         return np.asarray(self.scale(row).factor * self.spread[r] * columns[0][row] * np.prod(others) * columns[mode])
@@ -152,7 +152,7 @@ def typical(model: Any, windows: Any, x: Any = None) -> Typical:
 
 
 def _sums_by_class(model: Any, data: Any, label: NDArray[Any], codes: NDArray[Any]) -> tuple[_Floats, NDArray[Any]]:
-    """Sums of uncentred tensors by class, with unlabelled windows last, and the number of windows in each."""
+    """Return the sums of uncentred tensors by class, with unlabelled windows last, and the numbers of windows."""
     group = np.where(label >= 0, np.searchsorted(codes, label), len(codes))
     shape = tuple(len(factor) for factor in model.factors_)
     sums, counts = np.zeros((len(codes) + 1, *shape)), np.bincount(group, minlength=len(codes) + 1)
@@ -163,7 +163,7 @@ def _sums_by_class(model: Any, data: Any, label: NDArray[Any], codes: NDArray[An
 
 
 def _tensors_of(model: Any, data: Any, rows: NDArray[np.intp]) -> _Floats:
-    """Tensors of some windows, with the mean that calibration subtracted: (n, I, J, …)."""
+    """Return the tensors of some windows, with the mean that calibration subtracted added back: (n, I, J, …)."""
     raw = data.read(rows) if hasattr(data, "read") else np.asarray(data[rows])
     T = tensors(model.tensorize_, torch.as_tensor(np.asarray(raw), dtype=torch.float32))
     if model.tensorize_ is not None:
@@ -184,7 +184,7 @@ def _scales(model: Any, axes: tuple[Axis, ...], units: tuple[str, ...]) -> tuple
 
 
 def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:
-    """The sample at which a component is strongest in each window: (n,); the middle if time is not a mode."""
+    """Return the sample at which a component is strongest in each window: (n,); the middle if time is not a mode."""
     windows = match_signals(windows, model.fs_, model.channel_names_, "windows")
     axes, length = model.axes(windows), windows.shape[2]
     middle = np.full(len(windows), length / 2)
@@ -200,7 +200,7 @@ def where_strongest(model: Any, windows: Windows, r: int) -> _Floats:
 
 
 def is_flat(weights: NDArray[Any]) -> bool:
-    """Whether a profile is above half of its largest weight almost everywhere, so that its peak is not informative.
+    """Return whether a profile is above half of its maximum almost everywhere, so that its peak is not informative.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def is_flat(weights: NDArray[Any]) -> bool:
 
 
 def band(axis: Axis, weights: NDArray[Any]) -> tuple[float, float, float] | None:
-    """The peak of a profile and the limits of its full width at half maximum; None if the profile is flat.
+    """Return the peak of a profile and the limits of its full width at half maximum, or None if the profile is flat.
 
     Examples
     --------
@@ -232,7 +232,7 @@ def band(axis: Axis, weights: NDArray[Any]) -> tuple[float, float, float] | None
 
 
 def count_peaks(weights: NDArray[Any]) -> int:
-    """The number of separate ranges of a profile with at least half the weight of its peak.
+    """Return the number of separate ranges of a profile with at least half the weight of its peak.
 
     Examples
     --------
@@ -245,7 +245,7 @@ def count_peaks(weights: NDArray[Any]) -> int:
 
 
 def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
-    """Cohen's d of each class against all other labelled windows: the difference of means over the pooled SD.
+    """Compute Cohen's d of each class against all other labelled windows: the difference of means over the pooled SD.
 
     Parameters
     ----------
@@ -275,12 +275,12 @@ def effect_sizes(values: NDArray[Any], label: NDArray[Any]) -> _Floats:
 
 
 def shares(model: Any, x: NDArray[Any]) -> _Floats:
-    """The share of each component in the variation that a model explains, in percent: (R,), adding up to 100.
+    """Return the share of each component in the variation that a model explains, in percent: (R,), adding up to 100.
 
     Parameters
     ----------
     model : fitted
-    x : (N, R), of `model.coefficients`
+    x : (N, R), from `model.coefficients`
 
     Examples
     --------
@@ -300,7 +300,7 @@ def shares(model: Any, x: NDArray[Any]) -> _Floats:
 
 
 def greedy_shares(gram: _Floats, covariance: _Floats) -> _Floats:
-    """The share of each component in the variation that a model explains, in percent; shares add up to 100.
+    """Return the share of each component in the variation that a model explains, in percent; shares add up to 100.
 
     Components overlap, so their energies do not add up. They are selected greedily: each time the one that explains
     most of the remaining variation. Its share is what it explains in addition to those before it.
@@ -308,7 +308,7 @@ def greedy_shares(gram: _Floats, covariance: _Floats) -> _Floats:
     Parameters
     ----------
     gram : (R, R), inner products of the components
-    covariance : (R, R), of their coefficients
+    covariance : (R, R), covariance of their coefficients
 
     Examples
     --------

@@ -41,7 +41,7 @@ class AugmentationContract:
     shape: tuple[int, int, int] = (16, 9, 160)
 
     def windows(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """The test batch, on the CPU: a slow wave, noise and an offset on each channel.
+        """Return the test batch, on the CPU: a slow wave, noise and an offset on each channel.
 
         Returns
         -------
@@ -55,10 +55,10 @@ class AugmentationContract:
         return X.to(dtype)
 
     def _apply(self, X: Tensor) -> Tensor:
-        """The raw output of the augmentation, before validation."""
+        """Return the raw output of the augmentation, before validation."""
         return self.augmentation.apply(X, window_keys(0, 0, torch.arange(len(X))).to(X.device))
 
-    # ------------------------------------------------------------ what comes out
+    # -------------------------------------------------------------------- output
 
     def test_shape_type_and_device_stay_the_same(self) -> None:
         devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
@@ -83,7 +83,7 @@ class AugmentationContract:
         single = self.augmentation(self.windows(torch.float32))
         _assert_close(single, self.augmentation(self.windows(torch.float32).double()), 1000)
 
-    # -------------------------------------------------------------- what goes in
+    # --------------------------------------------------------------------- input
 
     def test_input_is_not_changed(self) -> None:
         for dtype in _FLOATS:
@@ -140,7 +140,7 @@ class AugmentationContract:
             with pytest.raises(PolyadicError, match="floating-point"):
                 self.augmentation(self.windows().to(dtype))
 
-    # ------------------------------------------------- what the draws depend on
+    # ------------------------------------------------------------ random numbers
 
     def test_same_seed_sweep_and_ids_give_the_same_result(self) -> None:
         for dtype in _FLOATS:
@@ -206,7 +206,7 @@ class AugmentationContract:
                 _assert_close(self.augmentation(X.cuda(), where, seed=1, sweep=2).cpu(), expected, 1000)
 
     def _ids(self) -> Tensor:
-        """Window ids as in a shuffled batch: neither sorted nor starting at 0."""
+        """Return window ids as in a shuffled batch: neither sorted nor starting at 0."""
         return (torch.arange(self.shape[0]) * 7919 + 17) % 1_000_003
 
 

@@ -58,18 +58,18 @@ class BaselineContract:
     tolerance: float = 1e-4
 
     def windows(self) -> np.ndarray:
-        """The test input, float32: noise, and a wave in every other window."""
+        """Return the test input, float32: noise, and a wave in every other window."""
         rng = np.random.default_rng(0)
         X = rng.normal(size=self.shape)
         X[::2] += 2 * np.sin(np.arange(self.shape[-1]) / 2)
         return X.astype(np.float32)
 
     def labels(self) -> np.ndarray:
-        """The classes of the windows: (windows,)."""
+        """Return the classes of the windows: (windows,)."""
         return np.array(["still", "wave"])[(np.arange(self.shape[0]) + 1) % 2]
 
     def fitted(self) -> Any:
-        """The baseline, fitted once for all tests, which must not modify it."""
+        """Return the baseline, fitted once for all tests, which must not modify it."""
         if "_kept" not in vars(type(self)):
             type(self)._kept = self._fit(self.windows())  # type: ignore[attr-defined]
         return type(self)._kept  # type: ignore[attr-defined]
@@ -228,7 +228,7 @@ class BaselineContract:
         with pytest.raises(ModelFileError):
             load(path)
 
-    # ----------------------------------------------------------- what is wrong
+    # ---------------------------------------------------------- invalid input
 
     def test_windows_of_another_shape_are_refused(self) -> None:
         import pytest
@@ -283,11 +283,11 @@ class BaselineContract:
 
 
 def _torch_states() -> list[torch.Tensor]:
-    """The states of torch's global generators, including those of all GPUs."""
+    """Return the states of torch's global generators, including those of all GPUs."""
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])]
 
 
 def _numpy_state() -> str:
-    """The state of numpy's global generator, as text."""
+    """Return the state of numpy's global generator, as text."""
     with np.printoptions(threshold=1000):
         return repr(np.random.get_state())  # noqa: NPY002

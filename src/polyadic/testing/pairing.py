@@ -33,7 +33,7 @@ class PairingContract:
     pairing: Pairing
 
     def index(self) -> WindowIndex:
-        """The test windows, shuffled: half-overlapping ones of three recordings, and some without a position."""
+        """Return the test windows, shuffled: half-overlapping ones of three recordings, and some without a position."""
         recording = np.repeat([0, 1, 5, -1, 2], [30, 20, 10, 3, 3])
         start = np.concatenate([np.arange(count) * 50 for count in (30, 20, 10, 3, 3)])
         start[-3:] = -1
@@ -44,7 +44,7 @@ class PairingContract:
         index = self.index()
         return index, torch.arange(len(index))
 
-    # ------------------------------------------------------------ what comes out
+    # -------------------------------------------------------------------- output
 
     def test_partners_are_numbers_of_windows_or_minus_one(self) -> None:
         index, ids = self._all()
@@ -75,7 +75,7 @@ class PairingContract:
         index, ids = self._all()
         assert self.pairing.partners(index, ids[:0]).shape == (0,)
 
-    # ------------------------------------------------------------ what it depends on
+    # -------------------------------------------------------------- dependencies
 
     def test_same_index_and_ids_give_the_same_partners(self) -> None:
         index, ids = self._all()

@@ -46,7 +46,7 @@ class TensorizerContract:
     shape: tuple[int, int, int] = (12, 3, 160)
 
     def windows(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """The test batch, on the CPU: a slow wave, noise and an offset on each channel.
+        """Return the test batch, on the CPU: a slow wave, noise and an offset on each channel.
 
         Returns
         -------
@@ -60,7 +60,7 @@ class TensorizerContract:
         return X.to(dtype)
 
     def calibrated(self) -> Tensorizer:
-        """The tensorizer, calibrated as in a fit."""
+        """Return the tensorizer, calibrated as in a fit."""
         return self.tensorizer.calibrated(self.windows())
 
     # ---------------------------------------------------------------- tensors
@@ -99,7 +99,7 @@ class TensorizerContract:
         if squares is not None:
             assert torch.allclose(squares, T.flatten(1).square().sum(dim=1)), "into gives wrong squared norms"
 
-    # ------------------------------------------------------- what it says of itself
+    # ------------------------------------------------------------------ metadata
 
     def test_shape_is_that_of_the_tensors(self) -> None:
         tensorizer, X = self.calibrated(), self.windows()
