@@ -320,7 +320,7 @@ def test_what_cannot_be_run_is_refused(labelled, tmp_path):
         run(windows.X[:, :, 1:])
     with pytest.raises(PolyadicError, match="NaN or infinity"):
         run(np.full(run.shape, np.nan))
-    with pytest.raises(PolyadicError, match="holds no probe"):
+    with pytest.raises(PolyadicError, match="has no probe"):
         run.probabilities(windows.X)
 
 

@@ -76,7 +76,7 @@ class Axis:
         return weights.reshape(len(self.parts), -1)
 
     def peak(self, weights: NDArray[Any]) -> int:
-        """Index of the position (or channel) with the largest absolute weight over all parts."""
+        """Return the index of the position (or channel) with the largest absolute weight over all parts."""
         return int(np.abs(self.by_part(weights)).max(axis=0).argmax())
 
     def describe(self, place: int) -> str:
@@ -274,11 +274,11 @@ class Tensorizer(Immutable, ABC):
         """Raise a PolyadicError if the calibration does not fit windows of this shape."""
 
     def shape(self, *sample_shape: int) -> tuple[int, ...] | None:
-        """The shape (I, J, …) of a window's tensor, for windows (channels, time); None if unknown in advance."""
+        """Return the shape (I, J, …) of the tensor of a window (channels, time), or None if unknown in advance."""
         return None
 
     def axes(self, sample_shape: Sequence[int], labels: Sequence[str], fs: float | None) -> list[Axis] | None:
-        """The axes of the tensors, in order; None if they are only numbered.
+        """Return the axes of the tensors, in order, or None if they are only numbered.
 
         Parameters
         ----------
@@ -289,7 +289,7 @@ class Tensorizer(Immutable, ABC):
         return None
 
     def part_scale(self, part: int, unit: str) -> Scale | None:
-        """Conversion of a part's values to signal levels; None if they have no unit.
+        """Return the conversion of a part's values to signal levels, or None if they have no unit.
 
         Parameters
         ----------
@@ -304,11 +304,11 @@ class Tensorizer(Immutable, ABC):
         return None
 
     def layout(self, length: int, device: torch.device) -> Layout | None:
-        """Preferred memory layout for windows of this length; None if `into` has no advantage."""
+        """Return the preferred memory layout for windows of this length, or None if `into` has no advantage."""
         return None
 
     def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> object:
-        """The device tensors that `into` reads; a CUDA graph that captures it must keep them alive."""
+        """Return the device tensors that `into` reads; a CUDA graph that captures it must keep them alive."""
         return None
 
     def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
@@ -322,17 +322,17 @@ class Tensorizer(Immutable, ABC):
         -------
         the name of the node with the tensors (N, I, J, …), and (I,) the index in the first mode of each of its entries
         """
-        raise PolyadicError(f"{self._what()} has no ONNX form: pass tensorize a Tensorizer whose class defines `onnx`")
+        raise PolyadicError(f"{self._what()} has no ONNX form: use a tensorize whose class defines `onnx`")
 
     def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
-        """The C form, for windows (channels, time)."""
-        raise PolyadicError(f"{self._what()} has no C form: pass tensorize a Tensorizer whose class defines `c_form`")
+        """Return the C form, for windows (channels, time)."""
+        raise PolyadicError(f"{self._what()} has no C form: use a tensorize whose class defines `c_form`")
 
     def _what(self) -> str:
         return "a function or module of your own" if self.describe() is not None else type(self).__name__
 
     def describe(self) -> dict[str, Any] | None:
-        """The entry in a model file if the fields do not describe the tensorizer: kind and name; else None."""
+        """Return kind and name for a model file if the fields do not describe the tensorizer, else None."""
         return None
 
 
@@ -436,7 +436,7 @@ def tensors_into(tensorizer: Tensorizer | None, batch: Tensor, T: Tensor) -> Ten
 
 
 def tensor_shape(tensorizer: Tensorizer | None, example: Tensor) -> tuple[int, ...]:
-    """The shape (I, J, …) of the tensor of one sample.
+    """Return the shape (I, J, …) of the tensor of one sample.
 
     Parameters
     ----------

@@ -113,7 +113,7 @@ class Augmentation(Immutable, ABC):
         return result.to(X)
 
     def describe(self) -> dict[str, Any] | None:
-        """The entry in a model file if the fields do not describe the augmentation: kind and name; else None."""
+        """Return kind and name for a model file if the fields do not describe the augmentation, else None."""
         return None
 
 

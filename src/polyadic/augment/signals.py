@@ -86,7 +86,7 @@ class Jitter(Augmentation, trusted=True, capturable=True):
 
     @staticmethod
     def _slow_noise(keys: Tensor, channels: int, length: int, dtype: torch.dtype) -> Tensor:
-        """Short noise sequences, interpolated to the window length: (b, channels, length)."""
+        """Sample short noise sequences, interpolated to the window length: (b, channels, length)."""
         shortest = min(_SHORTEST_NOISE, length)
         sizes = shortest + _draw_choice(derive(keys, 2), channels, length - shortest + 1)
         points = uniform(derive(keys, 3), (channels, length), dtype).mul_(2).sub_(1)
@@ -183,7 +183,7 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
 
 @lru_cache(maxsize=32)
 def _butterworth(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Coefficients b and a of both filters."""
+    """Return the coefficients b and a of both filters."""
     from scipy import signal
 
     return [signal.butter(1, band, btype="bandpass", fs=bandpass.fs) for band in bandpass.bands]
@@ -191,7 +191,7 @@ def _butterworth(bandpass: Bandpass) -> list[tuple[np.ndarray, np.ndarray]]:
 
 @lru_cache(maxsize=32)
 def _block_matrices(bandpass: Bandpass) -> Tensor:
-    """Matrices from a block of samples and the filter state before it (rows) to those after it (columns).
+    """Return matrices that map a block of samples and the filter state before it (rows) to those after it (columns).
 
     Returns
     -------
@@ -212,13 +212,16 @@ def _block_matrices(bandpass: Bandpass) -> Tensor:
 
 @cache
 def _filter_sections(bandpass: Bandpass, device: torch.device) -> Tensor:
-    """b₀, b₁, b₂, a₁, a₂ of both filters: (2, 5) float32; cached forever, as a CUDA graph may read them at any time."""
+    """Return b₀, b₁, b₂, a₁, a₂ of both filters: (2, 5) float32.
+
+    Cached forever, because a CUDA graph may read them at any time.
+    """
     return torch.tensor([[*b, *a[1:]] for b, a in _butterworth(bandpass)], dtype=torch.float32, device=device)
 
 
 @lru_cache(maxsize=32)
 def _impulse_responses(bandpass: Bandpass, length: int) -> np.ndarray:
-    """Impulse responses of the first filter, the second, and both in sequence, cut to `length`: (3, length)."""
+    """Return the impulse responses of the first filter, the second, and both in sequence: (3, length)."""
     from scipy import signal
 
     impulse = np.zeros(length)
@@ -293,12 +296,15 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
 
 @cache
 def _channel_numbers(rotate: Rotate3D, device: torch.device) -> Tensor:
-    """The channels of all triads: (triads, 3); cached forever, as a CUDA graph may read them at any time."""
+    """Return the channels of all triads: (triads, 3).
+
+    Cached forever, because a CUDA graph may read them at any time.
+    """
     return torch.tensor(rotate.triads, device=device)
 
 
 def _rotations(u: Tensor) -> Tensor:
-    """Uniformly distributed rotation matrices from three uniform numbers each, via unit quaternions (Shoemake 1992).
+    """Compute uniform random rotation matrices from three uniform numbers each, via unit quaternions (Shoemake 1992).
 
     u : (…, 3), returns (…, 3, 3)
     """
@@ -309,7 +315,7 @@ def _rotations(u: Tensor) -> Tensor:
 
 
 def _limited(u: Tensor, degrees: float) -> Tensor:
-    """Rotation matrices distributed uniformly up to a largest angle, from three uniform numbers each.
+    """Compute rotation matrices distributed uniformly up to a largest angle, from three uniform numbers each.
 
     Their axes are uniform on the sphere. The angle θ of a uniform rotation has the density (1 − cos θ)/π, so that its
     distribution up to the limit D is (θ − sin θ)/(D − sin D).
@@ -332,14 +338,14 @@ def _limited(u: Tensor, degrees: float) -> Tensor:
 
 
 def _from_products(q: Tensor) -> Tensor:
-    """Rotation matrices of unit quaternions (x, z, y, w), from the products of their parts: (…, 4) to (…, 3, 3)."""
+    """Compute rotation matrices of unit quaternions (x, z, y, w) from products of their parts: (…, 4) to (…, 3, 3)."""
     products = (q[..., :, None] * q[..., None, :]).flatten(-2)
     return (products @ _rotation_table(q.device)).reshape(*q.shape[:-1], 3, 3)
 
 
 @cache
 def _rotation_table(device: torch.device) -> Tensor:
-    """Matrix from the products of (x, z, y, w) to the entries of a rotation matrix: (16, 9) float64."""
+    """Return the matrix that maps products of (x, z, y, w) to the entries of a rotation matrix: (16, 9) float64."""
     x, z, y, w = range(4)
     table = torch.zeros(4, 4, 3, 3, dtype=torch.float64)
     for one, (i, j, k) in zip((x, y, z), ((0, 1, 2), (1, 2, 0), (2, 0, 1)), strict=True):

@@ -47,10 +47,10 @@ class CExport:
     Attributes
     ----------
     files : the paths, the C file first
-    shape : of a window, (channels, time)
+    shape : shape of a window, (channels, time)
     stride : number of samples of a stream from one result to the next
     n_features : number of features of a window
-    classes : of the probe, () if there is none
+    classes : classes of the probe, () if there is none
     table_bytes : size of all constant tables except those of the selftest
     scratch_bytes, stream_bytes : `sizeof` of the two structures
     int8 : whether weights are int8
@@ -71,7 +71,7 @@ class CExport:
     _inference: Inference = field(repr=False)
 
     def features(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Features (N, F) of windows (N, channels, time) with the weights in the file, in float64."""
+        """Compute features (N, F) of windows (N, channels, time) with the weights in the file, in float64."""
         import torch
 
         windows = np.asarray(X, np.float64)
@@ -81,7 +81,7 @@ class CExport:
         return self._inference.features(T, windows.mean(axis=2))
 
     def probabilities(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities (N, classes) of windows (N, channels, time) with the weights in the file, in float64."""
+        """Compute class probabilities (N, classes) of windows (N, channels, time) like `features`, in float64."""
         if not self.classes:
             raise PolyadicError("the model has no probe, so there are no probabilities: export it with probe=...")
         return self._inference.probabilities(self.features(X))
@@ -220,7 +220,7 @@ def c(
 
 
 def _rendered(known: dict[str, Any]) -> list[str]:
-    """The text of the C file and of the header, or of the header alone."""
+    """Return the text of the C file and of the header, or of the header alone."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -237,7 +237,7 @@ def _rendered(known: dict[str, Any]) -> list[str]:
     return [f"{header}{guarded}\n#include <math.h>\n\n{body}\n#endif\n"]
 
 
-# ----------------------------------------------------------------- what is written
+# ------------------------------------------------------------------------ C source
 
 
 class _Name(NamedTuple):
@@ -255,7 +255,7 @@ class _Table(NamedTuple):
 
 
 def _table(values: NDArray[Any], kind: str = "") -> _Table:
-    """An array as a C table; by default integers as int, others as float."""
+    """Convert an array to a C table; by default, integers to int, others to float."""
     whole = values.dtype.kind in "iu"
     kind = kind or ("int" if whole else "float")
     number = str if whole else _double if kind == "double" else _float
@@ -275,7 +275,7 @@ def _table(values: NDArray[Any], kind: str = "") -> _Table:
 
 
 def _float(value: float) -> str:
-    """A float literal in C, correctly rounded.
+    """Format a number as a C float literal, correctly rounded.
 
     Examples
     --------
@@ -291,7 +291,7 @@ def _double(value: float) -> str:
 
 
 def _literal(text: str) -> str:
-    """A string in C.
+    """Format a string as a C string literal.
 
     Examples
     --------
@@ -312,7 +312,7 @@ def _comment(text: str) -> str:
 
 
 def _form(model: Any) -> CForm:
-    """The C code of the model's tensorizer; that of two-mode tensors is built in."""
+    """Return the C code of the model's tensorizer, or the built-in code for two-mode tensors."""
     shape = tuple(int(size) for size in model._sample_shape)
     if len(shape) != 2:
         raise PolyadicError(
@@ -341,7 +341,7 @@ def _identity(shape: tuple[int, ...]) -> CForm:
 
 
 def _three(factors: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """Factors of the three modes of the C code: two-mode tensors get a middle mode of size 1."""
+    """Return the factors of the three modes of the C code: two-mode tensors get a middle mode of size 1."""
     found = list(factors)
     if len(found) == 2:
         found.insert(1, np.ones((1, found[0].shape[1])))
@@ -349,7 +349,7 @@ def _three(factors: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
 
 
 def _model_tables(settled: Inference, quantised: Quantised | None, form: CForm, real: str) -> dict[str, _Table]:
-    """The tables of all steps after the tensorizer."""
+    """Return the tables of all steps after the tensorizer."""
     # With int8, the mean does not need float32 precision, so all of it is folded into the offset.
     mean = None if form.mean is None or quantised is not None else form.mean.astype(np.float32)
     offset = settled.offset + _shift(settled, form, mean)
@@ -383,7 +383,7 @@ def _model_tables(settled: Inference, quantised: Quantised | None, form: CForm, 
 
 
 def _shift(settled: Inference, form: CForm, mean: NDArray[np.float32] | None) -> NDArray[np.float64]:
-    """The shift of the features if `mean` is subtracted from tensors instead of the exact mean: (S,)."""
+    """Return the shift of the features if `mean` is subtracted from tensors instead of the exact mean: (S,)."""
     if form.mean is None:
         return np.zeros(len(settled.matrix))
     missing = form.mean if mean is None else form.mean - mean
@@ -397,7 +397,7 @@ def _form_tables(form: CForm) -> dict[str, _Table]:
 
 
 def _struct_bytes(settled: Inference, form: CForm, sample_shape: Sequence[int], real: str) -> tuple[int, int]:
-    """`sizeof` of polyadic_scratch and polyadic_stream, with natural alignment."""
+    """Return `sizeof` of polyadic_scratch and polyadic_stream, with natural alignment."""
     unit = _BYTES[real]
 
     def up(count: int) -> int:
@@ -409,7 +409,7 @@ def _struct_bytes(settled: Inference, form: CForm, sample_shape: Sequence[int], 
 
 
 def _channel_lines(model: Any, channels: Sequence[str], units: Sequence[str], form: CForm) -> list[str]:
-    """Names of the channels with their units, escaped for a comment."""
+    """Return the names of the channels with their units, escaped for a comment."""
     count = int(model._sample_shape[0])
     names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
     units = units or getattr(model, "units_", ())
@@ -422,7 +422,7 @@ def _channel_lines(model: Any, channels: Sequence[str], units: Sequence[str], fo
 
 
 def _hash(exact: Inference, form: CForm) -> str:
-    """SHA-256 of the numbers of a model."""
+    """Return the SHA-256 of the numbers of a model."""
     state = hashlib.sha256(repr((form.shape, dict(form.defines), [str(name) for name in exact.classes])).encode())
     arrays = (*exact.factors, exact.matrix, exact.offset, exact.level_mean, exact.level_gain, exact.weights)
     for array in (*arrays, exact.intercept, *form.tables.values(), *(() if form.mean is None else (form.mean,))):
@@ -434,7 +434,7 @@ def _hash(exact: Inference, form: CForm) -> str:
 
 
 def _test_window(given: ArrayLike | None, form: CForm, model: Any, settled: Inference) -> NDArray[np.float32]:
-    """The window of the selftest: (channels, time), rounded to four digits to keep the file short."""
+    """Return the window of the selftest: (channels, time), rounded to four digits to keep the file short."""
     shape = tuple(int(size) for size in model._sample_shape)
     if given is not None:
         window = np.asarray(given, np.float64)
@@ -448,7 +448,7 @@ def _test_window(given: ArrayLike | None, form: CForm, model: Any, settled: Infe
 
 
 def _test_tables(export: CExport, window: NDArray[np.float32]) -> tuple[dict[str, _Table], str]:
-    """Tables of the test window and its expected result, and that result as text."""
+    """Return the tables of the test window and its expected result, and that result as text."""
     Z = export.features(window[None])
     tables = {"test_window": _table(window), "test_features": _table(Z[0])}
     if not export.classes:

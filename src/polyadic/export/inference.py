@@ -61,7 +61,7 @@ class Inference:
 
     @classmethod
     def of(cls, model: Any, probe: Any = None) -> Inference:
-        """The arrays of a fitted model, by default with its own probe if it has one."""
+        """Return the arrays of a fitted model, by default with the model's own probe if it has one."""
         import torch
 
         from polyadic.algebra import gram, ridge_inverse
@@ -109,7 +109,7 @@ class Inference:
         return len(self.matrix) + len(self.level_mean)
 
     def gram(self, other: Inference | None = None) -> _Array:
-        """KᵀK, or KᵀK' with the components of another model: (R, R)."""
+        """Return KᵀK, or KᵀK' with the components of another model: (R, R)."""
         others = self.factors if other is None else other.factors
         found = np.ones((self.rank, self.rank))
         for a, b in zip(self.factors, others, strict=True):
@@ -122,7 +122,7 @@ class Inference:
         return float(np.linalg.cond(self.gram() + self.alpha * np.eye(self.rank)))
 
     def float32_error(self, T: NDArray[Any]) -> float:
-        """The error of spectral features in float32, relative to the root mean square of exact ones.
+        """Return the error of spectral features in float32, relative to the root mean square of exact ones.
 
         Nearly collinear components amplify the rounding errors of the projections.
 
@@ -142,14 +142,14 @@ class Inference:
         return float(np.abs(single._spectral(rounded) - expected).max()) / size
 
     def _spectral(self, T: NDArray[Any]) -> NDArray[Any]:
-        """Spectral features of tensors, in the dtype of the tensors: (N, S)."""
+        """Compute spectral features of tensors, in the dtype of the tensors: (N, S)."""
         projections = T @ self.factors[-1]
         for factor in reversed(self.factors[:-1]):
             projections = np.einsum("...ir,ir->...r", projections, factor)
         return np.asarray(projections @ self.matrix.T + self.offset)
 
     def features(self, T: NDArray[Any], levels: NDArray[Any]) -> _Array:
-        """Features (N, F).
+        """Compute features (N, F).
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class Inference:
         return np.concatenate([spectral, (np.asarray(levels) - self.level_mean) * self.level_gain], axis=1)
 
     def probabilities(self, Z: NDArray[Any]) -> _Array:
-        """Probabilities (N, classes) of features (N, F)."""
+        """Compute probabilities (N, classes) from features (N, F)."""
         decisions = Z @ self.weights.T + self.intercept
         raised = np.exp(decisions - decisions.max(axis=1, keepdims=True))
         return np.asarray(raised / raised.sum(axis=1, keepdims=True))
@@ -261,11 +261,11 @@ def check_rate(fs: Any) -> None:
 def example_windows(
     shape: Sequence[int], count: int, scale: NDArray[Any] | None = None, level: NDArray[Any] | None = None
 ) -> _Array:
-    """Test signals, oscillations in noise: (count, *shape).
+    """Generate test signals, oscillations in noise: (count, *shape).
 
     Parameters
     ----------
-    shape : of a window, (channels, time)
+    shape : shape of a window, (channels, time)
     scale, level : (channels,), standard deviation and mean of the channels; 1 and 0 if not known
     """
     random = np.random.default_rng(0)
@@ -278,7 +278,7 @@ def example_windows(
 
 
 def typical_windows(model: Any, count: int = _COUNT) -> _Array:
-    """Test signals with the scale and level of a model's data, if known: (count, channels, time), or tensors."""
+    """Generate test signals with the scale and level of a model's data, if known: (count, channels, time)."""
     try:
         scale = model.tensorize_.c_form(model._sample_shape).scale
     except (AttributeError, PolyadicError):
@@ -287,7 +287,7 @@ def typical_windows(model: Any, count: int = _COUNT) -> _Array:
 
 
 def needs_double(model: Any, inference: Inference) -> bool:
-    """Whether sums must be in double precision to agree with `transform`, because components are nearly collinear."""
+    """Return whether sums need double precision to agree with `transform`, because components are nearly collinear."""
     import torch
 
     from polyadic.tensorize import tensors

@@ -43,11 +43,11 @@ class Features:
 
     Attributes
     ----------
-    shape : of one window, (channels, time)
+    shape : shape of one window, (channels, time)
     n_features : number of features of a window
     channels, fs : names of the channels and sampling rate in Hz; () and None if unknown
-    classes : of the probe, in the order of its probabilities; () if there is none
-    version : of polyadic that wrote the file
+    classes : classes of the probe, in the order of its probabilities; () if there is none
+    version : version of polyadic that wrote the file
     opset : ONNX operator set version that the runtime must support
     batch : fixed number of windows per call, None for any number
 
@@ -70,7 +70,7 @@ class Features:
         options.intra_op_num_threads = options.inter_op_num_threads = threads
         options.log_severity_level = 3
         check_regular_file(path, PolyadicError)
-        with open(path, "rb"):  # noqa: PTH123  the error of a missing file in the words everyone knows
+        with open(path, "rb"):  # noqa: PTH123  raises FileNotFoundError if the file is missing
             pass
         try:
             self._session = runtime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
@@ -113,7 +113,7 @@ class Features:
         (N, classes), or (classes,) of one window
         """
         if not self.classes:
-            raise PolyadicError("the file holds no probe, so there are no probabilities: export it with probe=...")
+            raise PolyadicError("the file has no probe, so there are no probabilities: export it with probe=...")
         return self._run(_PROBABILITIES, X)
 
     def _run(self, output: str, X: ArrayLike) -> NDArray[np.float32]:
@@ -157,7 +157,7 @@ def onnx(
     Parameters
     ----------
     model : a fitted `ATD`, `SALS` or `GRSALS` whose `tensorize` supports ONNX, such as `STFT`, or is None
-    path : the file, usually ending in .onnx
+    path : the file, usually with the extension .onnx
     probe : a fitted `WindowClassifier`, `Probe` or `LogisticRegression`, or a pipeline of `StandardScaler` and
         `LogisticRegression`; by default the model's own, if it has one
     fs, channels : sampling rate in Hz and names of the channels, for the metadata of the graph; by default those of the
@@ -250,7 +250,7 @@ class _OnnxGraph:
         return name
 
     def pair(self, operator: str, *inputs: str, **attributes: Any) -> tuple[str, str]:
-        """A node with two outputs."""
+        """Add a node with two outputs, and return their names."""
         names = (f"first{len(self.nodes)}", f"second{len(self.nodes)}")
         self.nodes.append(self.api.helper.make_node(operator, inputs, names, **attributes))
         return names
@@ -258,12 +258,12 @@ class _OnnxGraph:
     def serialised(
         self, shape: Sequence[int], outputs: dict[str, tuple[str, int]], known: dict[str, Any], batch: int | None
     ) -> bytes:
-        """The validated model as bytes.
+        """Return the validated model as bytes.
 
         Parameters
         ----------
         outputs : by name, the node and its number of columns
-        known : for the metadata
+        known : entries of the metadata
         batch : number of windows, or None for any
         """
         helper, rows = self.api.helper, "N" if batch is None else batch

@@ -23,7 +23,7 @@ def _installed() -> bool:
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether fused kernels support this device and type; always False if POLYADIC_PLAIN=1 is set.
+    """Return whether fused kernels support this device and type; always False if POLYADIC_PLAIN=1 is set.
 
     Examples
     --------

@@ -69,7 +69,7 @@ def definitions(
 
 @cache
 def _compiled(device: torch.device, defined: tuple[tuple[str, int], ...]) -> Any:
-    """The compiled kernel for a device, or None if compilation fails."""
+    """Return the compiled kernel for a device, or None if compilation fails."""
     lines = "".join(f"#define {name} {value}\n" for name, value in defined)
     try:
         with torch.cuda.device(device):

@@ -47,7 +47,7 @@ def gather(X: Tensor, ids: Tensor, out: Tensor) -> None:
 
 @triton.jit
 def _scrambled(x):
-    """`draws._scramble` of unsigned integers."""
+    """Compute `draws._scramble` of unsigned integers."""
     x = x ^ (x >> 16)
     x = x * 0x7FEB352D
     x = x ^ (x >> 15)
@@ -57,13 +57,13 @@ def _scrambled(x):
 
 @triton.jit
 def _uniform(key, position):
-    """`draws.uniform` at a position counted from 0."""
+    """Compute `draws.uniform` at a position counted from 0."""
     counter = _scrambled((position + 1).to(tl.uint32))
     return (_scrambled(key ^ counter) >> 8).to(tl.float32) * 5.9604644775390625e-08
 
 
 def rows(X: Tensor) -> tuple[Tensor, int]:
-    """A batch with a constant stride between channels, and that stride."""
+    """Return a batch with a constant stride between channels, and that stride."""
     step = X.stride(1)
     if X.stride() != (X.shape[1] * step, step, 1):
         # The stride of a single channel is arbitrary, even in a contiguous batch.
@@ -77,14 +77,14 @@ def _empty(X: Tensor) -> Tensor:
 
 
 def _samples_at_a_time(length: int) -> dict[str, int]:
-    """Number of samples of a channel per block, and number of warps."""
+    """Return the number of samples of a channel per block, and the number of warps."""
     block = min(power_of_two(length), 1024)
     return {"BLOCK": block, "num_warps": min(max(block // 256, 1), 4)}
 
 
 @triton.jit
 def _lowest_and_highest(x, length, BLOCK: tl.constexpr):
-    """The lowest and the highest of `length` samples."""
+    """Return the lowest and the highest of `length` samples."""
     low = tl.full([BLOCK], float("inf"), dtype=tl.float32)
     high = -low
     for begin in range(0, length, BLOCK):
@@ -126,7 +126,7 @@ def _jitter(X, keys, out, degree, c0, c1, c2, c3, channels, length, step, out_st
 
 
 def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int, int], shortest: int) -> Tensor:
-    """`augment.Jitter.apply` in one pass.
+    """Run `augment.Jitter.apply` in one pass.
 
     Parameters
     ----------
@@ -150,14 +150,14 @@ def jitter(X: Tensor, keys: Tensor, degree: float, streams: tuple[int, int, int,
 
 @triton.jit
 def _filter_sample(x, b0, b1, b2, a1, a2, s1, s2):
-    """One sample through a second-order filter, transposed direct form II: output, and the two numbers it keeps."""
+    """Filter one sample (second order, transposed direct form II); return the output and the two state variables."""
     y = b0 * x + s1
     return y, b1 * x - a1 * y + s2, b2 * x - a2 * y
 
 
 @triton.jit
 def _split_quarters(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Every fourth column, from the first, the second, the third and the fourth on."""
+    """Return every fourth column, starting from the first, the second, the third and the fourth."""
     even, odd = tl.split(tl.reshape(x, [ROWS, COLUMNS // 2, 2]))
     first, third = tl.split(tl.reshape(even, [ROWS, COLUMNS // 4, 2]))
     second, fourth = tl.split(tl.reshape(odd, [ROWS, COLUMNS // 4, 2]))
@@ -166,7 +166,7 @@ def _split_quarters(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def _join_quarters(first, second, third, fourth, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The inverse of `_split_quarters`."""
+    """Invert `_split_quarters`."""
     even = tl.reshape(tl.join(first, third), [ROWS, COLUMNS // 2])
     odd = tl.reshape(tl.join(second, fourth), [ROWS, COLUMNS // 2])
     return tl.reshape(tl.join(even, odd), [ROWS, COLUMNS])
@@ -183,7 +183,7 @@ def _sections(x0, x1, x2, x3, b0, b1, b2, a1, a2, s1, s2):
 
 @triton.jit
 def _coefficient(filters, number, passed, otherwise):
-    # A filter that a row does not pass is one that changes nothing.
+    # A filter that does not apply to a row gets coefficients that leave the row unchanged.
     return tl.where(passed, tl.load(filters + number), otherwise)[:, None]
 
 
@@ -207,8 +207,8 @@ def _biquads(X, kind, out, filters, rows, length, step, out_step, ROWS: tl.const
     u2 = tl.zeros([ROWS, 1], dtype=tl.float32)
     source = X + row.to(tl.int64)[:, None] * step
     target = out + row.to(tl.int64)[:, None] * out_step
-    # Sixteen samples of each row come as one tile, so that neighbours in memory are read together, and are then taken
-    # apart into columns, which pass the filters one after the other.
+    # Load sixteen samples of each row as one tile, so that adjacent memory is read together. Then split the tile into
+    # columns, which are filtered one after the other.
     for begin in range(0, length, 16):
         time = begin + tl.arange(0, 16)[None, :]
         inside = (row < rows)[:, None] & (time < length)
@@ -256,7 +256,7 @@ def biquads(X: Tensor, kind: Tensor, filters: Tensor) -> Tensor:
 
 @triton.jit
 def _rotation(key, position):
-    """`augment.signals._rotations` of the three numbers from a position on, row by row."""
+    """Compute `augment.signals._rotations` of the three numbers from a position on, row by row."""
     u = _uniform(key, position).to(tl.float64)
     first = _uniform(key, position + 1).to(tl.float64) * 6.283185307179586
     second = _uniform(key, position + 2).to(tl.float64) * 6.283185307179586
@@ -297,7 +297,7 @@ def _rotate(
 
 
 def rotate(X: Tensor, keys: Tensor, triads: Tensor, independent: bool) -> Tensor:
-    """`augment.Rotate3D.apply` in one pass.
+    """Run `augment.Rotate3D.apply` in one pass.
 
     Parameters
     ----------
@@ -324,13 +324,13 @@ def rotate(X: Tensor, keys: Tensor, triads: Tensor, independent: bool) -> Tensor
 
 @triton.jit
 def _logarithm(x):
-    # The processor has an instruction for this one, but none for the natural logarithm.
+    # GPUs have an instruction for the binary logarithm, but not for the natural one.
     return tl.log2(x) * 0.6931471805599453
 
 
 @triton.jit
 def _split_complex(pair, offset, mean, second, CODE: tl.constexpr, TYPE: tl.constexpr, CENTRED: tl.constexpr):
-    """Both parts of complex numbers, or their amplitude twice, minus their means, rounded to the stored type."""
+    """Return both parts of complex numbers, or their amplitude twice, minus their means, rounded to the stored type."""
     re = (pair & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
     im = (pair >> 32).to(tl.int32).to(tl.float32, bitcast=True)
     if CODE >= 2:
@@ -350,7 +350,7 @@ def _split_complex(pair, offset, mean, second, CODE: tl.constexpr, TYPE: tl.cons
 
 @triton.jit
 def _means(mean, channel, channels, frequencies, f, inside, CODE: tl.constexpr, CENTRED: tl.constexpr):
-    """Means of both parts at the frequencies f; zeros if nothing is subtracted."""
+    """Return the means of both parts at the frequencies f; zeros if nothing is subtracted."""
     first = tl.zeros(f.shape, tl.float32)
     second = first
     if CENTRED:
@@ -422,7 +422,7 @@ def parts(Z: Tensor, T: Tensor, floor: Tensor, what: str, frames_in_row: int, me
     Z : (rows, frequencies) complex64, contiguous: `frames_in_row` rows per channel of each window, of which the first
         `frames` are used; the last channel may have fewer
     T : (N, parts · channels, frequencies, frames) float32 or float16, the output; contiguous, or with frequencies
-        contiguous, which is faster because they are so in Z
+        contiguous as in Z, which is faster
     floor : (channels,) float32
     what : a key of `PART_CODES`
     frames_in_row : number of rows of Z from one channel to the next
@@ -453,5 +453,5 @@ def parts(Z: Tensor, T: Tensor, floor: Tensor, what: str, frames_in_row: int, me
 
 
 def _tile(frequencies: int, frames: int) -> dict[str, int]:
-    """Tile size of the transposition, and number of warps."""
+    """Return the tile size of the transposition, and the number of warps."""
     return {"FREQUENCIES": min(power_of_two(frequencies), 16), "FRAMES": min(power_of_two(frames), 32), "num_warps": 4}

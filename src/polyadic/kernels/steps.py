@@ -40,7 +40,7 @@ def _inverse(
     i = tl.arange(0, SIZE)[:, None]
     j = tl.arange(0, SIZE)[None, :]
     inside = (i < RANK) & (j < RANK)
-    # Beyond the rank the matrix is the identity, which stays what it is.
+    # Beyond the rank, the matrix is padded with the identity, which inversion leaves unchanged.
     H = tl.where(inside, 1.0, 0.0).to(tl.float64)
     if WEIGHTED:
         H = tl.load(S + i * RANK + j, mask=inside, other=0.0)
@@ -54,7 +54,7 @@ def _inverse(
     before = tl.sum(tl.where(i == j, H, 0.0), axis=1)
     lowest = tl.max(before, axis=0)
     index = tl.arange(0, SIZE)
-    # The sweep operator keeps the matrix symmetric, so a row is a column, and ends with minus the inverse.
+    # The sweep operator keeps the matrix symmetric, so rows equal columns, and ends with minus the inverse.
     for k in range(RANK):
         row = tl.sum(tl.where(i == k, H, 0.0), axis=0)
         pivot = tl.sum(tl.where(index == k, row, 0.0), axis=0)
@@ -75,7 +75,7 @@ def _inverse(
 def inverse(
     grams: Tensor, skip: int, ridge: Tensor, limits: Tensor, flag: Tensor, S: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`algebra.ridge_inverse` of a Hadamard product of Gram matrices, without synchronising with the host.
+    """Compute `algebra.ridge_inverse` of a Hadamard product of Gram matrices, without synchronising with the host.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def _contract(
 
 
 def contract(Y: Tensor, factor: Tensor, count: int, outer: int, inner: int, dtype: torch.dtype) -> Tensor:
-    """Weighted sums over one mode of an array whose last axis is the components.
+    """Compute weighted sums over one mode of an array whose last axis is the components.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def contract(Y: Tensor, factor: Tensor, count: int, outer: int, inner: int, dtyp
 
 @triton.jit
 def _direction(X):
-    """`alignment.normalise`, and the norms."""
+    """Return `alignment.normalise` of the rows, and their norms."""
     tiny = 1.1754943508222875e-38
     big = tl.max(tl.abs(X), axis=1)
     scaled = X / tl.maximum(big, tiny)[:, None]
@@ -156,7 +156,7 @@ def _direction(X):
 
 @triton.jit
 def _aligned(ls, V, v2, beta, ROUNDS: tl.constexpr):
-    """`alignment.align` from the least-squares rows."""
+    """Run `alignment.align` from the least-squares rows."""
     X = ls
     for _ in tl.static_range(ROUNDS):
         u, norm = _direction(X)
@@ -216,7 +216,7 @@ def _coefficients(
 def coefficients(
     M: Tensor, ls: Tensor, V: Tensor, weights: Tensor, totals: Tensor, views: int, align: bool, rounds: int
 ) -> tuple[Tensor, Tensor]:
-    """`als.solve_coefficients` in one launch; adds −2⟨X, M⟩ of each view and the self-supervised loss to `totals`.
+    """Run `als.solve_coefficients` in one launch; add −2⟨X, M⟩ of each view and the self-supervised loss to `totals`.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def _tally(
 def tally(
     X: Tensor, views: int, product: Tensor, memory: Tensor, totals: Tensor, energy: Tensor, weights: Tensor
 ) -> None:
-    """Accumulate what follows from the coefficients of a batch: loss, energy of the components, XᵀX.
+    """Accumulate loss, energy of the components and XᵀX from the coefficients of a batch.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ def _halves(A, B, C, peaks, out, J, K, width, RANK: tl.constexpr, SIZE: tl.const
 
 @triton.jit
 def _column_maxima(peaks, r, RANK: tl.constexpr):
-    """The largest entry of each column of a Khatri-Rao product: the product of those of the three bases."""
+    """Return the largest entry of each column of a Khatri-Rao product: the product of the maxima of the three bases."""
     highest = tl.load(peaks + r, mask=r < RANK, other=1.0) * tl.load(peaks + RANK + r, mask=r < RANK, other=1.0)
     highest *= tl.load(peaks + 2 * RANK + r, mask=r < RANK, other=1.0)
     return tl.where(highest > 0, highest, 1.0)
@@ -317,14 +317,14 @@ def _column_maxima(peaks, r, RANK: tl.constexpr):
 
 @triton.jit
 def _split(x, highest):
-    """Two half-precision numbers for each: x over its column's highest, and 2048 times what that leaves."""
+    """Split each x into two float16 numbers: x over its column's maximum, and 2048 times the remainder."""
     x = x / highest
     high = x.to(tl.float16)
     return high, ((x - high.to(tl.float32)) * 2048).to(tl.float16)
 
 
 def halves(factors: list[Tensor], peaks: Tensor) -> Tensor:
-    """The Khatri-Rao product of three bases, with each entry split into two float16 numbers (22 bits in total).
+    """Compute the Khatri-Rao product of three bases, each entry split into two float16 numbers (22 bits in total).
 
     Parameters
     ----------
@@ -375,7 +375,7 @@ def _project(
 
 
 def project(T: Tensor, K: Tensor) -> Tensor:
-    """Partial sums of T·K, for a few hundred long rows: `algebra.project` given the Khatri-Rao product.
+    """Compute partial sums of T·K for a few hundred long rows: `algebra.project` given the Khatri-Rao product.
 
     Parameters
     ----------
@@ -417,7 +417,7 @@ def _least_squares(
     if SCALED:
         total *= _column_maxima(peaks, r, RANK).to(tl.float64)
     tl.store(M + row * RANK + r, total, mask=r < RANK)
-    # The sum over a column is one over a row: the inverse is symmetric.
+    # The inverse is symmetric, so summing over a column equals summing over a row.
     inside = (r < RANK)[:, None] & (r < RANK)[None, :]
     inverse = tl.load(V + r[:, None] * RANK + r[None, :], mask=inside, other=0.0)
     solved = tl.sum(inverse * total[None, :], axis=1)
@@ -547,5 +547,5 @@ def solve(mttkrp: Tensor, V: Tensor, base: Tensor, narrow: Tensor, gram: Tensor,
 
 
 def _alignment(width: int) -> int:
-    """Alignment of the starts of rows, in elements."""
+    """Return the alignment of the starts of rows, in elements."""
     return next(step for step in (8, 4, 2, 1) if width % step == 0)
