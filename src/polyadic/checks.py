@@ -28,7 +28,7 @@ class Readable(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        """The samples of some rows: (n, …)."""
+        """Return the samples of some rows: (n, …)."""
         ...
 
 
@@ -39,14 +39,14 @@ def check_unmasked(X: Any, name: str) -> None:
     --------
     >>> check_unmasked(np.ma.array([1.0, 2.0], mask=[False, True]), "X")
     Traceback (most recent call last):
-    polyadic.errors.PolyadicError: X has 1 masked value: fill them, as with X.filled(0.0), or leave out their windows
+    polyadic.errors.PolyadicError: X has 1 masked value: fill the mask, as with X.filled(0.0), or drop these windows
     """
     parts = X if isinstance(X, list | tuple) else [X]
     masked = sum(int(np.ma.getmaskarray(part).sum()) for part in parts if isinstance(part, np.ma.MaskedArray))
     if masked:
         raise PolyadicError(
-            f"{name} has {masked:,} masked value{'s' * (masked != 1)}: fill them, as with {name}.filled(0.0), or leave "
-            "out their windows"
+            f"{name} has {masked:,} masked value{'s' * (masked != 1)}: fill the mask, as with {name}.filled(0.0), or "
+            "drop these windows"
         )
 
 
@@ -82,7 +82,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """The repr of a value, truncated for a message."""
+    """Return the repr of a value, truncated for a message."""
     try:
         text = repr(value)
     except ValueError:  # Python does not print integers of more than 4,300 digits

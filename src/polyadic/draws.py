@@ -37,7 +37,7 @@ def integer_seed(*parts: int) -> int:
 
 
 def _int32(value: int) -> int:
-    """The low 32 bits of a Python integer, as a signed int32."""
+    """Return the low 32 bits of a Python integer, as a signed int32."""
     return (value & 0xFFFFFFFF) - ((value & 0x80000000) << 1)
 
 
@@ -56,7 +56,7 @@ def _scramble(x: Tensor) -> Tensor:
 
 
 def _scramble_words(x: np.ndarray) -> None:
-    """The same in numpy, which has unsigned integers and less overhead per call."""
+    """Do the same as `_scramble` in numpy, which has unsigned integers and less overhead per call."""
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
         x ^= x >> shift
         if factor != 1:
@@ -64,7 +64,7 @@ def _scramble_words(x: np.ndarray) -> None:
 
 
 def window_keys(seed: int, sweep: int, ids: Tensor) -> Tensor:
-    """One key per window, which determines all its random numbers in this sweep.
+    """Return one key per window, which determines all its random numbers in this sweep.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def derive(keys: Tensor, stream: int) -> Tensor:
 
 
 def stream_constant(stream: int) -> int:
-    """The int32 constant that `derive` mixes into the keys for a stream.
+    """Return the int32 constant that `derive` mixes into the keys for a stream.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def uniform(keys: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float
 
 
 def _counters(count: int, device: torch.device) -> Tensor:
-    """Hashed counters that distinguish the numbers of one window: (count,) int32."""
+    """Return hashed counters that distinguish the numbers of one window: (count,) int32."""
     return _scramble(torch.arange(1, count + 1, dtype=torch.int32, device=device))
 
 
@@ -152,7 +152,7 @@ def _known_counters(count: int) -> Tensor:
 
 
 def permutation(count: int, seed: int, sweep: int) -> Tensor:
-    """The order in which a sweep visits the windows.
+    """Return the order in which a sweep visits the windows.
 
     Returns
     -------
@@ -163,7 +163,7 @@ def permutation(count: int, seed: int, sweep: int) -> Tensor:
 
 
 def block_permutation(sizes: Sequence[int], buffer: int, seed: int, sweep: int) -> Tensor:
-    """Random order for data on slow disks: blocks in random order, with rows shuffled among consecutive blocks.
+    """Return a random order for slow disks: blocks in random order, with rows shuffled among consecutive blocks.
 
     Parameters
     ----------

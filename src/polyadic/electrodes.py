@@ -19,7 +19,8 @@ _LOW_RING = 90.0
 _EAR = 100.0
 _FEWEST = 4
 
-# Rows of electrodes: degrees of the midline's electrode from Cz (front positive), degrees of the ring's from the nose.
+# For each row of electrodes: degrees from Cz to the midline electrode (front positive), and from the nose to the
+# electrode on the ring.
 _ROWS = {
     "FP": (72.0, 18.0),
     "AF": (54.0, 36.0),
@@ -37,8 +38,8 @@ _ROWS = {
 _FURTHER = {"NZ": (90.0, 0.0), "IZ": (90.0, 180.0), "A1": (_EAR, -90.0), "A2": (_EAR, 90.0)}
 _FURTHER |= {"M1": (_EAR, -105.0), "M2": (_EAR, 105.0)}
 _OLD_NAMES = {"T3": "T7", "T4": "T8", "T5": "P7", "T6": "P8"}
-# The frontmost and rearmost rows have one electrode on each side of the midline, on the ring; at the sides of the head
-# rows have other names.
+# The frontmost and rearmost rows have one electrode on each side of the midline, on the ring; rows at the sides of
+# the head have other names.
 _NUMBERS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("FP", "O"), (0, 1)),
     **dict.fromkeys(("T", "FT", "TP"), (7, 9)),
@@ -80,7 +81,7 @@ def site(name: str) -> str:
 
 
 def _sites(name: str) -> list[str]:
-    """The electrodes of a channel, without references; a lone reference counts as an electrode."""
+    """Return the electrodes of a channel, without references; a lone reference counts as an electrode."""
     bare = re.sub(r"^EEG[\s_.:]*", "", name.strip(), flags=re.IGNORECASE)
     return [word for word in re.split(r"\s*[-/]\s*", bare) if word.upper() not in _REFERENCES] or [bare]
 
@@ -110,13 +111,13 @@ def _electrode(name: str) -> _Point | None:
 
 
 def _direction(angle: float, azimuth: float) -> NDArray[np.float64]:
-    """The unit vector at an angle from the top and an azimuth from the nose to the right, in degrees."""
+    """Return the unit vector at an angle from the top and an azimuth from the nose to the right, in degrees."""
     a, b = np.radians([angle, azimuth])
     return np.array([np.sin(a) * np.sin(b), np.sin(a) * np.cos(b), np.cos(a)])
 
 
 def _between(first: NDArray[np.float64], second: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """A point on the great circle from one direction to another."""
+    """Return a point on the great circle from one direction to another."""
     angle = np.arccos(np.clip(first @ second, -1.0, 1.0))
     point: NDArray[np.float64] = (np.sin((1 - share) * angle) * first + np.sin(share * angle) * second) / np.sin(angle)
     return point

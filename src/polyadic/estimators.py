@@ -223,7 +223,7 @@ class _CPEstimator(CPModel):
         return source, objective, settings
 
     def _initial_factors(self, source: WindowSource, attempt: int = 0) -> list[Tensor]:
-        """The initial bases of a restart; the order of windows and their views are the same in all restarts."""
+        """Return the initial bases of a restart; the order of windows and their views are the same in all restarts."""
         shape = self._tensor_shape(source)
         # The minimum of any fit: the bases and one Gram matrix in float64.
         check_memory(f"rank={self.rank:,}", 8 * self.rank * (sum(shape) + self.rank))

@@ -45,17 +45,17 @@ class Immutable:
 
     @classmethod
     def type_name(cls) -> str:
-        """The name in a file: that of the class, with its module if outside polyadic."""
+        """Return the name used in files: the class name, with its module if outside polyadic."""
         own = cls.__module__.partition(".")[0] == "polyadic"
         return cls.__name__ if own else f"{cls.__module__}.{cls.__qualname__}"
 
     @staticmethod
     def find(name: str) -> type[Immutable] | None:
-        """The subclass of that name, or None if it is not defined (yet)."""
+        """Return the subclass of that name, or None if it is not defined (yet)."""
         return Immutable._kinds.get(name)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The fields by name, in scikit-learn's convention."""
+        """Return the fields by name, as scikit-learn does."""
         return {name: getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())}
 
     def with_params(self, **changes: Any) -> Self:
@@ -79,7 +79,7 @@ class Immutable:
         return self
 
     def __repr__(self) -> str:
-        """Like scikit-learn: only fields that differ from their defaults; long arrays are shown by their shape.
+        """Show only fields that differ from their defaults, like scikit-learn, and long arrays by their shape.
 
         Examples
         --------
@@ -94,7 +94,7 @@ class Immutable:
 
 
 def _is_same(value: Any, default: Any) -> bool:
-    """Whether a value is a field's default; 1 and True are different."""
+    """Return whether a value is a field's default; 1 and True are different."""
     return default is not MISSING and type(value) is type(default) and repr(value) == repr(default)
 
 

@@ -171,7 +171,7 @@ def choose_device(device: str | torch.device, X: Any = None) -> torch.device:
         except (RuntimeError, TypeError, ValueError, OverflowError, AssertionError) as error:
             reason = str(error).partition("\n")[0]
             raise PolyadicError(
-                f"device must be 'auto', 'cpu' or a torch device that is there, but is {device!r}: {reason}"
+                f"device must be 'auto', 'cpu' or an available torch device, but is {device!r}: {reason}"
             ) from error
         return chosen
     if isinstance(X, Tensor) and X.device.type != "cpu":

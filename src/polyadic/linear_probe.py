@@ -49,7 +49,7 @@ def linear(probe: Any, features: int) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 def linear_form(probe: Any, features: int) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Any]]:
-    """Like `linear`, but also accept a probe with recentring; it then applies to the recentred features."""
+    """Return the same as `linear`, but also accept a probe with recentring, which applies to the recentred features."""
     steps = [step for _, step in probe.steps] if isinstance(probe, Pipeline) else [probe]
     if [type(step) for step in steps] not in ([Probe], [LogisticRegression], [StandardScaler, LogisticRegression]):
         raise PolyadicError(
@@ -156,7 +156,7 @@ def _parts(probe: Any) -> tuple[StandardScaler | None, LogisticRegression | Prob
 
 
 def _words(probe: Probe) -> dict[str, Any]:
-    """JSON description of a `Probe` without its arrays: parameters, chosen settings, reason."""
+    """Describe a `Probe` without its arrays as JSON: parameters, chosen settings, reason."""
     weight = probe.class_weight
     return {
         "kind": VALIDATED,
@@ -182,7 +182,7 @@ def _plain(name: Any) -> Any:
 
 
 def _from_settings(settings: Settings) -> Probe:
-    """The `Probe` that `_words` described, without its arrays."""
+    """Build the `Probe` that `_words` described, without its arrays."""
     probe = Probe(**settings.parameters)
     probe.C_, probe.scale_, probe.levels_ = settings.C, settings.scale, settings.levels
     probe.validation_, probe.reason_ = settings.validation, settings.reason

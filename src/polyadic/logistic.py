@@ -29,7 +29,7 @@ _MOST_ITERATIONS = 1000
 
 @contextmanager
 def unthreaded() -> Iterator[None]:
-    """Context for fitting probes: one thread, and no ConvergenceWarning."""
+    """Limit the fitting of probes to one thread, and suppress ConvergenceWarning."""
     # Threads slow down such small problems: in BLAS up to a hundredfold.
     with threadpool_limits(limits=1), warnings.catch_warnings():
         # A regression that is not quite at its optimum after 1000 iterations is good enough for evaluation.
@@ -81,7 +81,7 @@ def regressions(
 def _within_span(
     F: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], Callable[[NDArray[np.float64]], NDArray[np.float64]]]:
-    """Coordinates (n, r) of rows in an orthonormal basis of their span, and a map of coefficients (K, r) to (K, F).
+    """Return coordinates (n, r) of rows in an orthonormal basis of their span, and a map from (K, r) to (K, F).
 
     Uses a pivoted Cholesky decomposition of the rows' inner products, at a fifth of the cost of a QR decomposition.
     """

@@ -42,7 +42,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], header
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> str:
-    """SHA-256 of the header and of the names, types, shapes and bytes of the arrays."""
+    """Return the SHA-256 of the header and of the names, types, shapes and bytes of the arrays."""
     state = hashlib.sha256(json.dumps(header).encode())
     for name in sorted(arrays):
         array = arrays[name]

@@ -252,7 +252,7 @@ class Accumulator:
         restored = cls(rank, n_windows, n_channels, bool(paired))
         for name, values in restored._state.items():
             if name not in tensors or tensors[name].shape != values.shape:
-                raise PolyadicError(f"{name!r} must be a tensor of shape {tuple(values.shape)}, as tensors() gave it")
+                raise PolyadicError(f"{name!r} must be a tensor of shape {tuple(values.shape)}, as from tensors()")
             values.copy_(tensors[name])
         return restored
 
@@ -262,7 +262,7 @@ def _exact(values: Tensor) -> Tensor:
 
 
 def _sampled(n_windows: int) -> Tensor:
-    """Indices of the windows to sample, in order: (n,) int64, n at most `SAMPLED`."""
+    """Return the indices of the windows to sample, in order: (n,) int64, n at most `SAMPLED`."""
     size = min(n_windows, SAMPLED)
     bounds = torch.arange(size + 1) * n_windows // size
     return bounds[:-1] + (uniform(window_keys(0, 0, torch.arange(size)), (), torch.float64) * bounds.diff()).long()

@@ -31,7 +31,7 @@ def nonnegative_solve(G: Tensor, M: Tensor, start: Tensor, alpha: float, passes:
 
     Returns
     -------
-    (I, R), in the type and on the device of `M`; a column without weight in G and α keeps its start
+    (I, R), in the type and on the device of `M`; a column without weight in G and α keeps its starting value
 
     Examples
     --------

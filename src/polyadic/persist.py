@@ -66,7 +66,7 @@ def encode(value: Any) -> Any:
 
 
 def _is_own(encoded: Any) -> bool:
-    """Whether a description is, or contains, that of a user's function or module."""
+    """Return whether a description is, or contains, that of a user's function or module."""
     if isinstance(encoded, list):
         return any(_is_own(item) for item in encoded)
     return isinstance(encoded, dict) and encoded["type"] in _OWN_KINDS
@@ -210,7 +210,7 @@ def _upgrade(header: dict[str, Any]) -> None:
 
 
 def _estimator(name: Any) -> Any:
-    """The estimator class of that name: one of ours, imported on demand, or one that is already defined."""
+    """Return the estimator class of that name: one of ours, imported on demand, or one that is already defined."""
     if name in _MODULES:
         return getattr(import_module(f"polyadic.{_MODULES[name]}"), name)
     kinds = import_module("polyadic.engine.estimator").WindowEstimator._kinds

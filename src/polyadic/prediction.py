@@ -25,7 +25,7 @@ _STEP = 4096
 
 
 def groups_of(windows: Any, groups: ArrayLike | None) -> NDArray[Any] | None:
-    """The group of each window: as given, else the subjects of the windows if any is known: (N,)."""
+    """Return the group of each window: as given, else the subjects of the windows if any is known: (N,)."""
     if groups is not None:
         return as_column(groups, "groups", len(windows))
     if isinstance(windows, Windows) and (windows.subject != "").any():

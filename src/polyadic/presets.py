@@ -137,7 +137,7 @@ def preset(name: str, fs: float | None = None, quality: str | None = None) -> Pr
 
 
 def _quality(name: str, data: _Dataset, quality: str | None) -> tuple[float, tuple[_Band, _Band]]:
-    """Degree of the jitter and bands of the filter, for a quality."""
+    """Return the degree of the jitter and the bands of the filter for a `quality`."""
     if quality is None:
         return data.degree, data.bands
     if quality not in ("A", "B", "C"):
@@ -211,7 +211,7 @@ def _paper_settings(windows: Any, name: str, defaults: bool) -> Preset:
 
 
 def _frames(length: int, fs: float | None, n_fft: int | None, hop: int | None) -> STFT:
-    """The recommended STFT, or one with a given frame length or hop."""
+    """Return the recommended STFT, or one with a given frame length or hop."""
     if n_fft is None and length < 2 * SHORTEST_FRAME:
         raise PolyadicError(f"windows of {length} samples are too short for the default frames: pass --n-fft and --hop")
     if n_fft is None:
@@ -222,7 +222,7 @@ def _frames(length: int, fs: float | None, n_fft: int | None, hop: int | None) -
 
 
 def _views(fs: float | None) -> Augmentation:
-    """Jitter and, if the sampling rate is known, a filter for the lower or the upper half of the spectrum."""
+    """Return jitter and, if the sampling rate is known, a filter for the lower or the upper half of the spectrum."""
     if fs is None:
         return Jitter(0.05)
     return Compose([Jitter(0.05), Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)])

@@ -59,7 +59,7 @@ class SweepProgress(Protocol):
 
 
 def _describe_loss(history: dict[str, list[float]]) -> str:
-    """The loss of the last sweep and its terms other than zero."""
+    """Describe the loss of the last sweep and its nonzero terms."""
     terms = [f"{term.label} {history[term.key][-1]:.4g}" for term in Term if history[term.key][-1] != 0]
     return f"loss {history['loss'][-1]:.4g} = {' + '.join(terms)}"
 
@@ -130,7 +130,7 @@ class _SweepBar:
 
 
 def _sweep_progress() -> Progress:
-    """The bar of `sweep_bar`, with the loss and its terms on a second line."""
+    """Build the bar of `sweep_bar`, with the loss and its terms on a second line."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.text import Text
 
@@ -198,7 +198,7 @@ def epoch_bar(title: str, max_epochs: int) -> Iterator[Callable[[dict[str, list[
 
 @contextmanager
 def _epoch_progress(title: str, max_epochs: int) -> Iterator[Callable[[int, str], None]]:
-    """The bar of `epoch_bar`: a function of the epochs done and a status."""
+    """Show the bar of `epoch_bar`; yield a function to call with the number of epochs done and a status."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -245,7 +245,7 @@ def stage_bar(
 
 
 def _stage_progress(title: str) -> tuple[Progress, Any]:
-    """The bar of `stage_bar`, and its task."""
+    """Build the bar of `stage_bar`, and its task."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
     from rich.text import Text
 
@@ -268,7 +268,7 @@ def _stage_progress(title: str) -> tuple[Progress, Any]:
 
 
 def _rate(speed: float) -> str:
-    """A speed per second, minute or hour, whichever gives a readable number; empty if it is zero.
+    """Format a speed per second, minute or hour, whichever gives a readable number; empty if it is zero.
 
     Examples
     --------
@@ -282,7 +282,7 @@ def _rate(speed: float) -> str:
 
 
 def _clock(seconds: float) -> str:
-    """Hours, minutes and seconds; dashes if the time is unknown or already over.
+    """Format a time as hours, minutes and seconds, or as dashes if it is unknown or already over.
 
     Examples
     --------

@@ -28,7 +28,7 @@ def _version(package: str) -> str | None:
 
 
 def commit() -> str | None:
-    """The commit of the source tree, with "+changes" for uncommitted changes; None if the package is installed.
+    """Return the commit of the source tree, with "+changes" if it has any, or None if the package is installed.
 
     The environment variable POLYADIC_COMMIT overrides it, for copies without git history.
     """

@@ -230,7 +230,7 @@ def _isometric(factors: Sequence[Tensor], mean: Tensor, covariance: Tensor) -> _
 
 
 def _pattern_signs(factors: Sequence[Tensor], directions: Tensor) -> Tensor:
-    """The signs under which the unit-norm patterns K·direction have a positive sum: (R,).
+    """Return the signs under which the unit-norm patterns K·direction have a positive sum: (R,).
 
     If the sum is 0, as for an antisymmetric pattern, entries are weighted by √(1 + position) in each mode. K itself is
     not formed: both sums are products of the factors' (weighted) column sums.
@@ -244,7 +244,7 @@ def _pattern_signs(factors: Sequence[Tensor], directions: Tensor) -> Tensor:
 
 
 def _level_statistics(statistics: Accumulator, wanted: bool) -> dict[str, Tensor]:
-    """Mean and standard deviation of the channels' levels, exactly 0 for a constant level: (C,) each."""
+    """Return the mean and standard deviation of the channels' levels, exactly 0 for a constant level: (C,) each."""
     rank = statistics.rank
     mean, deviation = statistics.mean[rank:], statistics.covariance.diagonal()[rank:].sqrt()
     constant = (deviation <= _CONSTANT * mean.abs()) | (deviation <= _DEMEANED * statistics.within.sqrt())
@@ -326,7 +326,7 @@ class FittedReadout:
         return -self.level_gain * self.level_mean
 
     def feature_names(self, channel_names: Sequence[str] = ()) -> list[str]:
-        """Names of the feature columns; channels without names are numbered from 1.
+        """Return the names of the feature columns; channels without names are numbered from 1.
 
         Examples
         --------
@@ -369,7 +369,7 @@ class FittedReadout:
         return self._of_means(x, means).to(x.dtype)
 
     def _of_means(self, x: Tensor, means: Tensor | None) -> Tensor:
-        """Features from coefficients and the channels' means: (b, F) float64."""
+        """Compute features from coefficients and the channels' means: (b, F) float64."""
         matrix, centre, gain, mean = (
             torch.tensor(array, device=x.device)
             for array in (self.matrix, self.centre, self.level_gain, self.level_mean)
@@ -402,7 +402,7 @@ class FittedReadout:
 
     @staticmethod
     def distances(features: Tensor) -> Tensor:
-        """Distances of windows from the centre of the unlabelled windows: (b,) for features (b, F)."""
+        """Compute the distances of windows from the centre of the unlabelled windows: (b,) for features (b, F)."""
         norms: Tensor = torch.linalg.vector_norm(features, dim=1)
         return norms
 
@@ -414,7 +414,7 @@ class FittedReadout:
     # ----------------------------------------------------------------------- files
 
     def arrays(self) -> dict[str, _Array]:
-        """The arrays by name, for a model file; the settings are stored in its header."""
+        """Return the arrays by name, for a model file; the settings are stored in its header."""
         names = (*_ALWAYS, *(_OF_LEVELS if self.n_channels else ()))
         return {PREFIX + name: getattr(self, name) for name in names}
 

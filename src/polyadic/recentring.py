@@ -20,7 +20,7 @@ _Means = Mapping[str, NDArray[np.float64]]
 
 
 def group_names(groups: Any, count: int) -> NDArray[np.str_]:
-    """The group of each window, as strings: (count,).
+    """Return the group of each window, as strings: (count,).
 
     Raises
     ------

@@ -54,8 +54,8 @@ class Replicability:
             object.__setattr__(self, name, values)
         if len(self.match) != len(self.returned) or self.refits < 1 or not 0 < self.threshold <= 1:
             raise PolyadicError(
-                "match and returned must have one length, refits must be at least 1 and threshold between 0 and 1, but "
-                f"they are {len(self.match)}, {len(self.returned)}, {self.refits} and {self.threshold}"
+                "match and returned must have equal length, refits must be at least 1 and threshold between 0 and 1, "
+                f"but they are {len(self.match)}, {len(self.returned)}, {self.refits} and {self.threshold}"
             )
 
     @property

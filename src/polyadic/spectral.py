@@ -187,7 +187,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return self.parts in _WITH_KERNEL and self.n_fft > 1
 
     def layout(self, length: int, device: torch.device) -> Layout:
-        """The memory layout: the frequencies of a frame are contiguous, as a Fourier transform leaves them.
+        """Return the memory layout: the frequencies of a frame are contiguous, as a Fourier transform leaves them.
 
         Examples
         --------
@@ -204,7 +204,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return Layout((0, 2, 1), half=half, capturable=True, row_step=step)
 
     def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> object:
-        """The log floor of each channel, and the mean."""
+        """Return the log floor of each channel, and the mean."""
         return _constants_on(self, channels, device, dtype)
 
     def _fill(self, X: Tensor, T: Tensor) -> Tensor | None:
@@ -312,9 +312,9 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return settings
 
     def _squares(self, X: Tensor) -> Tensor:
-        """The mean squares from which floors are computed, by channel: (channels,) float64.
+        """Return the mean squares from which floors are computed, by channel: (channels,) float64.
 
-        Those of the coefficients' real and imaginary parts, or of the signals with each window's mean removed.
+        They are those of the coefficients' real and imaginary parts, or of the signals with each window's mean removed.
         """
         pieces = self._pieces(X)
         sums = torch.empty(len(pieces), X.shape[1], dtype=torch.float64, device=X.device)
@@ -328,7 +328,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return sums.sum(dim=0) / len(X)
 
     def _spectra(self, X: Tensor) -> Tensor:
-        """The mean of the tensors over windows and frames: (parts · channels, frequencies) float64."""
+        """Return the mean of the tensors over windows and frames: (parts · channels, frequencies) float64."""
         pieces = self._pieces(X)
         means = [self.transform(piece).double().mean(dim=(0, 3)) * len(piece) for piece in pieces]
         return torch.stack(means).sum(dim=0) / len(X)
@@ -349,7 +349,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return 0 if self.mean is None else int(np.size(self.mean))
 
     def shape(self, channels: int, time: int) -> tuple[int, int, int]:  # type: ignore[override]
-        """The shape of one window's tensor.
+        """Return the shape of one window's tensor.
 
         Examples
         --------
@@ -368,7 +368,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         self._means(sample_shape[0])
 
     def axes(self, sample_shape: Sequence[int], labels: Sequence[str], fs: float | None) -> list[Axis]:
-        """The axes: channels with their parts, frequencies in Hz, and frame centres in seconds."""
+        """Return the axes: channels with their parts, frequencies in Hz, and frame centres in seconds."""
         _, frequencies, frames = self.shape(sample_shape[0], sample_shape[1])
         rate, unit = (1.0, "cycles per sample") if fs is None else (fs, "Hz")
         return [
@@ -378,7 +378,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         ]
 
     def part_scale(self, part: int, unit: str) -> Scale:
-        """The scale of a part: sinusoid amplitudes in the channel's unit, or in dB (a sine of 1 µV has 0 dB re 1 µV).
+        """Return the scale of a part: sine amplitudes in the channel's unit, or in dB (a sine of 1 µV is 0 dB re 1 µV).
 
         Logarithms are taken after adding the floor, so levels below the floor are meaningless.
 
@@ -397,7 +397,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return Scale(decibels, decibels * math.log(gain), f"dB re 1 {unit}" if unit else "dB")
 
     def _coefficients(self, X: Tensor) -> Tensor:
-        """Complex coefficients (N, channels, frequencies, frames), with frequencies contiguous in memory."""
+        """Compute complex coefficients (N, channels, frequencies, frames), with frequencies contiguous in memory."""
         frames = X.unfold(2, self.n_fft, self.hop)
         if self.window != "rectangular":
             frames = frames * self._weights(X)
@@ -405,7 +405,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return Z.transpose(2, 3)
 
     def _weights(self, X: Tensor) -> Tensor:
-        """The window function, one weight per sample of a frame: (n_fft,)."""
+        """Return the window function, one weight per sample of a frame: (n_fft,)."""
         return _WINDOWS[self.window](self.n_fft, dtype=X.dtype, device=X.device)
 
     def _check(self, X: Tensor) -> None:
@@ -422,7 +422,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             )
 
     def _floors(self, channels: int) -> Tensor:
-        """One floor for each channel: (channels,) float64."""
+        """Return one floor for each channel: (channels,) float64."""
         given = torch.as_tensor(self.floor, dtype=torch.float64)
         if given.numel() not in (1, channels):
             raise PolyadicError(
@@ -431,7 +431,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return given.expand(channels)
 
     def _means(self, channels: int) -> Tensor | None:
-        """The mean to subtract: (parts · channels, frequencies) float64, or None."""
+        """Return the mean to subtract: (parts · channels, frequencies) float64, or None."""
         if self.mean is None:
             return None
         expected = len(PARTS[self.parts]) * channels
@@ -458,7 +458,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return T, np.arange(first).reshape(-1, channels).T.flatten()
 
     def _onnx_parts(self, graph: OnnxGraph, Z: str) -> str:
-        """From (N, channels, 2, frequencies, frames), real and imaginary, to (N, channels, parts, …)."""
+        """Convert (N, channels, 2, frequencies, frames), real and imaginary, to (N, channels, parts, …)."""
         floors = np.reshape(np.asarray(self.floor, np.float64), (-1, 1, 1, 1))
 
         def logarithm(magnitude: str) -> str:
@@ -477,7 +477,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return graph.add("Concat", amplitude, _onnx_angle(graph, re, im), axis=2)
 
     def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
-        """The C form: a fast Fourier transform of each frame, in `kernels/fourier.c`; the caller subtracts the mean.
+        """Return the C form: an FFT of each frame, in `kernels/fourier.c`; the caller subtracts the mean.
 
         Examples
         --------
@@ -518,7 +518,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         )
 
     def _dft(self) -> NDArray[np.float64]:
-        """The real and imaginary parts of the DFT matrix, including the window: (2, n_fft // 2 + 1, n_fft).
+        """Return the real and imaginary parts of the DFT matrix, including the window: (2, n_fft // 2 + 1, n_fft).
 
         Computed by transforming unit impulses, so that window, sign and scale agree with the STFT.
         """
@@ -543,7 +543,7 @@ def _onnx_angle(graph: OnnxGraph, re: str, im: str) -> str:
 
 
 def _radices(length: int) -> list[int]:
-    """Radices of the stages of a Fourier transform: 4 as often as possible, then prime factors; [1] for length 1.
+    """Return the radices of the stages of an FFT: 4 as often as possible, then prime factors; [1] for length 1.
 
     Examples
     --------
@@ -569,7 +569,7 @@ class _Constants(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _constants_on(stft: STFT, channels: int, device: torch.device, dtype: torch.dtype) -> _Constants:
-    """Cached, because a CUDA graph cannot copy them from the host and must keep them alive."""
+    """Return the constants, cached because a CUDA graph cannot copy them from the host and must keep them alive."""
     mean = stft._means(channels)
     return _Constants(stft._floors(channels).to(device, dtype), None if mean is None else mean.to(device, dtype))
 
@@ -584,17 +584,17 @@ def _log_in_place(T: Tensor) -> None:
 
 
 def _mean_squares(Z: Tensor) -> Tensor:
-    """Mean squares of the real and imaginary parts of each channel: (channels,) float64."""
+    """Return the mean squares of the real and imaginary parts of each channel: (channels,) float64."""
     return torch.view_as_real(Z).double().square().mean(dim=(0, 2, 3, 4))  # in float32 a square may overflow
 
 
 def _variances(X: Tensor) -> Tensor:
-    """Variance of each channel within windows, averaged over windows: (channels,) float64."""
+    """Return the variance of each channel within windows, averaged over windows: (channels,) float64."""
     return X.double().var(dim=2, correction=0).mean(dim=0)
 
 
 def _pooled(squares: Tensor, units: Sequence[str]) -> Tensor:
-    """For each channel, the mean over all channels with the same unit: (channels,)."""
+    """Return for each channel the mean over all channels with the same unit: (channels,)."""
     if not units:
         return squares.mean().expand_as(squares)
     names = np.asarray(units)

@@ -49,20 +49,20 @@ _COLUMNS = ("C", "scale", "levels", "balanced_accuracy")
 
 
 def decisions(Z: NDArray[Any], coef: NDArray[np.float64], intercept: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The linear functions of a regression: log odds of the second of two classes (n,), else one per class (n, K)."""
+    """Evaluate the linear functions of a regression: log odds of the second of two classes (n,), or scores (n, K)."""
     values: NDArray[np.float64] = Z @ coef.T + intercept
     return values[:, 0] if len(intercept) == 1 else values
 
 
 def named(decision: NDArray[np.float64], classes: NDArray[Any]) -> NDArray[Any]:
-    """The predicted classes for decision values: (n,)."""
+    """Return the predicted classes for decision values: (n,)."""
     best = (decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)
     found: NDArray[Any] = classes[best]
     return found
 
 
 def probabilities(decision: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Class probabilities from decision values: (n, K).
+    """Compute class probabilities from decision values: (n, K).
 
     Examples
     --------
@@ -139,7 +139,7 @@ def _check_setting(setting: dict[str, Any]) -> None:
 
 
 def are_classes(classes: Any) -> bool:
-    """Whether these are valid classes of a model file: two or more distinct strings, or distinct integers."""
+    """Return whether these are valid classes of a model file: two or more distinct strings, or distinct integers."""
     if not isinstance(classes, list) or len(classes) < 2:
         return False
     alike = all(type(name) is str for name in classes) or all(type(name) is int for name in classes)
@@ -194,7 +194,7 @@ class StoredProbe:
 
     @staticmethod
     def is_in(arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any]) -> bool:
-        """Whether a model file contains a probe, or parts of one."""
+        """Return whether a model file contains a probe, or parts of one."""
         return header.get("probe") is not None or any(name.startswith(PREFIX) for name in arrays)
 
     @classmethod

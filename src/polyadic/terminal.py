@@ -69,7 +69,7 @@ def echo(line: str, *, err: bool = False, colour: str | None = None) -> None:
 
 
 def is_terminal(stream: IO[str] | None) -> bool:
-    """Whether a stream is an open terminal."""
+    """Return whether a stream is an open terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:
@@ -98,7 +98,7 @@ def console(*, err: bool = False) -> Console:
 
 @cache
 def _harmless_console() -> type[Console]:
-    """A rich console that removes control codes from texts but keeps its own, such as those of a progress bar."""
+    """Return a console class that removes control codes from texts but keeps rich's own, as for progress bars."""
     from rich.console import Console
 
     class HarmlessConsole(Console):
@@ -133,7 +133,7 @@ class _Lenient:
 
 
 def _replace_unknown(error: UnicodeError) -> tuple[str, int]:
-    """Codec error handler that applies `_SIGNS`."""
+    """Handle codec errors by applying `_SIGNS`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     signs = error.object[error.start : error.end]

@@ -150,7 +150,7 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def in_pool() -> bool:
-    """Whether this thread belongs to a pool.
+    """Return whether this thread belongs to a pool.
 
     Examples
     --------

@@ -81,7 +81,7 @@ class _Labelled:
     levels: NDArray[np.intp]
 
     def columns(self, levels: bool) -> NDArray[np.intp]:
-        """Indices of the columns, with or without the level block."""
+        """Return the indices of the columns, with or without the level block."""
         every = np.arange(self.Z.shape[1])
         return every if levels else np.setdiff1d(every, self.levels)
 
@@ -211,7 +211,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return _Labelled(features[known], labels, blocks, given is None, levels)
 
     def _candidates(self, rows: _Labelled) -> list[_Setting]:
-        """All combinations of the candidate settings."""
+        """Return all combinations of the candidate settings."""
         scales = SCALES if self.scale == "auto" else (self.scale,)
         both = _is_auto(self.levels) and 0 < len(rows.levels) < rows.Z.shape[1]
         levels = (True, False) if both else (bool(self.levels),)
@@ -225,7 +225,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return GRID if _is_auto(self.C) else (self.C,)
 
     def _fixed(self, rows: _Labelled) -> _Setting:
-        """The fixed settings, for parameters set to "auto"."""
+        """Return the fixed settings, for parameters set to "auto"."""
         scale, level = FIXED_SCALE if self.scale == "auto" else self.scale, bool(self.levels)
         C = FIXED_C / _mean_variance(rows, scale, level) if _is_auto(self.C) else float(self.C)
         return _Setting(C, scale, level)
@@ -233,7 +233,7 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _validated(
         self, rows: _Labelled, candidates: list[_Setting], fixed: _Setting
     ) -> tuple[_Setting, list[dict[str, Any]], str]:
-        """The best candidate, the table of all candidates, and a sentence on the choice."""
+        """Return the best candidate, the table of all candidates, and a sentence on the choice."""
         fold = group_folds(rows.y, rows.groups, FOLDS)
         scores: dict[_Setting, float] = {}
 
@@ -284,7 +284,7 @@ def _described(setting: _Setting, levels: bool | None) -> str:
 
 
 def _mean_variance(rows: _Labelled, scale: str, level: bool) -> float:
-    """Mean variance of the features used in the regression; 1 if they are constant."""
+    """Return the mean variance of the features used in the regression; 1 if they are constant."""
     if scale == STANDARDISED:
         return 1.0
     return float(rows.Z[:, rows.columns(level)].var(axis=0).mean()) or 1.0
@@ -302,7 +302,7 @@ def _on_cpu(Z: Any) -> Any:
 
 
 def _coded(groups: ArrayLike | None, known: NDArray[np.bool_]) -> NDArray[np.intp] | None:
-    """Groups of the labelled rows as integers; None if no row has a group ("", None, NaN or -1 throughout)."""
+    """Return the groups of the labelled rows as integers, or None if all are unknown ("", None, NaN or -1)."""
     if groups is None:
         return None
     column = as_column(groups, "groups", len(known))[known]
@@ -313,7 +313,7 @@ def _coded(groups: ArrayLike | None, known: NDArray[np.bool_]) -> NDArray[np.int
 
 
 def _columns(chosen: Any, count: int) -> NDArray[np.intp]:
-    """Indices of the level columns, in ascending order."""
+    """Return the indices of the level columns, in ascending order."""
     if chosen is None:
         return np.empty(0, np.intp)
     try:
