@@ -111,7 +111,7 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
         Parameters
         ----------
         X : as for `transform`
-        readout : the new `polyadic.readout.Readout`; by default the one the model was created with
+        readout : the new `polyadic.readout.Readout`; by default the model's `readout` parameter
         team : the processes that share the work, from `polyadic.engine.join`
 
         Returns

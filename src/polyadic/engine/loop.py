@@ -353,7 +353,7 @@ def has_converged(losses: Sequence[float], tol: float, patience: int) -> bool:
 
 
 def _batches(source: BatchSource, parts: Sequence[Tensor], sweep: int, state: State) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the source's batches of these parts; skip empty parts, which a process may have."""
+    """Yield the source's batches of these parts; an empty part, which a process may have, bypasses the source."""
     batches = iter(source.batches([part for part in parts if len(part)], sweep))
     shape = [len(factor) for factor in state.factors]
     for part in parts:

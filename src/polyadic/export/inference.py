@@ -278,7 +278,7 @@ def example_windows(
 
 
 def typical_windows(model: Any, count: int = _COUNT) -> _Array:
-    """Generate test signals with the scale and level of a model's data, if known: (count, channels, time)."""
+    """Generate test signals with the scale and level of a model's data, if known: (count, *sample shape)."""
     try:
         scale = model.tensorize_.c_form(model._sample_shape).scale
     except (AttributeError, PolyadicError):
