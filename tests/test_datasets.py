@@ -311,7 +311,7 @@ def test_csv_files_and_wfdb_records_are_recordings_too(tmp_path):
         ({"seconds": 0}, "seconds must be"),
         ({"seconds": 0.001}, "whole number of samples"),
         ({"seconds": 1, "subject": "("}, "subject must be a regular expression"),
-        ({"seconds": 1, "subject": "nothing"}, "subject must"),
+        ({"seconds": 1, "subject": "nothing"}, "--subject 'nothing' is a table column"),
         ({"seconds": 1, "on_error": "ignore"}, "on_error must be"),
     ],
 )
@@ -365,7 +365,7 @@ def test_one_file_is_a_folder_of_one_and_channels_of_a_table_are_chosen_by_name(
     with pytest.raises(DataError, match=r"walk.csv: must have the channels 'up'"):
         datasets.recording(path, fs=50, channels=["up"])
     assert datasets.recording(path, fs=50, resample="hold").fs == 50
-    with pytest.raises(PolyadicError, match=r"ends in \.edf"):
+    with pytest.raises(PolyadicError, match=r"its extension must be one of \.edf"):
         datasets.recording(tmp_path / "walk.txt")
 
 

@@ -141,7 +141,7 @@ def test_labels_times_and_subjects_of_tables_are_columns(tmp_path):
     assert store.channels == ("x", "y", "z")
     assert np.bincount(store.index.label).tolist() == [16, 16, 16]
     assert store.index.n_subjects == 4
-    assert store.skipped == [{"name": "participants.csv", "reason": "a table about the recordings, by its name"}]
+    assert store.skipped == [{"name": "participants.csv", "reason": "a table of metadata, by its name"}]
     assert store.reading == {
         "seconds": 2,
         "classes": {"rest": ["rest"], "run": ["run"], "walk": ["walk"]},
@@ -211,7 +211,7 @@ def test_uneven_times_are_refused_or_interpolated_on_request(tmp_path):
     rows = [f"{t:.5f},{np.sin(t):.6f},{'a' if n < 300 else 'b'}\n" for n, t in enumerate(times)]
     (tmp_path / "a.csv").write_text("time,x,label\n" + "".join(rows))
     columns = TableColumns(label="label")
-    with pytest.raises(DataError, match=r"evenly spaced .* --resample polyphase interpolates them"):
+    with pytest.raises(DataError, match=r"evenly spaced .* interpolate with --resample polyphase"):
         read_csv(tmp_path / "a.csv", columns=columns)
     found = read_csv(tmp_path / "a.csv", columns=TableColumns(label="label", resample="polyphase"))
     assert found.fs == pytest.approx(50, rel=0.05)
@@ -277,9 +277,9 @@ def test_predictions_and_features_of_polyadic_do_not_break_a_folder(tmp_path):
         (tmp_path / "in" / name).write_text(f"{head}\n")
     found = datasets.find_recordings(tmp_path / "in")
     assert [path.name for path in found.files] == ["p01.csv", "p02.csv"]
-    assert found.left_out["labels.csv"] == "a table that polyadic wrote"
+    assert found.left_out["labels.csv"] == "a table written by polyadic"
     assert [path.name for path in datasets.find_recordings(tmp_path / "in", pattern="*2.csv").files] == ["p02.csv"]
-    with pytest.raises(DataError, match="that fit --pattern"):
+    with pytest.raises(DataError, match="that match --pattern"):
         datasets.find_recordings(tmp_path / "in", pattern="*.edf")
 
 
@@ -409,7 +409,7 @@ def test_labels_and_subjects_are_found_in_paths(tmp_path):
     assert set(found.windows.subject) == {"01", "02"}
     with pytest.raises(PolyadicError, match="--label-from must find the label in every path"):
         datasets.folder(tmp_path / "in", tmp_path / "u", label_from="E(.)", **options)
-    with pytest.raises(PolyadicError, match="exclude each other"):
+    with pytest.raises(PolyadicError, match="cannot be combined"):
         datasets.folder(tmp_path / "in", tmp_path / "u", label_from="folder", label="activity", **options)
 
 

@@ -72,7 +72,7 @@ def test_a_scoring_of_two_recordings_is_refused(tmp_path):
     for name in ("S1_1.csv", "S1_2.csv"):
         people.table(tmp_path / name, ["walk"], 0)
     (tmp_path / "S1.txt").write_text("W\n" * 2)
-    with pytest.raises(DataError, match=r"S1\.txt would score both S1_1\.csv and S1_2\.csv: .*--scoring"):
+    with pytest.raises(DataError, match=r"S1\.txt matches both S1_1\.csv and S1_2\.csv: .*--scoring"):
         datasets.folder(tmp_path, tmp_path / "s", seconds=2, scoring="*.txt", channels=["x"])
 
 

@@ -1,4 +1,4 @@
-"""Data sets in the BIDS layout: which files are recordings of EEG and iEEG, their events, and their participants."""
+"""Datasets in the BIDS layout: find their EEG and iEEG recordings, and read their events and participants."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ __all__ = ["events_of", "is_bids", "is_bids_recording", "participant_labels", "r
 
 _RECORDING = re.compile(r"(?:^|/)sub-[^/]+/(?:.*/)?(?:eeg|ieeg)/[^/]+_(?:eeg|ieeg)\.\w+$")
 _BESIDE = ("derivatives", "sourcedata", "code", "stimuli")
+"""Top-level folders without raw recordings."""
 
 
 def is_bids(root: Path) -> bool:
-    """Whether a folder is the root of a data set in the BIDS layout."""
+    """Return whether a folder is the root of a BIDS dataset."""
     return (root / "dataset_description.json").is_file()
 
 
 def is_bids_recording(path: str) -> bool:
-    """Whether a path below the root is that of raw EEG or iEEG.
+    """Return whether a path relative to the root is a raw EEG or iEEG recording.
 
     Examples
     --------
@@ -32,14 +33,14 @@ def is_bids_recording(path: str) -> bool:
 
 
 def events_of(path: Path) -> Path | None:
-    """The table of events of a recording; None if there is none."""
+    """Return the path of the events table of a recording, or None if it has none."""
     name = re.sub(r"_(?:eeg|ieeg)$", "_events.tsv", path.stem)
     events = path.with_name(name)
     return events if events.is_file() and name != path.stem else None
 
 
 def read_participants(root: Path) -> dict[str, dict[str, str]]:
-    """The columns of participants.tsv by participant; none if there is no such table."""
+    """Return the rows of participants.tsv by participant; empty if there is no such table."""
     path = root / "participants.tsv"
     heads = read_heads(path) if path.is_file() else ()
     if "participant_id" not in heads:
@@ -49,7 +50,7 @@ def read_participants(root: Path) -> dict[str, dict[str, str]]:
 
 
 def participant_labels(root: Path, column: str) -> dict[str, str] | None:
-    """The label of each participant from a column of participants.tsv; None if it has no such column."""
+    """Return the label of each participant from a column of participants.tsv, or None if there is no such column."""
     people = read_participants(root)
     if not people or column not in next(iter(people.values())):
         return None

@@ -1,4 +1,4 @@
-"""Channels by name: windows with the same channels in another order are put into the order that a model learned."""
+"""Match channels by name: reorder the channels of windows to the order in which a model was fitted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from polyadic.errors import PolyadicError
 __all__ = ["match_signals", "numbered_channels", "recorded_signals"]
 
 _SAME_RATE = 1e-6
+"""Relative tolerance for equal sampling rates."""
 
 
 def numbered_channels(count: int) -> tuple[str, ...]:
-    """The names that a store gives to channels which have none.
+    """Return the names that a store gives to unnamed channels.
 
     Examples
     --------
@@ -27,7 +28,7 @@ def numbered_channels(count: int) -> tuple[str, ...]:
 
 
 def recorded_signals(X: Any) -> tuple[float | None, tuple[str, ...]]:
-    """The sampling rate in Hz and the channel names of X; None and () where X does not say, as an array.
+    """Return the sampling rate in Hz and the channel names of X, or None and () if X does not have them, like an array.
 
     Examples
     --------
@@ -41,17 +42,19 @@ def recorded_signals(X: Any) -> tuple[float | None, tuple[str, ...]]:
 
 
 def match_signals(X: Any, fs: float | None, channels: Sequence[str], name: str = "X") -> Any:
-    """X with its channels in the order a model was fitted to; checked where both the model and X know rate and names.
+    """Return X with its channels in the order in which a model was fitted.
+
+    Sampling rates and channel names are compared only if both the model and X have them.
 
     Parameters
     ----------
-    X : anything that an estimator takes; arrays have no names and pass as they are
-    fs, channels : sampling rate in Hz and channel names that the model learned from; None and () if it does not know
-    name : what X is called in messages
+    X : any input of an estimator; arrays have no channel names and are returned unchanged
+    fs, channels : sampling rate in Hz and channel names that the model was fitted to; None and () if unknown
+    name : name of X in error messages
 
     Raises
     ------
-    PolyadicError : if X was sampled at another rate, or has other channels
+    PolyadicError : if X has another sampling rate or other channels
 
     Examples
     --------
@@ -75,22 +78,22 @@ def match_signals(X: Any, fs: float | None, channels: Sequence[str], name: str =
 
 
 def _difference(name: str, names: tuple[str, ...], wanted: tuple[str, ...]) -> str:
-    """A sentence that says which channels of the model are absent, or which are too many."""
+    """Return an error message that names the missing channels, or the channels to select if X has too many."""
     missing = [channel for channel in wanted if channel not in names]
     if not missing:
         return (
-            f"{name} has {len(names)} channels ({', '.join(names)}), but the model was fitted to {len(wanted)}: choose "
-            f"{', '.join(wanted)} by with_channels, or by --channel where the recordings are read"
+            f"{name} has {len(names)} channels ({', '.join(names)}), but the model was fitted to {len(wanted)}: select "
+            f"{', '.join(wanted)} using with_channels, or using --channel when the recordings are read"
         )
     extra = [channel for channel in names if channel not in wanted]
     close = {channel: guess for channel in missing if (guess := _close_name(channel, extra))}
     hint = "".join(f"; for {channel!r}, did you mean {guess!r}?" for channel, guess in close.items())
     listed = " and ".join(filter(None, [", ".join(map(repr, missing[:-1])), repr(missing[-1])]))
-    return f"{name} lacks {listed}, to which the model was fitted; it has {', '.join(names)}{hint}"
+    return f"{name} lacks {listed}, which the model was fitted to; it has {', '.join(names)}{hint}"
 
 
 def _close_name(channel: str, names: Sequence[str]) -> str | None:
-    """The name that most likely means the same channel."""
+    """Return the name that most likely refers to the same channel, or None if no name is similar."""
     folded = {name.casefold(): name for name in names}
     found = difflib.get_close_matches(channel.casefold(), list(folded), 1)
     return folded[found[0]] if found else None

@@ -1,4 +1,4 @@
-"""When a recording began, in ISO 8601: date and time, the time alone where the date is unknown, "" where both are."""
+"""Start times of recordings in ISO 8601: date and time, only the time if the date is unknown, "" if both are."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ __all__ = ["clock_start", "clock_time", "unix_time"]
 
 _ANY_DAY = date(2000, 1, 1)
 _EARLIEST, _LATEST = 5e8, 5e9
-"""Seconds since 1970 that are taken for a date: from 1985 to 2128."""
+"""Range of Unix times, in seconds, that are accepted as dates: from 1985 to 2128."""
 
 
 def clock_start(day: date | None, at: time, seconds: float = 0.0) -> str:
-    """The start of a recording.
+    """Return the start time of a recording in ISO 8601.
 
     Parameters
     ----------
-    day : None if it is unknown
-    seconds : to be added, such as the fraction that a header has elsewhere
+    day : date, or None if it is unknown
+    at : time of day
+    seconds : seconds to add, for example a fraction that a header stores in another field
 
     Examples
     --------
@@ -29,7 +30,7 @@ def clock_start(day: date | None, at: time, seconds: float = 0.0) -> str:
 
 
 def unix_time(seconds: float) -> str:
-    """The date and time in UTC so many seconds after the start of 1970; "" if that is not a plausible one.
+    """Return the date and time of a Unix time in UTC, or "" if the date is implausible.
 
     Examples
     --------
@@ -42,7 +43,7 @@ def unix_time(seconds: float) -> str:
 
 
 def clock_time(start: str, seconds: float) -> str:
-    """The date and time, to the millisecond, some seconds after a start; "" if that is not known.
+    """Return the time `seconds` after `start`, to the millisecond, or "" if `start` is unknown or invalid.
 
     Examples
     --------
@@ -54,7 +55,7 @@ def clock_time(start: str, seconds: float) -> str:
     alone = "T" not in start
     try:
         moment = datetime.combine(_ANY_DAY, time.fromisoformat(start)) if alone else datetime.fromisoformat(start)
-        moment += timedelta(seconds=seconds, microseconds=500)  # which rounds what is cut off below
-    except (ValueError, OverflowError):  # of a damaged file
+        moment += timedelta(seconds=seconds, microseconds=500)  # isoformat truncates, so this rounds
+    except (ValueError, OverflowError):  # values from a damaged file
         return ""
     return (moment.timetz() if alone else moment).isoformat(timespec="milliseconds")

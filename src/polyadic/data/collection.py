@@ -1,4 +1,4 @@
-"""A folder of your own recordings: its classes, and a store of its windows."""
+"""Write a store of windows from a folder of your own recordings, and find the classes in their annotations."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ _MOSTLY = 0.5
 """Share of annotated time in labelled windows below which a note is given."""
 
 _LONGEST = 2**31 - 1
+"""Maximum number of samples in a window."""
 
 
 def folder(
@@ -66,33 +67,35 @@ def folder(
     """Write a store from your own recordings: EDF, BDF, WFDB, CSV, BrainVision or EEGLAB files in a folder, or one
     file.
 
-    Hidden files and folders and tables about the recordings are left out and listed in `skipped`; links are followed.
-    In a BIDS data set, events are the labels.
+    Hidden files and folders and tables of metadata are skipped and listed in `skipped`; links are followed. In a BIDS
+    dataset, the events are the labels.
 
     Parameters
     ----------
-    root : the folder, or the file
+    root : folder of recordings, or one file
     store : folder of the store
-    seconds : length of a window
-    channels : which ones, in this order; by default all, which must then be the same in all files
-    fs, resample : rate to resample channels to, and how ("hold" or "polyphase"); without them a file of several
-        rates is an error. For CSV files without a time column, `fs` is their rate
-    keep_slow : how ("hold" or "polyphase") to keep channels of a quarter of the fastest rate or less; they are left out
-        by default
-    classes : annotation texts that are classes, as "TEXT", "NAME=TEXT" or "NAME=TEXT|TEXT", or texts by name; all texts
-        that cover windows by default. A window has a class if such annotations cover it and agree
-    stride : seconds from one window to the next; the length of a window by default
-    offset : seconds before the first window; by default windows begin at scored epochs, where these are regular, else
-        at the start of the recording
-    min_share : share of a window that its class must cover; all of it by default
-    label : column of tables that has the label
+    seconds : window length in seconds
+    channels : names of the channels, in this order; by default all channels, which must then be the same in all files
+    fs, resample : sampling rate in Hz to resample to, and the method ("hold" or "polyphase"); without them, a file with
+        several sampling rates is an error. For CSV files without a time column, `fs` is their sampling rate
+    keep_slow : method ("hold" or "polyphase") to resample channels whose rate is at most a quarter of the fastest one;
+        by default these channels are left out
+    classes : annotation texts to use as classes, as "TEXT", "NAME=TEXT" or "NAME=TEXT|TEXT", or a mapping from class
+        names to texts; by default all texts that cover windows. A window has a class if such annotations cover it and
+        agree
+    stride : seconds from the start of one window to the next; by default the window length
+    offset : seconds before the first window; by default windows begin at scored epochs if these are regular, else at
+        the start of the recording
+    min_share : minimum share of a window that its class must cover; by default the whole window
+    label : table column with the label
     label_from : "folder", or a regular expression with one group that finds the label in a file's path below `root`
-    subject : "folder", a column of tables, or a regular expression with one group that finds the subject in a file's
-        path below `root`; by default a BIDS entity such as `sub-01` in any part of the path, else the name of the
-        folder the file lies in or, for files directly in `root`, their own
-    time : column of tables that has the time; by default one that is named so
-    scoring : pattern of the names of files with labels, such as ``"*-Hypnogram.edf"``
-    pattern : pattern of the paths of the files to read
+    subject : "folder", a table column, or a regular expression with one group that finds the subject in a file's path
+        below `root`; by default a BIDS entity such as `sub-01` anywhere in the path, else the name of the folder that
+        contains the file or, for files directly in `root`, the name of the file
+    time : table column with the time; by default a column named `time`, `timestamp` or `datetime`, or a first column
+        named `t`
+    scoring : glob pattern for the names of files with labels, such as ``"*-Hypnogram.edf"``
+    pattern : glob pattern for the paths of the files to read
     on_error, append, progress : as for `polyadic.data.prepare.prepare`
     """
     given: Any = {
@@ -125,12 +128,12 @@ def write_store(
     append: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
-    """Write a store of windows, cut from recordings as described by a `Reading`.
+    """Write a store of windows that are cut from recordings as a `Reading` describes.
 
     Parameters
     ----------
-    labels : whether labels are wanted
-    check_classes : whether a class that no recording has is an error
+    labels : whether to read labels
+    check_classes : whether to raise an error for a class that no recording has
     on_error, append, progress : as for `polyadic.data.prepare.prepare`
 
     Returns
@@ -162,7 +165,7 @@ def write_store(
 
 
 def samples_in(seconds: float) -> Callable[[float], int]:
-    """A function from a sampling rate to the number of samples in a window."""
+    """Return a function that converts a sampling rate in Hz to the number of samples in a window."""
 
     def length(fs: float) -> int:
         if seconds * fs > _LONGEST:
@@ -201,15 +204,15 @@ def _starts(recording: Recording, reading: Reading, length: int) -> NDArray[np.i
 
 @dataclass
 class _Survey:
-    """What the recordings of a folder have in common, before their signals are read.
+    """Annotations and notes from the recordings of a folder, collected before their signals are read.
 
-    covering : for each annotation text how many windows it covers
-    marking : the same for texts without duration, and windows whose moments are mostly of this text
-    moments : for each annotation text without duration how often it occurs at most in a recording
-    lasting : texts of annotations that last, and may be classes
-    notes : about the reading of files, with the files they are about
-    subjects : for files with a column of subjects, the recordings in them
-    labelled, inside : samples under annotations that may be classes, and those of them in windows with a class
+    covering : number of windows that each annotation text covers
+    marking : for each annotation text without duration, the number of windows in which it is the most frequent one
+    moments : for each annotation text without duration, the maximum number of occurrences in a recording
+    lasting : texts of annotations with a duration that may be classes
+    notes : notes on how files were read, each with the names of the files
+    subjects : for files with a subject column, the names of the recordings in them
+    labelled, inside : number of samples under annotations that may be classes, and how many are in labelled windows
     """
 
     covering: Counter[str] = field(default_factory=Counter)
@@ -256,17 +259,17 @@ class _Survey:
 
     @property
     def by_moments(self) -> bool:
-        """Whether no annotation that may be a class lasts, so that moments label windows."""
+        """Whether moments label windows, because no annotation that may be a class has a duration."""
         return bool(self.moments) and not self.lasting
 
     def classes_found(self) -> list[str]:
-        """The texts that are classes if none are named: those that cover windows; moments only if they recur."""
+        """Return the default classes: the texts that cover windows, or the moments that recur within a recording."""
         if not self.by_moments:
             return sorted(text for text, windows in self.covering.items() if windows)
         return sorted(text for text, windows in self.marking.items() if windows and self.moments[text] > 1)
 
     def planned(self, sources: Sources, reading: Reading) -> list[PlannedRecording]:
-        """The recordings to be written, in the order of their files."""
+        """Return the recordings to write, in the order of their files."""
         found = []
         last: dict[Path, list[Source]] = {}
         for path in sources.files:
@@ -280,7 +283,7 @@ class _Survey:
     def _load(
         self, sources: Sources, path: Path, place: int, reading: Reading, last: dict[Path, list[Source]]
     ) -> CutRecording:
-        """One recording of a file with the starts and labels of its windows; the last file stays in memory."""
+        """Load one recording of a file and cut it; the file stays in memory until its last recording is loaded."""
         if path not in last:
             last.clear()
             last[path] = sources.load(path)
@@ -316,7 +319,7 @@ class _Survey:
         """Return notes on annotations without duration."""
         if self.by_moments and reading.classes:
             return [
-                "annotations have no duration: a window gets the class of most annotations in it. If they do last, "
+                "annotations have no duration: a window gets the class of most annotations in it. If they mark intervals, "
                 "give their durations in a table of onset, duration and label (--scoring)"
             ]
         if self.by_moments:
@@ -334,7 +337,7 @@ def _files(names: Sequence[str]) -> str:
 
 
 def _survey(sources: Sources, on_error: OnError) -> _Survey:
-    """Collect classes and recordings; tables without labels and subjects are not read twice."""
+    """Collect annotations and recordings; skip tables without labels and subjects, which need no second pass."""
     found = _Survey()
     reading = sources.reading
     if not sources.labels and reading.subject_column is None:
@@ -356,7 +359,7 @@ def _survey(sources: Sources, on_error: OnError) -> _Survey:
 
 
 def _with_classes(reading: Reading, survey: _Survey, check: bool) -> Reading:
-    """The description with its classes: those that are named, or all texts that cover windows."""
+    """Return the description with its classes: those given, or all texts that cover windows."""
     if not reading.classes:
         names = survey.classes_found()
         if len(names) > _MOST_CLASSES:

@@ -1,7 +1,7 @@
-"""The four datasets of the paper, from their published folders to window stores, and folders of your own.
+"""Write window stores from the four datasets of the paper, as published, or from a folder of your own recordings.
 
-Windows, channels, labels and splits are those of the paper (section 4.1, appendix D.1). Signals keep the digits of
-their files; only channels of several rates are resampled to one, explicitly.
+Windows, channels, labels and splits follow the paper (section 4.1, appendix D.1). Samples keep the digital values of
+their files, unless channels with different sampling rates are resampled to one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _SLEEP_EDF_READING = Reading(
     scoring="*-Hypnogram.edf",
     pattern="*-PSG.edf",
 )
-"""How recordings of Sleep-EDF are read, for models that are fitted to a store of them."""
+"""How Sleep-EDF recordings are read; models fitted to the store read new recordings in the same way."""
 _PTB_XL_LEADS = ("I", "II", "III", "AVR", "AVL", "AVF", "V1", "V2", "V3", "V4", "V5", "V6")
 _PTB_XL_SAMPLES = 5000
 
@@ -85,16 +85,16 @@ def sleep_edf(
     append: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
-    """Sleep-EDF Expanded (sleep cassette): 30 s windows of seven signals at 100 Hz, five sleep stages.
+    """Write a store of Sleep-EDF Expanded (sleep cassette): 30 s windows of seven signals at 100 Hz, five sleep stages.
 
-    The samples of the four signals recorded at 1 Hz are repeated 100 times, so that all keep their digits. Stages 3 and
-    4 are N3; movement time and unscored epochs are left out.
+    Each sample of the four signals recorded at 1 Hz is repeated 100 times, which keeps the digital values. Stages 3 and
+    4 are merged into N3; movement time and unscored epochs are left out.
 
     Parameters
     ----------
-    root : the folder with `SC4ssNE0-PSG.edf` and `SC4ssNEX-Hypnogram.edf`, or a folder above it
+    root : folder with `SC4ssNE0-PSG.edf` and `SC4ssNEX-Hypnogram.edf`, or one of its parent folders
     store : folder of the store
-    trim : minutes of wake to keep before the first and after the last sleep; None keeps all, as the paper does
+    trim : minutes of wake to keep before the first and after the last sleep epoch; None keeps all, as in the paper
     on_error, append, progress : as for `polyadic.data.prepare.prepare`
     """
     if trim is not None and not trim >= 0:
@@ -113,7 +113,7 @@ def _hypnograms(path: Path) -> list[Path]:
 
 
 def _load_sleep_edf(path: Path, trim: float | None) -> CutRecording:
-    """One night: SC4ssNE0 is subject ss, night N."""
+    """Load one night: SC4ssNE0 is night N of subject ss."""
     scores = _hypnograms(path)
     if len(scores) != 1:
         found = ", ".join(score.name for score in scores) or "none"
@@ -142,15 +142,15 @@ def mgh(
     append: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
-    """MGH sleep: 30 s windows of six EEG channels at 200 Hz, five sleep stages.
+    """Write a store of the MGH sleep recordings: 30 s windows of six EEG channels at 200 Hz, five sleep stages.
 
-    In the layout in which part of it was published for the PhysioNet/CinC Challenge 2018: a folder for each recording,
-    with `tr03-0005.mat` and `tr03-0005-arousal.mat`. Recordings of its test set (`te…`) have no stages and are kept
+    The layout is that of the part published for the PhysioNet/CinC Challenge 2018: one folder per recording, with
+    `tr03-0005.mat` and `tr03-0005-arousal.mat`. Recordings of the test set (`te…`) have no sleep stages and are stored
     without labels.
 
     Parameters
     ----------
-    root : the folder with the recordings' folders, or a folder above it
+    root : folder that contains the folders of the recordings, or one of its parent folders
     store : folder of the store
     on_error, append, progress : as for `polyadic.data.prepare.prepare`
     """
@@ -169,7 +169,7 @@ def _load_mgh(path: Path) -> CutRecording:
     recording = mgh_reader.read_mgh(path.with_suffix(""))
     if not recording.annotations:
         if not path.stem.startswith("te"):
-            raise DataError(f"{path.stem}-arousal.mat with the sleep stages of {path.name} is missing or has none")
+            raise DataError(f"{path.name} has no sleep stages: {path.stem}-arousal.mat is missing or has none")
         starts = window_starts(recording, samples_in(_WINDOW_SECONDS)(recording.fs))
         return CutRecording(recording, starts, np.full(len(starts), UNLABELLED, np.int32), subject_from=FILE)
     numbers = {stage: number for number, stage in enumerate(STAGES)}
@@ -184,11 +184,13 @@ def ptb_xl(
     append: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
-    """PTB-XL: 10 s windows of twelve leads at 500 Hz, sex. A patient may have several records.
+    """Write a store of PTB-XL: 10 s windows of twelve leads at 500 Hz, labelled with the patient's sex.
+
+    Subjects are patients, who may have several records.
 
     Parameters
     ----------
-    root : the folder with `ptbxl_database.csv` and `records500`
+    root : folder with `ptbxl_database.csv` and `records500`
     store : folder of the store
     on_error, append, progress : as for `polyadic.data.prepare.prepare`
     """
@@ -212,11 +214,11 @@ def _load_ptb_xl(path: Path, patient: str, sex: int) -> CutRecording:
 
 
 def har(root: _Path, store: _Path, *, append: bool = False, progress: OnRecording | None = None) -> WindowStore:
-    """UCI HAR: windows of 128 samples of nine channels at 50 Hz, six activities, with the official split by subject.
+    """Write a store of UCI HAR: windows of 128 samples of nine channels at 50 Hz, six activities, official split.
 
     Parameters
     ----------
-    root : the folder `UCI HAR Dataset`, a folder above it, or the zip file
+    root : folder `UCI HAR Dataset`, one of its parent folders, or the zip file
     store : folder of the store
     append, progress : as for `polyadic.data.prepare.prepare`
     """
@@ -224,7 +226,7 @@ def har(root: _Path, store: _Path, *, append: bool = False, progress: OnRecordin
 
 
 def _find(root: _Path, pattern: str, on_error: OnError) -> FolderFiles:
-    """The files below a folder whose names match a pattern."""
+    """Find the files in a folder and its subfolders whose names match a glob pattern."""
     return _checked(find_files(root, lambda name: fnmatchcase(name, pattern), on_error), Path(root), pattern)
 
 
@@ -235,7 +237,7 @@ def _checked(found: FolderFiles, base: Path, wanted: str) -> FolderFiles:
 
 
 def _plan(name: str, load: Callable[[], CutRecording], files: Iterable[Path]) -> PlannedRecording:
-    """A recording to be read; the size of its first file stands for the work it takes."""
+    """Return a recording to be read; its progress is measured by the size of its first file."""
     listed = tuple(files)
     first = listed[0]
     return PlannedRecording(name, load, first.stat().st_size if first.exists() else 0, listed)
@@ -244,10 +246,10 @@ def _plan(name: str, load: Callable[[], CutRecording], files: Iterable[Path]) ->
 def _labelled_windows(
     recording: Recording, classes: dict[str, int], source: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """First samples and classes of the windows that have a class."""
+    """Return the first samples and the classes of the windows that have a class."""
     length = samples_in(_WINDOW_SECONDS)(recording.fs)
     starts = window_starts(recording, length)
     labels = label_windows(recording, starts, length, classes)
     if not (labels != UNLABELLED).any():
-        raise DataError(f"{source} labels no window of {recording.name}: its texts must be {', '.join(classes)}")
+        raise DataError(f"{source} labels no window of {recording.name}: its labels must be {', '.join(classes)}")
     return starts[labels != UNLABELLED], labels[labels != UNLABELLED]

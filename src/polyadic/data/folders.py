@@ -1,4 +1,4 @@
-"""The files of a folder: hidden ones are left out, links are followed, and what is left out is named with a reason."""
+"""Find the files of a folder: hidden files are skipped, links are followed, and the reason for skipping is kept."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from polyadic.errors import DataError
 
 __all__ = ["FolderFiles", "find_files"]
 
-_READ_ALREADY = "a link to a {} that is read already"
+_READ_ALREADY = "a link to a {} that is already read"
 
 
 class FolderFiles(NamedTuple):
-    """The files found in a folder and below it.
+    """The files found in a folder and its subfolders.
 
-    files : in alphabetical order; those that are not regular files are among them, for their reader to refuse
-    left_out : names below the folder of what was not looked at, with the reason
+    files : paths in alphabetical order, including files that are not regular, which their reader refuses
+    left_out : skipped files and folders, relative to the folder, with the reason
     """
 
     files: list[Path]
@@ -29,16 +29,16 @@ class FolderFiles(NamedTuple):
 def find_files(
     root: str | os.PathLike[str], matches: Callable[[str], bool], on_error: Literal["raise", "skip"] = "raise"
 ) -> FolderFiles:
-    """All files below a folder whose names match.
+    """Find all files in a folder and its subfolders whose names match.
 
-    Hidden files and folders (names that begin with a dot) are left out. Links to files and folders are followed, but
-    nothing is read twice: a link to something below the same folder is left out.
+    Hidden files and folders (names that begin with a dot) are skipped. Links to files and folders are followed, but
+    nothing is read twice: a link to a target inside the same folder is skipped.
 
     Parameters
     ----------
-    root : the folder
-    matches : whether a file of this name is wanted
-    on_error : what to do about a folder below that cannot be listed: "raise", or "skip" it and name it
+    root : folder to search
+    matches : function that returns whether to include a file of this name
+    on_error : what to do about a subfolder that cannot be listed: "raise", or "skip" it and add it to `left_out`
 
     Raises
     ------
@@ -55,7 +55,7 @@ def find_files(
 
 
 class _Search:
-    """A walk through folders that visits real files and folders first and links to others afterwards."""
+    """Search through folders that visits files and folders first and follows links afterwards."""
 
     def __init__(self, base: Path, matches: Callable[[str], bool], on_error: Literal["raise", "skip"]) -> None:
         self.base, self.matches, self.on_error = base, matches, on_error
@@ -65,7 +65,7 @@ class _Search:
         self._seen: set[tuple[int, int]] = set()
 
     def visit(self, folder: Path) -> None:
-        """List a folder and those below it; links are kept for later."""
+        """Search a folder and its subfolders; links are queued for later."""
         self._seen.add(_identity(folder.stat()))
         try:
             entries = sorted(folder.iterdir())
@@ -90,10 +90,10 @@ class _Search:
             self._add(path)
 
     def follow(self, path: Path) -> None:
-        """Visit what a link leads to, unless it was visited before."""
+        """Visit the target of a link, unless it was visited before."""
         try:
             found = path.stat()
-        except OSError:  # a link to nothing, or to itself: its reader says so
+        except OSError:  # a broken or circular link: its reader raises the error
             self.files.append(path)
             return
         is_folder = stat.S_ISDIR(found.st_mode)

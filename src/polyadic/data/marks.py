@@ -1,4 +1,4 @@
-"""Annotations without duration: marks of epochs, which last until the next, and moments within windows."""
+"""Annotations without duration: marks of epochs, which last until the next mark, and moments within windows."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ from polyadic.data.recordings import Annotation, Recording
 __all__ = ["hold_marks", "is_moment", "label_by_moments"]
 
 _LEAST = 3
-"""Fewer marks than these say nothing about an epoch."""
+"""Minimum number of marks needed to infer the length of an epoch."""
 
 _REGULAR = 0.9
-"""The share of marks that must be a whole number of epochs apart."""
+"""Minimum share of marks that are a whole number of epochs apart."""
 
 _SHORTEST = 1.0
-"""Marks that follow each other faster, in seconds, are events such as heart beats, not epochs."""
+"""Minimum length of an epoch in seconds; marks at shorter intervals are events such as heartbeats."""
 
 _LONG = 5.0
-"""Marks of a change, many epochs apart, are taken for such if an epoch has so many seconds or more."""
+"""Minimum length of an epoch in seconds if most marks are several epochs apart, as marks of a change are."""
 
 
 def is_moment(annotation: Annotation, fs: float) -> bool:
-    """Whether an annotation has no duration; one sample, as some formats write it, is none."""
+    """Return whether an annotation has no duration; some formats write one sample instead."""
     return annotation.duration * fs <= 1 + 1e-6
 
 
 def hold_marks(recording: Recording, wanted: Container[str] | None) -> tuple[Recording, float | None]:
-    """A recording whose marks last, if none of its annotations does and they come at epochs.
+    """Give marks of epochs a duration, if no annotation has one and the marks are regular.
 
-    Nine of ten must be a whole number of epochs apart. If nine of ten follow the one before after one epoch, each lasts
-    an epoch, and else until the next, as marks of a change do. Those in between stay moments.
+    At least 90 % of the marks must be a whole number of epochs apart. If at least 90 % follow the previous mark after
+    one epoch, each mark lasts one epoch. Otherwise each lasts until the next, as marks of a change do. Marks between
+    epochs stay moments.
 
     Parameters
     ----------
-    wanted : texts that may be labels, all if None; annotations with others are left as they are
+    wanted : texts that may be labels, or None for all; annotations with other texts are not changed
 
     Returns
     -------
-    the recording, and the seconds of an epoch; the recording as it was, and None, if marks are not regular
+    the recording and the length of an epoch in seconds; the unchanged recording and None if the marks are not regular
     """
     marks = [one for one in recording.annotations if wanted is None or one.text in wanted]
     if not marks or not all(is_moment(one, recording.fs) for one in marks):
@@ -79,14 +80,14 @@ def label_by_moments(
     classes: Mapping[str, int],
     min_share: float | None = None,
 ) -> NDArray[np.int32]:
-    """The class of each window: that of most of the moments in it; else `UNLABELLED`, also if two have as many.
+    """Return the class of most moments in each window; `UNLABELLED` if there are no moments or two classes tie.
 
     Parameters
     ----------
     starts : (n,), first samples
     length : samples in a window
-    classes : from an annotation's text to its class; texts it does not name are ignored
-    min_share : the share of the moments in a window that must be of its class
+    classes : class number of each annotation text; other texts are ignored
+    min_share : minimum share of the moments in a window that must have its class
 
     Returns
     -------
@@ -97,7 +98,7 @@ def label_by_moments(
     if not moments or not len(starts):
         return found
     places = np.array([one.onset * recording.fs for one in moments])
-    # In samples since the start of the recording, with its gaps, as onsets are.
+    # In samples from the start of the recording including gaps, like onsets.
     begins = recording.elapsed_samples(starts)
     counts = []
     for number in sorted(set(classes.values())):

@@ -1,7 +1,7 @@
-"""How recordings are read: channels, rate, windows, labels and subjects, in one description that files can hold.
+"""How recordings are read: channels, sampling rate, windows, labels and subjects, in one description.
 
-A command makes a `Reading` of its options. The header of a store and a model file keep it, and recordings that are read
-for the model later are read by it.
+Commands build a `Reading` from their options. It is saved in the header of a store and in model files, so that later
+recordings are read in the same way for the model.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from polyadic.errors import PolyadicError
 __all__ = ["SECONDS", "Classes", "Reading", "close_match", "listed", "option_name", "parse_classes", "shell_word"]
 
 SECONDS = 10.0
-"""Length of a window where none is given."""
+"""Default window length in seconds."""
 
 Classes = tuple[tuple[str, tuple[str, ...]], ...]
-"""Names of classes, each with the texts of annotations that stand for it."""
+"""Class names, each with the annotation texts that belong to the class."""
 
 _AT_EPOCHS = "none (windows begin at scored epochs, or at the start of a recording)"
 _RESAMPLING = ("hold", "polyphase")
@@ -34,26 +34,26 @@ _UNITS = {"seconds": " s", "stride": " s", "offset": " s", "fs": " Hz"}
 
 @dataclass(frozen=True)
 class Reading:
-    """How recordings become windows with labels and subjects. None stands for what is not said.
+    """How recordings become windows with labels and subjects. None means that an option is not set.
 
     Parameters
     ----------
-    seconds : length of a window
-    stride : seconds from one window to the next; the length of a window if None
-    offset : seconds before the first window; if None, windows begin at scored epochs where these are regular, else at
-        the start of the recording
-    min_share : share of a window that its label must cover; all of it if None
-    channels : names in the order wanted; all if None
-    fs : sampling rate in Hz; that of the recordings if None
-    resample : "hold" or "polyphase": how recordings, or channels, of another rate are brought to one
+    seconds : window length in seconds
+    stride : seconds from the start of one window to the next; the window length if None
+    offset : seconds before the first window; if None, windows begin at scored epochs if these are regular, else at the
+        start of the recording
+    min_share : minimum share of a window that its label must cover; the whole window if None
+    channels : names of the channels, in this order; all channels if None
+    fs : sampling rate in Hz; the rate of the recordings if None
+    resample : method ("hold" or "polyphase") to resample recordings or channels with another sampling rate
     keep_slow : the same for channels far slower than the fastest, which are left out if None
-    classes : names of the classes with their annotation texts; () for all texts that cover windows
-    label : the column of tables (or of BIDS events) that has the label
+    classes : class names with their annotation texts; () for all texts that cover windows
+    label : column with the label, in tables or BIDS events
     label_from : "folder", or a regular expression with one group that finds the label in a path
-    subject : "folder", a column of tables, or a regular expression with one group that finds the subject in a path
-    time : the column of tables that has the time
-    scoring : pattern of the names of files with the labels of the recordings
-    pattern : pattern of the paths of files that are recordings
+    subject : "folder", a table column, or a regular expression with one group that finds the subject in a path
+    time : table column with the time
+    scoring : glob pattern for the names of files with the labels of the recordings
+    pattern : glob pattern for the paths of files that are recordings
     """
 
     seconds: float = SECONDS
@@ -85,9 +85,9 @@ class Reading:
             if getattr(self, name) not in (None, *_RESAMPLING):
                 raise PolyadicError(f"{name} must be 'hold', 'polyphase' or None, but is {getattr(self, name)!r}")
         if self.channels is not None and (not self.channels or len(set(self.channels)) != len(self.channels)):
-            raise PolyadicError(f"channels must be a list of names that differ, but is {list(self.channels)!r}")
+            raise PolyadicError(f"channels must be a list of unique names, but is {list(self.channels)!r}")
         if sum(value is not None for value in (self.label, self.label_from, self.scoring)) > 1:
-            raise PolyadicError("--label, --label-from and --scoring exclude each other: give one of them")
+            raise PolyadicError("--label, --label-from and --scoring cannot be combined: give only one of them")
 
     # ------------------------------------------------------------------ classes
 
@@ -97,20 +97,20 @@ class Reading:
 
     @property
     def class_numbers(self) -> dict[str, int]:
-        """From the text of an annotation to the number of its class."""
+        """Class number of each annotation text."""
         return {text: number for number, (_, texts) in enumerate(self.classes) for text in texts}
 
     # ----------------------------------------------------------------- subjects
 
     @property
     def subject_column(self) -> str | None:
-        """The column of tables that has the subject, if it is one."""
+        """The table column with the subject, or None if the subject is found in the path."""
         return None if self.subject in (None, _FOLDER) or _is_pattern(str(self.subject)) else self.subject
 
     # -------------------------------------------------------------------- files
 
     def to_json(self) -> dict[str, Any]:
-        """What is said, by name, as JSON can hold it; `seconds` is always there."""
+        """Return the options that are set as a JSON object; `seconds` is always included."""
         found: dict[str, Any] = {"seconds": self.seconds}
         for item in fields(self):
             value = getattr(self, item.name)
@@ -122,11 +122,11 @@ class Reading:
 
     @classmethod
     def from_json(cls, content: Any) -> Self:
-        """The description that `to_json` gave; what is not known is ignored.
+        """Return the description written by `to_json`; unknown entries are ignored.
 
         Raises
         ------
-        ValueError : if it is damaged
+        ValueError : if the content is damaged
         """
         if not isinstance(content, dict):
             raise ValueError(f"the entry 'reading' must be an object, but is {content!r}")
@@ -138,7 +138,7 @@ class Reading:
                 values["channels"] = tuple(str(name) for name in values["channels"])
             for name in ("label", "label_from", "subject", "time", "scoring", "pattern"):
                 if not isinstance(values.get(name), str | None):
-                    raise TypeError(f"{name} must be a text")
+                    raise TypeError(f"{name} must be a string")
             return cls(**values, classes=texts)
         except (AttributeError, TypeError, PolyadicError) as error:
             raise ValueError(f"the entry 'reading' is damaged: {error}") from error
@@ -146,17 +146,17 @@ class Reading:
     # ---------------------------------------------------------- for a model
 
     def with_given(self, given: Mapping[str, Any], owner: str, known: bool = True) -> Self:
-        """This description with options that were given besides, after checking that none contradicts it.
+        """Return this description with additional options, after checking that they do not contradict it.
 
         Parameters
         ----------
-        given : values by the names of fields; None where an option was not given
-        owner : whose description it is, for the message
-        known : whether None stands for the default of a field, which can be contradicted, too
+        given : option values by field name; None for options that were not given
+        owner : owner of this description, for error messages
+        known : whether None in this description means the default, which a given option can contradict as well
 
         Raises
         ------
-        PolyadicError : that names the options that differ, with both values
+        PolyadicError : if options differ; the message has both values
         """
         added = {name: value for name, value in given.items() if value not in (None, ())}
         defaults = {"stride": self.seconds, "min_share": 1.0, "offset": _AT_EPOCHS} if known else {}
@@ -174,12 +174,12 @@ class Reading:
         return replace(self, **added)
 
     def without_labels(self) -> Self:
-        """This description for recordings whose labels are not asked for."""
+        """Return this description without the options for labels."""
         return replace(self, classes=(), min_share=None, label=None, label_from=None, scoring=None)
 
 
 def option_name(field: str) -> str:
-    """The option of the command line that gives a field its value.
+    """Return the command-line option that sets a field.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def option_name(field: str) -> str:
 
 
 def parse_classes(given: Iterable[str] | Mapping[str, Sequence[str]]) -> Classes:
-    """Classes as they are given: "TEXT", "NAME=TEXT" or "NAME=TEXT|TEXT", or texts by name.
+    """Parse classes given as "TEXT", "NAME=TEXT" or "NAME=TEXT|TEXT", or as a mapping from names to texts.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def parse_classes(given: Iterable[str] | Mapping[str, Sequence[str]]) -> Classes
 
 
 def close_match(name: str, names: Iterable[str]) -> str:
-    """A question that names the most similar of some names, to be put behind a message; "" if none is similar.
+    """Return a hint with the most similar name, to append to an error message, or "" if no name is similar.
 
     Examples
     --------
@@ -240,7 +240,7 @@ def close_match(name: str, names: Iterable[str]) -> str:
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
-    """Names in quotes with commas between them; of many only the first.
+    """Return names in quotes, separated by commas; a long list is cut off after `most` names.
 
     Examples
     --------
@@ -252,7 +252,7 @@ def listed(names: Iterable[str], most: int = 12) -> str:
 
 
 def shell_word(name: str) -> str:
-    """A name as it is typed on a command line.
+    """Return a name as it is typed on a command line, in quotes if necessary.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def shell_word(name: str) -> str:
 
 
 def _is_pattern(text: str) -> bool:
-    """Whether a text is a regular expression with a group, and not the name of a column."""
+    """Return whether a string is a regular expression with a group, rather than the name of a column."""
     return re.search(r"\((?!\?[:=!<])", text) is not None
 
 
@@ -272,7 +272,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _worded(name: str, value: Any) -> str:
-    """A value of a field for a message."""
+    """Format the value of a field for an error message."""
     if value == _AT_EPOCHS:
         return _AT_EPOCHS
     if name == "classes":

@@ -1,6 +1,6 @@
-"""A recording as readers give it: signals in the digits of its file, annotations and gaps; and windows cut from it.
+"""Recordings as readers return them, with digital values, annotations and gaps, and the windows cut from them.
 
-Times are seconds from the start of the recording, positions are samples of its signal.
+Times are in seconds from the start of the recording; positions are sample numbers in its signal.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ __all__ = [
 ]
 
 _REGULAR = 0.9
-"""The share of annotations that must last a whole number of epochs."""
+"""Minimum share of annotations that last a whole number of epochs."""
 
 
 class Annotation(NamedTuple):
-    """A text about an interval of time; a duration of 0 is a moment."""
+    """A text for an interval of time in seconds; a duration of 0 marks a moment."""
 
     onset: float
     duration: float
@@ -46,7 +46,7 @@ class Annotation(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Samples without a gap between them: from `first` on, recorded at `onset` seconds, up to the next segment."""
+    """Samples without a gap: from sample `first`, recorded at `onset` seconds, up to the next segment."""
 
     first: int
     onset: float
@@ -54,22 +54,22 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Signals recorded together at one sampling rate; value = digit · scale + offset.
+    """Signals recorded together at one sampling rate; physical value = digital value · scale + offset.
 
     Parameters
     ----------
-    name : of the recording, unique within a dataset
-    subject : the name of the subject
+    name : name of the recording, unique within a dataset
+    subject : name of the subject
     fs : sampling rate in Hz
     channels, units : names, one per channel
-    signal : (channels, samples), int16 digits or float32 values
+    signal : (channels, samples), int16 digital values or float32 physical values
     scale, offset : (channels,) float64; 1 and 0 for float32
-    annotations : in order of onset
-    segments : the parts between gaps, in order; the first begins at sample 0
-    missing : (channels, samples), True where a digit stands for no value; None if there are none
-    limits : (channels, 2), lowest and highest digit or value the device could give; None if unknown
-    rates : sampling rates in Hz at which channels were recorded, where they were resampled to `fs`; else empty
-    began : date and time of the start in ISO 8601, or the time alone; "" if unknown
+    annotations : annotations in order of onset
+    segments : parts between gaps, in order; the first begins at sample 0
+    missing : (channels, samples), True for missing samples; None if there are none
+    limits : (channels, 2), minimum and maximum of the device, in the values of `signal`; None if unknown
+    rates : sampling rates in Hz at which channels were recorded, if they were resampled to `fs`; otherwise empty
+    began : start date and time in ISO 8601, or only the time; "" if unknown
     """
 
     name: str
@@ -111,7 +111,9 @@ class Recording:
             ("offset", self.offset),
         ):
             if len(values) != len(self.signal):
-                raise DataError(f"{self.name}: {len(self.signal)} signals need as many {what}, but got {len(values)}")
+                raise DataError(
+                    f"{self.name}: {what} must have {len(self.signal)} entries, one per signal, but has {len(values)}"
+                )
         if len(set(self.channels)) != len(self.channels):
             raise DataError(f"{self.name}: channel names must differ, but are {', '.join(self.channels)}")
         if not (np.isfinite(self.scale).all() and np.isfinite(self.offset).all() and (self.scale != 0).all()):
@@ -124,16 +126,16 @@ class Recording:
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """The signals in their units, NaN where values are missing: (channels, samples)."""
+        """The signals in physical units, NaN for missing samples: (channels, samples)."""
         values = self.signal * self.scale[:, None] + self.offset[:, None]
         if self.missing is not None:
             values[self.missing] = np.nan
         return values
 
     def elapsed_samples(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Positions counted from the start of the recording with its gaps, at the sampling rate: (n,).
+        """Convert positions in the signal to samples elapsed since the start of the recording, including gaps: (n,).
 
-        Without gaps these are the positions themselves. Windows keep them as their start, so that start / fs is the
+        Without gaps, both are the same. Windows store the elapsed samples as their start, so that start / fs is the
         time at which a window was recorded.
 
         Parameters
@@ -147,7 +149,7 @@ class Recording:
 
 
 def repeat_samples(signal: NDArray[Any], factor: int) -> NDArray[Any]:
-    """A slow signal at `factor` times its rate, each digit repeated: (samples,) to (samples · factor,).
+    """Resample a signal to `factor` times its rate by repeating each sample: (samples,) to (samples · factor,).
 
     Examples
     --------
@@ -158,22 +160,22 @@ def repeat_samples(signal: NDArray[Any], factor: int) -> NDArray[Any]:
 
 
 def resample_polyphase(values: NDArray[Any], fs: float, target: float) -> NDArray[np.float32]:
-    """Values at another rate by a polyphase filter, with the ends extended linearly: (…, n) to (…, n · target / fs).
+    """Resample values with a polyphase filter, extending the ends linearly: (…, n) to (…, n · target / fs).
 
     Raises
     ------
-    PolyadicError : if the ratio of the rates is not one of whole numbers up to 10,000
+    PolyadicError : if the ratio of the rates is not a ratio of whole numbers up to 10,000
     """
     from fractions import Fraction
 
     from scipy.signal import resample_poly
 
     if not (0 < fs < np.inf and 0 < target < np.inf):
-        raise PolyadicError(f"fs must be a positive sampling rate in Hz, but goes from {fs:g} to {target:g}")
+        raise PolyadicError(f"fs must be a positive sampling rate in Hz, but resampling is from {fs:g} to {target:g}")
     ratio = Fraction(target / fs).limit_denominator(10_000)
     if not 1 <= ratio.numerator <= 10_000 or abs(float(ratio) - target / fs) > 1e-9 * target / fs:
-        raise PolyadicError(f"fs must be in a ratio of whole numbers to {fs:g} Hz, but is {target:g}")
-    # The filter ripples with the level of the signal, so that is taken away and put back; one sample makes no line.
+        raise PolyadicError(f"fs must be in a ratio of whole numbers up to 10,000 to {fs:g} Hz, but is {target:g} Hz")
+    # The filter ripple grows with the mean of the signal, so the mean is removed first. A line needs two samples.
     level = np.where(np.isfinite(values), values, 0).mean(axis=-1, keepdims=True, dtype=np.float64)
     ends = "line" if values.shape[-1] > 1 else "constant"
     result = resample_poly(values - level, ratio.numerator, ratio.denominator, axis=-1, padtype=ends)
@@ -181,11 +183,11 @@ def resample_polyphase(values: NDArray[Any], fs: float, target: float) -> NDArra
 
 
 def quality(recording: Recording) -> dict[str, dict[str, int]]:
-    """Faults of the signals: samples of each channel that are not numbers, flat, or clipped.
+    """Count the samples of each channel that are not finite, flat or clipped.
 
-    Missing and infinite samples count as "nan". A channel is flat if it never changes; all its valid samples count.
-    Samples are clipped if they stay at a limit of the device for three or more in a row: a signal may touch its extreme
-    value once. Channels without a fault are not listed.
+    Missing and infinite samples count as "nan". A channel is flat if it never changes; then all its valid samples
+    count. Samples are clipped if three or more in a row are at a limit of the device: a signal may reach its extreme
+    value once. Channels without faults are not listed.
     """
     found: dict[str, dict[str, int]] = {"nan": {}, "flat": {}, "clipped": {}}
     for number, channel in enumerate(recording.channels):
@@ -207,14 +209,14 @@ def quality(recording: Recording) -> dict[str, dict[str, int]]:
 
 
 def _samples_in_runs(at_limit: NDArray[np.bool_], least: int = 3) -> int:
-    """How many samples are True in runs of at least so many."""
+    """Return the number of samples that are True in runs of at least `least` samples."""
     changes = np.flatnonzero(np.diff(at_limit, prepend=False, append=False))
     lengths = changes[1::2] - changes[::2]
     return int(lengths[lengths >= least].sum())
 
 
 class SignalFaults:
-    """Counts invalid and flat samples of each channel over blocks of windows, as `quality` does for a recording."""
+    """Counter of invalid and flat samples of each channel over blocks of windows, like `quality` for a recording."""
 
     def __init__(self, channels: Sequence[str]) -> None:
         self.channels = channels
@@ -222,7 +224,7 @@ class SignalFaults:
         self.low, self.high = np.full(len(channels), np.inf), np.full(len(channels), -np.inf)
 
     def update(self, X: NDArray[Any]) -> None:
-        """Take in a block of windows: (n, channels, time)."""
+        """Add a block of windows: (n, channels, time)."""
         finite = np.isfinite(X)
         count = X.shape[0] * X.shape[2]
         valid = finite.sum(axis=(0, 2))
@@ -232,7 +234,7 @@ class SignalFaults:
         self.high = np.maximum(self.high, np.where(finite, X, -np.inf).max(axis=(0, 2)))
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """The number of invalid and of flat samples by channel; kinds without any are left out."""
+        """Return the number of invalid and of flat samples by channel; kinds without any are left out."""
         flat = np.where((self.valid > 0) & (self.low == self.high), self.valid, 0)
         found = {
             kind: {channel: int(count) for channel, count in zip(self.channels, counts, strict=True) if count}
@@ -244,14 +246,14 @@ class SignalFaults:
 def window_starts(
     recording: Recording, length: int, step: int | None = None, offset: float | None = None, phase: float | None = None
 ) -> NDArray[np.int64]:
-    """First samples of all complete windows, each within one segment: (n,).
+    """Return the first samples of all complete windows, each within one segment: (n,).
 
     Parameters
     ----------
     length, step : samples in a window, and from one window to the next; `length` if None
     offset : seconds from the start of the recording to the first window
-    phase : a time in seconds at which a window begins, with others a number of steps before and after it; windows begin
-        with each segment if neither is given
+    phase : time in seconds at which a window begins; all others are a whole number of steps before or after it. If
+        neither `offset` nor `phase` is given, windows begin at the start of each segment
     """
     if length < 1 or (step is not None and step < 1):
         raise PolyadicError(f"length and step of windows must be at least one sample, but are {length} and {step}")
@@ -270,9 +272,9 @@ def window_starts(
 
 
 def scored_phase(recording: Recording, length: int, step: int | None = None) -> float | None:
-    """The time in seconds of a scored epoch at which windows can begin; None if annotations have no regular length.
+    """Return the time in seconds of a scored epoch at which windows can begin, or None if annotations are irregular.
 
-    They have if nine of ten last a whole number of epochs, and windows fit into epochs or epochs into windows.
+    Annotations are regular if at least 90 % last a whole number of epochs, and windows fit into epochs or vice versa.
 
     Parameters
     ----------
@@ -299,14 +301,14 @@ def label_windows(
     classes: Mapping[str, int],
     min_share: float | None = None,
 ) -> NDArray[np.int32]:
-    """The class of each window: that of the annotations which cover all of it, if they agree; else `UNLABELLED`.
+    """Return the class of the annotations that cover each window, if they agree; otherwise `UNLABELLED`.
 
     Parameters
     ----------
     starts : (n,), first samples
     length : samples in a window
-    classes : from an annotation's text to its class; texts it does not name are ignored
-    min_share : the share of a window that must be of a class, more than of any other; all of it if None
+    classes : class number of each annotation text; other texts are ignored
+    min_share : minimum share of a window that its class must cover, and more than any other; the whole window if None
 
     Returns
     -------
@@ -334,7 +336,7 @@ def label_windows(
 def labelled_share(
     recording: Recording, starts: NDArray[np.int64], labels: NDArray[np.int32], length: int, classes: Mapping[str, int]
 ) -> tuple[int, int]:
-    """How many samples have a class, and how many of these lie in windows that have one."""
+    """Return how many samples have a class, and how many of these are in labelled windows."""
     inside = np.zeros(recording.signal.shape[1], bool)
     for start in starts[labels != UNLABELLED].tolist():
         inside[start : start + length] = True
@@ -343,7 +345,7 @@ def labelled_share(
 
 
 def _sample_labels(recording: Recording, classes: Mapping[str, int]) -> NDArray[np.int32]:
-    """The class of each sample by its annotations; without one, or with two that differ, it stays unlabelled."""
+    """Return the class of each sample; samples without an annotation, or with conflicting ones, are unlabelled."""
     size = recording.signal.shape[1]
     sample_labels = np.full(size, UNLABELLED, np.int32)
     conflicting = np.zeros(size, bool)
@@ -360,7 +362,7 @@ def _sample_labels(recording: Recording, classes: Mapping[str, int]) -> NDArray[
 
 
 def as_values(recording: Recording) -> Recording:
-    """A recording with values in their units instead of digits, NaN where they are missing."""
+    """Convert a recording from digital to physical values, with NaN for missing samples."""
     if recording.signal.dtype == np.float32 and recording.missing is None:
         return recording
     count = len(recording.channels)
@@ -378,11 +380,11 @@ def as_values(recording: Recording) -> Recording:
 
 
 def resample_recording(recording: Recording, fs: float, how: str) -> Recording:
-    """A recording at another rate: "hold" repeats digits by a whole factor, "polyphase" filters each segment.
+    """Resample a recording: "hold" repeats each sample by a whole factor, "polyphase" filters each segment.
 
     Raises
     ------
-    DataError : if the rates do not allow it
+    DataError : if `how` is "hold" and `fs` is not a whole multiple of the sampling rate
     """
     if abs(recording.fs - fs) <= 1e-9 * fs:
         return recording
@@ -434,7 +436,7 @@ def resample_recording(recording: Recording, fs: float, how: str) -> Recording:
 
 
 def _covered_samples(recording: Recording, annotation: Annotation) -> list[tuple[int, int]]:
-    """First sample and end of the interval that an annotation covers in each segment."""
+    """Return the first sample and the end of the interval that an annotation covers in each segment."""
     found = []
     firsts = [segment.first for segment in recording.segments]
     for segment, end in zip(recording.segments, [*firsts[1:], recording.signal.shape[1]], strict=True):
@@ -447,20 +449,22 @@ def _covered_samples(recording: Recording, annotation: Annotation) -> list[tuple
 
 
 def _nearest_sample(place: float) -> int:
-    """The sample nearest to a place, alike for the end of one annotation and the start of the next even if they differ
-    in the last bits of a float.
+    """Return the sample nearest to a position.
+
+    Positions that differ only by floating-point error, such as the end of one annotation and the start of the next,
+    give the same sample.
     """
     return round(round(place, 6))
 
 
 def cut_windows(recording: Recording, starts: NDArray[np.int64] | Sequence[int], length: int) -> NDArray[Any]:
-    """The windows of a recording that begin at `starts`, in its digits or values: (n, channels, length)."""
+    """Cut the windows that begin at `starts` from the signal of a recording: (n, channels, length)."""
     view = np.lib.stride_tricks.sliding_window_view(recording.signal, length, axis=1)
     return np.ascontiguousarray(view[:, np.asarray(starts, np.int64)].swapaxes(0, 1))
 
 
 def complete_windows(recording: Recording, starts: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
-    """Which windows have a value at every sample of every channel: (n,)."""
+    """Return which windows have no missing or infinite samples in any channel: (n,)."""
     invalid = ~np.isfinite(recording.signal).all(axis=0)
     if recording.missing is not None:
         invalid |= recording.missing.any(axis=0)

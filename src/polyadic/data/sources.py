@@ -1,4 +1,4 @@
-"""The recordings of a folder, or of one file, as a `Reading` says: signals, subjects, and labels as annotations."""
+"""Read the recordings of a folder or file as a `Reading` describes: signals, subjects, and labels as annotations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from polyadic.errors import DataError, MissingExtraError, PolyadicError
 __all__ = ["ENDINGS", "Source", "Sources", "ending_of", "find_recordings", "read_recording"]
 
 ENDINGS = (".edf", ".bdf", ".hea", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".vhdr", ".set")
-"""The endings of files that can be read as recordings, in lower case."""
+"""Extensions of files that can be read as recordings, in lower case."""
 
 _PACKAGES = {".edf": "edfio", ".bdf": "edfio", ".hea": "wfdb", ".vhdr": "mne", ".set": "mne"}
 _FAMILIES = {".edf": "edf", ".bdf": "bdf", ".hea": "wfdb", ".vhdr": "mne", ".set": "mne"}
@@ -37,13 +37,15 @@ _EXTRAS = {"edfio": "edf", "wfdb": "wfdb", "mne": "mne"}
 _ANNOTATIONS = (".ann", ".atr")
 _SHOWN = 3
 _SLOW = 4
-"""Channels are slow whose rate is less than the fastest by this factor or more."""
+"""A channel is slow if its sampling rate is lower than the fastest by this factor or more."""
 
 _OWN_TABLES = (
     ["subject", "recording", "start"],
     ["measure", "name", "value"],
     ["n_fft", "hop", "parts"],
 )
+"""First columns, in lower case, of the tables that polyadic writes."""
+
 _METADATA = re.compile(
     r"(?:participants?|subjects?|patients?|people|metadata|meta|demographics|info|readme|sessions|scans|clinical)"
     r"\.[ct]sv(?:\.gz)?|.*_(?:events|channels|electrodes|scans|sessions|coordsystem)\.tsv",
@@ -54,7 +56,7 @@ _Path = str | os.PathLike[str]
 
 
 class Source(NamedTuple):
-    """A recording, where its subject was found, and what should be said about how it was read."""
+    """A recording, where its subject was found, and notes on how it was read."""
 
     recording: Recording
     subject_from: str
@@ -62,7 +64,7 @@ class Source(NamedTuple):
 
 
 def ending_of(path: Path) -> str:
-    """The ending of a file that may be a recording, in lower case; that of its packing is a part of it."""
+    """Return the extension of a file in lower case, including the compression of a table, such as ".csv.gz"."""
     return table_ending(path) or path.suffix.lower()
 
 
@@ -72,19 +74,19 @@ def find_recordings(
     pattern: str | None = None,
     scoring: str | None = None,
 ) -> FolderFiles:
-    """All files in a folder and those below it that can be read as recordings, or the one file that `root` is.
+    """Find the files in a folder and its subfolders that can be read as recordings; `root` can also be one file.
 
-    Tables of metadata and tables that polyadic wrote are left out with the reason; of a BIDS data set only raw EEG and
-    iEEG are recordings.
+    Tables of metadata and tables written by polyadic are skipped, with the reason. In a BIDS dataset, only raw EEG and
+    iEEG files are recordings.
 
     Parameters
     ----------
-    pattern : of paths below the folder; files that do not fit are no recordings
-    scoring : of files that hold labels, and are no recordings
+    pattern : glob pattern for paths relative to the folder; other files are not recordings
+    scoring : glob pattern for files with labels, which are not recordings
 
     Raises
     ------
-    DataError : if there are none
+    DataError : if there are no recordings
     """
     base = Path(root)
     if base.exists() and not base.is_dir():
@@ -107,31 +109,31 @@ def find_recordings(
             files.append(path)
     for copy, original in _labelled_copies(files).items():
         files.remove(copy)
-        left_out[copy.relative_to(base).as_posix()] = f"a copy of {original.name} with labels, which polyadic wrote"
+        left_out[copy.relative_to(base).as_posix()] = f"a copy of {original.name} with labels, written by polyadic"
     for segment, record in wfdb.find_segments(path for path in files if path.suffix.lower() == ".hea").items():
         files.remove(segment)
-        left_out[segment.relative_to(base).as_posix()] = f"a segment of {record}, with which it is read"
+        left_out[segment.relative_to(base).as_posix()] = f"a segment of {record}, read as part of it"
     if not files:
-        wanted = f"{', '.join(ENDINGS)}{f' that fit --pattern {pattern!r}' if pattern else ''}"
+        wanted = f"{', '.join(ENDINGS)}{f' that match --pattern {pattern!r}' if pattern else ''}"
         others = "".join(f"; left out {name}: {reason}" for name, reason in list(left_out.items())[:_SHOWN])
         raise DataError(f"No recordings found in {base} (looked for {wanted}){others}")
     return FolderFiles(files, dict(sorted(left_out.items())))
 
 
 def _no_recording(path: Path) -> str:
-    """Why a file with the ending of a recording is none; "" if it may be one."""
+    """Return why a file is not a recording, or an empty string if it may be one."""
     if not table_ending(path) or not path.is_file():
         return ""
     if _METADATA.fullmatch(path.name):
-        return "a table about the recordings, by its name"
+        return "a table of metadata, by its name"
     heads = [head.lower() for head in read_heads(path)]
     if {"onset", "duration"} <= set(heads):
-        return f"a table of events: --scoring '*{common_ending(path.name)}' takes such as labels"
-    return "a table that polyadic wrote" if any(heads[: len(own)] == own for own in _OWN_TABLES) else ""
+        return f"a table of events: use --scoring '*{common_ending(path.name)}' to read labels from it"
+    return "a table written by polyadic" if any(heads[: len(own)] == own for own in _OWN_TABLES) else ""
 
 
 def _labelled_copies(files: Sequence[Path]) -> dict[Path, Path]:
-    """The copies of EDF and BDF files that `predict` wrote, each with its original, if that is among the files."""
+    """Return the EDF and BDF files that `predict` wrote as copies of other files in the list, with their originals."""
     ours = [path for path in files if ending_of(path) in (".edf", ".bdf") and path.is_file()]
     marked = [path for path in ours if edf.is_marked(path)]
     found: dict[Path, Path] = {}
@@ -147,10 +149,10 @@ class Sources:
 
     Parameters
     ----------
-    root : the folder, or one file
-    reading : how its recordings are read
-    labels : whether their labels are asked for; without, rules for labels and subjects that do not fit are ignored
-    on_error : what to do about a folder below that cannot be listed
+    root : folder, or one file
+    reading : how the recordings are read
+    labels : whether to read labels; if not, options for labels and subjects that do not apply are ignored
+    on_error : what to do about a subfolder that cannot be listed
     """
 
     def __init__(
@@ -158,11 +160,11 @@ class Sources:
     ) -> None:
         self.base, self.labels = Path(root), labels
         self.reading = reading if labels else reading.without_labels()
-        self._label_from = reading.label_from  # subjects are the same whether labels are asked for or not
+        self._label_from = reading.label_from  # subjects must not depend on `labels`
         found = find_recordings(root, on_error, reading.pattern, reading.scoring)
         self.files, self.left_out = found.files, found.left_out
         check_packages(self.files)
-        # Files of several formats have digits of different kinds: all are read as values then.
+        # Digital values differ between formats, so files of several formats are read as physical values.
         self._values = len({_FAMILIES.get(ending_of(path), "table") for path in self.files}) > 1
         self._participants = bids.read_participants(self.base) if bids.is_bids(self.base) else {}
         self._tables_have_label: bool | None = None
@@ -178,7 +180,7 @@ class Sources:
             self._check_scorings()
 
     def name_of(self, path: Path) -> str:
-        """The name of a recording: its path below the folder without ending."""
+        """Return the name of a recording: its path relative to the folder, without the extension."""
         below = self._below(path)
         return below[: len(below) - len(ending_of(path))]
 
@@ -186,7 +188,7 @@ class Sources:
         return path.name if path == self.base else path.relative_to(self.base).as_posix()
 
     def files_of(self, path: Path) -> list[Path]:
-        """The files a recording is read from: of a WFDB header also its signals and annotations."""
+        """Return the files of a recording, including signals and annotations of a WFDB header, scorings and events."""
         found = [path]
         if path.suffix.lower() == ".hea":
             found += [path.with_suffix(ending) for ending in (".dat", ".mat", *_ANNOTATIONS)]
@@ -195,11 +197,11 @@ class Sources:
         return [path, *(other for other in (*found[1:], scoring, events) if other is not None and other.exists())]
 
     def load(self, path: Path, *, signals: bool = True) -> list[Source]:
-        """The recordings of a file: one, or one for each subject of a table with a column of subjects.
+        """Load the recordings of a file: one, or one per subject for a table with a subject column.
 
         Parameters
         ----------
-        signals : without them only lengths and annotations are wanted, and samples may be anything
+        signals : whether to read the samples; if False, only lengths and annotations are valid
         """
         name, who = self.name_of(path), self._subject_of(path)
         found, notes = self._read(path, name, who.name, signals)
@@ -217,7 +219,7 @@ class Sources:
         return sources
 
     def may_have_labels(self, path: Path) -> bool:
-        """Whether a file has labels or several subjects; a table has not unless a rule says so."""
+        """Return whether a file may have labels or several subjects; tables have them only if an option says so."""
         reading = self.reading
         rules = (reading.label, reading.label_from, reading.scoring, reading.subject_column)
         return not table_ending(path) or any(rule is not None for rule in rules)
@@ -237,8 +239,8 @@ class Sources:
                 return Subject(folder, FOLDER) if folder else find_subject(below, None, root)
             if self.reading.subject_column is not None and not table_ending(path):
                 raise PolyadicError(
-                    f"subject must be a column of a table, 'folder', or a regular expression with one group for other "
-                    f"files such as {path.name}, but is {rule!r}"
+                    f"--subject {rule!r} is a table column, but {path.name} is not a table: use 'folder', or a regular "
+                    "expression with one group that finds the subject in the path"
                 )
             pattern = None if self.reading.subject_column is not None or rule == "folder" else rule
             if pattern is None and self._label_from is not None:
@@ -251,7 +253,7 @@ class Sources:
         return Subject(who.name, PARTICIPANTS) if who.name in self._participants else who
 
     def _subject_beside_label(self, below: str, root: str) -> Subject:
-        """The subject by the default rule, which must not take a folder of a class for a person."""
+        """Find the subject by the default rule, but do not mistake a class folder for a subject."""
         who = find_subject(below, None, root)
         label = self._path_label(below)
         if who.source != FOLDER or who.name != label:
@@ -263,7 +265,7 @@ class Sources:
     # ------------------------------------------------------------------------------------------------------- labels
 
     def _label_column(self, path: Path) -> str | None:
-        """The label column of a table; None for an unlabelled one, if other tables have the column."""
+        """Return the label column of a table, or None for a table without it if other tables have the column."""
         column = self.reading.label
         if not self.labels or column is None or column in read_heads(path):
             return column if self.labels else None
@@ -281,7 +283,7 @@ class Sources:
         return folder
 
     def _labelled(self, recording: Recording, path: Path) -> tuple[Recording, tuple[str, ...]]:
-        """A recording with the annotations that the rules for labels find, and notes about it."""
+        """Return a recording with the annotations that the label options find, and notes on it."""
         reading = self.reading
         if not self.labels:
             return recording, ()
@@ -290,7 +292,7 @@ class Sources:
         if reading.scoring is not None:
             scoring = self._scoring_of(path)
             if scoring is None:
-                return replace(recording, annotations=()), (f"no file fits --scoring {reading.scoring!r}",)
+                return replace(recording, annotations=()), (f"no file matches --scoring {reading.scoring!r}",)
             return replace(recording, annotations=read_scoring(scoring, recording, path, reading.seconds)), ()
         if bids.is_bids(self.base):
             return self._labelled_by_bids(recording, path), ()
@@ -324,18 +326,18 @@ class Sources:
         return find_scoring(path, folder, stem, self.reading.scoring, self._scorings)
 
     def _check_scorings(self) -> None:
-        """Raise if a scoring matches two recordings."""
+        """Raise an error if a scoring matches two recordings."""
         owners: dict[Path, Path] = {}
         for path in self.files:
             try:
                 scoring = self._scoring_of(path)
-            except DataError:  # said when the recording is read
+            except DataError:  # raised when the recording is read
                 continue
             if scoring is not None and owners.setdefault(scoring, path) != path:
                 raise DataError(
-                    f"{scoring.name} would score both {self._below(owners[scoring])} and {self._below(path)}: name "
-                    "scorings more exactly by --scoring, with {name} for the name of the recording, or choose the "
-                    "recordings by --pattern"
+                    f"{scoring.name} matches both {self._below(owners[scoring])} and {self._below(path)}: make "
+                    "--scoring more specific, with {name} for the name of the recording, or select recordings with "
+                    "--pattern"
                 )
 
     # ------------------------------------------------------------------------------------------------------ signals
@@ -360,7 +362,7 @@ class Sources:
         return [read_csv(path, reading.fs, name, subject, columns)], notes
 
     def _at_rate(self, recording: Recording, path: Path) -> Recording:
-        """A recording at the rate asked for; filtered ones are values, so that all have one type."""
+        """Resample a recording as requested; if any are filtered, all are converted to values, so that types agree."""
         reading = self.reading
         if reading.fs is not None and abs(recording.fs - reading.fs) > 1e-6 * reading.fs:
             if reading.resample is None:
@@ -380,18 +382,18 @@ def _is_multiple(fs: float, of: float) -> bool:
 
 
 def _annotated(recording: Recording, text: str) -> Recording:
-    """A recording with one annotation for all of it, or none without a text."""
+    """Return a recording with one annotation that covers it, or with none if the text is empty."""
     last = recording.segments[-1]
     end = last.onset + (recording.signal.shape[1] - last.first) / recording.fs
     return replace(recording, annotations=(Annotation(0.0, end, text),) if text else ())
 
 
 def check_packages(files: Sequence[Path]) -> None:
-    """Say before anything is computed that a package is missing which some files need.
+    """Check that the packages to read these files are installed, before anything is computed.
 
     Raises
     ------
-    MissingExtraError : that says how to install it
+    MissingExtraError : if a package is missing; the message says how to install it
     """
     for path in files:
         package = _PACKAGES.get(ending_of(path))
@@ -405,10 +407,10 @@ def check_packages(files: Sequence[Path]) -> None:
 def _read_signals(
     path: Path, name: str, subject: str, reading: Reading, signals: bool
 ) -> tuple[list[Recording], tuple[str, ...]]:
-    """The recording of a file that is no table, with its own annotations, and notes."""
+    """Read a file that is not a table, with the annotations in it; return a list of one recording, and notes."""
     read = _READERS.get(ending_of(path))
     if read is None:
-        raise PolyadicError(f"a recording must be a file that ends in {', '.join(ENDINGS)}, but is {path.name}")
+        raise PolyadicError(f"{path.name} is not a recording: its extension must be one of {', '.join(ENDINGS)}")
     recording, notes = read(path, name, subject, reading, signals)
     return [recording], notes
 
@@ -419,7 +421,7 @@ def _read_edf(
     known = edf.read_channels(path)
     rates = {channel: rate for channel, (rate, _) in known.items()}
     channels, how, notes = _without_slow(rates, reading)
-    # The reader keeps channels of several rates in their digits until it brings them to one.
+    # The reader resamples channels of several rates itself, starting from their digital values.
     fs = reading.fs if reading.resample is not None else None
     recording = edf.read_edf(path, channels=channels, fs=fs, resample=how, name=name, subject=subject, signals=signals)
     return recording, notes
@@ -428,10 +430,10 @@ def _read_edf(
 def _without_slow(
     rates: dict[str, float], reading: Reading
 ) -> tuple[list[str] | None, dict[str, str | None], tuple[str, ...]]:
-    """The channels to read, how to bring each to one rate, and a note about slow ones that are left out.
+    """Return the channels to read, the method to resample each, and a note on slow channels that are left out.
 
-    A channel that is slow by the side of the fastest is not by that of a lower rate to which all are brought. Naming a
-    channel keeps it.
+    Channels are slow relative to the fastest one, or to the target rate if that is lower. Channels that are named in
+    `reading` are never left out.
     """
     fastest = max(rates.values(), default=0.0)
     if reading.resample is not None and reading.fs is not None:
@@ -504,17 +506,17 @@ def read_recording(
     resample: str | None = None,
     keep_slow: str | None = None,
 ) -> Recording:
-    """One recording from an EDF, BDF, WFDB (its .hea file), BrainVision, EEGLAB, CSV or TSV file.
+    """Read one recording from an EDF, BDF, WFDB (its .hea file), BrainVision, EEGLAB, CSV or TSV file.
 
     Parameters
     ----------
-    name : of the recording; by default that of the file
-    subject : by default the name of the recording
+    name : name of the recording; by default the file name without its extension
+    subject : name of the subject; by default the name of the recording
     channels, fs, resample, keep_slow : as for `polyadic.data.datasets.folder`
     """
     file = Path(path)
     if ending_of(file) not in ENDINGS:
-        raise PolyadicError(f"a recording must be a file that ends in {', '.join(ENDINGS)}, but is {file.name}")
+        raise PolyadicError(f"{file.name} is not a recording: its extension must be one of {', '.join(ENDINGS)}")
     options: Any = {"fs": fs, "resample": resample, "keep_slow": keep_slow}
     reading = Reading(channels=None if channels is None else tuple(channels), **options)
     (found, *_) = Sources(file, reading, labels=False).load(file)

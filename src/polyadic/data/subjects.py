@@ -1,4 +1,4 @@
-"""The subject of a recording, found in its path; summaries state how it was found."""
+"""Find the subject of a recording in its path, and say where it was found."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Subject(NamedTuple):
 
 
 def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subject:
-    """The subject of a recording from its path.
+    """Find the subject of a recording in its path.
 
     Parameters
     ----------
-    path : below the folder that is read, with slashes
+    path : path relative to the folder that is read, with forward slashes
     pattern : regular expression with one group that finds the subject in the path; by default a BIDS entity such as
-        `sub-01` in any part of the path or, without one, the folder of the file or, without a folder, its name
-    root : name of the folder that is read, which may itself be that of one subject in BIDS
+        `sub-01` anywhere in the path, else the folder that contains the file, else the file name
+    root : name of the folder that is read, which may itself be the BIDS folder of a subject
 
     Raises
     ------
@@ -79,11 +79,11 @@ def find_subject(path: str, pattern: str | None = None, root: str = "") -> Subje
 
 
 def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
-    r"""What the group of a regular expression finds in a path.
+    r"""Return what the group of a regular expression matches in a path.
 
     Parameters
     ----------
-    what : the name of the option, for messages
+    what : name of the option in error messages
 
     Examples
     --------
@@ -104,7 +104,7 @@ def find_in_path(pattern: str, path: str, what: str = "--subject") -> str:
 
 
 def join_sources(sources: Iterable[str]) -> str:
-    """Where subjects were found, one entry per recording, as a phrase; the most frequent comes first.
+    """Return where subjects were found, given one source per recording; the most frequent source comes first.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def join_sources(sources: Iterable[str]) -> str:
 
 
 def subject_count(count: int, source: str) -> str:
-    """The number of subjects and where they were found, in words.
+    """Return the number of subjects and where they were found as a phrase.
 
     Examples
     --------
