@@ -144,7 +144,7 @@ WRONG = {
     "label twice": ({"X": X, "y": np.zeros(6), "label": np.zeros(6)}, "but the file has both"),
     "subject length": ({"X": X, "subject": np.zeros(7)}, "subject must have shape"),
     "subject half": ({"X": X, "subject": np.full(6, 0.5)}, "subject must hold whole numbers"),
-    "start negative": ({"X": X, "start": np.full(6, -7)}, "start must be a first sample"),
+    "start negative": ({"X": X, "start": np.full(6, -7)}, "start must be a sample number"),
     "start huge": ({"X": X, "start": np.full(6, 2.0**63)}, "start must hold whole numbers"),
     "fs zero": ({"X": X, "fs": 0}, "fs must be a positive sampling rate in Hz, but is 0.0"),
     "fs nan": ({"X": X, "fs": np.nan}, "fs must be a positive sampling rate"),

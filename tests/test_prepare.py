@@ -264,7 +264,7 @@ def test_windows_put_together_of_one_recording_are_all_written(tmp_path: Path) -
     assert len(store) == 4
     np.testing.assert_array_equal(store.read(np.arange(4)), windows.X)
     parts = Windows.concatenate([cut(["a", "a"], part=["train"] * 2), cut(["a"], part=["test"])])
-    with pytest.raises(DataError, match="must be of one part"):
+    with pytest.raises(DataError, match="must have the same part"):
         write_windows(parts, tmp_path / "t")
 
 

@@ -547,13 +547,13 @@ def test_half_a_recording_never_counts(tmp_path: Path, monkeypatch: pytest.Monke
     def halves(*_: Any) -> np.ndarray:
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(PolyadicError, match="failed before"), StoreWriter(tmp_path / "s", HEADER) as writer:  # noqa: PT012
+    with pytest.raises(PolyadicError, match="an earlier write"), StoreWriter(tmp_path / "s", HEADER) as writer:  # noqa: PT012
         writer.add(recording(0), *places(0))
         with monkeypatch.context() as patch:
             patch.setattr("polyadic.data.writer.cut_windows", halves)
             with pytest.raises(OSError, match="No space"):
                 writer.add(recording(1), *places(1))
-        with pytest.raises(PolyadicError, match="failed before"):
+        with pytest.raises(PolyadicError, match="an earlier write"):
             writer.add(recording(2), *places(2))
     assert list(files(tmp_path / "s")) == ["writing.json"]
     write(tmp_path / "s").verify()
@@ -580,7 +580,7 @@ def test_windows_already_cut_are_written_as_they_are(tmp_path: Path) -> None:
         ({"fs": 50}, "sampling rate must be"),
         ({"channels": ("a", "b", "c")}, "channels must be"),
         ({"units": ("V", "V", "V")}, "units must be"),
-        ({"recording": ["a", "b"]}, "must be of one recording"),
+        ({"recording": ["a", "b"]}, "must have the same recording"),
     ],
 )
 def test_cut_windows_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

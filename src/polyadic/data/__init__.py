@@ -1,4 +1,4 @@
-"""Data: windows with their subjects and times, stores on disk, subject-wise splits, readers, and synthetic signals."""
+"""Windows with subjects and times, stores on disk, subject-wise splits, readers, and synthetic signals."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ class Index:
     Parameters
     ----------
     recording : (N,) int32, row of the recording in the tables below
-    start : (N,) int64, first sample of the window, counted from the start of the recording with its gaps, or -1 where
-        it is not known
-    label : (N,) int32, class from 0 on, or -1 where none is known
-    names, subjects, parts : (M,) str, for each recording its name, its subject, and which part of the data its
-        publisher put it in ("train", "test", or "" where there is no such thing)
+    start : (N,) int64, first sample of the window, counted from the start of the recording including gaps, or -1 if
+        unknown
+    label : (N,) int32, class number from 0, or -1 if unknown
+    names, subjects, parts : (M,) str, name and subject of each recording, and its part of a published split ("train",
+        "test", or "" if there is none)
     subject_sources : (M,) str, where the subject of each recording was found; see `polyadic.data.subjects`
     """
 
@@ -50,11 +50,11 @@ class Index:
         return f"<Index of {listed}>"
 
     def take(self, rows: _Rows | slice) -> Index:
-        """The index of some windows; the tables of recordings stay."""
+        """Return the index of some windows, with the same tables of recordings."""
         return replace(self, recording=self.recording[rows], start=self.start[rows], label=self.label[rows])
 
     def present(self, rows: _Rows | slice = slice(None)) -> NDArray[np.bool_]:
-        """Which recordings of the tables occur among some windows: (M,)."""
+        """Return which recordings of the tables occur among some windows: (M,)."""
         found: NDArray[np.bool_] = np.bincount(self.recording[rows], minlength=len(self.names)) > 0
         return found
 
@@ -70,7 +70,7 @@ class Index:
         return join_sources(self.subject_sources[known].tolist())
 
     def describe_subjects(self) -> str:
-        """The number of subjects and where they were found, as "12 subjects (from folder names)"."""
+        """Return the number of subjects and where they were found, for example "12 subjects (from folder names)"."""
         return subject_count(self.n_subjects, self.subjects_from)
 
     @classmethod
@@ -83,9 +83,9 @@ class Index:
         label: NDArray[np.int32] | None = None,
         part: ArrayLike | None = None,
     ) -> Index:
-        """An index from columns of `count` entries, some of which may be missing.
+        """Build an index from columns of `count` entries; missing columns are unknown.
 
-        Without recordings, each subject is taken for one recording.
+        Without recordings, each subject is treated as one recording.
         """
         subjects = _encode_names("subject", subject, count)
         columns = [
@@ -98,7 +98,7 @@ class Index:
         if known.dtype.kind not in "iu" and count:
             raise PolyadicError(f"start must hold whole numbers of samples, but has type {known.dtype}")
         if (known < -1).any():
-            raise PolyadicError(f"start must be a first sample, or -1 where it is unknown, but there is {known.min()}")
+            raise PolyadicError(f"start must be a sample number, or -1 if unknown, but got {known.min()}")
         labels = np.full(count, UNLABELLED, np.int32) if label is None else label
         check_column("label", labels, count)
         shape = tuple(len(names) for names, _ in columns)
@@ -108,7 +108,7 @@ class Index:
         owners = np.bincount(places[0]) * (columns[0][0] != "")
         if recording is not None and (owners > 1).any():
             shared = str(columns[0][0][owners.argmax()])
-            raise PolyadicError(f"a recording has one subject and one part, but recording {shared!r} has several")
+            raise PolyadicError(f"a recording must have one subject and one part, but recording {shared!r} has several")
         sources = np.where(people == "", "", COLUMN)
         return cls(
             codes.astype(np.int32), known.astype(np.int64), labels.astype(np.int32), names, people, parts, sources
@@ -116,7 +116,7 @@ class Index:
 
     @classmethod
     def concatenate(cls, indices: Sequence[Index]) -> Index:
-        """One index after the other; what has the same name, subject and part is one recording."""
+        """Concatenate indices; recordings with the same name, subject and part become one."""
         seen: dict[tuple[str, ...], int] = {}
         sources: list[str] = []
         moved = []
@@ -133,11 +133,11 @@ class Index:
 
 
 def _encode_names(what: str, column: ArrayLike | None, count: int) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
-    """The names in a column in alphabetical order, "" for what is unknown, and which of them each entry is."""
+    """Return the sorted names in a column ("" if unknown), and the position of each entry among them."""
     if column is None:
         return np.array([""]), np.zeros(count, np.intp)
     values = as_column(column, what, count)
-    # A dictionary, since sorting millions of strings takes ten times as long.
+    # A dictionary is ten times as fast as sorting millions of strings.
     seen: dict[Any, int] = {}
     codes = np.fromiter((seen.setdefault(value, len(seen)) for value in values.tolist()), np.intp, count)
     names, places = np.unique(np.array([as_text(value) for value in seen] or [""]), return_inverse=True)

@@ -1,7 +1,7 @@
-"""Labels as users give them, and the one rule for windows whose label is not known.
+"""Convert labels given by users to class numbers, with one rule for unknown labels.
 
-"", None, NaN (also pandas' NA) and -1, as a number or a text, and masked entries are unknown, whatever kind of array or
-list holds them.
+In any kind of array or list, "", None, NaN (and pandas.NA), -1 (as a number or a string) and masked entries mean that
+the label is unknown.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from polyadic.errors import PolyadicError
 __all__ = ["UNKNOWN_MARKS", "UNLABELLED", "as_column", "as_text", "encode_labels", "is_unknown", "known_labels"]
 
 UNLABELLED = -1
-"""The code of a window whose class is not known."""
+"""Class number of a window whose class is unknown."""
 
 UNKNOWN_MARKS = '"", None, NaN or -1'
-"""The marks of an unknown label, for messages and documentation."""
+"""Values that stand for an unknown label, for messages and documentation."""
 
 _Mask = NDArray[np.bool_]
 
 
 def is_unknown(value: Any) -> bool:
-    """Whether a label, a subject or the name of a recording stands for "not known".
+    """Return whether a label, a subject or the name of a recording is unknown.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def is_unknown(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """A name as a text: "" if it is unknown, and a whole number written alike whatever its type.
+    """Return a name as a string: "" if it is unknown, and whole numbers without a decimal point.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def as_text(value: Any) -> str:
 
 
 def as_column(values: Any, name: str, count: int) -> NDArray[Any]:
-    """Values as an array (count,); a list is not forced into one type, and masked entries become None."""
+    """Return values as an array (count,); elements of a list keep their types, and masked entries become None."""
     if isinstance(values, np.ma.MaskedArray):
         values = values.tolist()
     column = np.array(values, object) if isinstance(values, list | tuple) else np.asarray(values)
@@ -68,17 +68,17 @@ def as_column(values: Any, name: str, count: int) -> NDArray[Any]:
 
 
 def known_labels(y: Any, count: int, name: str = "y") -> tuple[_Mask, NDArray[Any]]:
-    """Which windows have a label, and those labels.
+    """Return which windows have a label, and their labels.
 
     Parameters
     ----------
     y : (count,), labels of any type: an array, a list, a pandas Series
     count : number of windows
-    name : the argument's name, for messages
+    name : name of the argument in error messages
 
     Returns
     -------
-    (count,) bool, and (known,): numbers in the type they came in, all else as texts
+    (count,) bool, and (known,): numbers keep their type, everything else becomes strings
 
     Examples
     --------
@@ -98,7 +98,7 @@ def known_labels(y: Any, count: int, name: str = "y") -> tuple[_Mask, NDArray[An
 
 
 def _plain(values: list[Any]) -> NDArray[Any]:
-    """Known labels as an array of numbers if all of them are numbers, else of texts."""
+    """Return known labels as an array of numbers if all of them are numbers, else of strings."""
     if all(isinstance(value, bool | int | float | np.number | np.bool_) for value in values):
         numbers = np.array(values)
         if numbers.dtype.kind in "fiub":
@@ -107,16 +107,16 @@ def _plain(values: list[Any]) -> NDArray[Any]:
 
 
 def encode_labels(label: Any, classes: tuple[str, ...], count: int) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Labels as codes, and the classes they stand for.
+    """Return labels as class numbers, and the names of the classes.
 
     Parameters
     ----------
-    label : (count,), names, or numbers: those are places among `classes` where these are given
-    classes : names of the classes; () to take those that occur, in ascending order
+    label : (count,), names or numbers; numbers are positions in `classes`, if these are given
+    classes : names of the classes; () for all labels that occur, in ascending order
 
     Returns
     -------
-    (count,), from 0 on, `UNLABELLED` where the class is not known, and the names
+    (count,), class numbers from 0, `UNLABELLED` if unknown; and the names
     """
     known, values = known_labels(label, count, "label")
     if values.dtype.kind in "fiub":

@@ -1,4 +1,4 @@
-"""Windows from a path: a store, or a file of arrays."""
+"""Open windows from a path: a store, or a file of arrays."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["open_windows"]
 
 
 def open_windows(path: str | os.PathLike[str], *, fs: float | None = None) -> Windows:
-    """The windows of a store (a folder), or of a `.npz` or `.npy` file.
+    """Open the windows of a store (a folder), or of a `.npz` or `.npy` file.
 
     Parameters
     ----------
-    path : the folder or file
-    fs : sampling rate in Hz, if the file does not give it or gives it wrongly; a store has its own
+    path : folder or file
+    fs : sampling rate in Hz, in place of the one in the file; not for a store, which knows its sampling rate
     """
     if Path(path).is_dir():
         if fs is not None:
-            raise PolyadicError(f"fs is for files of arrays, but {Path(path).name} is a store and has its own rate")
+            raise PolyadicError(f"fs is only for .npz and .npy files: the store {Path(path).name} has a sampling rate")
         return WindowStore(path).windows
     windows = read_arrays(path)
     windows.fs = windows.fs if fs is None else fs

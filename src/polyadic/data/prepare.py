@@ -1,4 +1,4 @@
-"""From recordings to a window store, one after the other, with a policy for those that cannot be read."""
+"""Write recordings to a window store one by one, with a policy for recordings that cannot be read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["CutRecording", "OnError", "OnRecording", "PlannedRecording", "StoreP
 OnError = Literal["raise", "skip"]
 
 OnRecording = Callable[[str, int, int, int, int], None]
-"""Called after each recording with its name, recordings done, recordings in all, windows so far, bytes read so far."""
+"""Called after each recording with its name, recordings done, total recordings, windows so far, bytes read so far."""
 
 _SAMPLED_BLOCKS = 16
 _SAMPLED_BYTES = 2**16
@@ -48,10 +48,10 @@ class CutRecording(NamedTuple):
 class PlannedRecording:
     """A recording that is still on disk.
 
-    name : of the recording
-    load : reads it
+    name : name of the recording
+    load : function that reads and cuts it
     bytes : size of its files
-    files : the files it is read from, by whose content it is recognised when a store is resumed or appended to
+    files : files it is read from; their content identifies the recording when a store is resumed or appended to
     """
 
     name: str
@@ -60,7 +60,7 @@ class PlannedRecording:
     files: tuple[Path, ...] = ()
 
     def fingerprint(self) -> str:
-        """A checksum of the sizes and of some blocks of the files; "" if one of them cannot be read."""
+        """Return a checksum of the sizes and of some blocks of the files, or "" if a file cannot be read."""
         state = hashlib.sha256()
         try:
             for path in self.files:
@@ -72,7 +72,7 @@ class PlannedRecording:
 
 
 def _sampled_blocks(path: Path) -> Iterator[bytes]:
-    """The size of a file and blocks from its start to its end; of a small file all of it."""
+    """Yield the size of a file, and blocks spread from its start to its end, which cover a small file completely."""
     size = path.stat().st_size if path.is_file() else 0
     yield size.to_bytes(8, "little")
     if not size:
@@ -85,12 +85,12 @@ def _sampled_blocks(path: Path) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class StorePlan:
-    """Which recordings become which windows; rate, channels, units and type are those of the first good recording.
+    """The recordings of a store; the first one that can be read sets the sampling rate, channels, units and type.
 
-    recordings : to be read, in this order
-    length : from the sampling rate in Hz to the number of samples in a window
+    recordings : recordings to read, in this order
+    length : function that converts the sampling rate in Hz to the number of samples in a window
     classes, dataset, settings : as for `polyadic.data.Header`
-    left_out : files and folders that are not read, with the reason
+    left_out : skipped files and folders, with the reason
     """
 
     recordings: Sequence[PlannedRecording] = field(repr=False)
@@ -121,21 +121,23 @@ def prepare(
     append: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
-    """Write a store, or resume one that was not finished.
+    """Write a store, or resume an unfinished one.
 
     Parameters
     ----------
+    plan : recordings to write, and how to cut them
     path : folder of the store
-    on_error : what to do about a recording that cannot be read: "raise", or "skip" it and note it in the manifest
-    append : add recordings that are new to a complete store
+    on_error : what to do if a recording cannot be read: "raise", or "skip" it and list it in the manifest
+    append : whether to add new recordings to a complete store
+    progress : called after each recording
 
     Returns
     -------
-    the store; `added` says how much was added
+    the store; its attribute `added` says how much was added
 
     Raises
     ------
-    DataError : if the store has another recording of the same name; nothing is added then
+    DataError : if the store has a different recording of the same name; then nothing is added
     """
     if on_error not in ("raise", "skip"):
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
@@ -157,7 +159,7 @@ def prepare(
             if cut is not None:
                 writer = writer or stack.enter_context(StoreWriter(target, plan.header(cut.recording), append=append))
                 if planned.name not in writer.done:
-                    # A full disk is an OSError, too, but not the fault of the recording.
+                    # No OSError here: an error in writing, such as a full disk, is not the fault of the recording.
                     with _note_errors(planned.name, on_error, skipped, DataError):
                         count = _add(writer, cut, planned)
                         windows, written = windows + count, written + (count > 0)
@@ -166,6 +168,8 @@ def prepare(
                 progress(planned.name, number + 1, len(plan.recordings), windows, read)
         if writer is None:
             name, reason = skipped[len(plan.left_out)]
+            if len(plan.recordings) == 1:
+                raise DataError(f"cannot read {name}: {reason}")
             raise DataError(f"none of the {len(plan.recordings)} recordings can be read; the first, {name}: {reason}")
         for name, reason in skipped:
             writer.skip(name, reason)
@@ -179,7 +183,7 @@ def _opened(path: Path, added: Added) -> WindowStore:
 
 
 def _add(writer: StoreWriter, cut: CutRecording, planned: PlannedRecording) -> int:
-    """Write a recording under the name it is planned under, by which a writer that resumes knows it."""
+    """Write a recording under its planned name, by which a resuming writer recognises it."""
     recording = replace(cut.recording, name=planned.name)
     return writer.add(
         recording, cut.starts, cut.labels, cut.part, subject_from=cut.subject_from, source=planned.fingerprint()
@@ -187,7 +191,7 @@ def _add(writer: StoreWriter, cut: CutRecording, planned: PlannedRecording) -> i
 
 
 def _present_recordings(recordings: Sequence[PlannedRecording], path: Path) -> list[str]:
-    """The names of planned recordings that the store has already, after checking that they are the same ones."""
+    """Return the names of planned recordings that are already in the store, after checking that they are the same."""
     known = read_recordings(path)
     present = [planned for planned in recordings if planned.name in known]
     _check_same_content(
@@ -224,10 +228,10 @@ def _check_target(path: Path, append: bool) -> None:
 def _note_errors(
     name: str, on_error: OnError, skipped: list[tuple[str, str]], *kinds: type[PolyadicError] | type[OSError]
 ) -> Iterator[None]:
-    """Note why a recording cannot be used instead of raising it, if it is to be skipped."""
+    """Add an error to `skipped` instead of raising it, if `on_error` is "skip"."""
     try:
         yield
-    except MissingExtraError:  # the fault of no recording
+    except MissingExtraError:  # not the fault of the recording
         raise
     except kinds as error:
         if on_error == "raise":
@@ -241,7 +245,7 @@ def _reason(error: PolyadicError | OSError) -> str:
     return str(error)
 
 
-# ------------------------------------------------------------------------------------- windows that are cut already
+# ------------------------------------------------------------------------------------- windows that are already cut
 
 
 def write_windows(
@@ -254,22 +258,24 @@ def write_windows(
 ) -> WindowStore:
     """Write windows that are in memory or elsewhere on disk to a store, recording by recording.
 
-    Where the windows of a subject have no recording name, the store gives them one: the name of the subject, with a
-    number if the store has another recording of that name.
+    Windows without a recording name get the name of their subject, with a number if the store has a different recording
+    of that name.
 
     Parameters
     ----------
-    windows : int16 is stored as it is, all else as float32; those with NaN or infinity are left out
+    windows : int16 is stored as int16, everything else as float32; windows with NaN or infinity are left out
     path : folder of the store
-    append : add recordings that are new to a complete store
+    settings : as for `polyadic.data.Header`
+    append : whether to add new recordings to a complete store
+    progress : called after each recording
 
     Returns
     -------
-    the store; `added` says how much was added
+    the store; its attribute `added` says how much was added
 
     Raises
     ------
-    DataError : if the store has another recording of the same name; nothing is added then
+    DataError : if the store has a different recording of the same name; then nothing is added
     """
     if not len(windows) or len(windows.shape) != 3:
         raise PolyadicError(f"windows must have shape (N, channels, time), but have shape {windows.shape}")
@@ -302,9 +308,9 @@ def write_windows(
 
 
 def _by_recording(windows: Windows) -> list[Windows]:
-    """The windows of each recording, by name; windows without a recording name by their subject."""
+    """Return the windows of each recording; windows without a recording name are grouped by subject."""
     index = windows.index
-    # By name: windows that were concatenated may have the same recording several times in their tables.
+    # By name: concatenated windows may have the same recording several times in their tables.
     keys = np.where(index.names == "", index.subjects, index.names)
     code = np.unique(keys, return_inverse=True)[1][index.recording]
     order = np.argsort(code, kind="stable")
@@ -312,14 +318,14 @@ def _by_recording(windows: Windows) -> list[Windows]:
 
 
 def _names_in_store(groups: list[Windows], path: Path) -> tuple[list[str], int]:
-    """The name of each group in the store, and how many of the groups it has already."""
+    """Return the name of each group in the store, and how many of the groups are already in it."""
     known = {name: str(entry.get("source", "")) for name, entry in read_recordings(path).items()}
     names, clashes, present = [], [], 0
     for group in groups:
         name, subject = str(group.recording[0]), str(group.subject[0])
         own = name if name != "" else subject
         content = _content_fingerprint(group) if own in known else ""
-        if own in known and own == subject:  # a name that only the subject gave it
+        if own in known and own == subject:  # named after its subject
             own = _numbered_name(own, content, known)
         if own in known and known[own] != content:
             clashes.append(own)
@@ -330,7 +336,7 @@ def _names_in_store(groups: list[Windows], path: Path) -> tuple[list[str], int]:
 
 
 def _numbered_name(name: str, content: str, known: dict[str, str]) -> str:
-    """The name under which the store has this content, or the first that is free: "S01", "S01 (2)", "S01 (3)"…"""
+    """Return the name under which the store has this content, or the first free name: "S01", "S01 (2)", "S01 (3)"…"""
     candidate, number = name, 1
     while candidate in known and known[candidate] != content:
         number += 1
@@ -339,7 +345,7 @@ def _numbered_name(name: str, content: str, known: dict[str, str]) -> str:
 
 
 def _content_fingerprint(group: Windows) -> str:
-    """A checksum of starts, labels and some of the windows of a recording."""
+    """Return a checksum of the starts, the labels and some windows of a recording."""
     state = hashlib.sha256(np.array(group.shape, "<i8").tobytes())
     for column in (group.start, group.label):
         state.update(np.ascontiguousarray(column, "<i8").tobytes())

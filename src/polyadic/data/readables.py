@@ -1,4 +1,4 @@
-"""Samples that are read row by row: arrays, chosen channels of others, and several one after the other."""
+"""Samples that are read row by row: arrays, selections of channels, and concatenations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Rows = NDArray[np.intp]
 
 
 def as_readable(X: Any) -> Readable:
-    """Samples that are read row by row, from an array or from what can already be read so."""
+    """Return samples that can be read row by row; arrays are wrapped, and readable samples returned unchanged."""
     if isinstance(X, Readable):
         return X
     check_unmasked(X, "X")
@@ -27,7 +27,7 @@ def as_readable(X: Any) -> Readable:
 
 
 def read_raw(samples: Readable, rows: _Rows) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
-    """Rows as they are stored, with the scale and offset that turn them into values, or None where they are values."""
+    """Read rows as stored, with the scale and offset that convert them to values, or None if they are values."""
     raw = getattr(samples, "raw", None)
     return (samples.read(rows), None, None) if raw is None else raw(rows)
 
@@ -55,7 +55,7 @@ class ArraySamples:
 
 
 class ChosenChannels:
-    """Samples with some of their channels, in an order of their own."""
+    """Samples with a selection of their channels, in any order."""
 
     def __init__(self, samples: Readable, places: _Rows) -> None:
         self.samples, self.places = samples, places
@@ -94,7 +94,7 @@ class ChosenChannels:
 
 
 class Concatenated:
-    """Several samples one after the other."""
+    """Concatenation of several samples."""
 
     def __init__(self, parts: Sequence[Readable]) -> None:
         self.parts = tuple(parts)
@@ -104,11 +104,11 @@ class Concatenated:
         self.on_disk = any(getattr(part, "on_disk", False) for part in parts)
 
     def read(self, rows: _Rows) -> NDArray[Any]:
-        """Some rows, counted over all parts: (n, …)."""
+        """Read rows, counted over all parts: (n, …)."""
         rows = np.asarray(rows, np.intp)
         if len(rows) and not (rows.min() >= 0 and rows.max() < self.shape[0]):
             raise PolyadicError(
-                f"rows must lie between 0 and {self.shape[0] - 1}, but reach {rows.min()}, {rows.max()}"
+                f"rows must lie between 0 and {self.shape[0] - 1}, but range from {rows.min()} to {rows.max()}"
             )
         owner = np.searchsorted(self.ends, rows, side="right")
         result = np.empty((len(rows), *self.shape[1:]), self.dtype)

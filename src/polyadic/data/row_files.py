@@ -1,7 +1,7 @@
-"""Arrays in files, of which some rows are read by position: without memory maps, and with few files open at once.
+"""Read rows of arrays in files by position, without memory maps and with few files open at once.
 
-A map of every file would take as much address space as the files have bytes, which clusters limit, and a file that is
-cut short while it is mapped ends the process.
+Memory maps would need as much address space as the files have bytes, which clusters limit, and truncating a mapped file
+kills the process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_OPEN = 64
 
 
 class OpenFile:
-    """A file that is read at any place by any thread, and closed once nobody refers to it."""
+    """A file that any thread can read at any offset; it is closed when the last reference to it is gone."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = -1
@@ -40,7 +40,7 @@ class OpenFile:
 
         Raises
         ------
-        EOFError : if the file ends before
+        EOFError : if the file is too short
         """
         room = buffer.data.cast("B")
         missing = len(room)
@@ -53,7 +53,7 @@ class OpenFile:
             raise EOFError(f"the file ends at byte {offset}")
 
     def prefetch(self) -> None:
-        """Ask the operating system to read the whole file ahead, where it can."""
+        """Ask the operating system to prefetch the whole file, if it supports this."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
 
@@ -64,7 +64,7 @@ _SEEKING = threading.Lock()
 def _read_at(descriptor: int, room: memoryview, offset: int) -> int:
     if hasattr(os, "preadv"):
         return os.preadv(descriptor, [room], offset)
-    with _SEEKING:  # Windows and macOS: place and read are two calls there
+    with _SEEKING:  # without preadv, as on Windows, seek and read are two calls
         os.lseek(descriptor, offset, os.SEEK_SET)
         content = os.read(descriptor, len(room))
     room[: len(content)] = content
@@ -72,7 +72,7 @@ def _read_at(descriptor: int, room: memoryview, offset: int) -> int:
 
 
 class OpenFiles:
-    """The files read most recently; only some are kept open, since the number of open files is limited."""
+    """Cache of the files read most recently, with a maximum size, since systems limit the number of open files."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, OpenFile] = OrderedDict()
@@ -82,10 +82,10 @@ class OpenFiles:
         return len(self._files)
 
     def __reduce__(self) -> tuple[type[OpenFiles], tuple[()]]:
-        return OpenFiles, ()  # another process opens its own
+        return OpenFiles, ()  # another process must open the files itself
 
     def open(self, path: str) -> OpenFile:
-        """A file, which may be open already."""
+        """Return a file, opened if it is not in the cache."""
         with self._lock:
             file = self._files.get(path)
             if file is None:
@@ -107,7 +107,7 @@ class OpenFiles:
 
 
 def row_runs(rows: NDArray[np.intp]) -> Iterator[tuple[slice, int]]:
-    """Runs of rows that follow each other: where each run stands in `rows`, and its first row.
+    """Yield runs of consecutive rows: the position of each run in `rows`, and its first row.
 
     Examples
     --------
@@ -122,13 +122,13 @@ def row_runs(rows: NDArray[np.intp]) -> Iterator[tuple[slice, int]]:
 
 
 class RowFile:
-    """An array in a file, of which any rows are read; the file stays open and may be removed meanwhile.
+    """An array in a file, from which any rows can be read; the file stays open, so that it may be deleted meanwhile.
 
     Parameters
     ----------
-    path : the file
-    shape, dtype : of the array, in C order
-    offset : byte of the file at which the array begins
+    path : path of the file
+    shape, dtype : shape and dtype of the array, in C order
+    offset : offset of the array in the file, in bytes
     """
 
     on_disk = True
@@ -139,7 +139,7 @@ class RowFile:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers that `read` gives, in the machine's byte order."""
+        """The dtype of the rows that `read` returns, in native byte order."""
         return self._stored.newbyteorder("=")
 
     def __len__(self) -> int:
@@ -149,10 +149,12 @@ class RowFile:
         return vars(self) | {"_file": None}
 
     def read(self, rows: NDArray[np.intp]) -> NDArray[Any]:
-        """Some rows: (n, …)."""
+        """Read rows: (n, …)."""
         rows = np.asarray(rows, np.intp)
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
-            raise PolyadicError(f"rows must lie between 0 and {len(self) - 1}, but reach {rows.min()}, {rows.max()}")
+            raise PolyadicError(
+                f"rows must lie between 0 and {len(self) - 1}, but range from {rows.min()} to {rows.max()}"
+            )
         file = self._file = self._file or OpenFile(self.path)
         result = np.empty((len(rows), *self.shape[1:]), self._stored)
         size = self._stored.itemsize * int(np.prod(self.shape[1:]))

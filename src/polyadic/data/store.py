@@ -36,8 +36,8 @@ _BUFFER_BYTES = 256 * 2**20
 class Added(NamedTuple):
     """How much a call added to a store.
 
-    windows, recordings : what was added
-    present : recordings that were in the store already, and are the same
+    windows, recordings : number of windows and recordings added
+    present : number of recordings that were already in the store, with the same content
     """
 
     windows: int
@@ -50,20 +50,20 @@ class WindowStore:
 
     Parameters
     ----------
-    path : the folder
-    shuffle : "full" visits the windows of a sweep in any order; "block" goes from shard to shard and shuffles within
-        256 MiB of them, for disks with slow random access
+    path : folder of the store
+    shuffle : "full" allows any order of the windows in a sweep; "block" goes from shard to shard and shuffles within
+        256 MiB, for disks with slow random access
 
     Attributes
     ----------
     shape : (N, channels, time)
     index : recording, start, label of each window
-    fs, channels, units, classes, dataset, settings : as written
-    recordings : for each its name, subject, part, windows, scale, offset, quality
-    skipped : files and recordings that were left out, each with its reason
-    reading : how the recordings were read, as of `polyadic.data.reading.Reading.to_json`; empty if it is not known
-    added : how much the call that wrote or appended to the store added; None for a store that was only opened
-    notes : what the call that wrote it has to say about the recordings
+    fs, channels, units, classes, dataset, settings : as for `polyadic.data.Header`
+    recordings : name, subject, part, windows, scale, offset and quality of each recording
+    skipped : files and recordings that were left out, each with the reason
+    reading : how the recordings were read, as returned by `polyadic.data.reading.Reading.to_json`; empty if unknown
+    added : how much the call that wrote the store, or appended to it, added; None if the store was only opened
+    notes : notes on how the recordings were read, from the call that wrote the store
     """
 
     on_disk = True
@@ -72,7 +72,7 @@ class WindowStore:
     def __init__(self, path: str | os.PathLike[str], *, shuffle: Literal["full", "block"] = "full") -> None:
         if shuffle not in ("full", "block"):
             raise PolyadicError(f"shuffle must be 'full' or 'block', but is {shuffle!r}")
-        self.path, self.shuffle = Path(path).absolute(), shuffle  # the process may change its folder meanwhile
+        self.path, self.shuffle = Path(path).absolute(), shuffle  # the working directory may change
         self.added: Added | None = None
         self.notes: tuple[str, ...] = ()
         manifest = read_manifest(self.path)
@@ -148,7 +148,7 @@ class WindowStore:
         return found if isinstance(found, dict) else {}
 
     def identical(self) -> list[list[str]]:
-        """The names of recordings that have the same samples under several names, if there are any."""
+        """Return groups of recordings with the same samples, each as a list of names."""
         names: dict[str, list[str]] = {}
         for recording in self.recordings:
             if recording.get("content"):
@@ -171,25 +171,25 @@ class WindowStore:
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """What tells the windows, and the order in which a fit visits them, from others."""
+        """Values that identify the windows and the order in which a fit visits them."""
         return {"store": self.checksum, "shuffle": self.shuffle}
 
     @property
     def windows(self) -> Windows:
-        """All windows, for selecting and splitting; nothing is read yet."""
+        """All windows, for selecting and splitting; samples are read on demand."""
         return Windows.from_index(self, self.index, self)
 
     # ----------------------------------------------------------------- reading
 
     def digits(self, rows: NDArray[np.intp]) -> NDArray[Any]:
-        """Windows as they are stored, int16 or float32: (n, channels, time)."""
+        """Read windows as stored, int16 or float32: (n, channels, time)."""
         rows = self._check_rows(rows)
         result = np.empty((len(rows), *self.shape[1:]), self.header.stored)
         owner = np.searchsorted(self._ends, rows, side="right")
         if self.shuffle == "block":
             self._prefetch(set(np.unique(owner).tolist()))
         local, size = rows - np.concatenate([[0], self._ends])[owner], self.header.window_bytes
-        # With the number of the shard added, rows at the end of one shard and the start of the next make no run.
+        # Adding the number of the shard splits runs at the border between two shards.
         for places, _ in row_runs(rows + owner):
             path = self._paths[owner[places.start]]
             try:
@@ -202,11 +202,11 @@ class WindowStore:
     def raw(
         self, rows: NDArray[np.intp]
     ) -> tuple[NDArray[Any], NDArray[np.float32] | None, NDArray[np.float32] | None]:
-        """Windows as they are stored, and how they become values: value = digit · scale + offset.
+        """Read windows as stored, and the scale and offset in value = stored · scale + offset.
 
         Returns
         -------
-        (n, channels, time), and scale and offset (n, channels, 1), or None where the values themselves are stored
+        windows (n, channels, time); scale and offset (n, channels, 1), or None if the values themselves are stored
         """
         rows = self._check_rows(rows)
         digits = self.digits(rows)
@@ -216,13 +216,13 @@ class WindowStore:
         return digits, self._scale[recording], self._offset[recording]
 
     def read(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Windows in their units: (n, channels, time) float32."""
+        """Read windows in physical units: (n, channels, time) float32."""
         digits, scale, offset = self.raw(rows)
         if scale is None or offset is None:
             return digits.astype(np.float32, copy=False)
         result = np.empty(digits.shape, np.float32)
-        # Window by window, while each is still in the processor's cache. One product and one sum, each rounded once, as
-        # in `polyadic.inputs.Samples`: fits from the store and from this array are then equal to the bit.
+        # Window by window, while each is still in the CPU cache. One product and one sum, each rounded once, as in
+        # `polyadic.inputs.Samples`, so that fits to the store and to this array are bit-identical.
         for number, window in enumerate(result):
             window[...] = digits[number]
             window *= scale[number]
@@ -235,11 +235,13 @@ class WindowStore:
             raise PolyadicError(f"rows must be a list of whole numbers, but have type {given.dtype}, {given.ndim}-d")
         rows = given.astype(np.intp)
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
-            raise PolyadicError(f"rows must lie between 0 and {len(self) - 1}, but reach to {rows.min()}, {rows.max()}")
+            raise PolyadicError(
+                f"rows must lie between 0 and {len(self) - 1}, but range from {rows.min()} to {rows.max()}"
+            )
         return rows
 
     def order(self, seed: int, sweep: int) -> NDArray[np.intp] | None:
-        """The order in which a sweep visits the windows with shuffle="block"; None if any order will do."""
+        """Return the order in which a sweep visits the windows if shuffle="block", or None if any order is allowed."""
         if self.shuffle == "full":
             return None
         from polyadic.draws import block_permutation  # imports torch, which reading a store does not need
@@ -248,26 +250,26 @@ class WindowStore:
         return block_permutation(sizes, max(1, _BUFFER_BYTES // self.header.window_bytes), seed, sweep).numpy()
 
     def _prefetch(self, shards: set[int]) -> None:
-        """Ask the operating system to read ahead the shards that the last batch did not need."""
+        """Ask the operating system to prefetch the shards that the previous batch did not need."""
         for number in shards - self._prefetched:
             try:
                 self._files.open(self._paths[number]).prefetch()
-            except OSError:  # reading it says what is wrong
+            except OSError:  # reading the file raises the error
                 continue
         self._prefetched = shards
 
     # --------------------------------------------------------------- verifying
 
     def verify(self, on_shard: Callable[[int, int], None] | None = None) -> None:
-        """Read everything and compare it with the checksums.
+        """Read all files and compare them with their checksums.
 
         Parameters
         ----------
-        on_shard : called after each shard with the number done and the bytes read
+        on_shard : called after each shard with the number of shards done and the size of this shard in bytes
 
         Raises
         ------
-        DataError : that names every damaged file
+        DataError : if files are damaged; the message names all of them
         """
         damaged = []
         for number, shard in enumerate(self.shards):
@@ -281,7 +283,7 @@ class WindowStore:
             )
 
     def quality(self) -> dict[str, dict[str, int]]:
-        """How many recordings have missing, flat or clipped samples in each channel."""
+        """Return how many recordings have missing, flat or clipped samples, by kind and channel."""
         totals: dict[str, dict[str, int]] = {}
         for recording in self.recordings:
             for kind, channels in recording.get("quality", {}).items():
@@ -291,7 +293,7 @@ class WindowStore:
         return totals
 
     def recorded_rates(self) -> dict[str, dict[str, int]]:
-        """Where channels were resampled: for each channel in how many recordings it had which rate, in Hz."""
+        """Return the original sampling rates of resampled channels: by channel, the number of recordings per rate."""
         totals: dict[str, dict[str, int]] = {}
         for recording in self.recordings:
             rates = recording.get("rates", [])
@@ -302,7 +304,7 @@ class WindowStore:
 
 
 def read_recordings(folder: Path) -> dict[str, dict[str, Any]]:
-    """The recordings that a complete or unfinished store holds so far, by name; none if there is no store."""
+    """Return the recordings in a complete or unfinished store by name; empty if there is no store."""
     if not ((folder / MANIFEST).exists() or (folder / WRITING).exists()):
         return {}
     header = WindowStore(folder).header if (folder / MANIFEST).exists() else read_unfinished_header(folder)

@@ -6,8 +6,8 @@
     00000.index.npy    recording, first sample and label of each window
     00000.json         recordings, their scales, and the checksums of the two files above; written last
 
-A recording lies in one shard. A shard counts once its description exists, so a writer that is killed loses the shard it
-was writing and nothing else, and resumes after the last one that counts.
+Each recording is in one shard. A shard is valid once its description exists. A writer that is killed therefore loses
+only the shard it was writing, and resumes after the last valid one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
-"""Version of the layout. Readers refuse a newer one."""
+"""Version of the layout; newer versions are refused."""
 
 MANIFEST = "manifest.json"
 WRITING = "writing.json"
@@ -55,17 +55,17 @@ _TYPES: dict[str, np.dtype[Any]] = {"int16": np.dtype("<i2"), "float32": np.dtyp
 
 @dataclass(frozen=True)
 class Header:
-    """What all windows of a store have in common.
+    """Properties that all windows of a store have in common.
 
     Parameters
     ----------
     fs : sampling rate in Hz
     channels, units : names, one per channel
     length : samples in a window
-    dtype : "int16" for digits with a scale and an offset for each channel of a recording, or "float32" for values
+    dtype : "int16" for digital values, with a scale and an offset per channel and recording, or "float32" for values
     classes : names of the classes
     dataset : name of a published dataset, or ""
-    settings : how the windows were made, for the record; a writer that resumes must have the same
+    settings : how the windows were created, for the record; must be the same when a writer resumes
     """
 
     fs: float
@@ -86,16 +86,16 @@ class Header:
                 f"length={self.length!r}, channels={self.channels!r}"
             )
         if len(self.units) != len(self.channels):
-            raise PolyadicError(f"units must be {len(self.channels)}, one per channel, but are {len(self.units)}")
+            raise PolyadicError(f"units must be one per channel ({len(self.channels)}), but are {len(self.units)}")
         try:
             plain = json.loads(json.dumps(asdict(self), allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise PolyadicError(f"the description of a store must be valid JSON, but is not: {error}") from error
-        object.__setattr__(self, "settings", plain["settings"])  # as they will be read from the file
+        object.__setattr__(self, "settings", plain["settings"])  # as they are read back from the file
 
     @property
     def stored(self) -> np.dtype[Any]:
-        """The type of the shards' numbers, little-endian."""
+        """The little-endian dtype of the shards."""
         return _TYPES[self.dtype]
 
     @property
@@ -119,7 +119,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of windows with its index, as its description says."""
+    """One file of windows with its index, from the description of the shard."""
 
     folder: Path
     name: str
@@ -141,7 +141,7 @@ class Shard:
 
     @classmethod
     def read(cls, folder: Path, name: str, header: Header) -> Shard:
-        """A shard from its description, after checking that its files have the right sizes."""
+        """Read the description of a shard, and check the sizes of its files."""
         content = read_json(folder / f"{name}.json")
         if not _matches_checksum(content):
             raise DataError(f"{name}.json of the store is damaged: its checksum does not match")
@@ -159,7 +159,9 @@ class Shard:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{name}.json of the store is damaged: {error!r}") from error
         if sum(counts) != shard.rows or shard.rows < 1 or min(counts) < 0:
-            raise DataError(f"{name}.json of the store is damaged: its recordings have {sum(counts)} windows")
+            raise DataError(
+                f"{name}.json of the store is damaged: its recordings have {sum(counts)} windows, not {shard.rows}"
+            )
         expected = DATA_OFFSET + shard.rows * header.window_bytes
         for path, size in ((shard.data, expected), (shard.index, DATA_OFFSET + shard.rows * INDEX.itemsize)):
             check_regular_file(path)
@@ -170,17 +172,17 @@ class Shard:
         return shard
 
     def matches_checksum(self, path: Path) -> bool:
-        """Whether one of the two files exists and matches its checksum."""
+        """Return whether one of the two files exists and matches its checksum."""
         return path.is_file() and digest(path) == self.checksums[path.name]
 
     def read_index(self) -> NDArray[Any]:
-        """Recording, start and label of each window: (n,) structured."""
+        """Read the recording, start and label of each window: (n,), a structured array."""
         content = self.index.read_bytes()
         if hashlib.sha256(content).hexdigest() != self.checksums[self.index.name]:
             raise DataError(f"{self.index.name} of the store is damaged: its checksum does not match")
         index = np.frombuffer(content, INDEX, self.rows, DATA_OFFSET).copy()
         if index["recording"].min() < 0 or index["recording"].max() >= len(self.recordings):
-            raise DataError(f"{self.index.name} of the store is damaged: it names recordings that are not there")
+            raise DataError(f"{self.index.name} of the store is damaged: it refers to recordings that do not exist")
         return index
 
 
@@ -189,7 +191,7 @@ def shard_name(number: int) -> str:
 
 
 def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """The header of a `.npy` file, always 128 bytes long so that it can be overwritten once the shape is known."""
+    """Return the header of a `.npy` file: always 128 bytes, so that it can be overwritten once the shape is known."""
     descr = dtype.descr if dtype.names else dtype.str
     text = repr({"descr": descr, "fortran_order": False, "shape": shape})
     size = DATA_OFFSET - 10
@@ -197,7 +199,7 @@ def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file of the store."""
+    """Read a JSON object from a file of the store."""
     check_regular_file(path)
     try:
         content = json.loads(path.read_bytes())
@@ -211,7 +213,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """The content of a JSON file with a checksum of itself."""
+    """Return the content of a JSON file with its checksum added."""
     return content | {"checksum": _checksum(content)}
 
 
@@ -228,7 +230,7 @@ def _checksum(content: dict[str, Any]) -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a complete store, checked against its own checksum."""
+    """Read the manifest of a complete store, and check its checksum."""
     if not (folder / MANIFEST).exists():
         if (folder / WRITING).exists():
             raise DataError(
@@ -249,7 +251,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_shards(folder: Path, header: Header) -> list[Shard]:
-    """The shards of a complete or unfinished store, up to the first that has no description."""
+    """Read the shards of a complete or unfinished store, up to the first one without a description."""
     found: list[Shard] = []
     while (folder / f"{shard_name(len(found))}.json").exists():
         found.append(Shard.read(folder, shard_name(len(found)), header))
@@ -257,10 +259,10 @@ def read_shards(folder: Path, header: Header) -> list[Shard]:
 
 
 def read_unfinished_header(folder: Path) -> Header:
-    """The header of a store that is being written."""
+    """Read the header of a store that is being written."""
     try:
         return Header.from_json(read_json(folder / WRITING))
     except (KeyError, TypeError, PolyadicError) as error:
         raise DataError(
-            f"{WRITING} of the store {folder.name} is damaged: {error}. Remove the folder, and prepare it again"
+            f"{WRITING} of the store {folder.name} is damaged: {error}. Delete the folder and prepare the store again"
         ) from error

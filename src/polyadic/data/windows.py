@@ -21,24 +21,24 @@ _Rows = NDArray[np.intp]
 
 
 class Windows:
-    """Samples with their index; a selection reads nothing until its samples are asked for.
+    """Samples with their index; selections are lazy and read samples on demand.
 
     Parameters
     ----------
     X : (N, channels, time), an array, a memory map or a `WindowStore`
-    fs : sampling rate in Hz, or None where it is not known
+    fs : sampling rate in Hz, or None if unknown
     subject, recording : (N,), names or numbers
     start : (N,), first sample of each window, counted from the start of its recording
-    label : (N,), classes as names, or as numbers
-    part : (N,), which part of the data its publisher put a window in ("train" or "test")
+    label : (N,), classes as names or as numbers
+    part : (N,), part of a published split that each window belongs to ("train" or "test")
     classes : names of the classes, in the order of the numbers in `label`
     channels, units : names, one per channel
-    dataset : name of a published dataset, by which protocol "paper" knows its split
+    dataset : name of a published dataset, which protocol "paper" needs to select the split
 
-    The attribute `reading` says how the windows were cut from recordings, where a store knows it; see
+    For windows of a store, the attribute `reading` describes how they were cut from recordings; see
     `polyadic.data.reading.Reading.to_json`.
 
-    In `subject`, `recording` and `label`, the marks "", None, NaN and -1 stand for "not known".
+    In `subject`, `recording` and `label`, the values "", None, NaN and -1 mean "unknown".
 
     Examples
     --------
@@ -89,7 +89,7 @@ class Windows:
 
     @classmethod
     def from_index(cls, samples: Readable, index: Index, like: Any) -> Windows:
-        """Windows of these samples with this index; all else is taken from `like`, a store or windows."""
+        """Build windows from samples and an index; all other attributes are those of `like`, a store or windows."""
         self = cls.__new__(cls)
         self._samples, self._rows, self.index = samples, None, index
         self.fs, self.classes, self.channels, self.units = like.fs, like.classes, like.channels, like.units
@@ -110,12 +110,12 @@ class Windows:
 
     @property
     def on_disk(self) -> bool:
-        """Whether samples are read from files when they are asked for."""
+        """Whether samples are read from files on demand."""
         return bool(getattr(self._samples, "on_disk", False))
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """What tells the windows, and the order in which a fit sees them, from others; empty for arrays."""
+        """Values that identify the windows and the order in which a fit visits them; empty for arrays."""
         known: dict[str, str] = getattr(self._samples, "fingerprint", {})
         if self._rows is None:
             return known
@@ -123,7 +123,7 @@ class Windows:
 
     @property
     def store(self) -> Any:
-        """The `WindowStore` that the windows are of; None if they are not of one."""
+        """The `WindowStore` that the windows are from, or None."""
         samples = self._samples.samples if isinstance(self._samples, ChosenChannels) else self._samples
         return samples if hasattr(samples, "recordings") else None
 
@@ -131,15 +131,15 @@ class Windows:
         return len(self.index)
 
     def read(self, rows: _Rows) -> NDArray[Any]:
-        """The samples of some windows: (n, channels, time)."""
+        """Read the samples of some windows: (n, channels, time)."""
         return self._samples.read(self.source(rows))
 
     def source(self, rows: _Rows) -> _Rows:
-        """The rows of some windows in the samples of which these windows are all, or a selection: (n,)."""
+        """Return the rows of some windows in the underlying samples, before any selection: (n,)."""
         return rows if self._rows is None else self._rows[rows]
 
     def raw(self, rows: _Rows) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
-        """The samples as they are stored, with the scale and offset that turn them into values: `WindowStore.raw`."""
+        """Read samples as stored, with the scale and offset that convert them to values; see `WindowStore.raw`."""
         return read_raw(self._samples, self.source(rows))
 
     @property
@@ -153,7 +153,7 @@ class Windows:
         return np.array(self.X, dtype=dtype, copy=copy)
 
     def order(self, seed: int, sweep: int) -> _Rows | None:
-        """The order in which a sweep should visit the windows if that matters for reading them, else None."""
+        """Return the order in which a sweep should visit the windows if reading depends on it, else None."""
         order = getattr(self._samples, "order", None)
         everything = None if order is None else order(seed, sweep)
         if everything is None or self._rows is None:
@@ -162,7 +162,7 @@ class Windows:
         place[self._rows] = np.arange(len(self._rows))
         chosen: _Rows = place[everything]
         chosen = chosen[chosen >= 0]
-        return chosen if len(chosen) == len(self._rows) else None  # some windows are there twice
+        return chosen if len(chosen) == len(self._rows) else None  # some windows were selected twice
 
     # ------------------------------------------------------------------- index
 
@@ -178,7 +178,7 @@ class Windows:
 
     @property
     def part(self) -> NDArray[np.str_]:
-        """The part of the data the publisher put each window in, "" if there is none: (N,)."""
+        """The part of a published split that each window belongs to, "" if there is none: (N,)."""
         return self.index.parts[self.index.recording]
 
     @property
@@ -188,13 +188,13 @@ class Windows:
 
     @property
     def label(self) -> NDArray[np.int32]:
-        """The class of each window from 0 on, -1 if unknown: (N,)."""
+        """The class number of each window from 0, -1 if unknown: (N,)."""
         return self.index.label
 
     def __getitem__(self, rows: Any) -> Windows:
-        """Some windows, by a slice, numbers or a mask; for one, give a slice of one."""
+        """Select windows by a slice, row numbers or a mask; use a slice of length one to select a single window."""
         if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
-            rows = rows[0]  # as scikit-learn takes rows in cross-validation
+            rows = rows[0]  # scikit-learn indexes X[rows, ...] in cross-validation
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
             if rows.dtype == bool:
@@ -208,10 +208,10 @@ class Windows:
         return chosen
 
     def __iter__(self) -> Iterator[Any]:
-        raise TypeError("windows cannot be iterated one by one: read(rows) gives a batch, X gives all of them")
+        raise TypeError("windows cannot be iterated one by one: use read(rows) for a batch, or X for all of them")
 
     def with_channels(self, channels: Sequence[str]) -> Windows:
-        """The same windows with these channels, in this order; nothing is read yet.
+        """Return the same windows with these channels, in this order; samples are read on demand.
 
         Examples
         --------
@@ -236,11 +236,11 @@ class Windows:
         label: int | str | Sequence[int | str] | None = None,
         part: str | Sequence[str] | None = None,
     ) -> Windows:
-        """The windows of some subjects, recordings, classes (by number or name) and parts.
+        """Return the windows of some subjects, recordings, classes (by number or name) and parts.
 
         Raises
         ------
-        PolyadicError : if no window has one of the names
+        PolyadicError : if a given name does not occur in the windows
         """
         keep = np.ones(len(self), bool)
         index, present = self.index, self.index.present()
@@ -268,7 +268,7 @@ class Windows:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Windows]) -> Windows:
-        """Windows one after the other, without reading them; all must have one shape, rate, channels and classes."""
+        """Concatenate windows without reading them; shape, rate, channels, units, classes and dataset must agree."""
         if not parts:
             raise PolyadicError("concatenate needs at least one Windows, but got none")
         first = parts[0]
@@ -299,4 +299,4 @@ def _as_list(value: Any) -> list[Any]:
 def _check_present(what: str, wanted: list[Any], present: set[Any]) -> None:
     for item in wanted:
         if item not in present:
-            raise PolyadicError(f"{what} must be among those of the windows, but there is no {item!r}")
+            raise PolyadicError(f"the windows have no {what} {item!r}")

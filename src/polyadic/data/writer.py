@@ -1,4 +1,4 @@
-"""Writing a window store recording by recording, shard by shard, so that a writer that is killed can be resumed."""
+"""Write a window store recording by recording and shard by shard, so that a killed writer can be resumed."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _SHARD_BYTES = 128 * 2**20
 _BLOCK_WINDOWS = 256
 _BLOCK_BYTES = 8 * 2**20
 _COMPARED_BYTES = 2**16
-"""Of each block of windows, the bytes by which recordings are found to be the same."""
+"""Bytes of each block of windows that are hashed to find identical recordings."""
 _MOST_NAMED = 6
 _PARTIAL = ".partial"
 _TEMPORARY = ".*.tmp"
 
 
 class _Block(NamedTuple):
-    """Some complete windows (n, channels, time) of a recording, with their starts and labels, (n,) each."""
+    """Complete windows (n, channels, time) of a recording, with their starts and labels, (n,) each."""
 
     windows: NDArray[Any]
     starts: NDArray[np.int64]
@@ -58,7 +58,7 @@ class _Block(NamedTuple):
 
 
 def _compared(name: str, what: str, actual: Any, expected: Any) -> str:
-    """How a recording differs from those before it, and what helps; "" if nothing is to be said of it here."""
+    """Return how a recording differs from those before it and what to do, or "" if there is no specific advice."""
     if what == "sampling rate":
         return (
             f"{name} is sampled at {actual:g} Hz, but the recordings before it at {expected:g} Hz: --fs "
@@ -69,7 +69,7 @@ def _compared(name: str, what: str, actual: Any, expected: Any) -> str:
     common = [channel for channel in expected if channel in actual]
     options = " ".join(f"--channel {shell_word(channel)}" for channel in common[:_MOST_NAMED])
     more = " …" if len(common) > _MOST_NAMED else ""
-    helps = f"{options}{more} selects the common ones" if common else "they have none in common"
+    helps = f"{options}{more} selects the common ones" if common else "they have no channel in common"
     order = " in another order" if set(actual) == set(expected) else ""
     return (
         f"{name} has the channels {listed(actual)}{order}, but the recordings before it have {listed(expected)}: "
@@ -78,18 +78,18 @@ def _compared(name: str, what: str, actual: Any, expected: Any) -> str:
 
 
 class StoreWriter:
-    """Writes recordings into a new store, resumes an unfinished one, or appends to a complete one.
+    """Writer of recordings to a new store, which can also resume an unfinished store or append to a complete one.
 
-    Used in a `with` block; leaving it without an error completes the store. After an error, or a kill, the store is
-    unfinished (or, when appending, as it was), and a writer with the same arguments resumes: `done` has the names of
-    the recordings that need not be added again.
+    Use it in a `with` block; leaving the block without an error completes the store. After an error, or if the process
+    is killed, the store is unfinished (or unchanged, when appending), and a writer with the same arguments resumes.
+    `done` has the names of the recordings that need not be added again.
 
     Parameters
     ----------
-    path : the folder; it is created if it does not exist
-    header : what all windows have in common
-    append : whether to add to a store that is complete
-    shard_bytes : a shard is closed when it has at least that many bytes
+    path : folder of the store; created if it does not exist
+    header : properties that all windows have in common
+    append : whether to append to a complete store
+    shard_bytes : size in bytes from which a shard is closed
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class StoreWriter:
         self.done = {str(entry["name"]) for shard in self.shards for entry in shard.recordings}
 
     def _begin(self, append: bool) -> None:
-        """Check that the folder is new, or has a store of the same settings that is unfinished or to be appended to."""
+        """Check that the folder is new, or has a store with the same settings to resume or append to."""
         complete, unfinished = (self.path / MANIFEST).exists(), (self.path / WRITING).exists()
         if complete and not append and not unfinished:
             raise PolyadicError(
@@ -129,7 +129,7 @@ class StoreWriter:
         elif unfinished:
             _check_same(read_unfinished_header(self.path), self.header, self.path.name)
         elif any(not path.match(_TEMPORARY) for path in self.path.iterdir()):
-            raise PolyadicError(f"path must be a new or empty folder, but {self.path.name} holds other files")
+            raise PolyadicError(f"path must be a new or empty folder, but {self.path.name} contains other files")
         if not unfinished:
             write_atomically(self.path / WRITING, _text(self.header.to_json()))
         if complete or unfinished:
@@ -137,7 +137,7 @@ class StoreWriter:
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """Remove the files of a shard that was not completed, as a writer that was stopped leaves them."""
+        """Remove the files of an incomplete shard that a stopped writer has left behind."""
         name = shard_name(len(self.shards))
         leftovers = [f"*{_PARTIAL}", _TEMPORARY]
         if not (self.path / f"{name}.json").exists():
@@ -175,14 +175,14 @@ class StoreWriter:
         subject_from: str = "",
         source: str = "",
     ) -> int:
-        """Write the windows of one recording that begin at `starts`; those with missing values are left out.
+        """Write the windows of one recording that begin at `starts`; windows with missing values are left out.
 
         Parameters
         ----------
         starts, labels : (n,), first samples and classes (-1 where unknown)
-        part : the part of the data its publisher put the recording in
+        part : part of a published split that the recording belongs to
         subject_from : where the subject was found; see `polyadic.data.subjects`
-        source : what identifies the files of the recording, to recognise them when the store is appended to
+        source : fingerprint of the files of the recording, to recognise them when the store is appended to
 
         Returns
         -------
@@ -233,11 +233,11 @@ class StoreWriter:
         return self._write(entry, windows)
 
     def add_windows(self, windows: Windows, name: str | None = None, *, source: str = "") -> int:
-        """Write windows of one recording that are cut already, block by block; those with missing values are left out.
+        """Write the windows of one recording, already cut, block by block; windows with missing values are left out.
 
         Parameters
         ----------
-        name : of the recording, in place of the one that the windows have
+        name : name of the recording, in place of the name in the windows
         source : as for `add`
 
         Returns
@@ -245,12 +245,12 @@ class StoreWriter:
         the number of windows written
         """
         if not len(windows):
-            raise DataError("windows of a recording must be at least one, but are none")
+            raise DataError("windows of a recording must have at least one window, but are empty")
         own, subject, part = str(windows.recording[0]), str(windows.subject[0]), str(windows.part[0])
         name = own if name is None else name
         for what in ("recording", "subject", "part"):
             if len(set(getattr(windows, what).tolist())) > 1:
-                raise DataError(f"{name}: windows that are added at once must be of one {what}")
+                raise DataError(f"{name}: windows added in one call must have the same {what}")
         self._check(
             name,
             windows.label,
@@ -277,7 +277,7 @@ class StoreWriter:
         return self._write(entry, self._checked_blocks(windows, entry))
 
     def _checked_blocks(self, windows: Windows, entry: dict[str, Any]) -> Iterator[_Block]:
-        """Cut windows in blocks, those with missing values left out; their counts are entered in the end."""
+        """Yield blocks of windows without missing values, and count incomplete windows and faults in `entry`."""
         faults = SignalFaults(self.header.channels)
         size = max(1, _BLOCK_BYTES // self.header.window_bytes)
         for first in range(0, len(windows), size):
@@ -291,10 +291,10 @@ class StoreWriter:
         entry["quality"] = faults.counts()
 
     def _write(self, entry: dict[str, Any], blocks: Iterable[_Block]) -> int:
-        """Write a recording; nothing of it counts if a block cannot be read or written."""
+        """Write a recording; if a block cannot be read or written, the whole recording is discarded."""
         index = []
         content = hashlib.sha256(np.array([entry["scale"], entry["offset"]], "<f8").tobytes())
-        self._failed = True  # until all is written: a part of a recording must not count
+        self._failed = True  # until everything is written: a partial recording is not valid
         for block in blocks:
             if not len(block.windows):
                 continue
@@ -320,7 +320,7 @@ class StoreWriter:
         return count
 
     def skip(self, name: str, reason: str) -> None:
-        """Note in the manifest that a file or recording was left out, and why."""
+        """List a file or recording as skipped in the manifest, with the reason."""
         self.skipped = [entry for entry in self.skipped if entry["name"] != name] + [{"name": name, "reason": reason}]
 
     def _check(
@@ -342,7 +342,7 @@ class StoreWriter:
 
     def _check_unfailed(self) -> None:
         if self._failed:
-            raise PolyadicError(f"writing to the store {self.path.name} failed before: resume with a new writer")
+            raise PolyadicError(f"an earlier write to the store {self.path.name} failed: resume with a new StoreWriter")
 
     def _open_shard(self) -> IO[bytes]:
         if self._file is None:
@@ -351,7 +351,7 @@ class StoreWriter:
         return self._file
 
     def _close_shard(self) -> None:
-        """Give the shard its header, its index and its name, and finally the description that makes it count."""
+        """Write the header and the index of the shard, rename it, and write the description that makes it valid."""
         if self._file is None:
             return
         self._failed = True
@@ -381,11 +381,11 @@ class StoreWriter:
         self._check_unfailed()
         self._close_shard()
         if not self.shards:
-            (self.path / WRITING).unlink(missing_ok=True)  # there is nothing to resume: other settings may do better
+            (self.path / WRITING).unlink(missing_ok=True)  # nothing to resume: allow other settings next time
             seconds = self.header.length / self.header.fs
             raise DataError(
-                f"no recording has a complete window of {seconds:g} s, so that the store would be empty: choose "
-                "shorter ones (--seconds)"
+                f"no recording has a complete window of {seconds:g} s, so the store would be empty: choose shorter "
+                "windows (--seconds)"
             )
         manifest = {
             "schema": SCHEMA,
@@ -402,7 +402,7 @@ class StoreWriter:
 
     def _close_unfinished(self) -> None:
         if self._file is not None:
-            with suppress(OSError):  # a full disk has no room for what is still in the buffer
+            with suppress(OSError):  # on a full disk, the buffer cannot be flushed
                 self._file.close()
             self._file = None
         self._remove_leftovers()
@@ -413,7 +413,7 @@ def _text(content: dict[str, Any]) -> bytes:
 
 
 def _check_same(before: Header, now: Header, name: str) -> None:
-    """Raise if the settings differ from those of the store."""
+    """Raise an error if the settings differ from those of the store."""
     was, asked = before.to_json(), now.to_json()
     differences = [f"{key} was {was[key]!r} and is {asked[key]!r} now" for key in was if was[key] != asked[key]]
     if differences:
@@ -424,8 +424,8 @@ def _check_same(before: Header, now: Header, name: str) -> None:
 
 
 def _lock_folder(folder: Path) -> int | None:
-    """Lock the folder until this process ends, however it ends; the descriptor holds the lock."""
-    if os.name == "nt":  # there are no such locks: two writers at once are not noticed
+    """Lock the folder and return the descriptor that holds the lock; the lock is released when the process ends."""
+    if os.name == "nt":  # no such locks: a second writer is not detected
         return None
     import fcntl
 
@@ -435,7 +435,7 @@ def _lock_folder(folder: Path) -> int | None:
     except BlockingIOError as error:
         os.close(descriptor)
         raise PolyadicError(f"the store {folder.name} is being written by another process") from error
-    except OSError:  # nor are there on some network disks
+    except OSError:  # some network file systems have no locks
         pass
     return descriptor
 
