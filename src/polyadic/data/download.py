@@ -1,7 +1,7 @@
-"""Downloads public datasets file by file, each checked against its SHA-256.
+"""Download public datasets file by file, and check each file against its SHA-256.
 
-A file gets its name only once it is complete and its checksum fits. Files fetched before a failure are kept, and a
-second call fetches the others.
+A file gets its final name only if it is complete and its checksum matches. If a download fails, finished files are
+kept, and another call fetches the rest.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from polyadic.files import open_atomically
 __all__ = ["OnBytes", "Source", "download", "sources"]
 
 OnBytes = Callable[[str, int, int, int], None]
-"""Called as files arrive: name, number of the file from 1 on, number of files, bytes of the file so far."""
+"""Called during a download with the file name, its number from 1, the number of files, and the bytes fetched so far."""
 
 _SUMS = "SHA256SUMS.txt"
 _SUMS_LARGEST = 64 * 1024**2
 _STEP = 1024**2
 _WORKERS = 4
-"""Files fetched at once: PTB-XL has 43,600 small ones, of which each mostly waits for the network."""
+"""Number of parallel downloads: for small files, of which PTB-XL has 43,600, most of the time is network latency."""
 
 _PAUSES = (1.0, 5.0)
-"""Seconds to wait before a file is tried again."""
+"""Seconds to wait before each retry of a file."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A published dataset and where it can be fetched.
+    """A published dataset and where it can be downloaded.
 
     Parameters
     ----------
-    name, title : the name that `download` knows, and the title its authors gave it
-    licence : under which it may be used
-    bytes : approximate size of the download
-    base : address of its folder
-    citation : to give when it is used
+    name, title : name for `download`, and the title of the publication
+    licence : licence of the data
+    bytes : approximate size of the download in bytes
+    base : URL of its folder
+    citation : publication to cite
     """
 
     name: str
@@ -92,14 +92,14 @@ _WANTED = {
     "sleep_edf": ("sleep-cassette/*-PSG.edf", "sleep-cassette/*-Hypnogram.edf"),
     "ptb_xl": ("ptbxl_database.csv", "scp_statements.csv", "RECORDS", "records500/*"),
 }
-"""Which of the files that PhysioNet lists belong to a dataset."""
+"""Patterns of the files to fetch, among those that PhysioNet lists for a dataset."""
 
 _HAR = {
     "human+activity+recognition+using+smartphones.zip": (
         "c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031"
     )
 }
-"""The UCI archive publishes no checksum; several who fetched the file (61,005,872 bytes) have recorded this one."""
+"""UCI publishes no checksum; this one was recorded in several independent downloads of the file (61,005,872 bytes)."""
 
 _MGH = (
     "mgh cannot be downloaded: the sleep recordings of the Massachusetts General Hospital are not public. Ask the "
@@ -110,7 +110,7 @@ _MGH = (
 
 
 def sources() -> tuple[Source, ...]:
-    """The datasets that `download` knows."""
+    """Return the datasets that can be downloaded."""
     return tuple(_SOURCES.values())
 
 
@@ -122,15 +122,15 @@ def download(
     base: str | None = None,
     progress: OnBytes | None = None,
 ) -> Path:
-    """Download a dataset, or those of its files that are missing or damaged.
+    """Download a dataset; files that are already complete are not fetched again.
 
     Parameters
     ----------
-    name : of one of the `sources`
+    name : name of one of the `sources`
     root : folder for the files; created if it does not exist
-    files : patterns such as `"*/SC400*"`, of which a file's path must match one (`*` also crosses folders); None is all
-    base : address of a mirror
-    progress : called from time to time, never twice at once, but from several threads
+    files : glob patterns such as `"*/SC400*"` for the paths of the files (`*` also matches `/`); by default all files
+    base : URL of a mirror
+    progress : called from several threads, but never concurrently
 
     Returns
     -------
@@ -138,8 +138,8 @@ def download(
 
     Raises
     ------
-    PolyadicError : if the name or a pattern is not known, or the address cannot be reached
-    DataError : if the checksum of a file does not fit
+    PolyadicError : if the name is unknown, no file matches, or the URL cannot be reached
+    DataError : if the checksum of a file does not match
     """
     if name == "mgh":
         raise PolyadicError(_MGH)
@@ -147,7 +147,7 @@ def download(
         raise PolyadicError(f"name must be one of {', '.join(_SOURCES)}, but is {name!r}")
     base = (_SOURCES[name].base if base is None else base).rstrip("/") + "/"
     if urlsplit(base).scheme not in ("http", "https"):
-        raise PolyadicError(f"base must be an address that begins with https:// or http://, but is {base}")
+        raise PolyadicError(f"base must be a URL that starts with https:// or http://, but is {base}")
     get = _build_downloader()
     root = Path(root)
     root.mkdir(parents=True, exist_ok=True)
@@ -159,11 +159,11 @@ def download(
 
 
 Get = Callable[[str, Any], None]
-"""Writes the content of an address to an object with a method `write`."""
+"""Function that writes the content of a URL to an object with a `write` method."""
 
 
 def _build_downloader() -> Get:
-    """The downloader of Pooch, with errors that name the address."""
+    """Return a function that downloads with Pooch and names the URL in its errors."""
     try:
         import pooch
         import requests
@@ -185,7 +185,7 @@ def _build_downloader() -> Get:
 
 
 def _fetch_checksums(get: Get, base: str, root: Path) -> dict[str, str]:
-    """Checksums by path, as published with the data; if they cannot be fetched, those fetched last time."""
+    """Return the published checksums by path; if they cannot be fetched, use those fetched last time."""
     target = root / _SUMS
     try:
         with open_atomically(target, durable=False) as file:
@@ -201,7 +201,7 @@ def _fetch_checksums(get: Get, base: str, root: Path) -> dict[str, str]:
 
 
 def _parse_checksums(path: Path) -> dict[str, str]:
-    """Checksums by path from lines of a checksum and a path."""
+    """Parse a file with a checksum and a path on each line; return the checksums by path."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -214,9 +214,9 @@ def _parse_checksums(path: Path) -> dict[str, str]:
         if not found:
             raise DataError(f"{_SUMS}, line {number}: must be a SHA-256 and a path, but is {line[:80]!r}")
         name = found[2].removeprefix("./")
-        # Refused for Windows too, where a backslash separates folders and a colon names a drive.
+        # On Windows, a backslash separates folders and a colon follows a drive: both are refused on all systems.
         if name.startswith("/") or ".." in PurePosixPath(name).parts or re.search(r"[\\:\x00-\x1f]", name):
-            raise DataError(f"{_SUMS}, line {number}: paths must stay within the folder, but there is {name!r}")
+            raise DataError(f"{_SUMS}, line {number}: paths must stay within the folder, but got {name!r}")
         sums[name] = found[1].lower()
     return sums
 
@@ -224,7 +224,7 @@ def _parse_checksums(path: Path) -> dict[str, str]:
 def _select(sums: dict[str, str], patterns: Sequence[str], base: str) -> dict[str, str]:
     found = {name: sha for name, sha in sums.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
     if not found:
-        raise PolyadicError(f"files must match a file of {base}, but {', '.join(patterns) or 'no pattern'} match none")
+        raise PolyadicError(f"no file of {base} matches {', '.join(patterns) or 'an empty list of patterns'} (files)")
     return found
 
 
@@ -254,16 +254,16 @@ def _fetch_all(get: Get, base: str, root: Path, sums: dict[str, str], progress: 
 
     with ThreadPoolExecutor(_WORKERS) as pool:
         try:
-            # The first failure ends the loop, which cancels what has not begun.
+            # The first failure ends the loop, which cancels the downloads that have not started.
             for _ in pool.map(one, enumerate(sums.items(), start=1)):
                 pass
         finally:
-            stop.set()  # and ends early what has begun
+            stop.set()  # aborts the downloads in progress
 
 
 def _fetch(get: Get, address: str, target: Path, sha: str, tell: Callable[[int], None]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    # A dataset has tens of thousands of files, and the checksums tell of one that a power cut left empty.
+    # Not durable: fsync is slow for tens of thousands of files, and checksums detect a file lost in a power cut.
     with open_atomically(target, durable=False) as file:
         counted = _Counted(file, tell)
         get(address, counted)
@@ -281,7 +281,7 @@ def _matches_checksum(path: Path, sha: str) -> bool:
 
 
 class _Counted:
-    """Writes to a file and reports every mebibyte; `sha` is the checksum of everything written."""
+    """Wrapper of a file that reports every mebibyte written; `sha` is the checksum of everything written."""
 
     def __init__(self, file: IO[bytes], tell: Callable[[int], None] | None = None, largest: int | None = None) -> None:
         self.file = file
@@ -300,4 +300,4 @@ class _Counted:
             self.tell(self.count)
 
     def flush(self) -> None:
-        """Does nothing, since Pooch calls it after every chunk: the file is flushed when it is closed."""
+        """Do nothing: Pooch calls this after every chunk, and the file is flushed when it is closed."""

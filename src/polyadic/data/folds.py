@@ -1,4 +1,4 @@
-"""Folds for validation that keep groups (subjects) together, and blocks of rows where no groups are known."""
+"""Cross-validation folds that keep groups (subjects) together, and blocks of rows if groups are unknown."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["contiguous_blocks", "group_folds"]
 def group_folds(
     y: ArrayLike, groups: ArrayLike, count: int, seed: int | Sequence[int] | None = None
 ) -> NDArray[np.intp]:
-    """Assign whole groups to folds so that every fold has its share of each class, as far as groups allow.
+    """Assign whole groups to folds so that classes are spread over the folds as evenly as possible.
 
-    Groups are assigned one after another, each to the fold in which its classes are rarest so far.
+    Groups are assigned one by one, each to the fold in which its classes are rarest so far.
 
     Parameters
     ----------
     y : (N,), classes
-    groups : (N,), which group a row belongs to
-    count : number of folds; at most the number of groups is used, and none stays empty
-    seed : None assigns the largest group first; a number, or several, assign groups in an order drawn from them
+    groups : (N,), group of each row
+    count : number of folds, reduced to the number of groups if there are fewer; no fold is empty
+    seed : random seed of the order in which groups are assigned; None assigns the largest group first
 
     Returns
     -------
@@ -51,7 +51,7 @@ def group_folds(
     filled = np.zeros((min(int(count), len(sizes)), sizes.shape[1]))
     fold = np.empty(len(sizes), np.intp)
     for group in order:
-        # The increase of the sum of squared class shares; rounded, so that equal folds are told apart by their size.
+        # The increase of the sum of squared class shares, rounded so that the size of the folds breaks ties.
         crowding = (filled @ shares[group]).round(12)
         fold[group] = np.lexsort((filled.sum(axis=1), crowding))[0]
         filled[fold[group]] += sizes[group]
@@ -59,10 +59,10 @@ def group_folds(
 
 
 def contiguous_blocks(y: ArrayLike, count: int = 5) -> NDArray[np.intp]:
-    """Cut the rows of each class, in the order they are in, into blocks: a stand-in for unknown groups.
+    """Divide the rows of each class, in their given order, into blocks that stand in for unknown groups.
 
-    Neighbouring windows overlap or resemble each other. Shuffled folds would put them on both sides; blocks do so only
-    at their ends.
+    Neighbouring windows overlap or resemble each other. Shuffled folds would put them into both the training and the
+    test set; blocks do so only at their ends.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Splits of windows into an unlabelled, a training and a test part.
+"""Split windows into an unlabelled, a training and a test part.
 
-Protocol "subject" is a subject-wise split. Protocol "paper" splits as the paper did: by the counts of its Table 1 it is
-80/10/10 by recording for Sleep-EDF and by record for PTB-XL and 90/5/5 by recording for MGH (its text says 90/5/5 for
-all, and "by subjects"), and for HAR the official split by subject followed by random halves. Where subjects have
-several recordings, or windows overlap, that is too optimistic for every method.
+Protocol "subject" is a subject-wise split. Protocol "paper" splits as in the paper. According to the counts in its
+Table 1, this is 80/10/10 by recording for Sleep-EDF and by record for PTB-XL, 90/5/5 by recording for MGH (the text
+says 90/5/5 "by subjects" for all), and for HAR the official split by subject followed by random halves. If subjects
+have several recordings, or windows overlap, results with protocol "paper" are too optimistic for every method.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ _Fractions = tuple[float, float, float]
 
 _DEFAULT: _Fractions = (0.8, 0.1, 0.1)
 PAPER: dict[str, _Fractions] = {"sleep_edf": _DEFAULT, "ptb_xl": _DEFAULT, "mgh": (0.9, 0.05, 0.05)}
-"""The datasets that the paper splits by recording, with its fractions."""
+"""Datasets that the paper splits by recording, with the fractions of the three parts."""
 
 _CANDIDATES = 100
+"""Number of random splits from which the most balanced subject-wise split is chosen."""
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Row numbers of the three parts.
+    """Row numbers of the unlabelled, the training and the test part.
 
     Parameters
     ----------
-    windows : what is split
-    unlabelled, train, test : (n,), increasing, without a common member
+    windows : windows to split
+    unlabelled, train, test : (n,), increasing and disjoint
     shared_subjects : whether a subject may be in several parts
-    purge : whether windows that overlap one of another part are removed: from the unlabelled part where they overlap a
-        training or test window, from the training part where they overlap a test window
+    purge : whether to remove windows that overlap a window of another part: from the unlabelled part if they overlap a
+        training or test window, from the training part if they overlap a test window
 
     Raises
     ------
@@ -76,7 +77,7 @@ class Split:
             object.__setattr__(self, name, part)
 
     def __iter__(self) -> Iterator[Windows]:
-        """The three parts as `Windows`, each with the hash of the split and the name of the part."""
+        """Yield the three parts as `Windows`, each with the hash of the split and the name of the part."""
         for name in ("unlabelled", "train", "test"):
             part = self.windows[getattr(self, name)]
             part.split = f"{self.hash}:{name}"
@@ -89,9 +90,9 @@ class Split:
 
     @cached_property
     def hash(self) -> str:
-        """16 hexadecimal digits that change with any window, its recording or its part."""
+        """16 hexadecimal digits that change if any window, its recording or its part changes."""
         index, parts = self.windows.index, (self.unlabelled, self.train, self.test)
-        # Recordings in alphabetical order of their names, so that unused rows of the tables do not matter.
+        # Recordings are numbered in alphabetical order, so that unused rows of the tables do not change the hash.
         used = index.present(np.concatenate(parts))
         origins = [
             json.dumps(pair) for pair in zip(index.names[used].tolist(), index.subjects[used].tolist(), strict=True)
@@ -106,7 +107,7 @@ class Split:
 
 
 def _sorted_rows(part: ArrayLike, count: int) -> _Rows:
-    """The row numbers of a part in ascending order, each once, after checking them."""
+    """Check the row numbers of a part, and return them in ascending order without duplicates."""
     rows = np.asarray(part)
     if rows.size and not (rows.dtype.kind in "iu" and rows.min() >= 0 and rows.max() < count):
         raise PolyadicError(f"the parts of a split must be row numbers of windows from 0 to {count - 1}")
@@ -122,10 +123,10 @@ def _check_subjects(windows: Windows, parts: list[_Rows]) -> None:
     for first, second in ((0, 1), (0, 2), (1, 2)):
         common = sorted(subjects[first] & subjects[second])
         if common:
-            others = f" ({len(common) - 1} more are)" if len(common) > 1 else ""
+            others = f" (and {len(common) - 1} more)" if len(common) > 1 else ""
             raise PolyadicError(
-                f"a subject must be in one part of a split, but {common[0]!r} is in {names[first]} and in "
-                f"{names[second]}{others}; allow it by shared_subjects=True"
+                f"a subject must be in one part of a split, but {common[0]!r}{others} is in {names[first]} and in "
+                f"{names[second]}; set shared_subjects=True to allow this"
             )
 
 
@@ -136,10 +137,10 @@ def _purge_overlaps(windows: Windows, parts: list[_Rows]) -> list[_Rows]:
 
 
 def _overlapping(windows: Windows, rows: _Rows, others: _Rows) -> NDArray[np.bool_]:
-    """Which of `rows` share samples with one of `others`, being less than a window's length apart in one recording."""
+    """Return which of `rows` overlap one of `others`: less than a window length apart in the same recording."""
     index, length = windows.index, windows.shape[-1]
     others = others[index.start[others] >= 0]
-    # One axis for all recordings, with more than a window's length between them.
+    # All recordings on one axis, more than a window length apart.
     stride = int(index.start.max(initial=0)) + 2 * length + 1
     place = index.recording.astype(np.int64) * stride + index.start
     sorted_others = np.sort(place[others])
@@ -153,18 +154,21 @@ def split(
 ) -> Split:
     """Split windows into an unlabelled, a training and a test part.
 
-    Where the data have a published split ("train" and "test", as HAR), its training part is the unlabelled one and its
-    test part is halved, unless `fractions` are given. Where some windows have a label, those without are never used for
-    training or testing, and a subject (or recording) without any label stays in the unlabelled part.
+    If the data have a published split ("train" and "test", as HAR has), its training part becomes the unlabelled part
+    and its test part is halved into training and test, unless `fractions` are given. If some windows have labels,
+    unlabelled windows are never used for training or testing, and subjects (or recordings) without labels stay in the
+    unlabelled part.
 
     Parameters
     ----------
-    windows : with subjects for protocol "subject", except in the unlabelled part of a published split
-    protocol : "subject" is a subject-wise split: of 100 random ones, it takes those in which the fewest classes lack
-        training or test windows and, of these, the one with the most even distribution of classes; "paper" splits by
-        recording, or by window where the data have a published split or are none of the paper's; without a published
-        split, windows that overlap one of another part are left out
-    fractions : of subjects, recordings or windows; by default 80/10/10, and 90/5/5 for MGH with protocol "paper"
+    windows : windows to split; protocol "subject" needs their subjects, except in the unlabelled part of a published
+        split
+    protocol : "subject" is a subject-wise split: of 100 random splits, it takes those in which the fewest classes lack
+        training or test windows and, of these, the one with the most even distribution of classes. "paper" splits by
+        recording, or by window if the data have a published split or are not from the paper; without a published
+        split, windows that overlap a window of another part are left out
+    fractions : fractions of subjects, recordings or windows in the unlabelled, training and test part; by default
+        80/10/10, and 90/5/5 for MGH with protocol "paper"
     seed : random seed
 
     Examples
@@ -190,7 +194,7 @@ def split(
     labelled = windows.label >= 0
     if labelled.any():
         train, test = train[labelled[train]], test[labelled[test]]
-    # The paper's split of HAR is asked for by name; purging half of its random windows would make it another protocol.
+    # Windows of HAR overlap: purging half of them would no longer be the split of the paper.
     paper = protocol == "paper"
     kept = paper and (official or windows.dataset == "har")
     return Split(windows, unlabelled, train, test, shared_subjects=paper, purge=not kept)
@@ -201,7 +205,7 @@ def _default_fractions(windows: Windows, protocol: Protocol) -> _Fractions:
 
 
 def _group_rows(windows: Windows, rows: _Rows, protocol: Protocol) -> tuple[str, _Rows]:
-    """What a split keeps in one part (subjects, recordings or windows), and the group of each window."""
+    """Return what a split keeps in one part (subjects, recordings or windows), and the group of each window."""
     index = windows.index
     if protocol == "paper" and windows.dataset not in PAPER:
         return "windows", windows.source(rows)
@@ -221,9 +225,9 @@ def _group_rows(windows: Windows, rows: _Rows, protocol: Protocol) -> tuple[str,
 def _sample_parts(
     what: str, group: _Rows, label: NDArray[np.int32], shares: tuple[float, ...], seed: int
 ) -> list[_Rows]:
-    """The rows of the last two of random disjoint parts, which have about these shares of the groups.
+    """Assign groups at random to parts of about these shares, and return the rows of the last two parts.
 
-    If some groups have labels, only those count. Of subjects, the most balanced of many random splits is taken.
+    If some groups have labels, only these are assigned. For subjects, the most balanced of many random splits is used.
     """
     _, member = np.unique(group, return_inverse=True)
     count, labelled = int(member.max(initial=-1)) + 1, label >= 0
@@ -233,7 +237,7 @@ def _sample_parts(
     if len(pool) < len(shares):
         which = "" if len(pool) == count else " with labels"
         raise PolyadicError(
-            f"a split in {len(shares)} parts needs at least {len(shares)} {what}{which}, but got {len(pool)}"
+            f"a split into {len(shares)} parts needs at least {len(shares)} {what}{which}, but got {len(pool)}"
         )
     edges = _edges(shares, len(pool))
     rng = np.random.default_rng(seed)
@@ -251,7 +255,7 @@ def _sample_parts(
 
 
 def _edges(shares: tuple[float, ...], count: int) -> list[int]:
-    """Where to cut a list of `count`, so that no part is empty, however few there are."""
+    """Return where to cut a list of `count` items into parts of these shares, so that no part is empty."""
     edges: list[int] = []
     for number, share in enumerate(np.cumsum(shares)[:-1] / np.sum(shares), start=1):
         least, most = (edges[-1] if edges else 0) + 1, count - (len(shares) - number)
@@ -260,8 +264,8 @@ def _edges(shares: tuple[float, ...], count: int) -> list[int]:
 
 
 def _imbalance(counts: NDArray[np.intp], groups: list[_Rows]) -> tuple[int, float]:
-    """The number of classes that training and test (the last two groups) lack, and the largest distance between the
-    distribution of classes in a group and in all of them.
+    """Return how many classes are missing in the training and test parts (the last two groups), and the largest
+    distance between the class distribution of a group and that of all groups.
     """
     total = counts.sum(axis=0)
     found = np.array([counts[chosen].sum(axis=0) for chosen in groups])

@@ -1,9 +1,9 @@
-"""Multichannel signals with known classes, by the data model of the paper (section 2.1, Eqn. classdist1).
+"""Simulate multichannel signals with known classes, by the data model of the paper (section 2.1, Eqn. classdist1).
 
-A window is a sum of rank-one components, each a channel pattern times a frequency times an envelope in time, with
-coefficients that depend on the class; plus components that have nothing to do with the class and that augmentations
-such as a bandpass filter perturb; plus noise. The default strengths were chosen so that augmented views help: the
-signals illustrate the method, they are no evidence for it.
+A window is a sum of rank-one components, each a channel pattern times an oscillation times an envelope in time, with
+coefficients that depend on the class; of nuisance components that do not depend on the class and that augmentations
+such as a bandpass filter perturb; and of noise. The default strengths were chosen so that augmented views help: the
+signals illustrate the method, but are not evidence for it.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def synthetic(
     noise: float = 0.5,
     seed: int = 0,
 ) -> Windows:
-    """Signals with known classes.
+    """Simulate signals with known classes.
 
-    Every class has two components of its own (4 to 20 Hz) that are strong in its windows and weak in the others', with
-    a random phase and strength in each window and a gain of each channel that varies from subject to subject. Six
-    components of random strength that do not depend on the class lie below 1.5 Hz and above 26 Hz, where a bandpass
-    filter weakens them: with a large `nuisance`, bases fitted to filtered views spend less on them; with `nuisance=0`
-    augmentations bring nothing, and SALS, which fits only the windows themselves, does as well or better.
+    Each class has two components (4 to 20 Hz) that are strong in its windows and weak in the windows of other classes.
+    Their phase and strength are random in each window, and the gain of each channel varies between subjects. Six
+    nuisance components of random strength do not depend on the class. They lie below 1.5 Hz and above 26 Hz, where a
+    bandpass filter attenuates them. With a large `nuisance`, bases fitted to filtered views capture less of them. With
+    `nuisance=0`, augmentations do not help, and SALS, which fits only the original windows, does as well or better.
 
     Parameters
     ----------
-    n_windows, n_channels, length, n_classes : sizes; windows are `length` samples at 64 Hz
-    nuisance : amplitude of the class-irrelevant components, in units of the class components'
+    n_windows, n_channels, length, n_classes : sizes; windows have `length` samples at 64 Hz
+    nuisance : amplitude of the nuisance components, relative to the class components
     noise : standard deviation of the white noise, in the same units
     seed : random seed
 
@@ -61,7 +61,7 @@ def synthetic(
             raise PolyadicError(f"{name} must be at least {least}, but is {value}")
     if n_classes < 2 or nuisance < 0 or noise < 0:
         raise PolyadicError(
-            f"n_classes must be at least 2, nuisance and noise at least 0, but are {n_classes}, {nuisance}, {noise}"
+            f"n_classes must be at least 2, nuisance and noise at least 0, but got {n_classes}, {nuisance}, {noise}"
         )
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n_windows) % n_classes)
@@ -87,7 +87,7 @@ def _oscillations(
     n_channels: int,
     length: int,
 ) -> NDArray[np.float64]:
-    """Sums of components of these strengths (N, R) and frequencies (R,), with random phases: (N, channels, time)."""
+    """Sum components of given strengths (N, R) and frequencies (R,), with random phases: (N, channels, time)."""
     n_windows, count = strength.shape
     time = np.arange(length) / _FS
     pattern = rng.normal(size=(count, n_channels))
