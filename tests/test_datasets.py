@@ -94,7 +94,7 @@ def test_two_nights_of_one_person_stay_together_by_subject_and_may_part_by_the_p
     [
         (lambda f: (f / "SC4011EC-Hypnogram.edf").unlink(), "needs one hypnogram"),
         (lambda f: shutil.copy(f / "SC4011EC-Hypnogram.edf", f / "SC4011EH-Hypnogram.edf"), "needs one hypnogram"),
-        (lambda f: swap(f / "SC4001EC-Hypnogram.edf", f / "SC4011EC-Hypnogram.edf"), "not of the same night"),
+        (lambda f: swap(f / "SC4001EC-Hypnogram.edf", f / "SC4011EC-Hypnogram.edf"), "not from the same night"),
         (lambda f: swap(f / "SC4011EC-Hypnogram.edf", f / "SC4011E0-PSG.edf"), "SC4011E0-PSG.edf"),
         (lambda f: truncate(f / "SC4011E0-PSG.edf", 5000), "SC4011E0-PSG.edf"),
         (lambda f: (f / "SC4011E0-PSG.edf").write_bytes(b""), "SC4011E0-PSG.edf"),

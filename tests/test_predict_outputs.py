@@ -73,7 +73,7 @@ def test_a_copy_with_labels_is_no_recording_where_its_original_is(made: Path, tm
         polyadic(*words, *more, cwd=tmp_path)
     found = datasets.find_recordings(tmp_path / "new")
     assert [path.parent.name for path in found.files] == ["S01", "S02", "S03"]
-    assert found.left_out == {"S01/scored.edf": "a copy of night.edf with labels, which polyadic wrote"}
+    assert found.left_out == {"S01/scored.edf": "a copy of night.edf with labels, written by polyadic"}
     (tmp_path / "new" / "S01" / "night.edf").unlink()
     assert len(datasets.find_recordings(tmp_path / "new").files) == 3  # the copy may be all that is left
     refused = polyadic(*(*words[:2], "new/S02/night.edf", "-o", "new/S03/night.edf", "--force"), cwd=tmp_path, code=1)

@@ -319,8 +319,8 @@ class _Survey:
         """Return notes on annotations without duration."""
         if self.by_moments and reading.classes:
             return [
-                "annotations have no duration: a window gets the class of most annotations in it. If they mark intervals, "
-                "give their durations in a table of onset, duration and label (--scoring)"
+                "annotations have no duration: a window gets the class of most annotations in it. If they mark "
+                "intervals, give their durations in a table of onset, duration and label (--scoring)"
             ]
         if self.by_moments:
             once = "annotations without duration that occur once per recording label no window"

@@ -119,7 +119,7 @@ def _load_sleep_edf(path: Path, trim: float | None) -> CutRecording:
         found = ", ".join(score.name for score in scores) or "none"
         raise DataError(f"{path.name} needs one hypnogram {path.name[:7]}?-Hypnogram.edf next to it, but has {found}")
     if edf.read_start(path) != edf.read_start(scores[0]):
-        raise DataError(f"{scores[0].name} is not of the same night as {path.name}: they begin at different times")
+        raise DataError(f"{scores[0].name} is not from the same night as {path.name}: they begin at different times")
     recording = edf.read_edf(
         path, channels=SLEEP_EDF_CHANNELS, resample="hold", name=path.name[:8], subject=path.name[:5]
     )
