@@ -479,7 +479,7 @@ def test_info_on_what_is_damaged_or_strange_says_so(name, content, message, here
         (("predict", "plain.safetensors", "recordings"), 1, "has no probe"),
         (("transform", "plain.safetensors", "recordings"), 1, "Write a store with polyadic prepare"),
         (("transform", "model.safetensors", "empty", "-o", "f.npy"), 1, "No recordings found in empty"),
-        (("evaluate", "model.safetensors", "w.npz"), 1, "has no labels"),
+        (("evaluate", "model.safetensors", "w.npz"), 1, "evaluate needs labels, but w.npz has none"),
         (("evaluate", "model.safetensors", "w.npz", "--own-probe", "--seeds", "2"), 1, "--own-probe uses no split"),
         (("evaluate", "plain.safetensors", "y.npz", "--own-probe"), 1, "has no probe"),
         (("evaluate", "plain.safetensors", "y.npz", "--folds", "few"), 1, "--folds must be loso or an integer"),

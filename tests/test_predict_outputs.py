@@ -170,7 +170,7 @@ def test_flat_windows_are_unusual_even_to_a_model_that_was_fitted_to_many() -> N
     ("words", "message"),
     [
         (("sleep", "-o", "x.tsv"), "holds the labels of one recording"),
-        (("sleep/S01/night.edf", "-o", "x.atr"), "is for recordings that end in .hea"),
+        (("sleep/S01/night.edf", "-o", "x.atr"), "is for .hea recordings"),
         (("sleep", "-o", "x.parquet"), "--out must end in .csv, .tsv, .edf, .bdf or .atr"),
         (("sleep", "-o", "there.csv"), "there.csv already exists: use --force to overwrite it"),
         (

@@ -281,7 +281,7 @@ def test_what_is_checked_on_other_windows_is_shown_but_not_kept(file, tmp_path, 
     monkeypatch.setattr("polyadic.cli.report.checked", found)
     _run("report", model, "--data", other, "-o", page, "--force")
     said = _run("report", model, "--data", other, "-o", page, "--force", "--check")
-    note = "Checked on other windows than those of the fit"
+    note = "Checked on windows other than those of the fit"
     assert noted == [(False, ""), (True, f"{note}.")]
     assert f"{note}: replicability is not saved in m.safetensors" in " ".join(said.split())
     assert not hasattr(load(model), "replicability_")

@@ -1,4 +1,4 @@
-"""`polyadic bench`: the paper's tables and figures, and speed."""
+"""`polyadic bench`: reproduce the tables and figures of the paper, and measure speed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ A quick test of everything, on synthetic signals:
 The main comparison on HAR, with eight parallel fits:
   polyadic bench table2 --dataset har --store har.store --jobs 8
 
-Tune every method with the same number of tries on subjects who are never tested, then compare with these settings:
+Tune every method with the same number of tries, on subjects outside the test set, then compare with these settings:
   polyadic bench tune --store har.store --out tries
   polyadic bench table2 --store har.store --tuned tries/tune-har.settings.json
 
@@ -95,7 +95,10 @@ def bench(
     splits: Annotated[
         int | None,
         typer.Option(
-            min=1, max=MOST_REPEATS, metavar="N", help="For labels: number of splits. Default: 30 or 10, by data set."
+            min=1,
+            max=MOST_REPEATS,
+            metavar="N",
+            help="For labels: number of splits. Default: 30 or 10, depending on the data set.",
         ),
     ] = None,
     development: Annotated[

@@ -36,7 +36,7 @@ def exit_on_error() -> Iterator[None]:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Show warnings as one line of text, without file and code; those for developers are unchanged."""
+    """Show warnings as one line of text, without file and code; warnings for developers are shown as usual."""
     usual = warnings.showwarning
 
     def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:

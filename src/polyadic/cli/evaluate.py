@@ -107,7 +107,7 @@ def evaluate(
             min=1,
             max=MOST_REPEATS,
             metavar="N",
-            help="Number of random assignments of subjects to folds; without --folds, to five. Default: 1.",
+            help="Number of random assignments of subjects to folds (five folds without --folds). Default: 1.",
         ),
     ] = None,
     transductive: Annotated[
@@ -150,7 +150,7 @@ def evaluate(
     team = processes.join()
     loaded = load(model).set_params(device=device)
     if hasattr(loaded, "verbose"):
-        loaded.set_params(verbose=0)  # of fits in folds
+        loaded.set_params(verbose=0)  # for fits in folds
     if out is not None:
         check_out_file(out, model, data, settings, endings=(".csv",), force=force)
     split = (protocol, seeds, probe, folds, repeats)
@@ -162,9 +162,9 @@ def evaluate(
     hidden = not shows_progress(quiet, json) or team.index > 0
     with opened_for(loaded, data, given, labels=True, hidden=hidden) as windows:
         if not (windows.label >= 0).any():
-            raise PolyadicError(f"{data.name} has no labels, which evaluate needs")
+            raise PolyadicError(f"evaluate needs labels, but {data.name} has none")
         by_subject = not own_probe and _chosen(protocol, windows) == Protocol.SUBJECT
-        if team.index == 0 and not (by_subject and windows.index.n_subjects == 1):  # which is an error with a message
+        if team.index == 0 and not (by_subject and windows.index.n_subjects == 1):  # one subject raises an error below
             describe(windows, hidden=True)
         if not by_subject and (folds is not None or repeats is not None or transductive):
             raise PolyadicError(

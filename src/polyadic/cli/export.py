@@ -174,7 +174,7 @@ class _Written:
 
 
 def _as_c(model: Any, out: Path, header_only: bool, options: dict[str, Any]) -> _Written:
-    """Write C."""
+    """Write C code."""
     from polyadic import export as exports
 
     written = exports.c(model, out, header_only=header_only or out.suffix == ".h", **options)
@@ -239,8 +239,8 @@ def _compared(
 
     Parameters
     ----------
-    compute : the function of the file, of (N, channels, time)
-    batch : the fixed N, or None
+    compute : function that the file computes from windows (N, channels, time)
+    batch : fixed batch size N, or None
     """
     import numpy as np
 
@@ -252,7 +252,8 @@ def _compared(
         count, step = count // batch * batch, max(_ROWS // batch, 1) * batch
     if count == 0:
         raise PolyadicError(
-            f"--data must have at least {batch or 1} windows for the comparison, but has {len(windows)}"
+            f"--data must have at least {batch or 1} window{'s' * ((batch or 1) != 1)} for the comparison, "
+            f"but has {len(windows)}"
         )
     found, expected = [], []
     with window_bar("comparing", windows.shape, hidden) as on_rows:
@@ -287,6 +288,6 @@ def _in_words(comparison: dict[str, Any]) -> str:
         return f"on {windows}, features differ by {100 * comparison['features_error']:.2g} % of their root mean square"
     line = f"on {windows}, {100 * comparison['same_label']:.2f} % of the labels agree with the model"
     if comparison["accuracy_before"] is None:
-        return f"{line}; no accuracy, because none has a label"
+        return f"{line}; accuracy is unknown, because no window has a label"
     before, after = 100 * comparison["accuracy_before"], 100 * comparison["accuracy_after"]
     return f"{line}; accuracy on the {comparison['labelled']:,} with labels: model {before:.2f} %, file {after:.2f} %"

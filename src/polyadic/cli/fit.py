@@ -1,4 +1,4 @@
-"""`polyadic fit`: a model from recordings or windows."""
+"""`polyadic fit`: fit a model to recordings or windows."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def with_probe_kind(words: list[str]) -> list[str]:
 
 
 def _parts(windows: Windows, protocol: Protocol | None, seed: int) -> tuple[Windows, Windows]:
-    """Return the windows to fit, and those that may train the probe."""
+    """Return the windows to fit, and the windows on which the probe may be trained."""
     from polyadic.data import split
 
     if protocol is None:
@@ -360,9 +360,9 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
     if model.consensus:
         kept = f" from the consensus of {model.restarts} starts"
     echo(
-        f"{out.name}: {method.value} of {len(windows):,} windows, {model.n_parameters_:,} parameters, "
-        f"{model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)}{kept} in {seconds:.1f} s "
-        f"({model.waited_:.1f} s I/O wait)"
+        f"{out.name}: {method.value} of {len(windows):,} window{'s' * (len(windows) != 1)}, "
+        f"{model.n_parameters_:,} parameters, {model.n_sweeps_} sweep{'s' * (model.n_sweeps_ != 1)}{kept} in "
+        f"{seconds:.1f} s ({model.waited_:.1f} s I/O wait)"
     )
     echo(f"windows of {windows.index.describe_subjects()}")
     if trained:

@@ -63,7 +63,7 @@ def info(
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in facts.items():
-        hidden = name == "units" and "rates" in facts  # which include them
+        hidden = name == "units" and "rates" in facts  # rates include the units
         if value not in (None, "", [], {}) and not hidden:
             grid.add_row(name.replace("_", " "), Text(_shown(name, value)))
     console().print(grid)
@@ -74,7 +74,7 @@ def describe(path: Path) -> Facts:
 
     Raises
     ------
-    PolyadicError : if polyadic neither writes nor reads such files, or it is damaged
+    PolyadicError : if the file is damaged, or in a format that polyadic neither reads nor writes
     """
     if path.is_dir():
         return {"path": path.name or path.absolute().name, **_folder(path)}
@@ -92,7 +92,10 @@ def describe(path: Path) -> Facts:
 
 
 def _scarce(facts: Facts) -> list[str]:
-    """Return notes on what a store or folder has only one of; classes of a folder are known only for one recording."""
+    """Return notes if a store or folder has only one recording, subject or class.
+
+    The classes of a folder are known only if it has one recording.
+    """
     from polyadic.cli.tables import scarcities
 
     if facts["kind"] == "store of windows":
@@ -105,7 +108,7 @@ def _scarce(facts: Facts) -> list[str]:
 
 
 def _shown(name: str, value: Any) -> str:
-    """Format a value for people."""
+    """Format a value for display."""
     if name == "bytes":
         return _size(value)
     if name in ("fs", "seconds") and value is not None:
@@ -209,7 +212,7 @@ def _folder(path: Path) -> Facts:
 
 
 def _first_recording(files: dict[str, Path]) -> Facts:
-    """Describe the first readable recording, and list those before it with the reason why they are not."""
+    """Describe the first readable recording, and list the unreadable ones before it with the reasons."""
     unreadable: dict[str, str] = {}
     for name, file in files.items():
         try:

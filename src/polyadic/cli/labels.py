@@ -40,9 +40,7 @@ def check_label_file(out: Path, data: Path) -> None:
     if ending in needed:
         sources, package = needed[ending]
         if source not in sources:
-            raise PolyadicError(
-                f"--out {out.name} is for recordings that end in {sources[0]}, but DATA is {data.name}: use .tsv"
-            )
+            raise PolyadicError(f"--out {out.name} is for {sources[0]} recordings, but DATA is {data.name}: use .tsv")
         if find_spec(package) is None:
             extra = "edf" if package == "edfio" else package
             raise MissingExtraError(
@@ -66,8 +64,10 @@ def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Col
 
     Parameters
     ----------
+    out : file to write
     data : the recording
-    classes : annotation texts that are classes; a copy replaces them with the labels
+    labels : the labels, in order of onset
+    classes : annotation texts of classes; in a copy of the recording, the labels replace these annotations
     """
     from polyadic.files import write_atomically
 
@@ -85,7 +85,7 @@ def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Col
 
 
 def _write_edf(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str]) -> None:
-    """Write a copy of an EDF file with the labels as annotations, in place of its own annotations of classes."""
+    """Write a copy of an EDF file with the labels as annotations, which replace existing annotations of classes."""
     import edfio
 
     from polyadic.data.readers.edf import mark_copy

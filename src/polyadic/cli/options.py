@@ -41,7 +41,7 @@ RECORDINGS = "Cutting recordings into windows (not for stores and arrays)"
 """Heading of the options that apply only to recordings."""
 
 SECONDS = 10.0
-"""Default length of a window."""
+"""Default length of a window in seconds."""
 
 MOST_REPEATS, MOST_JOBS, MOST_EPOCHS = 10_000, 1_000, 1_000_000
 """Upper bounds that catch typing errors: repetitions, parallel processes, epochs."""
@@ -62,7 +62,7 @@ class Resample(StrEnum):
 
 
 class Protocol(StrEnum):
-    """How to split."""
+    """How to split windows into training and test parts."""
 
     SUBJECT = "subject"
     PAPER = "paper"
@@ -77,7 +77,7 @@ class ProbeKind(StrEnum):
 
 
 def _check_exists(path: Path) -> None:
-    """Raise if nothing has this path; name what is called similarly in the same folder."""
+    """Raise if a path does not exist; suggest a similar name in the same folder."""
     if path.exists():
         return
     import difflib
@@ -90,13 +90,13 @@ def _check_exists(path: Path) -> None:
 
 
 def _check_data(path: Path) -> Path:
-    """Return an existing path that has a name, which messages use."""
+    """Check that a path exists, and return it in a form that has a name for messages."""
     _check_exists(path)
     return path if path.name else path.absolute()
 
 
 def _check_model(ctx: typer.Context, path: Path) -> Path:
-    """Return an existing path that is not a folder."""
+    """Check that a path exists and is not a folder, and return it."""
     _check_exists(path)
     if path.is_dir():
         raise typer.BadParameter(
@@ -160,11 +160,13 @@ def shows_progress(quiet: bool, json: bool) -> bool:
 
 @contextmanager
 def window_bar(title: str, shape: tuple[int, ...], hidden: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar of windows.
+    """Show a progress bar that counts windows.
 
     Parameters
     ----------
-    shape : (N, channels, time)
+    title : text next to the bar
+    shape : shape of the windows, (N, channels, time)
+    hidden : do not show the bar
 
     Yields
     ------

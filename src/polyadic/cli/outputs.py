@@ -1,4 +1,4 @@
-"""Checks of `--out` before any work: it is writable and does not overwrite an input."""
+"""Check before any work that `--out` is writable and does not overwrite an input."""
 
 from __future__ import annotations
 

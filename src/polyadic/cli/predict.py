@@ -1,4 +1,4 @@
-"""`polyadic predict`: labels and probabilities of new recordings, by a model with a probe."""
+"""`polyadic predict`: predict labels and probabilities for new recordings with a model that has a probe."""
 
 from __future__ import annotations
 

@@ -106,7 +106,9 @@ def ptb_xl(
 def mgh(
     root: _Root,
     store: _Store,
-    download: Annotated[bool, typer.Option("--download", help="The data are not public; prints whom to ask.")] = False,
+    download: Annotated[
+        bool, typer.Option("--download", help="The data are not public: print whom to ask for access.")
+    ] = False,
     on_error: _OnError = OnError.RAISE,
     append: _Append = False,
     settings: SettingsOption = None,
@@ -237,7 +239,7 @@ def verify(
         )
         return
     shards = _count(len(opened.shards), "shard")
-    echo(f"{store.name}: {len(opened):,} windows in {shards}, all checksums match")
+    echo(f"{store.name}: {_count(len(opened), 'window')} in {shards}, all checksums match")
 
 
 def _fetch(name: str, root: Path, wanted: bool, quiet: bool, mirror: str | None = None) -> Path:
@@ -310,7 +312,7 @@ def summary(store: WindowStore) -> dict[str, Any]:
 def _lines(store: WindowStore) -> list[str]:
     facts = summary(store)
     lines = [
-        f"{facts['store']}: {facts['windows']:,} windows of {len(store.channels)} channels × "
+        f"{facts['store']}: {_count(facts['windows'], 'window')} of {_count(len(store.channels), 'channel')} × "
         f"{store.header.length} samples at {store.fs:g} Hz ({store.header.dtype}), "
         f"{_count(facts['recordings'], 'recording')} of {store.index.describe_subjects()}"
     ]
@@ -324,7 +326,7 @@ def _lines(store: WindowStore) -> list[str]:
         lines.append(f"left out: {_count(facts['incomplete'], 'window')} with missing values")
     for kind, channels in facts["quality"].items():
         named = ", ".join(f"{channel} ({count})" for channel, count in channels.items())
-        lines.append(f"{kind} samples in (recordings): {named}")
+        lines.append(f"{kind} samples, by channel (number of recordings): {named}")
     if store.skipped:
         by_reason: dict[str, list[str]] = {}
         for entry in store.skipped:

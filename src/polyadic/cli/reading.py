@@ -119,7 +119,7 @@ def _fields(options: dict[str, Any]) -> Given:
         given["classes"] = parse_classes(given.pop("class_"))
     if "subject_from" in given:
         if "subject" in given:
-            raise PolyadicError("--subject and --subject-from exclude each other: give one of them")
+            raise PolyadicError("--subject and --subject-from cannot be combined: give only one of them")
         given["subject"] = given.pop("subject_from")
         if not re.search(r"\((?!\?[:=!<])", given["subject"]):
             raise PolyadicError(

@@ -1,4 +1,4 @@
-"""Replicability of components, for several commands: computed with a progress bar, and summarised in a sentence."""
+"""Compute the replicability of components with a progress bar, and summarise it; shared by several commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST", "checked", "tell_replicability"]
 
 LONGEST = 60.0
-"""Maximum estimated seconds for which a report checks replicability by default."""
+"""Maximum estimated time in seconds for which a report checks replicability by default."""
 
 
 def checked(model: Any, windows: Any, seed: int, hidden: bool) -> Replicability:

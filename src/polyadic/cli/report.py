@@ -1,4 +1,4 @@
-"""`polyadic report`: components, features and scores of a model as one HTML file."""
+"""`polyadic report`: write the components, features and scores of a model to one HTML file."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def report(
         typer.Option(
             "--check/--no-check",
             help="Fit halves of the subjects to check which components replicate, and save the result in the model "
-            "file if DATA is that of the fit. Default: only for the data of the fit, if not done before, and if it "
-            "takes less than a minute.",
+            "file if the model was fitted to DATA. Default: only for the data of the fit, if not done before, and if "
+            "it takes less than a minute.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
@@ -160,13 +160,14 @@ def report(
 
 
 def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, hidden: bool, quiet: bool) -> str:
-    """Check which components replicate: if asked, or if the file does not say and it is quick.
+    """Check which components replicate, if requested, or if the model file has no result and the check is quick.
 
-    The result is saved in the model file if the windows are those of the fit; else it is only shown on the page.
+    The result is saved in the model file if the model was fitted to these windows; otherwise it is only shown in the
+    report.
 
     Returns
     -------
-    a note for the page, or an empty text
+    a note for the report, or an empty string
     """
     from polyadic.explain.replicability import estimate_seconds
 
@@ -175,7 +176,7 @@ def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, 
         raise PolyadicError("--check needs a tensor model and --data, to fit halves of the data")
     if not can:
         return ""
-    model._samples(windows)  # raises if their shape is wrong
+    model._samples(windows)  # raises if the shape of the windows is wrong
     if check is False or (check is None and getattr(model, "replicability_", None) is not None):
         return ""
     own = _windows_of_fit(model, windows)
@@ -189,7 +190,7 @@ def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, 
         echo(f"replicability was not checked: {error}", err=True)
         return ""
     if own is None:
-        note = "Checked on other windows than those of the fit"
+        note = "Checked on windows other than those of the fit"
         if not quiet:
             echo(f"{note}: replicability is not saved in {path.name}", err=True)
         return f"{note}."
@@ -205,7 +206,7 @@ def _check(model: Any, path: Path, windows: Any, check: bool | None, seed: int, 
 
 
 def _windows_of_fit(model: Any, windows: Any) -> Any:
-    """Return those windows that the model was fitted to, as far as can be known; None if they are others."""
+    """Return the windows that the model was fitted to, identified by split and number; None if these are others."""
     from polyadic.evaluate.scoring import own_split
 
     found = windows

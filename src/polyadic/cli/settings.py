@@ -49,11 +49,12 @@ def read_settings(path: Path, model: type[BaseModel]) -> dict[str, Any]:
 
     Parameters
     ----------
+    path : the settings file
     model : result of `model_of`
 
     Raises
     ------
-    SettingsError : with file, line and key
+    SettingsError : if the file is invalid; the message gives the file, the line and the key
     """
     from pydantic import ValidationError
 
@@ -146,7 +147,7 @@ def _function(app: typer.Typer, context: typer.Context) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-# ------------------------------------------------------------------------------------------------ what went wrong
+# ------------------------------------------------------------------------------------------------ error messages
 
 
 def _explained(error: ValidationError, file: str, text: str, model: type[BaseModel]) -> str:
@@ -181,7 +182,7 @@ def _fields(path: list[str], model: Any) -> dict[str, Any]:
 
 
 def _known(path: list[str], model: Any) -> int:
-    """Return how many words of a path are keys: pydantic appends its own, such as the members of a union."""
+    """Return how many words of a path are keys: pydantic appends other words, such as the members of a union."""
     for depth, word in enumerate(path):
         fields = _fields(path[:depth], model)
         if word not in fields:
@@ -197,7 +198,7 @@ def _suggestion(key: str, keys: list[str]) -> str:
 def _line(text: str, path: list[str]) -> int:
     """Return the number of the line where the statement that sets a key begins.
 
-    tomllib does not report lines, so growing beginnings of the text are parsed until the key appears.
+    tomllib does not report lines, so increasingly long prefixes of the text are parsed until the key appears.
     """
     lines = text.splitlines(keepends=True)
     before = 0

@@ -1,4 +1,4 @@
-"""CSV tables of windows: subject, recording, time, and the output of a model."""
+"""Write CSV tables of windows with the output of a model, and describe windows on the terminal."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["describe", "describe_sizes", "harmless", "scarcities", "write_table"
 
 _STEP = 4096
 _MOST_NOTES = 5
-"""Maximum number of classes to name for the same reason."""
+"""Maximum number of notes on classes that only one subject has."""
 _SIMILAR = 0.75
-"""Similarity of words of which one may be a typo."""
+"""Minimum similarity of two words, one of which may be a typo of the other."""
 
 
 def harmless(text: str) -> str:
@@ -34,10 +34,11 @@ def harmless(text: str) -> str:
 
 
 def describe(windows: Windows, hidden: bool) -> None:
-    """Print a table of the classes of windows, and notes on what there is too little of.
+    """Print a table of the classes, and notes if there are too few recordings, subjects or classes.
 
     Parameters
     ----------
+    windows : the windows to describe
     hidden : do not print the table
     """
     import numpy as np
@@ -73,8 +74,9 @@ def describe_sizes(windows: Windows, frame: int, length_is_default: bool, frame_
 
     Parameters
     ----------
+    windows : the windows to describe
     frame : frame length in samples
-    length_is_default, frame_is_default : whether the user did not choose them
+    length_is_default, frame_is_default : whether window length and frame length are defaults
 
     Examples
     --------
@@ -95,7 +97,7 @@ def describe_sizes(windows: Windows, frame: int, length_is_default: bool, frame_
 
 
 def _of_one_subject(windows: Windows, names: Sequence[str]) -> list[str]:
-    """Return a note on each class of one subject only, which may be a typo of another class."""
+    """Return a note on each class that only one subject has, with another class of which it may be a typo."""
     from polyadic.data.reading import shell_word
 
     known = (windows.label >= 0) & (windows.subject != "")
@@ -109,20 +111,20 @@ def _of_one_subject(windows: Windows, names: Sequence[str]) -> list[str]:
         hint = ""
         if other is not None:
             merged = shell_word(f"{other}={other}|{name}")
-            hint = f" Did you mean {other!r}? --class {merged} merges them; give the other classes by --class, too."
+            hint = f" Did you mean {other!r}? --class {merged} merges them; list the other classes with --class, too."
         found.append(f"Class {name!r} has labels of one subject only, so it cannot be tested on other subjects.{hint}")
     return found
 
 
 def _is_typo(name: str, other: str) -> bool:
-    """Whether two names differ in similar words only; "stage 3" and "stage 4" are no typos of each other."""
+    """Whether two names differ only in similar words; "stage 3" is not a typo of "stage 4"."""
     words, others = name.casefold().split(), other.casefold().split()
     changed = " ".join(word for word in words if word not in others), " ".join(w for w in others if w not in words)
     return difflib.SequenceMatcher(None, *changed).ratio() >= _SIMILAR
 
 
 def scarcities(recordings: int, subjects: int, classes: Sequence[str]) -> list[str]:
-    """Return notes on what there is only one of, and its consequences.
+    """Return notes on the consequences if there is only one recording, subject or class.
 
     Examples
     --------
@@ -157,8 +159,10 @@ def write_table(
 
     Parameters
     ----------
+    out : file to write
+    windows : the windows, one per row
     heads : names of the further columns
-    columns : function from windows to the cells of each; the first cell is text
+    columns : function that returns the further cells of each window; the first cell is a label
     fs : sampling rate in Hz; without it, start is empty
     on_rows : called with the number of windows done
     clock : also write the date and time of the start in ISO 8601; empty if unknown

@@ -74,7 +74,7 @@ def transform(
         count = len(windows)
         with window_bar("transforming", windows.shape, hidden) as on_rows:
             if out.suffix == ".npy":
-                # Assume that the other processes are as far.
+                # Assume that the other processes have made the same progress.
                 loaded.transform(
                     windows, out=out, on_rows=lambda done: on_rows(min(done * team.size, count)), team=team
                 )
@@ -85,7 +85,8 @@ def transform(
     if json:
         print_json({"features": out.name, "windows": count, "columns": list(loaded.get_feature_names_out())})
         return
-    echo(f"{out.name}: {count:,} windows, {len(loaded.get_feature_names_out())} features each")
+    windows_done = f"{count:,} window{'s' * (count != 1)}"
+    echo(f"{out.name}: {windows_done}, {len(loaded.get_feature_names_out())} features each")
 
 
 def _write_features(model: Any, windows: Windows, out: Path, on_rows: Callable[[int], None]) -> None:

@@ -41,7 +41,7 @@ Resume an interrupted search:
 """
 
 _FEWEST = 2
-"""A plot compares at least so many settings."""
+"""Minimum number of different settings for a plot."""
 
 
 @reads_recordings
@@ -83,9 +83,8 @@ def tune(
 
     Tries frame lengths, the rank (number of components), signs of the profiles, augmentations, the readout (how
     components become features) and recentring by subject. Writes the model and, next to it, a table of all tries
-    (.tries.csv), the result (.tuning.json) and, if settings were compared, a plot
-    (.tuning.png). The reported score is from subjects that took no
-    part in the choice. Ctrl-C keeps the best settings so far.
+    (.tries.csv), the result (.tuning.json) and, if settings were compared, a plot (.tuning.png). The reported score is
+    from subjects that took no part in the choice. Ctrl-C keeps the best settings so far.
     """
     from polyadic.engine.unusual import typical_windows
     from polyadic.progress import stage_bar

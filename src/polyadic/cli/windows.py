@@ -75,8 +75,10 @@ def opened_for(
     Parameters
     ----------
     model : the loaded model
-    given : options for reading recordings; an error if they contradict the model
-    labels : whether labels are needed; then the same recording must not belong to two subjects
+    data : a store, a file of arrays, a recording or a folder of recordings
+    given : options for reading recordings; options that contradict the model are an error
+    labels : whether labels are needed; if so, the same recording must not belong to two subjects
+    hidden : do not show a progress bar
     """
     from polyadic.data.channels import match_signals
 
@@ -204,7 +206,7 @@ def _fits_files(data: Path, pattern: str) -> bool:
 
 
 def _refuse_shared(windows: Windows) -> None:
-    """Raise if a recording occurs under two names of two subjects: it could be in the training and the test part."""
+    """Raise if the same recording belongs to two subjects: it could be in both the training and the test part."""
     store = windows.store
     if store is None:
         return
@@ -212,6 +214,6 @@ def _refuse_shared(windows: Windows) -> None:
     for names in store.identical():
         if len({whose[name] for name in names}) > 1:
             raise PolyadicError(
-                f"{' and '.join(names[:2])} are the same recording with two subjects, so scores would be too good: "
-                "remove one of them, or give the subjects by --subject"
+                f"{' and '.join(names[:2])} are the same recording with two subjects, so scores would be too high: "
+                "remove one of them, or set the subjects with --subject"
             )
