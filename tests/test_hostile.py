@@ -73,9 +73,7 @@ def test_links_in_an_archive_are_not_followed(tmp_path: Path) -> None:
         with_link(archive, "activity_labels.txt", "/etc/passwd")
     with pytest.raises(DataError, match="cannot be read"):
         read_arrays(tmp_path / "w.npz")
-    with pytest.raises(
-        DataError, match=r"labels.txt, line 1: must be the number 1 and a name, but is b'/etc/passwd'"
-    ):
+    with pytest.raises(DataError, match=r"labels.txt, line 1: must be the number 1 and a name, but is b'/etc/passwd'"):
         read_har(tmp_path / "har.zip")
 
 
