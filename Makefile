@@ -8,7 +8,7 @@ READY := .venv/.ready
 
 help:
 	@echo "make setup  install everything into .venv; then . .venv/bin/activate, and polyadic --help"
-	@echo "make demo   compare the tensor methods on built-in signals (a minute or two after the first set-up)"
+	@echo "make demo   compare polyadic with simpler features on built-in signals (a minute or two after the first set-up)"
 	@echo "make test   run the tests of every promise and formula (some 5 minutes on two quiet cores);"
 	@echo "            POLYADIC_DATA=folder adds those on real recordings"
 	@echo "make test-all  make test, and then all the rest (make test-long): more kills, fuzzing, kernels, browser sizes"

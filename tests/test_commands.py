@@ -421,7 +421,10 @@ def test_info_tells_what_each_kind_of_file_is(made, here):
         "w.npz": {"kind": "windows in arrays"},
         "other.npz": {"kind": "arrays", "arrays": {"a": {"shape": [3], "type": "float64"}}},
         "results": {"kind": "results of polyadic run", "rows": 4, "path": "results"},
-        "results/results.json": {"kind": "results of polyadic run", "methods": ["ATD", "ATD_ss-", "GR-SALS", "SALS"]},
+        "results/results.json": {
+            "kind": "results of polyadic run",
+            "methods": ["ATD", "ATD, paper", "PCA", "hand features"],
+        },
         "f.csv": {"kind": "table of features", "rows": 180},
         "l.csv": {"kind": "table of labels", "rows": 180},
         "r.csv": {"kind": "recording", "fs": 50.0, "seconds": 2.0},

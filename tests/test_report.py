@@ -436,9 +436,10 @@ def result(protocols=("subject",)) -> dict:
         for seed in range(3)
         for name in ("ATD", "SALS")
     ]
-    numbers = {"parameters": 432.0, "seconds_per_sweep": 0.5, "sweeps": 3.0, "fit": 0.4}
+    numbers = {"parameters": 432.0, "seconds": 0.5}
+    swept = {"ATD": {"sweeps": 3.0, "fit": 0.4}, "SALS": {}}
     summary = [
-        {"method": name, "protocol": protocol, "standardised": 91.0 + bonus, "plain": 80.0, **numbers}
+        {"method": name, "protocol": protocol, "standardised": 91.0 + bonus, "plain": 80.0, **numbers, **swept[name]}
         for protocol, bonus in zip(protocols, (0, 5), strict=False)
         for name in ("ATD", "SALS")
     ]
@@ -462,6 +463,9 @@ def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
     assert found[0].other == ("accuracy, plain probe", 80.0)
     page = render(model, windows, result=result(("paper", "subject")), probe="plain")
     assert page.index("Protocol subject") < page.index("Protocol paper")
+    costs = re.findall(r'<th scope="row">(ATD|SALS)</th>.*?432</td>(.*?)</tr>', page, re.DOTALL)[:2]
+    shown = [(name, re.findall(r">([^<>]+)</td>", cells)) for name, cells in sorted(costs)]
+    assert shown == [("ATD", ["0.5", "3", "0.400"]), ("SALS", ["0.5", "–", "–"])]
 
 
 def test_a_result_that_is_none_is_refused(model):

@@ -446,7 +446,7 @@ def test_the_page_says_what_the_run_found(page, written):
     assert "subjects" in page.page.locator(".beside").inner_text()
     assert f"{first['balanced_accuracy']:.2f}" in page.page.locator("#result tbody tr").first.inner_text()
     rows = page.page.locator("#result tbody tr")
-    assert [row.locator("th").inner_text() for row in rows.all()] == ["ATD", "ATD_ss-", "GR-SALS", "SALS"]
+    assert [row.locator("th").inner_text() for row in rows.all()] == ["ATD", "ATD, paper", "PCA", "hand features"]
     assert result["command"] in page.page.locator("#provenance").inner_text()
     assert result["data"]["sha256"] in page.page.locator("#provenance").inner_text()
     assert result["rows"][0]["split"] in page.page.locator("#provenance").inner_text()

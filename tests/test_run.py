@@ -25,7 +25,7 @@ from polyadic.methods import paper_methods
 from polyadic.presets import preset
 from polyadic.validated_probe import level_columns
 
-METHODS = ["ATD", "ATD_ss-", "GR-SALS", "SALS"]
+METHODS = ["ATD", "ATD, paper", "PCA", "hand features"]
 QUICK = ("--seeds", "2", "--sweeps", "2", "--rank", "4", "--quiet")
 
 
@@ -62,8 +62,16 @@ def test_run_writes_a_table_the_results_and_a_model_of_each_method(arrays, finis
     assert str(arrays.parent) not in json.dumps(written)
     assert len(written["rows"]) == 2 * len(METHODS)
     assert "| ATD |" in (out / "results.md").read_text()
-    for name in ("atd", "atd_ss", "gr-sals", "sals"):
-        assert load(out / f"{name}.safetensors").coefficients(np.load(arrays)["X"][:3]).shape == (3, 4)
+    X = np.load(arrays)["X"][:3]
+    for name in ("atd", "atd-paper"):
+        assert load(out / f"{name}.safetensors").coefficients(X).shape == (3, 4)
+    assert load(out / "pca.safetensors").transform(X).shape == (3, 4)
+    assert len(load(out / "hand-features.safetensors").transform(X)) == 3
+    default, paper, *simple = written["summary"]
+    assert default["parameters"] != paper["parameters"]
+    assert all("sweeps" in entry for entry in (default, paper))
+    assert not any("sweeps" in entry for entry in simple)
+    assert all(entry["seconds"] > 0 for entry in written["summary"])
 
 
 @pytest.mark.long
@@ -72,13 +80,15 @@ def test_run_without_arguments_takes_built_in_signals(tmp_path):
     assert result.exit_code == 0, result.output
     written = json.loads(result.stdout)
     assert written["title"] == "built-in signals"
-    # Bases, mean spectrum, readout and levels.
-    assert all(entry["parameters"] == 8 * (8 + 33 + 25) + 8 * 33 + 72 + 16 for entry in written["summary"])
+    found = {entry["method"]: entry["parameters"] for entry in written["summary"]}
+    assert found["ATD"] == 8 * (8 + 33 + 25) + 8 * 33 + 72 + 16  # bases, mean spectrum, readout and levels
+    assert found["ATD, paper"] == 8 * (16 + 33 + 25)
+    assert found["PCA"] == 9 * 8 * 33 * 25
 
 
 def test_the_same_command_gives_the_same_figures(tmp_path, arrays, finished):
     def figures(text):
-        return [{key: row[key] for key in row if key != "seconds_per_sweep"} for row in json.loads(text)["rows"]]
+        return [{key: row[key] for key in row if "seconds" not in key} for row in json.loads(text)["rows"]]
 
     again = run("--data", str(arrays), "--out", str(tmp_path / "out"), "--json", *QUICK)
     assert figures(again.stdout) == figures((finished[1] / "results.json").read_text())
@@ -265,11 +275,10 @@ def test_a_preset_follows_the_sampling_rate_of_the_file(tmp_path):
 
 
 def test_known_sampling_rates_bring_a_bandpass_filter(finished):
-    written = json.loads((finished[1] / "results.json").read_text())
-    assert [step["type"] for step in written["settings_of_ATD"]["augment"]["steps"]] == [
-        "Jitter",
-        "Bandpass",
-    ]
+    paper = load(finished[1] / "atd-paper.safetensors")
+    assert [type(step).__name__ for step in paper.augment.steps] == ["Jitter", "Bandpass"]
+    assert paper.beta > 0
+    assert json.loads((finished[1] / "results.json").read_text())["settings_of_ATD"]["beta"] == 0
 
 
 @pytest.mark.long
@@ -284,7 +293,7 @@ def test_jobs_do_not_change_the_figures(tmp_path, arrays):
 def test_the_four_methods_differ_as_the_paper_says():
     settings = preset("har")
     estimators = paper_methods(settings)
-    assert list(estimators) == METHODS
+    assert list(estimators) == ["ATD", "ATD_ss-", "GR-SALS", "SALS"]
     assert (estimators["ATD"].beta, estimators["ATD_ss-"].beta) == (2.0, 0.0)
     assert estimators["ATD_ss-"].augment is settings.augment
     assert not hasattr(estimators["SALS"], "augment")

@@ -152,8 +152,6 @@ def _quality(name: str, data: _Dataset, quality: str | None) -> tuple[float, tup
 
 _BUILT_IN_BANDS = ((2.0, 24.0), (4.0, 20.0))
 _BUILT_IN = MappingProxyType({"rank": 8})
-_ALIGNMENT = 0.1
-"""Weight of the self-supervised loss for centred tensors, whose coefficients are much smaller than the paper's."""
 
 
 def settings_for(
@@ -163,7 +161,7 @@ def settings_for(
     defaults: bool = False,
     n_fft: int | None = None,
     hop: int | None = None,
-    views: bool = False,
+    paper_method: bool = False,
 ) -> Preset:
     """Return settings for windows: those of a preset, or the library's, with frames by window length and rate.
 
@@ -173,8 +171,8 @@ def settings_for(
     preset : name of a preset with the paper's settings
     defaults : with a preset, use only its frames and augmentations, and the library's settings otherwise
     n_fft, hop : frame length and hop, to override the above
-    views : without a preset, include augmentations and a weight of the self-supervised loss, so that methods with and
-        without it can be compared
+    paper_method : without a preset, use the paper's method with these frames: log|Re| and log|Im|, augmented views, the
+        self-supervised loss, and no readout
 
     Examples
     --------
@@ -195,11 +193,11 @@ def settings_for(
     frames, built_in = _frames(shape[1], fs, n_fft, hop), windows.dataset == "synthetic"
     name = "synthetic" if built_in else ""
     parameters: dict[str, Any] = dict(_BUILT_IN) if built_in else {}
-    if not views:
+    if not paper_method:
         return Preset(name, fs, shape, frames, "auto", MappingProxyType(parameters))
-    parameters["beta"] = _ALIGNMENT
     second = Compose([Jitter(0.05), Bandpass(_BUILT_IN_BANDS, fs or 64.0)]) if built_in else _views(fs)
-    return Preset(name, fs, shape, frames, second, MappingProxyType(parameters))
+    plain = STFT(frames.n_fft, frames.hop, floor="channel")
+    return Preset(name, fs, shape, plain, second, MappingProxyType({**PAPER_METHOD, **parameters}))
 
 
 def _paper_settings(windows: Any, name: str, defaults: bool) -> Preset:

@@ -1,4 +1,4 @@
-"""`polyadic run`: compare the four tensor methods on synthetic signals or on your own windows."""
+"""`polyadic run`: compare methods on synthetic signals or on your own windows."""
 
 from __future__ import annotations
 
@@ -110,11 +110,12 @@ def run(
 ) -> None:
     """See it work: compare methods on synthetic signals, or on your own windows.
 
-    The methods are ATD, ATD_ss-, GR-SALS and SALS. Each is fitted to the unlabelled part. A probe (a simple classifier
-    on the features) is trained and tested on the labelled part.
+    The methods are ATD with the library's defaults, ATD as in the paper, PCA and hand-crafted features; with --preset,
+    the paper's ATD, ATD_ss-, GR-SALS and SALS. Each is fitted to the unlabelled part. A probe (a simple classifier on
+    the features) is trained and tested on the labelled part.
 
-    Shows scores over seeds, parameters and seconds per sweep (pass over the data). Writes one model per method and the
-    results.
+    Shows scores over seeds, the number of parameters and the seconds of a fit. Writes one model per method, the results
+    and a report.
     """
     from polyadic.experiments.run import RunSettings, compare_methods
 

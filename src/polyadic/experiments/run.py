@@ -1,14 +1,18 @@
-"""`polyadic run`: ATD, ATD_ss-, GR-SALS and SALS fitted to the same windows and scored by the same probes.
+"""`polyadic run`: methods fitted to the same windows and scored by the same probes.
 
+These are the library's defaults, the paper's ATD and simple features; with a preset, the paper's four tensor methods.
 Every seed determines the initial values, order and augmentations, and the split of the labelled windows. The table is
 printed; models, results and a report are written to a folder.
 """
 
 from __future__ import annotations
 
+import re
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,8 @@ from rich.text import Text
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from polyadic import ATD, GRSALS, SALS, load, report
+from polyadic import load, report
+from polyadic.baselines import HandFeatures, PCAFeatures
 from polyadic.data import Split, Windows, split, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
@@ -49,7 +54,7 @@ _AUTO_SCORES = ("balanced_accuracy", "accuracy")
 _SCORES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy"} | {kind: kind for kind in PROBES}
 """The scores of a row by name, and the headings of their columns."""
 
-Estimator = ATD | SALS | GRSALS
+Estimator = Any
 Row = dict[str, Any]
 
 
@@ -78,10 +83,7 @@ def compare_methods(settings: RunSettings, as_json: bool = False, quiet: bool = 
     """Compare the methods: print the table (or the JSON), write models, `results.json`, `results.md`, `report.html`."""
     windows = _open_windows(settings)
     protocols = _choose_protocols(settings, windows)
-    chosen = settings_for(
-        windows, preset=settings.preset, defaults=settings.defaults, n_fft=settings.n_fft, hop=settings.hop, views=True
-    )
-    estimators = paper_methods(chosen, rank=settings.rank, max_sweeps=settings.sweeps, device=settings.device)
+    estimators = _methods(settings, windows)
     settings.out.mkdir(parents=True, exist_ok=True)
     hidden = quiet or as_json
     rows = _fit_with_progress(settings, windows, estimators, protocols, hidden)
@@ -105,6 +107,24 @@ def compare_methods(settings: RunSettings, as_json: bool = False, quiet: bool = 
     echo(f"Wrote models, {files} to {settings.out}/")
     if missing:
         echo(missing)
+
+
+def _methods(settings: RunSettings, windows: Windows) -> dict[str, Estimator]:
+    """Return the unfitted methods by name; the report is about the first, ATD."""
+    find = partial(settings_for, windows, n_fft=settings.n_fft, hop=settings.hop)
+    given = {"rank": settings.rank, "max_sweeps": settings.sweeps, "device": settings.device}
+    chosen = find(preset=settings.preset, defaults=settings.defaults)
+    own = paper_methods(chosen, **given)
+    if settings.preset is not None:
+        return own
+    found = {"ATD": own["ATD"]}
+    if (windows.label >= 0).any():
+        found |= {
+            "ATD, paper": paper_methods(find(paper_method=True), **given)["ATD"],
+            "PCA": PCAFeatures(own["ATD"].rank, tensorize=chosen.tensorize, device=settings.device),
+            "hand features": HandFeatures(device=settings.device),
+        }
+    return found
 
 
 # ------------------------------------------------------------- fits and scores
@@ -141,8 +161,8 @@ def fit_and_score_methods(
     Returns
     -------
     a row for each method, seed and protocol: for the probe "auto", balanced accuracy and accuracy in percent and the
-    `reason` for its settings; for every other probe, its accuracy under its name; seconds per sweep, sweeps,
-    parameters, fit
+    `reason` for its settings; for every other probe, its accuracy under its name; parameters and seconds to fit; for
+    tensor methods also seconds per sweep, sweeps and fit
     """
     for seed in seeds:
         for protocol in protocols:
@@ -162,7 +182,7 @@ def _fit_one(
 ) -> tuple[list[Row], Estimator]:
     """Return a method's rows for one seed, one for each protocol, and its (last) model."""
     rows: list[Row] = []
-    model, learned = None, np.empty(0, dtype=np.intp)
+    model, learned, seconds = None, np.empty(0, dtype=np.intp), 0.0
     for protocol in protocols:
         part = split_for(windows, protocol, seed)
         if model is None or not np.array_equal(part.unlabelled, learned):
@@ -170,8 +190,11 @@ def _fit_one(
             with warnings.catch_warnings():
                 # The table shows the number of sweeps.
                 warnings.filterwarnings("ignore", "The fit stopped at max_sweeps", ConvergenceWarning)
+                begun = time.perf_counter()
                 model = clone(estimator).set_params(random_state=seed).fit(unlabelled)
-        rows.append({"protocol": protocol, "split": part.hash, **_score(model, windows, part, probes)})
+                seconds = time.perf_counter() - begun
+        row = {"protocol": protocol, "split": part.hash, "seconds": seconds}
+        rows.append(row | _score(model, windows, part, probes))
     assert model is not None
     return rows, model
 
@@ -188,11 +211,13 @@ def _score(model: Estimator, windows: Windows, part: Split, probes: Sequence[str
     row: Row = {kind: 100 * one["accuracy"] for kind, one in found.items() if kind != AUTO}
     if AUTO in found:
         row |= {name: 100 * found[AUTO][name] for name in _AUTO_SCORES} | {"reason": found[AUTO]["reason"]}
+    row["parameters"] = model.n_parameters_
+    if not hasattr(model, "factors_"):
+        return row
     return {
         **row,
         "seconds_per_sweep": seconds_per_sweep(model.history_["seconds"]),
         "sweeps": model.n_sweeps_,
-        "parameters": model.n_parameters_,
         "fit": model.score(windows[part.unlabelled[:_FIT_WINDOWS]]),
     }
 
@@ -226,7 +251,7 @@ def _fit_with_progress(
             count += 1
             show(count, total, f"{name}, seed {seed} done")
             if seed == 0:
-                model.save(settings.out / f"{name.lower().rstrip('-')}.safetensors")
+                model.save(settings.out / _model_file(name))
 
         try:
             return fit_and_score_methods(
@@ -239,6 +264,17 @@ def _fit_with_progress(
                     "command starts over",
                 )
             raise
+
+
+def _model_file(method: str) -> str:
+    """Return the file name of a method's model.
+
+    Examples
+    --------
+    >>> _model_file("ATD_ss-"), _model_file("ATD, paper")
+    ('atd_ss.safetensors', 'atd-paper.safetensors')
+    """
+    return "-".join(re.findall(r"[\w-]+", method.lower())).rstrip("-") + ".safetensors"
 
 
 # ----------------------------------------------------------- settings and files
@@ -301,6 +337,7 @@ def _build_result(
 ) -> dict[str, Any]:
     """Return the content of `results.json`."""
     parameters = estimators["ATD"].get_params(deep=False)
+    graph = {"graph_weight_of_GR-SALS": estimators["GR-SALS"].graph_weight} if "GR-SALS" in estimators else {}
     return {
         "title": "built-in signals" if settings.data is None else printable(settings.data.name),
         "data": {
@@ -312,18 +349,13 @@ def _build_result(
         },
         "preset": settings.preset,
         "settings_of_ATD": {name: encode(value) for name, value in parameters.items() if name != "random_state"},
-        "graph_weight_of_GR-SALS": estimators["GR-SALS"].graph_weight,
+        **graph,
         "seeds": list(range(settings.seeds)),
         "jobs": settings.jobs,
         **provenance(str(choose_device(settings.device))),
         "summary": summarise_methods(rows),
         "rows": rows,
     }
-
-
-def _printable(name: str) -> str:
-    """Return a name without terminal control characters."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
 
 
 def _checksum(data: Path | None) -> str | None:
@@ -344,16 +376,16 @@ def _cells(entry: Row) -> list[str]:
         entry["method"],
         *accuracies,
         f"{entry['parameters']:,.0f}",
-        f"{entry['seconds_per_sweep']:.3f}",
-        f"{entry['sweeps']:.0f}",
-        f"{entry['fit']:.3f}",
+        f"{entry['seconds']:.3g}",
+        f"{entry['sweeps']:.0f}" if "sweeps" in entry else "–",
+        f"{entry['fit']:.3f}" if "fit" in entry else "–",
     ]
 
 
 def _heads(result: dict[str, Any]) -> list[str]:
     """Return the headings of the table's columns."""
     accuracies = [f"{head} %" for name, head in _SCORES.items() if name in result["summary"][0]]
-    return ["method", *accuracies, "parameters", "s/sweep", "sweeps", "fit"]
+    return ["method", *accuracies, "parameters", "seconds", "sweeps", "fit"]
 
 
 def _lines(result: dict[str, Any], protocol: str) -> list[list[str]]:
@@ -371,9 +403,14 @@ def _title(result: dict[str, Any], protocol: str) -> str:
 
 
 def _explanation(result: dict[str, Any]) -> str:
-    """Return a sentence on what the scores are."""
+    """Return a few sentences on what the methods and scores are."""
     found = result["summary"][0]
     sentences = []
+    if "ATD, paper" in {entry["method"] for entry in result["summary"]}:
+        sentences.append(
+            "ATD has the library's defaults; ATD, paper has the paper's front end, views and loss; PCA is of the same "
+            "spectra; hand features are statistics and band powers of each channel."
+        )
     if _AUTO_SCORES[0] in found:
         sentences.append("Scores of a probe whose settings are chosen by leaving subjects out.")
     fixed = [kind for kind in PROBES if kind in found]

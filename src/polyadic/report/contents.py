@@ -180,6 +180,8 @@ class MethodScores:
     measure : what the first score is: "balanced accuracy", or the "accuracy" of the standardised or plain probe
     accuracy : the first score, in percent
     other : a second one under its heading, or None
+    seconds : to fit, or None in files of 0.1.0
+    sweeps, fit : of tensor methods; None for others
     """
 
     name: str
@@ -190,9 +192,9 @@ class MethodScores:
     high: float | None
     other: tuple[str, float] | None
     parameters: float
-    seconds: float
-    sweeps: float
-    fit: float
+    seconds: float | None
+    sweeps: float | None
+    fit: float | None
 
 
 def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | None = None) -> list[MethodScores]:
@@ -214,10 +216,11 @@ def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | Non
                 for row in result["rows"]
                 if (row["method"], row["protocol"]) == (entry["method"], entry["protocol"]) and key in row
             ]
-            numbers = (float(entry[name]) for name in ("parameters", "seconds_per_sweep", "sweeps", "fit"))
+            numbers = (None if name not in entry else float(entry[name]) for name in ("seconds", "sweeps", "fit"))
             about = str(entry["method"]), str(entry["protocol"]), _SCORES.get(key, "")
             other = (_SCORES[scored[1][0]], scored[1][1]) if len(scored) > 1 else None
-            found.append(MethodScores(*about, score, *_mean_interval(same), other, *numbers))
+            size = float(entry["parameters"])
+            found.append(MethodScores(*about, score, *_mean_interval(same), other, size, *numbers))
     except (KeyError, TypeError, ValueError) as error:
         raise PolyadicError(
             f"result must be the content of a results.json of `polyadic run`, but lacks {error}"

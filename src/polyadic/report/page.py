@@ -30,6 +30,7 @@ __all__ = ["packed", "render", "write"]
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 _SHOWN, _SHOWN_ON_PHONES = 12, 6
 """Number of components shown at first."""
+_COSTS = ("seconds", "sweeps", "fit")
 _ORIGIN = ("command", "commit", "date", "machine", "versions", "sha256")
 
 
@@ -147,6 +148,7 @@ def render(
         "probe": contents.probe,
         "sample": contents.sample,
         "methods": methods,
+        "costs": [name for name in _COSTS if any(getattr(method, name) is not None for method in methods)],
         "protocols": list(dict.fromkeys(method.protocol for method in methods)),
         "headline": headline(methods, len(result["seeds"]) if result else 0, contents.probe),
         "result": result,
@@ -288,10 +290,10 @@ def _way(model: Any) -> str:
 
 
 def _method_name(model: Any) -> str:
-    """The name of this model's method in a run."""
+    """Return the name of this model's method in a run."""
     kind = type(model).__name__
-    names = {"GRSALS": "GR-SALS", "ATD": "ATD" if getattr(model, "beta", 0.0) else "ATD_ss-"}
-    return names.get(kind, kind)
+    views_alone = kind == "ATD" and not model.beta and getattr(model, "augment_", None) is not None
+    return "ATD_ss-" if views_alone else {"GRSALS": "GR-SALS"}.get(kind, kind)
 
 
 def _map_choices(drawn: dict[str, Any]) -> dict[str, list[str]]:
