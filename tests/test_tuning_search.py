@@ -219,6 +219,22 @@ def test_where_nothing_can_be_judged_it_says_why_and_keeps_the_recommended_setti
         tune(relabelled(windows, np.full(len(windows), -1)))
 
 
+def test_recentred_features_are_validated_with_all_windows_of_the_left_out_subjects(windows, monkeypatch):
+    small = nested.Space.of
+
+    def recentred(given):
+        space = small(given)
+        return Space(replace(space.recommended, recenter=True), space.values, space.views)
+
+    monkeypatch.setattr(nested.Space, "of", recentred)
+    subject = np.array([f"s{number % 4}" for number in range(len(windows))])  # 24 windows each
+    label = np.where(np.arange(len(windows)) < 60, windows.label, -1)  # 15 labels each, too few to recentre by
+    own = Windows(windows.X, fs=windows.fs, label=label, subject=subject)
+    found = tune(own, tries=1, folds=2)
+    assert found.settings.recenter
+    assert set(found.nested) == {"s0", "s1", "s2", "s3"}
+
+
 # ----------------------------------------------------------------------- space
 
 
@@ -285,6 +301,6 @@ def test_the_plot_has_a_row_for_each_value_of_a_setting_that_was_varied():
     figure = plot.tuning(tries, {"n_fft": 32, "rank": 16, "view": NO_VIEW})
     assert list(figure.layout.yaxis.ticktext) == ["rank: 8", "16 *"]
     assert [(trace.name, list(trace.x), list(trace.y)) for trace in figure.data] == [
-        ("judged with two probe settings", [80.0], [1]),
-        ("judged with all probe settings", [70.0], [0]),
+        ("scored with two probe settings", [80.0], [1]),
+        ("scored with all probe settings", [70.0], [0]),
     ]

@@ -22,12 +22,12 @@ __all__ = ["Journal"]
 
 
 class Journal:
-    """The tries of one call of `tune`, in memory and, if a path is given, in a file.
+    """Record of the tries of one call of `tune`, in memory and, if a path is given, in a file.
 
     Parameters
     ----------
     path : the file, or None
-    fingerprint : hash of windows and seed; a file with another fingerprint is refused
+    fingerprint : hash of windows and seed; a file with another fingerprint is rejected
     """
 
     def __init__(self, path: Path | None, fingerprint: str) -> None:
@@ -56,11 +56,11 @@ class Journal:
         return cls(None if path is None else Path(path), digest)
 
     def known(self, search: int) -> dict[tuple[Settings, bool], Try]:
-        """The tries that one of the searches has already evaluated."""
+        """Return the tries that one of the searches has already evaluated."""
         return self._known.get(search, {})
 
     def note(self, search: int, one: Try) -> None:
-        """Append a try to the file."""
+        """Append a try to the file, unless the file already contains it."""
         if self._path is None or (one.settings, one.full) in self.known(search):
             return
         values = {"score": one.judged.score, "shares": one.judged.shares.tolist(), "seconds": one.seconds}

@@ -41,8 +41,8 @@ def judge(
 ) -> Judged:
     """Evaluate features by cross-validation over subjects.
 
-    With fewer labels than `Probe` needs for validation, its fixed settings are used. Otherwise the score is that of the
-    best settings of the probe: of all of them if `full`, else of two.
+    With fewer labels than `Probe` needs for validation, its fixed settings are used. Otherwise the score is the best
+    over settings of the probe: all settings if `full`, two otherwise.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ _DIGITS = 6
 """Digits of scores in files."""
 
 _NOT_VALIDATED = (
-    "Kept the recommended settings: a search could not be validated, because too few labels are left when some of the "
+    "Kept the recommended settings: a search could not be validated, because too few labels remain when some of the "
     "subjects are left out."
 )
 
@@ -76,7 +76,7 @@ class Tuning:
     interrupted: bool = False
 
     def summary(self) -> str:
-        """The result in a few lines of text."""
+        """Return the result in a few lines of text."""
         lines = [self.reason]
         if self.nested:
             lines += [
@@ -96,7 +96,7 @@ class Tuning:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the model, ready for JSON."""
+        """Return everything but the model, in types that JSON can store."""
         return {
             "settings": asdict(self.settings),
             "recommended": asdict(self.recommended),
@@ -202,12 +202,15 @@ class _Run:
             if search.interrupted:
                 interrupted = True
                 break
+            # All windows of the left-out subjects, because recentring needs their means.
+            left = np.setdiff1d(np.arange(len(self.windows)), train)
             for name, settings in (("tuned", chosen.settings), ("recommended", self.space.recommended)):
-                guesses[name].append(_classifier(search, settings).predict(self.windows[test]))
+                predicted = _classifier(search, settings).predict(self.windows[left])
+                guesses[name].append(predicted[np.searchsorted(left, test)])
             rows.append(test)
         tested = np.concatenate(rows) if rows else np.empty(0, np.intp)
-        predicted = {name: np.concatenate(own) for name, own in guesses.items() if own}
-        return self._decided(whole, best, tested, predicted, begun, interrupted)
+        together = {name: np.concatenate(own) for name, own in guesses.items() if own}
+        return self._decided(whole, best, tested, together, begun, interrupted)
 
     def _search(self, windows: Windows, number: int) -> Search:
         count = len(self.folds) + 1
@@ -272,7 +275,7 @@ def _classifier(search: Search, settings: Settings) -> WindowClassifier:
 def _compare(
     windows: Windows, tested: NDArray[np.intp], predicted: dict[str, NDArray[Any]]
 ) -> tuple[dict[str, dict[str, float]], float, float]:
-    """Scores of each tested subject, and the mean difference with its standard error."""
+    """Return the scores of each tested subject, and the mean difference with its standard error."""
     if not predicted:
         return {}, math.nan, math.nan
     truth, subject = labels_of(windows)[tested], windows.subject[tested]
@@ -288,7 +291,7 @@ def _compare(
 
 
 def _outer_folds(windows: Windows, count: int) -> list[_Fold]:
-    """Split subjects into groups to leave out in turn; groups without which settings cannot be compared are skipped.
+    """Split subjects into groups to leave out in turn, skipping groups that the search cannot do without.
 
     Returns
     -------
@@ -306,7 +309,7 @@ def _outer_folds(windows: Windows, count: int) -> list[_Fold]:
 
 
 def _why_not(windows: Windows) -> str:
-    """The reason why settings cannot be compared on these windows; "" if they can."""
+    """Return why settings cannot be compared on these windows, or "" if they can."""
     known = (windows.label >= 0) & (windows.subject != "")
     label, subject = windows.label[known], windows.subject[known]
     classes = np.unique(label)
@@ -328,7 +331,7 @@ def _why_not(windows: Windows) -> str:
 
 
 def _recommended(windows: Windows, space: Space, reason: str, seed: int, device: Any, begun: float) -> Tuning:
-    """Fit the recommended settings, where settings cannot be compared."""
+    """Fit the recommended settings, for windows on which settings cannot be compared."""
     if len(np.unique(windows.label[windows.label >= 0])) < 2:
         what = reason.partition("because ")[2].rstrip(".")
         raise PolyadicError(

@@ -30,7 +30,7 @@ _FIT_NAMES = ("n_fft", "hop", "rank", "nonnegative", "parts")
 _READOUT_NAMES = ("levels", "whiten", "shrinkage", "recenter")
 _CAUTION = 0.5
 _KEPT = 3
-"""One in so many coarsely evaluated fits is evaluated in full."""
+"""One in this many coarsely evaluated settings is evaluated in full."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Budget:
     tries: int | None = None
 
     def allows(self, done: int, seconds: float = 0.0) -> bool:
-        """Whether another try that takes `seconds` fits in the budget."""
+        """Return whether another try that takes `seconds` fits in the budget."""
         return time.monotonic() + seconds < self.until and (self.tries is None or done < self.tries)
 
 
@@ -139,7 +139,7 @@ class Search:
         return self.best()
 
     def best(self) -> Try:
-        """The try that the search chooses so far; see `best_try`."""
+        """Return the best try so far; see `best_try`."""
         return best_try(self.tries)
 
     def _typical(self, full: bool) -> float:
@@ -149,10 +149,10 @@ class Search:
     # -------------------------------------------------------------- proposals
 
     def _proposals(self) -> Iterator[tuple[Settings, bool]]:
-        """Settings to try, and whether in full, by successive halving.
+        """Yield settings to try, and whether to evaluate them in full, by successive halving.
 
-        First single changes of the fit, evaluated coarsely; then the best third in full, with single changes of the
-        readout; then views in the fit and combinations of good values, until the budget is spent.
+        First come single changes of the fit, evaluated coarsely; then the best third in full; then single changes of
+        the readout; then views in the fit and combinations of good values, until the budget is spent.
         """
         first, length = self.space.recommended, self.windows.shape[2]
         yield first, True
@@ -185,7 +185,7 @@ class Search:
             seen |= set(fresh)
 
     def _best_of(self, settings: list[Settings], count: int) -> list[Settings]:
-        """The best of some settings by their coarse score."""
+        """Return the best of some settings by coarse score, except settings already evaluated in full."""
         scores = {one.settings: one.judged.score for one in self.tries if not one.full}
         done = {one.settings for one in self.tries if one.full}
         known = [one for one in settings if one in scores and one not in done]
@@ -195,7 +195,7 @@ class Search:
         return max((one for one in self.tries if one.full), key=lambda one: one.judged.score).settings
 
     def _marginals(self) -> dict[str, dict[Any, float]]:
-        """For each setting, the best coarse score of each of its values."""
+        """Return, for each setting, the best coarse score of each of its values."""
         found: dict[str, dict[Any, float]] = {}
         for one in self.tries:
             if not one.full:
@@ -226,7 +226,7 @@ class Search:
             self.on_try(known)
 
     def _features(self, settings: Settings) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """Features of the labelled windows, and the indices of the level columns; equal fits are shared."""
+        """Return features of the labelled windows and the indices of the level columns; equal fits are shared."""
         views = self.space.views
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -244,6 +244,6 @@ class Search:
         return Z[self._rows], level_columns(model)
 
     def model(self, settings: Settings) -> ATD:
-        """The fitted estimator of settings that were tried."""
+        """Return the fitted estimator of settings that were tried."""
         self._features(settings)
         return self._models[settings.fitted]

@@ -68,7 +68,7 @@ class Settings:
         return (self.n_fft, self.hop, self.parts, self.rank, self.nonnegative, self.view)
 
     def estimator(self, views: Mapping[str, Augmentation], seed: int, device: Any) -> ATD:
-        """An unfitted estimator with these settings."""
+        """Return an unfitted estimator with these settings."""
         frames = STFT(self.n_fft, self.hop, parts=self.parts, mean="auto")  # type: ignore[arg-type]
         view = None if self.view == NO_VIEW else views[self.view]
         return ATD(
@@ -82,12 +82,12 @@ class Settings:
         )
 
     def readout(self, views: Mapping[str, Augmentation]) -> Readout:
-        """The readout of these settings."""
+        """Return the readout of these settings."""
         whiten = None if self.whiten == NO_VIEW else views[self.whiten]
         return Readout(levels=self.levels, whiten=whiten, shrinkage=self.shrinkage)
 
     def changed_from(self, other: Settings) -> dict[str, Any]:
-        """The values that differ from other settings, by name.
+        """Return the values that differ from other settings, by name.
 
         Examples
         --------
@@ -105,7 +105,7 @@ class Space:
     Parameters
     ----------
     recommended : the library's defaults
-    values : for each setting its values, including the recommended one
+    values : for each setting, its possible values, including the recommended one
     views : augmentations by name
     """
 
@@ -138,20 +138,20 @@ class Space:
         return cls(Settings(frames.n_fft, frames.hop), values, views)
 
     def with_value(self, settings: Settings, name: str, value: Any, length: int) -> Settings:
-        """Settings with one value changed; changing `n_fft` also adapts `hop`."""
+        """Return settings with one value changed; changing `n_fft` also adapts `hop`."""
         if name != "n_fft":
             return replace(settings, **{name: value})
         return replace(settings, n_fft=value, hop=_hops(value, length)[0])
 
     def choices(self, settings: Settings, name: str, length: int) -> tuple[Any, ...]:
-        """The values that a setting may take given the others: `hop` depends on `n_fft`."""
+        """Return the values that a setting may take given the others: `hop` depends on `n_fft`."""
         values = self.values[name]
         if name != "hop":
             return values
         return tuple(hop for hop in _hops(settings.n_fft, length) if hop in values) or (settings.hop,)
 
     def neighbours(self, settings: Settings, length: int, names: tuple[str, ...]) -> Iterator[Settings]:
-        """Settings that differ in one of these names, skipping changes without effect."""
+        """Yield settings that differ in one of these names, skipping changes without effect."""
         for name in names:
             if name == "shrinkage" and settings.whiten == NO_VIEW:
                 continue
@@ -180,7 +180,7 @@ class Space:
 
 
 def _hops(n_fft: int, length: int) -> tuple[int, ...]:
-    """Hops for a frame length: the recommended one, and two and four times that, up to half a frame.
+    """Return hops for a frame length: the recommended one, and two and four times that, up to half a frame.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def _hops(n_fft: int, length: int) -> tuple[int, ...]:
 
 
 def views_for(windows: Windows) -> dict[str, Augmentation]:
-    """Views that suit windows, by name: rotations for three-axis sensors, filters if the sampling rate is known.
+    """Return views that suit windows, by name: rotations for three-axis sensors, filters if the sampling rate is known.
 
     Examples
     --------
@@ -217,13 +217,13 @@ def views_for(windows: Windows) -> dict[str, Augmentation]:
 
 
 def _has_neighbours(windows: Windows) -> bool:
-    """Whether some recording has several windows with known start."""
+    """Return whether some recording has several windows with known start."""
     placed = (windows.recording != "") & (windows.start >= 0)
     return len(np.unique(windows.recording[placed])) < int(placed.sum())
 
 
 def _triads(channels: tuple[str, ...]) -> tuple[tuple[int, int, int], ...]:
-    """Indices (x, y, z) of channels whose names differ only in a final x, y or z."""
+    """Return indices (x, y, z) of channels whose names differ only in a final x, y or z."""
     groups: dict[str, dict[str, int]] = {}
     for number, name in enumerate(channels):
         part = _AXIS.fullmatch(name)
