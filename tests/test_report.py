@@ -369,7 +369,7 @@ def test_no_interval_has_a_width_of_zero():
 def test_too_few_subjects_give_a_sentence_in_place_of_a_figure(model, windows, count):
     few = Windows(windows.X, windows.fs, subject=np.arange(300) % count, label=windows.label)
     page = render(model, few)
-    assert f"{count} subjects with labels are too few for an accuracy on unseen subjects; at least 4 are needed" in page
+    assert f"an accuracy on unseen subjects needs at least 4 subjects with labels, but the data has {count}" in page
     assert 'class="big"' not in page
     assert 'id="probe"' not in page
 
@@ -413,7 +413,7 @@ def test_what_the_features_were_learned_from_is_said(model, windows):
     assert "Features were refitted in every fold, without the test subjects." in page
     assert "Transductive" not in page
     assert "Transductive: features were not refitted" in render(everything, windows, transductive=True)
-    assert "does not say which windows" in render(everything, windows, protocol="paper")
+    assert "does not record which windows" in render(everything, windows, protocol="paper")
     assert "a part of another split" in render(model, windows, protocol="paper", seed=1)
     part = split(windows, "paper")
     own = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(next(iter(part)))
@@ -425,7 +425,7 @@ def test_what_the_features_were_learned_from_is_said(model, windows):
 def test_labels_that_no_probe_can_learn_are_said(model, windows):
     one = Windows(windows.X, windows.fs, subject=["only"] * 300, label=windows.label)
     page = render(model, one)
-    assert "no accuracy: at least two subjects must have labels, but only" in page
+    assert "no accuracy could be computed: at least two subjects must have labels, but only" in page
     assert 'id="probe"' not in page
 
 
@@ -680,7 +680,7 @@ def test_the_command_does_with_the_model_alone(tmp_path, model):
     assert found.exit_code == 0, found.output
     assert "Open it in a browser" in found.stdout
     page = (tmp_path / "r.html").read_text()
-    assert "Made from the model alone" in page
+    assert "Created from the model alone" in page
     assert f"<dt>polyadic</dt><dd>{__version__}</dd>" in page
 
 

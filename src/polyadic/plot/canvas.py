@@ -38,7 +38,7 @@ def graph_objects() -> Any:
 
 
 def blank(height: int = 320, **layout: Any) -> Figure:
-    """An empty figure in the common style."""
+    """Return an empty figure in the common style."""
     go = graph_objects()
     axis = {"gridcolor": "#e6e8ec", "zerolinecolor": "#c3c8d0", "automargin": True, "title": {"standoff": 8}}
     # Invisible ticks keep the labels of two axes apart.
@@ -67,7 +67,7 @@ def blank(height: int = 320, **layout: Any) -> Figure:
 
 
 def short(name: str, most: int = _LONGEST) -> str:
-    """A name from the data as plain text: plotly reads tags as markup, and long names need too much space.
+    """Shorten a name from the data and escape it, because plotly reads tags as markup.
 
     Examples
     --------
@@ -79,5 +79,5 @@ def short(name: str, most: int = _LONGEST) -> str:
 
 
 def compact(values: Any) -> NDArray[np.float32]:
-    """Round the numbers of a plot to visible precision."""
+    """Convert the numbers of a plot to float32, which is precise enough to draw and halves the size of the figure."""
     return np.ascontiguousarray(values, dtype=np.float32)

@@ -24,11 +24,11 @@ _ROW = 96
 _BAR = 24
 _SLOPED = 3
 _NAMED = 20
-"""How many channel names fit below a column, sloped and upright."""
+"""Maximum number of channel names below a column: with sloped labels, and with vertical ones."""
 
 
 def components(model: Any, data: Any = None, count: int = 12) -> Figure:
-    """Plot the first components: a row for each component, a column for each mode.
+    """Plot the first components: one row per component, one column per mode.
 
     Parameters
     ----------
@@ -82,16 +82,19 @@ def _x_axis(mode: Axis, column: int, width: float) -> dict[str, Any]:
 
 
 def _channel_ticks(mode: Axis) -> dict[str, Any]:
-    """An axis of channels. Names are labels of numeric ticks, because plotly would read some names as dates."""
+    """Return the tick settings of a channel axis.
+
+    Names are labels of numeric ticks, because plotly would parse some names as dates.
+    """
     names = [short(name) for name in mode.labels]
-    # Upright names need less space. Of very many, only some are shown; hovering shows the others.
+    # Vertical labels need less space. If there are too many, only some are shown; hovering shows the others.
     shown = range(0, len(names), -(-len(names) // _NAMED))
     slope = {"tickangle": -40} if len(names) <= _SLOPED else {"tickangle": -90, "tickfont": {"size": 10}}
     return {"tickvals": list(shown), "ticktext": [names[number] for number in shown], **slope}
 
 
 def _channel_bars(mode: Axis, weights: NDArray[Any], part: int, where: dict[str, Any]) -> Any:
-    """A bar for each channel."""
+    """Return a bar trace with one bar per channel."""
     return graph_objects().Bar(
         y=compact(weights),
         marker_color=PALETTE[part],
@@ -153,10 +156,11 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
 
 
 def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | None = None) -> Figure:
-    """Plot the weights of one component along one mode, such as frequency or time; in physical units if known.
+    """Plot the weights of one component along one mode, such as frequency or time, in physical units if known.
 
-    With `typical`, the line is what one standard deviation of the component adds where it is strongest. Over
-    frequencies, a panel above it shows the mean spectrum of the strongest channel, with ±1 SD of the component.
+    With `typical`, the line shows how much one standard deviation of the component adds where the component is
+    strongest. For a frequency mode, a panel above it shows the mean spectrum of the strongest channel, with ±1 SD of
+    the component.
 
     Parameters
     ----------
@@ -164,7 +168,7 @@ def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | 
     r : number of the component, from 0
     mode : number of the mode, from 0
     data : as for `components`
-    typical : of `polyadic.explain.typical`
+    typical : result of `polyadic.explain.typical`
 
     Examples
     --------
@@ -202,7 +206,7 @@ def profile(model: Any, r: int, mode: int, data: Any = None, typical: Typical | 
 
 
 def _show_whole_window(figure: Figure, model: Any, axis: Axis, data: Any) -> None:
-    """Let a time axis span the window: the centres of the first and last frames lie inside it."""
+    """Extend a time axis to the whole window, because frame centres do not reach its ends."""
     if axis.kind == "time" and model.tensorize_ is not None:
         rate = getattr(data, "fs", None) or model.fs_ or 1.0
         figure.update_xaxes(range=[0, max(model._sample_shape[-1] / rate, float(axis.positions[-1]))])
@@ -213,7 +217,7 @@ def _in_unit(what: str, unit: str) -> str:
 
 
 def _over_typical_spectrum(model: Any, r: int, mode: int, axes: Sequence[Axis], typical: Typical) -> Figure:
-    """The mean spectrum of the strongest channel with ±1 SD of a component; below, what the component adds."""
+    """Plot the mean spectrum of the strongest channel ±1 SD of a component, and below it what the component adds."""
     go = graph_objects()
     row = typical.peak_row(model, r)
     scale, where = typical.scale(row), compact(axes[mode].positions)
@@ -250,9 +254,9 @@ def spectrum_by_class(
 
     Parameters
     ----------
-    typical : of `polyadic.explain.typical`, from windows with labels
-    channel : its name, or its number from 0
-    part : of an STFT with several parts, such as amplitude and phase
+    typical : result of `polyadic.explain.typical` on windows with labels
+    channel : name of the channel, or its index
+    part : index of the part, for an STFT with several parts such as amplitude and phase
     band : lowest and highest frequency of a band to shade
 
     Examples
@@ -270,7 +274,7 @@ def spectrum_by_class(
     if "frequency" not in kinds or kinds[0] != "channel":
         raise PolyadicError("spectra need tensors of channels by frequencies, such as those of an STFT")
     if not typical.classes:
-        raise PolyadicError("spectra by class need windows with labels, but none has one")
+        raise PolyadicError("spectra by class need windows with labels, but no window has a label")
     labels = typical.axes[0].labels
     if isinstance(channel, str) and channel not in labels:
         raise PolyadicError(f"channel must be one of {', '.join(labels[:20])}, but is {channel!r}")
@@ -310,7 +314,7 @@ def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] =
     Z : (N, rank), coefficients
     label : (N,), classes from 0; -1 for unlabelled windows
     r : number of the component, from 0
-    classes : their names
+    classes : names of the classes
 
     Examples
     --------
@@ -353,7 +357,7 @@ def class_means(Z: ArrayLike, label: ArrayLike, r: int, classes: Sequence[str] =
 
 
 def checked_axes(model: Any, r: int, data: Any) -> list[Axis]:
-    """The axes of a model, after validating the component's number."""
+    """Check that `r` is a component of the model, and return the model's axes."""
     check_is_fitted(model)
     check_integer("r", r, 0)
     if r >= model.rank:

@@ -1,4 +1,4 @@
-"""Plots of channel weights: scalp maps for known electrodes, else bars, all on one scale."""
+"""Plots of channel weights: scalp maps for known electrodes, bars otherwise."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _CIRCLE = (
 )
 _BAR = 24
 _LETTERS = 72
-"""How many letters of electrode names fit on a scalp map."""
+"""Maximum total length of the electrode names on a scalp map; above it, names are shown on hover only."""
 
 
 def channels(model: Any, r: int, data: Any = None, typical: Typical | None = None) -> Figure:
-    """Plot the weights of one component on the channels: scalp maps for known electrodes, else bars.
+    """Plot the weights of one component on the channels: scalp maps for known electrodes, bars otherwise.
 
-    Each part of an STFT, such as amplitude and phase, has its own map or colour. Channels that are not electrodes are
-    shown as cells below the maps, on the same colour scale.
+    Parts of an STFT, such as amplitude and phase, are shown as separate maps or in separate colours. Channels that are
+    not electrodes are shown as cells below the maps, on the same colour scale.
 
     Parameters
     ----------
     model : fitted
     r : number of the component, from 0
     data : as for `components`
-    typical : of `polyadic.explain.typical`; if given, weights are what one standard deviation of the component adds to
-        each channel, where it is strongest
+    typical : result of `polyadic.explain.typical`; if given, the plot shows how much one standard deviation of the
+        component adds to each channel, where the component is strongest
 
     Examples
     --------
@@ -120,7 +120,7 @@ def _colour_axis(low: float, high: float, title: str, bottom: float) -> dict[str
 def _add_map(
     figure: Figure, mode: Axis, weights: NDArray[Any], places: dict[int, tuple[float, float]], number: int
 ) -> None:
-    """One scalp map with its electrodes."""
+    """Add one scalp map with its electrodes."""
     go = graph_objects()
     xy, names = np.array(list(places.values())), [short(site(mode.labels[channel])) for channel in places]
     name = "" if number == 0 else str(number + 1)
@@ -149,7 +149,7 @@ def _add_map(
 
 
 def _add_other_channels(figure: Figure, mode: Axis, parts: NDArray[Any], rest: list[int], top: float) -> None:
-    """Cells for channels that are not electrodes, on the colour scale of the maps, with their values."""
+    """Add cells with values for channels that are not electrodes, on the colour scale of the maps."""
     go = graph_objects()
     name, values = str(len(parts) + 1), compact(parts[:, rest].T)
     figure.add_trace(
@@ -201,7 +201,7 @@ def _draw_head(figure: Figure, name: str, number: int, count: int, bottom: float
     )
     where = {"xref": f"x{name}", "yref": f"y{name}"}
     pen = {"line": {"color": "#888", "width": 1.5}, **where}
-    # Cover everything outside the head in the colour of the page; the name lets another theme find this shape.
+    # Cover everything outside the head in the page colour. Reports find this shape by name to recolour it.
     figure.add_shape(
         type="path",
         path=f"M -1.1 -1.1 H 1.1 V 1.1 H -1.1 Z {_CIRCLE}",

@@ -1,6 +1,6 @@
-"""A plot of one whole window: every sample if there is room, else a band between minimum and maximum.
+"""A plot of one whole window: every sample if there is room, otherwise a band between minimum and maximum.
 
-A report shows it next to the map of samples.
+The report shows it next to the map of samples.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["HALF_ROW", "Outlines", "envelope", "outlines", "preview", "preview_figure"]
 
 HALF_ROW = 0.45
-"""The height of the largest value of a channel; rows are 1 apart."""
+"""Height at which the largest value of a channel is drawn; rows are 1 apart."""
 _FEWEST_POINTS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Outlines:
-    """The outlines of windows, ready to draw.
+    """Outlines of windows, scaled for drawing.
 
     values : (n, channels, lines, points), from -1 to 1; one line with every sample, or the two edges of a band
-    spread : (n, channels), the size of a value of 1 in the unit of the channel
+    spread : (n, channels), what a value of 1 stands for in the unit of the channel
     first, step : position of the first point and distance between points, in samples
     """
 
@@ -71,7 +71,7 @@ def preview(windows: Any, row: int = 0, points: int = 1000) -> Figure:
 
 
 def preview_figure(windows: Any, row: int, drawn: Outlines) -> Figure:
-    """A figure, without a title, of the first of some outlines, which is that of window `row`."""
+    """Plot the first of the outlines, which must belong to window `row`, without a title."""
     go = graph_objects()
     rate, unit = (windows.fs, "s") if windows.fs else (1.0, "samples")
     _, count, lines, _ = drawn.values.shape
@@ -106,7 +106,7 @@ def preview_figure(windows: Any, row: int, drawn: Outlines) -> Figure:
 
 
 def outlines(X: NDArray[Any], points: int) -> Outlines:
-    """The outlines of windows with at most this many values per channel.
+    """Return the outlines of windows, with at most `points` values per channel.
 
     Parameters
     ----------
@@ -128,10 +128,11 @@ def outlines(X: NDArray[Any], points: int) -> Outlines:
 
 
 def envelope(lines: NDArray[np.float64], points: int) -> tuple[float, NDArray[np.float64]]:
-    """Minimum and maximum around each of `points` positions, the envelope of a line with too many samples to draw.
+    """Return the minimum and maximum of lines around each of `points` positions.
 
-    The two are drawn as the edges of a band; joined to one line, they would show a spurious rhythm. The ranges of
-    neighbouring positions overlap: otherwise, a rhythm with a period of one or two steps would alias.
+    This envelope is drawn as a band, instead of a line with too many samples; a line that joins minima and maxima would
+    show a spurious rhythm. The ranges of neighbouring positions overlap, because otherwise a rhythm with a period of
+    one or two steps would alias.
 
     Parameters
     ----------
@@ -151,6 +152,6 @@ def envelope(lines: NDArray[np.float64], points: int) -> tuple[float, NDArray[np
     count = max(1, min(points, length))
     step, places = length / count, np.arange(count)
     ends = np.stack([np.floor(step * (places - 1)), np.ceil(step * (places + 2))], axis=1)
-    # `reduceat` takes pairs of start and end, of which every second result is used; no start may exceed the length.
+    # `reduceat` takes alternating starts and ends, and only results of starts are used. Padding keeps indices valid.
     ranges, padded = ends.clip(0, length).astype(np.intp).ravel(), np.concatenate([lines, lines[..., -1:]], axis=-1)
     return step, np.stack([of.reduceat(padded, ranges, axis=-1)[..., ::2] for of in (np.minimum, np.maximum)], axis=-2)

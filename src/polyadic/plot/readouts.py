@@ -1,4 +1,4 @@
-"""Plots of the components' replicability and shares, and of the features: their spread and the channel levels."""
+"""Plots of the replicability and shares of components, the spread of features, and the channel levels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEVEL = PALETTE[2]
 
 
 def replicability(found: Any) -> Figure:
-    """Plot the replicability of each component: its median match, with the percentage of refits that match it.
+    """Plot the replicability of each component: its median match, and on hover the percentage of refits that match it.
 
     Parameters
     ----------
@@ -72,14 +72,14 @@ def replicability(found: Any) -> Figure:
 
 
 def shares(model: Any, x: ArrayLike) -> Figure:
-    """Plot the share of each component in the explained variation, largest first; shares add up to 100 %.
+    """Plot the share of each component in the explained variation, largest first. Shares add up to 100 %.
 
-    Components that do not replicate are grey, if the model has been checked.
+    If the model has been checked for replicability, components that do not replicate are grey.
 
     Parameters
     ----------
     model : fitted
-    x : (N, rank), of `model.coefficients`
+    x : (N, rank), result of `model.coefficients`
 
     Examples
     --------
@@ -114,12 +114,12 @@ def shares(model: Any, x: ArrayLike) -> Figure:
 
 
 def readout(model: Any, Z: ArrayLike) -> Figure:
-    """Plot the standard deviation of each feature, its weight in distances between windows.
+    """Plot the standard deviation of each feature, which is its weight in distances between windows.
 
     Parameters
     ----------
     model : fitted
-    Z : (N, features), of `model.transform`
+    Z : (N, features), result of `model.transform`
 
     Examples
     --------
@@ -163,9 +163,9 @@ def levels(model: Any, Z: ArrayLike, label: ArrayLike, classes: Any = ()) -> Fig
     Parameters
     ----------
     model : fitted, with levels in its readout
-    Z : (N, features), of `model.transform`
+    Z : (N, features), result of `model.transform`
     label : (N,), classes from 0; -1 for unlabelled windows
-    classes : their names
+    classes : names of the classes
 
     Examples
     --------

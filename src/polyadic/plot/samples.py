@@ -27,10 +27,10 @@ def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca", standardise:
     Parameters
     ----------
     Z : (N, rank), features
-    method : "pca" for the first two principal components, "t-sne" for a map that keeps neighbourhoods (its large
-        distances are not meaningful)
-    standardise : whether to scale each feature to variance 1 first. Use False for features of a `Readout`: their
-        distances are meaningful, and scaling would amplify the weakest features
+    method : "pca" for the first two principal components, "t-sne" for a map that preserves neighbourhoods (large
+        distances in it are not meaningful)
+    standardise : whether to scale each feature to variance 1 first. Use False for features of a `Readout`, whose
+        distances are meaningful; scaling would amplify the weakest features
 
     Returns
     -------
@@ -55,7 +55,7 @@ def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca", standardise:
     if method == "t-sne":
         perplexity = min(30.0, (len(values) - 1) / 3)
         map_ = TSNE(max_iter=_TSNE_STEPS, random_state=0, perplexity=perplexity, init="pca")
-        # t-SNE takes many short steps: synchronising threads costs more than they gain, above all on a busy machine.
+        # t-SNE takes many short steps: synchronising threads costs more than it saves, especially on a busy machine.
         with threadpool_limits(1):
             found: NDArray[np.float64] = map_.fit_transform(np.pad(scaled, ((0, 0), (0, max(0, 2 - scaled.shape[1])))))
         return found
@@ -70,8 +70,8 @@ def features(
 
     Parameters
     ----------
-    points : (N, 2), of `embedded`; or features (N, rank), which are then embedded by PCA. A point's number is its
-        `customdata`
+    points : (N, 2), result of `embedded`; or features (N, rank), which are then embedded by PCA. The `customdata` of
+        a point is its row
     windows : the `Windows` of the points, for their colours and hover texts
     colour : "class", "subject" or "recording"
 
@@ -123,7 +123,7 @@ def features(
 
 
 def _natural_order(name: str) -> tuple[int, int, str]:
-    """A sort key: numbers by value, before other names."""
+    """Return a sort key that sorts numbers by value, before other names."""
     return (0, int(name), name) if name.isdecimal() else (1, 0, name)
 
 
@@ -138,11 +138,11 @@ def _group_names(windows: Any, colour: str, count: int) -> NDArray[Any]:
 
 
 def _hover_texts(windows: Any, count: int, most: int = 28, lines: int = 5) -> list[str]:
-    """The hover text of each window: class, subject, recording and time, as far as they are known.
+    """Return the hover text of each window: class, subject, recording and time, as far as they are known.
 
     Parameters
     ----------
-    most : maximum number of letters of a name
+    most : maximum number of characters of a name
     lines : maximum number of lines
     """
     if windows is None:
@@ -177,8 +177,8 @@ def signals(
 ) -> Figure:
     """Plot windows as signals side by side, one row per channel, each on the scale given next to its name.
 
-    Every sample is drawn. A window with more samples than `points` is not decimated, which would show spurious rhythms;
-    a segment of it is drawn instead, and the title says which.
+    Every sample is drawn. Of a window with more samples than `points`, only a segment is drawn, and the title says
+    which; decimating the window would show spurious rhythms.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def signals(
 
 
 def _stretches(X: NDArray[Any], points: int, centre: ArrayLike | None) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """The first sample of the segment drawn of each window, and the segments: (n,), (n, channels, points)."""
+    """Return the segment to draw of each window: its first sample (n,), and its samples (n, channels, points)."""
     length = X.shape[2]
     count = min(length, max(2, points))
     middles = np.full(len(X), length / 2) if centre is None else np.broadcast_to(np.asarray(centre, float), (len(X),))
@@ -222,12 +222,12 @@ def _stretches(X: NDArray[Any], points: int, centre: ArrayLike | None) -> tuple[
 
 
 def window_titles(windows: Any, rows: NDArray[Any]) -> list[str]:
-    """Titles of the windows, in two lines."""
+    """Return titles for windows, each in at most two lines."""
     return _hover_texts(windows[rows], len(rows), most=14, lines=2)
 
 
 def _signal_titles(windows: Any, rows: NDArray[Any], first: NDArray[Any], drawn: int, length: int) -> list[str]:
-    """Titles of the windows, with the limits of the segment if only a part is drawn."""
+    """Return titles for windows, with the limits of the segment if only a part is drawn."""
     titles = window_titles(windows, rows)
     if drawn == length:
         return titles
@@ -238,7 +238,7 @@ def _signal_titles(windows: Any, rows: NDArray[Any], first: NDArray[Any], drawn:
 
 
 def scale_texts(windows: Any, shown: NDArray[np.intp], spread: NDArray[np.float64]) -> list[str]:
-    """Names of channels with the size of half a row in the unit of the channel, such as "Fz ±150 µV"."""
+    """Return row labels: the channel name and what half a row stands for, such as "Fz ±150 µV"."""
     names = windows.channels or [str(number + 1) for number in range(windows.shape[1])]
     units = windows.units or [""] * windows.shape[1]
     return [
@@ -248,7 +248,7 @@ def scale_texts(windows: Any, shown: NDArray[np.intp], spread: NDArray[np.float6
 
 
 def _two_digits(value: float) -> str:
-    """A number with two significant digits, or all digits before the point: 150, 15, 1.5, 1.5e-06."""
+    """Format a number with two significant digits, or as an integer from 100: 150, 15, 1.5, 1.5e-06."""
     return f"{value:.0f}" if 100 <= value < 1e5 else f"{value:.2g}"
 
 
@@ -285,7 +285,7 @@ def _add_window(
 
 
 def add_title(figure: Figure, text: str, number: int) -> None:
-    """A title above the `number`-th panel."""
+    """Add a title above the `number`-th panel."""
     name = "" if number == 0 else str(number + 1)
     place = {"x": 0, "y": 1, "xref": f"x{name} domain", "yref": f"y{name} domain"}
     figure.add_annotation(

@@ -75,7 +75,7 @@ def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -
     Parameters
     ----------
     y, predicted : (N,), classes from 0
-    classes : their names
+    classes : names of the classes
 
     Examples
     --------
@@ -122,7 +122,7 @@ def subjects(accuracy: Mapping[str, float], measure: str = "accuracy", chance: f
 
     Parameters
     ----------
-    accuracy : by subject, a score between 0 and 1, as from `polyadic.evaluate.scores` or `cross_validate`
+    accuracy : score of each subject, between 0 and 1, for example from `polyadic.evaluate.cross_validate`
     measure : name of the score, for the axis
     chance : chance level, for a dashed line
 
@@ -171,7 +171,7 @@ def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
     counts = sorted(curve)
     mean = np.array([np.mean(curve[count]) for count in counts])
     spread = np.array([np.std(curve[count], ddof=1) if len(curve[count]) > 1 else 0.0 for count in counts])
-    # Clip at 100 %: mean plus standard deviation can exceed it.
+    # Mean plus standard deviation can exceed 100 %, so clip the error bar.
     bars = {"type": "data", "array": np.minimum(spread, 100 - mean), "arrayminus": spread, "thickness": 1.2}
     figure = blank(height=300, showlegend=False)
     figure.add_trace(
@@ -201,7 +201,7 @@ def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
 
 
 def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
-    """Plot every term of the loss over sweeps or seconds; terms that are always zero are left out.
+    """Plot each term of the loss over sweeps or seconds. Terms that are always zero are left out.
 
     Parameters
     ----------

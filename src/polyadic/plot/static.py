@@ -32,7 +32,7 @@ def static(figure: Figure, width: int = 700) -> StaticFigure:
     Parameters
     ----------
     figure : from a function of `polyadic.plot`
-    width : in pixels of 1/100 inch; the height is the figure's own
+    width : in pixels of 1/100 inch; the height is taken from the figure
 
     Examples
     --------
@@ -75,7 +75,7 @@ def static(figure: Figure, width: int = 700) -> StaticFigure:
 
 
 def _margins(figure: Figure) -> dict[str, int]:
-    """Margins around the axes in pixels, by the longest texts in them."""
+    """Return the margins around the axes in pixels, wide enough for the longest labels."""
     first = [axis for axis in figure.select_yaxes() if axis.showticklabels is not False]
     beside = max((len(_text(text)) for axis in first for text in axis.ticktext or ()), default=5)
     turned = [axis for axis in figure.select_xaxes() if axis.tickangle]
@@ -92,13 +92,13 @@ def _margins(figure: Figure) -> dict[str, int]:
 
 
 def _space(margins: dict[str, int], width: int, height: int) -> tuple[float, float, float, float]:
-    """Left, bottom, width and height of the space for axes, in fractions of the figure."""
+    """Return left, bottom, width and height of the space for axes, in fractions of the figure."""
     left, bottom = margins["left"] / width, margins["bottom"] / height
     return left, bottom, 1 - left - margins["right"] / width, 1 - bottom - margins["top"] / height
 
 
 def _panels(figure: Figure, drawn: StaticFigure, space: tuple[float, float, float, float]) -> dict[str, Any]:
-    """The axes by the suffix of plotly's axis names, which is "" for the first."""
+    """Add matplotlib axes, by the suffix of plotly's axis names, which is "" for the first."""
     keys = {(trace.yaxis or "y").removeprefix("y") for trace in figure.data} or {""}
     left, bottom, width, height = space
     found = {}
@@ -126,7 +126,7 @@ def _match_axes(figure: Figure, panels: dict[str, Any]) -> None:
 
 
 def _text(value: Any) -> str:
-    """Convert a plotly text, in which tags and entities are markup, to plain text."""
+    """Convert text with plotly markup (line breaks and entities) to plain text."""
     return html.unescape(re.sub(r"<br>", "\n", str(value or ""))).replace("$", r"\$")
 
 
@@ -206,7 +206,7 @@ def _draw_bars(panel: Any, traces: list[Any], figure: Figure) -> None:
 
 
 def _colour_map(of: Any, figure: Figure) -> tuple[Any, float, float]:
-    """The colour map of a heat map or of bars, and its limits."""
+    """Return the colour map of a heat map or of bars, and its limits."""
     from matplotlib.colors import LinearSegmentedColormap
 
     axis = figure.layout.coloraxis if of.coloraxis else None
@@ -268,7 +268,7 @@ def _draw_shape(panels: dict[str, Any], shape: Any) -> None:
 
 
 def _path(steps: list[tuple[str, str, str]]) -> tuple[list[tuple[float, float]], list[int]]:
-    """Points and codes of an SVG path of straight lines."""
+    """Return the points and matplotlib codes of an SVG path of straight lines."""
     from matplotlib.path import Path
 
     points, codes, at = list[tuple[float, float]](), list[int](), (0.0, 0.0)

@@ -23,7 +23,7 @@ _HIDDEN = {"visible": False, "fixedrange": True}
 
 
 def thumbnail(model: Any, r: int, mode: int, data: Any = None) -> Figure:
-    """Plot one profile of a component without axes: a head for electrodes, bars for other channels, else a line.
+    """Plot one profile of a component without axes: a head for electrodes, bars for other channels, otherwise a line.
 
     On a head, red is positive and blue negative; the weaker the weight, the paler the electrode.
 

@@ -18,7 +18,7 @@ __all__ = ["timeline"]
 
 _ROW, _BAND, _GAP = 17, 110, 34
 _STRONG = 3.0
-"""The colour scale of strengths ends at this many standard deviations."""
+"""Limit of the colour scale of strengths, in standard deviations."""
 _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
@@ -31,16 +31,16 @@ def timeline(
 ) -> Figure:
     """Plot one recording over time: a hypnogram for sleep data, an activity strip for wearables.
 
-    From top to bottom, as far as they are given: the predicted class of each window, the true class, the stacked class
-    probabilities, and the component strengths.
+    The panels, from top to bottom and as far as given, show the predicted class of each window, the true class, the
+    stacked class probabilities, and the component strengths.
 
     Parameters
     ----------
     windows : `Windows` of one recording, in any order
     predicted : (N,), classes from 0; -1 for windows without a prediction
-    probability : (N, classes), of each class of `windows.classes`; NaN for windows without a prediction
-    strengths : (N, n), of components, in standard deviations
-    names : of these components
+    probability : (N, classes), probability of each class of `windows.classes`; NaN for windows without a prediction
+    strengths : (N, n), strengths of components, in standard deviations
+    names : names of these components
 
     Examples
     --------
@@ -65,7 +65,7 @@ def timeline(
     if strengths is not None:
         panels.append(("components", _ROW * len(names), _matrix("strengths", strengths, count, len(names))))
     if not panels:
-        raise PolyadicError("a timeline needs predictions, labels or strengths, but there are none")
+        raise PolyadicError("a timeline needs predictions, labels or strengths, but none was given")
     return _stacked(panels, grid, classes, [short(name) for name in names])
 
 
@@ -149,7 +149,7 @@ def _rows(names: list[str]) -> dict[str, Any]:
 
 
 def _gridded(values: NDArray[np.float64], grid: _TimeGrid) -> NDArray[np.float64]:
-    """Values (N, n) on the grid of times, NaN where there is no window: (slots, n)."""
+    """Place values (N, n) on the time grid, with NaN where there is no window: (slots, n)."""
     found = np.full((int(grid.slots.max()) + 1, values.shape[1]), np.nan)
     found[grid.slots] = values
     return found
@@ -178,7 +178,7 @@ def _add_probabilities(
 ) -> None:
     """Draw the class probabilities as a stacked area; empty for windows without a prediction."""
     go = graph_objects()
-    # One step from the start of each window to the start of the next, and from the last to its end.
+    # Steps are drawn from each window's start to the next one's; repeating the last value extends it to its end.
     steps = np.nan_to_num(np.concatenate([values, values[-1:]]))
     for code, name in enumerate(classes):
         colour = PALETTE[code % len(PALETTE)]

@@ -1,4 +1,4 @@
-"""A plot of what `polyadic.tune` tried: the score of every try, by the value of each setting that was varied."""
+"""A plot of the tries of `polyadic.tune`: the score of every try, by the value of each setting that was varied."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ _LABELS = {
     "whiten": "whitening",
     "recenter": "recentring",
 }
-_KINDS = {False: ("judged with two probe settings", NEUTRAL), True: ("judged with all probe settings", PALETTE[0])}
+_KINDS = {False: ("scored with two probe settings", NEUTRAL), True: ("scored with all probe settings", PALETTE[0])}
 _LEAST = 2
 _ROW = 19
 
 
 def tuning(tries: Sequence[dict[str, Any]], recommended: dict[str, Any]) -> Figure:
-    """Balanced accuracy of every try, by the value of each setting that was varied; `*` marks the recommended value.
+    """Plot the balanced accuracy of every try, by the value of each setting that was varied.
+
+    `*` marks the recommended value.
 
     Parameters
     ----------
-    tries : as `Tuning.to_dict()["tries"]`
-    recommended : as `Tuning.to_dict()["recommended"]`
+    tries : as in `Tuning.to_dict()["tries"]`
+    recommended : as in `Tuning.to_dict()["recommended"]`
 
     Examples
     --------

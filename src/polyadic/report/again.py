@@ -22,14 +22,14 @@ _MODULES = {
 
 
 def fit_script(model: Any, windows: Windows | None, source: str = "", versions: dict[str, str] | None = None) -> str:
-    """Return Python code that reads the data and fits a model with the same settings, as far as code can state them.
+    """Return Python code that reads the data and fits a model with the same settings.
 
     Parameters
     ----------
     model : fitted
     windows : the data of the report, or None
     source : an expression for the windows, such as `open_windows("sleep.store")`; by default a placeholder file
-    versions : of Python and packages, for a comment
+    versions : versions of Python and packages, for a comment
     """
     with complete_repr():
         made = model.__repr__(N_CHAR_MAX=10**6)
@@ -50,11 +50,11 @@ def fit_script(model: Any, windows: Windows | None, source: str = "", versions: 
     if protocol is not None:
         lines.append(f'windows, _, _ = split(windows, "{protocol}", seed={model.seed_})  # {model.split_}')
     elif model.split_:
-        lines.append(f"# The model was fitted to a part of other windows: {model.split_}")
+        lines.append(f"# The model was fitted to part of another split: {model.split_}")
     return "\n".join([*lines, f"model = {made}", "model.fit(windows)", 'model.save("model.safetensors")'])
 
 
 def _own_protocol(model: Any, windows: Windows) -> str | None:
-    """The protocol of the split to whose unlabelled part the model was fitted."""
+    """Return the protocol of the split whose unlabelled part the model was fitted to, or None."""
     found = (name for name in PROTOCOLS if own_split(model, windows, [name]) is not None)
     return next(found, None)

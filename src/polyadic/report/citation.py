@@ -21,7 +21,7 @@ AUTHORS = (
 
 
 def bibtex() -> str:
-    """BibTeX entries of the method's paper and of this software.
+    """Return BibTeX entries for the paper on the method and for this software.
 
     Examples
     --------

@@ -23,18 +23,18 @@ __all__ = [
 
 _EXPRESSING = 3
 _NOTABLE = 0.2
-"""Cohen's d of a small effect; below it no class is named."""
+"""Cohen's d of a small effect; if all effects are smaller, no class is named."""
 _RHYTHMS = ((0.0, "delta"), (4.0, "theta"), (8.0, "alpha"), (12.0, "sigma"), (16.0, "beta"), (30.0, "gamma"))
-"""Lower limits of the EEG bands in Hz; sigma is that of sleep spindles."""
+"""Lower limits of the EEG bands in Hz; sigma is the band of sleep spindles."""
 _EVERYWHERE = {"channel": "all channels", "frequency": "all frequencies", "time": "throughout"}
 _MOST_NAMED = 3
 _COARSE = 5.0
-"""Steps of an axis from which positions are rounded to integers."""
+"""Step size of an axis from which positions are rounded to integers."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a component peaks along one mode: as text, and as a value to sort by; NaN if its profile is flat."""
+    """Where a component peaks along one mode: as text, and as a value to sort by, which is NaN for a flat profile."""
 
     text: str
     value: float | str
@@ -47,13 +47,14 @@ class Component:
     number : from 1
     share : of the explained variation, in percent, or None without data; the shares of all components add up to 100
     places : for each mode, where the component peaks
-    band : peak, lowest and highest frequency in Hz, or None if there is none
+    band : peak, lowest and highest frequency in Hz; None without a distinct peak or a frequency mode
     means : the mean coefficient of each class
-    levels : the same in standard deviations from the mean over all windows
+    levels : the same, in standard deviations from the mean over all windows
     effects : Cohen's d of each class against all other windows
-    windows : (3,), rows of the sample with its largest coefficients
+    windows : (3,), rows of the sample with the largest coefficients
     match, returned : median match and fraction of refits with a match; None if replicability has not been checked
-    replicates : whether it replicates, which decides whether it is shown at first; True if that has not been checked
+    replicates : whether the component replicates; if not, it is hidden at first. True if replicability has not been
+        checked
     """
 
     number: int
@@ -82,9 +83,9 @@ def describe_components(
     Parameters
     ----------
     model : fitted
-    axes : of its bases
+    axes : axes of the model
     x : (n, rank), coefficients of windows, or None
-    label : (n,), their classes, or None
+    label : (n,), classes of these windows, or None
     """
     checked = getattr(model, "replicability_", None)
     found = []
@@ -107,10 +108,10 @@ def describe_components(
 
 
 def large_but_not_replicating(components: list[Component]) -> list[Component]:
-    """Return the components that do not replicate although share times match is at least the mean share.
+    """Return the components that do not replicate, but whose share times match is at least the mean share.
 
-    At too high a rank, each fit may split a real rhythm between components in another way, so that none of them
-    replicates. The page names these components, because its table hides them at first.
+    If the rank is too high, each fit may split a real rhythm differently between components, so that none of them
+    replicates. The report mentions these components, because its table hides them at first.
     """
     mean = 100 / len(components)
     return [one for one in components if not one.replicates and _reliable_share(one) >= mean]
@@ -121,7 +122,7 @@ def _reliable_share(component: Component) -> float:
 
 
 def _by_class(x: NDArray[Any] | None, label: NDArray[Any] | None, r: int) -> dict[str, Any]:
-    """The fields of a component by class, and the windows with its largest coefficients."""
+    """Return the fields of a component that describe classes, and the windows with its largest coefficients."""
     if x is None:
         return {"means": [], "levels": [], "effects": [], "windows": np.empty(0, np.intp)}
     own = x[:, r]
@@ -136,7 +137,7 @@ def _by_class(x: NDArray[Any] | None, label: NDArray[Any] | None, r: int) -> dic
 
 
 def _upright(values: NDArray[Any]) -> NDArray[Any]:
-    """Coefficients with their sign flipped if most are negative, which can happen without centring."""
+    """Flip the sign of coefficients if most are negative, which can happen without centring."""
     return -values if values.mean() < -values.std() else values
 
 
@@ -163,7 +164,7 @@ def _place(axis: Axis, weights: NDArray[Any], axes: list[Axis]) -> Place:
 
 
 def _channel_place(axis: Axis, weights: NDArray[Any]) -> Place:
-    """The names of the strongest channels: those with at least 70 % of the largest weight."""
+    """Name the strongest channels, those with at least 70 % of the largest weight."""
     sizes = np.abs(axis.by_part(weights)).max(axis=0)
     if len(sizes) > 1 and is_flat(sizes):
         return Place(_EVERYWHERE["channel"], "")
@@ -175,7 +176,7 @@ def _channel_place(axis: Axis, weights: NDArray[Any]) -> Place:
 
 
 def _rounded(axis: Axis, value: float) -> str:
-    """Format a position with as many digits as tell neighbouring positions apart, and one more if steps are coarse.
+    """Format a position with enough decimals to distinguish it from its neighbours.
 
     Examples
     --------
@@ -191,7 +192,7 @@ def _rounded(axis: Axis, value: float) -> str:
 
 
 def rhythm(frequency: float) -> str:
-    """The name of the EEG band of a frequency in Hz.
+    """Return the name of the EEG band of a frequency in Hz.
 
     Examples
     --------
@@ -202,7 +203,7 @@ def rhythm(frequency: float) -> str:
 
 
 def strongest_class(component: Component, classes: list[str]) -> tuple[str, str]:
-    """The class with the largest positive effect size, also with that size as text; "" if no class stands out."""
+    """Return the class with the largest effect size, and a text with both; "" and "no class" if no class stands out."""
     if not component.effects or max(component.effects) < _NOTABLE:
         return "", "no class" if component.effects else ""
     best = int(np.argmax(component.effects))

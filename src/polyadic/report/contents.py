@@ -47,7 +47,7 @@ _SCORED = 1024
 
 @dataclass(frozen=True)
 class Sample:
-    """Evenly spaced windows of the data, so that a large store takes no longer than a small one.
+    """An evenly spaced sample of the windows, so that a large store takes no longer than a small one.
 
     windows : as `Windows`, or None for plain tensors
     x : (n, rank), their coefficients
@@ -67,12 +67,12 @@ class Sample:
 class ReportContents:
     """Everything that a report shows.
 
-    components : in the order in which they are shown
+    components : the components, in display order
     typical : the mean tensors of the sample, for units
     classes : names of the classes in the sample
-    trouble : why no probe could be trained, although there are labels; "" if there was no problem
-    timelines, recordings : timelines of some recordings, and the number of recordings that could have one
-    store : the store that the windows are from, or None
+    trouble : why no probe could be trained despite labels; "" if there was no problem
+    timelines, recordings : timelines of some recordings, and the number of recordings that could be shown
+    store : the store that contains the windows, or None
     converged : whether the fit converged; None if that is not known
     """
 
@@ -104,7 +104,7 @@ def collect_contents(
     ----------
     data : `Windows`, a `WindowStore`, or an array as for `model.transform`; None for the model alone
     protocol, seed, transductive : how the probe is trained and tested, as for `polyadic.report.scores.score_probe`
-    probe_kind : of the probe, as for `polyadic.evaluate.probe`
+    probe_kind : kind of probe, as for `polyadic.evaluate.probe`
     on_fold : called with the number of folds done and the total
     """
     windows = as_windows(model, data)
@@ -147,7 +147,7 @@ def _typical(model: Any, data: Any, sample: Sample) -> Typical:
 
 
 def as_windows(model: Any, data: Any) -> Windows | None:
-    """The data as `Windows` if it is signals: if the model has a tensorizer, or the data is `Windows` or a store."""
+    """Return the data as `Windows`, or None if it is tensors rather than signals."""
     if data is None or isinstance(data, Windows):
         return data
     if isinstance(data, WindowStore):
@@ -166,7 +166,7 @@ def _sample_data(model: Any, data: Any, windows: Windows | None) -> Sample:
 
 
 def _found_classes(sample: Sample) -> list[tuple[int, str]]:
-    """The code and name of every class in the sample."""
+    """Return the code and name of every class in the sample."""
     if sample.windows is None:
         return []
     codes = np.unique(sample.windows.label)
@@ -177,11 +177,11 @@ def _found_classes(sample: Sample) -> list[tuple[int, str]]:
 class MethodScores:
     """One row of a run's comparison: means over the seeds, with a 95 % interval of the mean of the first score.
 
-    measure : what the first score is: "balanced accuracy", or the "accuracy" of the standardised or plain probe
+    measure : name of the first score, such as "balanced accuracy"
     accuracy : the first score, in percent
-    other : a second one under its heading, or None
-    seconds : to fit, or None in files of 0.1.0
-    sweeps, fit : of tensor methods; None for others
+    other : name and value of a second score, or None
+    seconds : fit time; None in files written by version 0.1.0
+    sweeps, fit : number of sweeps and fit of tensor methods; None for other methods
     """
 
     name: str
@@ -198,13 +198,13 @@ class MethodScores:
 
 
 def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | None = None) -> list[MethodScores]:
-    """The methods of a run in its order, except that those of the report's model come first.
+    """Return the methods of a run in order, except that the protocol and method of the report come first.
 
     Parameters
     ----------
-    result : as `polyadic run` writes it to results.json
+    result : content of the results.json of `polyadic run`
     first : the method of the report's model
-    probe : its protocol comes first
+    probe : the probe of the report, for its protocol
     """
     found = []
     try:
@@ -230,7 +230,7 @@ def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | Non
 
 
 def _mean_interval(values: list[float]) -> tuple[float | None, float | None]:
-    """A 95 % interval of the mean by Student's t; None for a single value or for equal values."""
+    """Return a 95 % interval of the mean by Student's t; None for a single value or for equal values."""
     if len(values) < 2 or np.ptp(values) == 0:
         return None, None
     half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
@@ -243,7 +243,7 @@ class Headline:
 
     value : in percent
     spread : standard deviation over subjects, or None
-    words : how much the score varies, and how it was measured
+    words : description of the spread and of how the score was measured
     """
 
     measure: str
@@ -253,7 +253,7 @@ class Headline:
 
 
 def headline(methods: list[MethodScores], seeds: int, probe: ProbeResult | None) -> Headline | None:
-    """The score of the probe on unseen subjects, else of the first method of a run; None without labels."""
+    """Return the score of the probe on unseen subjects, or else of the first method of a run; None without labels."""
     if probe is not None and (probe.over_subjects or not methods):
         return _probe_headline(probe)
     if not methods or methods[0].accuracy is None:

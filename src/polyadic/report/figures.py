@@ -1,4 +1,4 @@
-"""The figures of a report by their names on the page, as JSON without a style; the page adds the style."""
+"""The figures of a report by name, as JSON without a template; the page's script adds the style."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def figures(
     methods: list[MethodScores],
     begin: Callable[[int, str], None] = lambda done, stage: None,
 ) -> Figures:
-    """All figures in the order in which they are shown; those of component n are named `component-n-…`.
+    """Build all figures in the order in which they are shown. Figures of component n are named `component-n-…`.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def figures(
     }
     if scored:
         found["comparison"] = plot.comparison(scored, methods[0].measure)  # type: ignore[arg-type]
-    # These take longest. They come first, so that the estimate of the remaining time is not too low.
+    # These take longest, so they come first: otherwise the estimate of the remaining time would be too low.
     begin(0, "maps and scores")
     if contents.sample is not None and len(contents.sample.Z) >= 3:
         found |= _feature_maps(contents.sample, standardise=getattr(model, "readout_", None) is None)
@@ -92,7 +92,7 @@ def _timeline_figures(contents: ReportContents) -> dict[str, Figure]:
 
 
 def _feature_figures(model: Any, contents: ReportContents) -> dict[str, Figure]:
-    """Figures of the features that the readout computes."""
+    """Build the figures of the readout's features."""
     sample = contents.sample
     if sample is None or getattr(model, "readout_", None) is None:
         return {}
@@ -128,7 +128,7 @@ def _component_figures(model: Any, contents: ReportContents, begin: Callable[[in
 
 
 def _profile_figures(model: Any, contents: ReportContents, component: Component) -> dict[str, Figure]:
-    """Figures of a component: its profile along each mode, and its strength by class."""
+    """Build the figures of a component: its profile along each mode, and its strength by class."""
     sample, typical, r = contents.sample, contents.typical, component.index
     windows = None if sample is None else sample.windows
     by_channel = _has_channel_axis(contents)
@@ -148,14 +148,14 @@ def _profile_figures(model: Any, contents: ReportContents, component: Component)
 
 
 def _expressing_windows(model: Any, contents: ReportContents, component: Component, windows: Any, drawn: int) -> Figure:
-    """The windows with the largest coefficients of a component, around the time where it is strongest."""
+    """Plot the windows with the largest coefficients of a component, around the time where it is strongest."""
     rows, points = component.windows, _points_per_channel(windows.shape, drawn)
     centre = where_strongest(model, windows[rows], component.index) if windows.shape[2] > points else None
     return plot.signals(windows, rows, points, _strongest_channels(model, contents, component.index), centre)
 
 
 def _strongest_channels(model: Any, contents: ReportContents, r: int) -> NDArray[np.intp] | None:
-    """The channels with the largest weights, in the order of the data; None if channels are not a mode."""
+    """Return the channels with the largest weights, in the order of the data; None if channels are not a mode."""
     if not _has_channel_axis(contents):
         return None
     weights = np.abs(contents.axes[0].by_part(model.factors_[0][:, r])).max(axis=0)
@@ -167,13 +167,13 @@ def _has_channel_axis(contents: ReportContents) -> bool:
 
 
 def _points_per_channel(shape: tuple[int, ...], count: int) -> int:
-    """Number of samples per channel, so that all drawn windows fit into the page."""
+    """Return how many samples to draw per channel, given the limit on the size of the page."""
     lines = 3 * max(count, 1) * min(shape[1], _DRAWN_CHANNELS)
     return min(_DRAWN_NUMBERS // lines, _POINTS)
 
 
 def _feature_maps(sample: Sample, standardise: bool) -> dict[str, Figure]:
-    """A map for each embedding and each colouring that has more than one colour."""
+    """Build a map for each embedding and each colouring with more than one colour."""
     rows = thinned(np.arange(len(sample.Z)), _MAPPED)
     windows = None if sample.windows is None else sample.windows[rows]
     colours = ["class"]
@@ -192,12 +192,13 @@ def _feature_maps(sample: Sample, standardise: bool) -> dict[str, Figure]:
 
 
 def previews(sample: Sample | None) -> dict[str, Any] | None:
-    """The windows of the map as drawn by `plot.preview`, in 8 bits, coarse enough for all to fit into the page.
+    """Return previews of the windows on the map, as drawn by `plot.preview`, in 8 bits to keep the page small.
 
     Returns
     -------
-    `figure`, that of the first window; `bytes` (base64 of windows × lines of the figure × `points`), to be scaled by
-    `height`; `lines`, the number of lines per channel; `texts` (windows × channels), the row labels. None for tensors
+    a dictionary, or None for tensors: `figure`, the figure of the first window; `bytes` (base64 of windows × lines of
+    the figure × `points`), to be scaled by `height`; `lines`, the number of lines per channel; `texts` (windows ×
+    channels), the row labels
     """
     if sample is None or sample.windows is None or len(sample.Z) < 3:
         return None
@@ -205,7 +206,7 @@ def previews(sample: Sample | None) -> dict[str, Any] | None:
     count = min(windows.shape[1], MOST_CHANNELS)
     room = int(np.clip(_PREVIEW_BYTES // (len(windows) * count), 24, 1000))
     digits, texts, first = [], list[list[str]](), None
-    # In chunks: a thousand long windows need much memory, their outlines little.
+    # Read windows in chunks: a thousand long windows need much more memory than their outlines.
     for rows in np.split(np.arange(len(windows)), range(_AT_A_TIME, len(windows), _AT_A_TIME)):
         drawn = outlines(windows.read(rows)[:, :count], room)
         first = first or drawn

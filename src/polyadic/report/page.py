@@ -1,4 +1,4 @@
-"""Rendering of a report as one HTML file: template, style, script, figures as JSON, and plotly itself, compressed."""
+"""Rendering of a report as one HTML file with its style, script, figures (as JSON) and a compressed copy of plotly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["packed", "render", "write"]
 
 _PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 _SHOWN, _SHOWN_ON_PHONES = 12, 6
-"""Number of components shown at first."""
+"""Number of components shown initially, on large and on small screens."""
 _COSTS = ("seconds", "sweeps", "fit")
 _ORIGIN = ("command", "commit", "date", "machine", "versions", "sha256")
 
@@ -54,14 +54,14 @@ def write(
 
     Parameters
     ----------
-    path : the file, usually ending in .html
+    path : the file to write, usually with extension .html
     model : fitted
     data : `Windows`, a `WindowStore` or an array as for `model.transform`; without it the report has only the
         components and the training
-    result : of `polyadic run`, as in its results.json, for the comparison of methods
-    origin : provenance, as far as it is known: `command`, `commit`, `date`, `machine`, `versions` and `sha256` of files
-        by name
-    title : of the page; by default the estimator's name
+    result : content of the results.json of `polyadic run`, for the comparison of methods
+    origin : provenance, as far as known: `command`, `commit`, `date`, `machine`, `versions`, and `sha256` of files by
+        name
+    title : title of the page; by default the estimator's name
     protocol, seed : how the probe is trained and tested: "subject" for cross-validation by subject, the default where
         subjects are known, "paper" for one random split
     probe : as for `polyadic.evaluate.probe`
@@ -181,14 +181,14 @@ def render(
 
 
 def _mode_names(contents: ReportContents) -> str:
-    """The names of the modes in a sentence, as in "channels, frequencies and time"."""
+    """Return the names of the modes as text, such as "channels, frequencies and time"."""
     plural = {"channel": "channels", "frequency": "frequencies"}
     names = [plural.get(axis.kind, axis.name) for axis in contents.axes]
     return " and ".join([part for part in (", ".join(names[:-1]), names[-1]) if part])
 
 
 def _sections(contents: ReportContents, drawn: dict[str, Any]) -> dict[str, str]:
-    """The titles of the sections that have content, by id."""
+    """Return the titles of the sections that have content, by id."""
     there = {
         "result": True,
         "components": True,
@@ -214,7 +214,7 @@ def packed(content: bytes) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Versions of polyadic, Python and the main dependencies."""
+    """Return the versions of polyadic, Python and the main dependencies."""
     python = {"python": platform.python_version(), "polyadic": __version__}
     return python | {name: metadata.version(name) for name in _PACKAGES}
 
@@ -233,12 +233,12 @@ def _template() -> Any:
 
 
 def _plotly_script() -> bytes:
-    """plotly's script, from the installed package."""
+    """Read plotly's script from the installed package."""
     return (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
 
 
 def _component_rows(model: Any, contents: ReportContents) -> list[dict[str, Any]]:
-    """A row of the table of components: its cells, values to sort by, and words to search for."""
+    """Return the rows of the component table: cells, values to sort by, and words to search for."""
     rows = []
     largest = max((abs(level) for component in contents.components for level in component.levels), default=0.0) or 1.0
     for place, component in enumerate(contents.components):
@@ -265,7 +265,7 @@ def _component_rows(model: Any, contents: ReportContents) -> list[dict[str, Any]
 
 
 def _row_state(component: Component, place: int) -> str:
-    """The CSS classes of a row: whether it is hidden at first, and whether it is grey."""
+    """Return the CSS classes of a row: whether it is hidden initially, and whether it is grey."""
     states = []
     if not component.replicates or place >= _SHOWN:
         states.append("folded")
@@ -275,13 +275,13 @@ def _row_state(component: Component, place: int) -> str:
 
 
 def _parameter_texts(model: Any) -> dict[str, str]:
-    """Every parameter as text."""
+    """Return every parameter as text."""
     named = {name: encode(value) for name, value in model.get_params(deep=False).items()}
     return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in named.items()}
 
 
 def _way(model: Any) -> str:
-    """The number of sweeps and of starts, as in "12 sweeps, best of 3 starts"."""
+    """Return how the model was fitted, such as "12 sweeps, best of 3 starts"."""
     starts = getattr(model, "restarts", 1)
     if getattr(model, "consensus", False):
         return f"consensus of {starts} starts"
@@ -297,7 +297,7 @@ def _method_name(model: Any) -> str:
 
 
 def _map_choices(drawn: dict[str, Any]) -> dict[str, list[str]]:
-    """The embeddings and colourings of the available maps."""
+    """Return the embeddings and colourings of the available maps."""
     names = [name.split(" ") for name in drawn if name.startswith("map ")]
     return {
         "methods": list(dict.fromkeys(method for _, method, _ in names)),

@@ -69,7 +69,7 @@
   }
   const config = { responsive: true, displayModeBar: false, displaylogo: false };
 
-  // On a phone, windows are stacked instead of side by side.
+  // On narrow screens, stack windows instead of showing them side by side.
   function stack(layout) {
     const axes = Object.keys(layout).filter((key) => /^xaxis\d*$/.test(key)).sort();
     const height = layout.height;
@@ -97,14 +97,14 @@
     return "";
   }
 
-  // plotly's own way to write arrays of numbers
+  // Decode plotly's base64 encoding of typed arrays.
   function numbers(array) {
     if (Array.isArray(array)) return array;
     const kind = { i1: Int8Array, u1: Uint8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array }[array.dtype];
     return [...new kind(bytes(array.bdata).buffer)];
   }
 
-  // The figure is that of `plot.preview`, with the numbers and row labels of another window.
+  // Show a window: the figure of `plot.preview`, with the values and row labels of this window.
   function show(number) {
     if (!previews || number === undefined) return;
     const { figure, points, lines, height, texts } = previews;
@@ -153,7 +153,7 @@
   }).catch(() => {
     for (const place of all(".figure")) {
       place.classList.add("too-old");
-      place.textContent = "This figure needs a browser of 2023 or later.";
+      place.textContent = "This figure needs a browser from 2023 or later.";
     }
   });
 
@@ -209,7 +209,7 @@
       row.hidden = !words.every((word) => row.dataset.words.includes(word)) ||
         (strongest !== "" && row.dataset.strongest !== strongest);
     }
-    // A search also covers hidden rows.
+    // A search also shows matching rows that are hidden initially.
     table.classList.toggle("searched", words.length > 0 || strongest !== "");
     count();
   }
@@ -277,7 +277,7 @@
 
   // ----------------------------------------------------------------- sections
 
-  // On a phone only the first two sections are open; a link opens its section.
+  // On narrow screens, only the first two sections are open initially; a link opens its section.
   if (narrow()) all("main > section > details.fold").slice(1).forEach((fold) => { fold.open = false; });
   const reach = () => {
     const fold = /^#[a-z]+$/.test(location.hash) && one(`${location.hash} > details.fold`);

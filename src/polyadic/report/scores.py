@@ -44,27 +44,27 @@ class ProbeResult:
     """The scores and predictions of a probe on windows that it was not trained on.
 
     protocol : "subject" for cross-validation by subject, "paper" for one random split
-    how : in words, how windows were left out
-    kind : of the probe, as for `polyadic.evaluate.probe`
-    reason : how its settings were chosen, "" if they are fixed
+    how : description of how windows were left out
+    kind : kind of probe, as for `polyadic.evaluate.probe`
+    reason : how its settings were chosen; "" if they are fixed
     features : one sentence on whether features were learned from the test windows
     seen : whether features may have been learned from the test windows
     n_train, n_test : number of training windows (mean over folds), and of all test windows
     rows : (n_test,), rows of the test windows
     y, predicted : (n_test,), true and predicted classes, in the first repeat
-    probability : (n_test, classes), of every class of the windows, or None if the probe has no probabilities
-    scores : as of `polyadic.evaluate.scores`, over all windows
-    per_subject : balanced accuracy of each subject, over the classes it has; empty if subjects are not known
-    over_subjects : mean, standard deviation, minimum and maximum of these, over subjects with two classes or more;
-        empty if there are fewer than four
+    probability : (n_test, classes), probability of every class of the windows; None if the probe has no probabilities
+    scores : scores over all windows, as from `polyadic.evaluate.scores`
+    per_subject : balanced accuracy of each subject, over its classes; empty if subjects are not known
+    over_subjects : mean, standard deviation, minimum and maximum of `per_subject` over subjects with two classes or
+        more; empty if there are fewer than four
     low, high : limits of a 95 % interval of the balanced accuracy over all windows; None if it would have no width
     groups : number of tested subjects, or of windows if subjects are not known
     by_people : whether `groups` counts subjects
     guess : accuracy of always predicting the most frequent class
     chance : balanced accuracy of guessing
-    classes : for each class its name, precision, recall, F1 and number of test windows
-    curve : for each number of labels, the accuracies of its random draws, in percent
-    curve_of : as text, the folds that the curve is from; "" if it is from all
+    classes : for each class, its name, precision, recall, F1 and number of test windows
+    curve : for each number of labels, the accuracies of random draws, in percent
+    curve_of : description of the folds used for the curve; "" for all folds
     spread_over : the number of subjects in `over_subjects`
     """
 
@@ -111,23 +111,23 @@ def score_probe(
     transductive: bool = False,
     on_fold: _OnFold | None = None,
 ) -> ProbeResult:
-    """Train and test a probe on labelled windows: by subject, or on one random split.
+    """Train and test a probe on labelled windows, by subject or on one random split.
 
-    By subject is `polyadic.evaluate.cross_validate`: leave-one-subject-out for up to 20 subjects, else five folds of
-    subjects, repeated twice. All labelled windows are used, as in `polyadic evaluate`.
+    By subject means `polyadic.evaluate.cross_validate`: leave-one-subject-out for up to 20 subjects, otherwise five
+    folds of subjects, repeated twice. All labelled windows are used, as in `polyadic evaluate`.
 
     Parameters
     ----------
     protocol : "subject" for `polyadic.evaluate.cross_validate`, "paper" for one random split; None for "subject" if
         subjects are known, else "paper"
-    seed : of the split or of the folds
-    kind : of the probe, as for `polyadic.evaluate.probe`
+    seed : random seed of the split or of the folds
+    kind : kind of probe, as for `polyadic.evaluate.probe`
     transductive : keep the model's features even if they were learned from windows of test subjects
     on_fold : called with the number of folds done and the total
 
     Raises
     ------
-    PolyadicError : if fewer than four subjects have labels, which is too few for a useful accuracy
+    PolyadicError : if fewer than four subjects have labels, too few for a useful accuracy
     """
     chosen = protocol or default_protocol(windows)
     if chosen == "subject":
@@ -143,8 +143,8 @@ def _by_subject(
     people = subjects_to_test(windows, rows)
     if people < _FEWEST_SUBJECTS:
         raise PolyadicError(
-            f"{people} subjects with labels are too few for an accuracy on unseen subjects; at least "
-            f"{_FEWEST_SUBJECTS} are needed"
+            f"an accuracy on unseen subjects needs at least {_FEWEST_SUBJECTS} subjects with labels, but the data has "
+            f"{people}"
         )
     folds, repeats = default_folds(people)
     seen_folds = _SeenFolds(kind, windows, on_fold)
@@ -192,7 +192,7 @@ def _way(found: CrossValidation) -> str:
 
 
 def _over_subjects(found: CrossValidation, windows: Windows) -> tuple[dict[str, float], int]:
-    """Statistics over the subjects with two classes or more, and their number; empty for fewer than four."""
+    """Return statistics over the subjects with two classes or more, and their number; empty for fewer than four."""
     subject, label = windows.subject[found.rows], windows.label[found.rows]
     several = [name for name in found.per_subject if len(np.unique(label[subject == name])) > 1]
     if len(several) < _FEWEST_SUBJECTS:
@@ -224,7 +224,7 @@ class _SeenFolds:
             self._on_fold(fold.number, fold.count)
 
     def _keep_probabilities(self, fold: Fold) -> None:
-        """Keep the probabilities of the first repeat."""
+        """Store the probabilities of the first repeat."""
         if self._tested is None:
             self._tested = np.zeros(len(fold.y), bool)
             if hasattr(fold.probe, "predict_proba"):
@@ -280,16 +280,17 @@ def _told_of_split(own: str, held_out: bool) -> str:
             "labels."
         )
     return (
-        "The model does not say which windows it was fitted on: it may have seen test windows, though not their labels."
+        "The model does not record which windows it was fitted on: it may have seen test windows, though not their "
+        "labels."
     )
 
 
 def _result(windows: Windows, test: NDArray[np.intp], predicted: NDArray[Any], **told: Any) -> ProbeResult:
-    """The result of predictions for some windows, with an interval of their balanced accuracy."""
+    """Build the result from predictions, with an interval of their balanced accuracy."""
     y, people = windows.label[test], windows.subject[test]
     by_people = bool((people != "").all()) and len(np.unique(people)) > 1
     low, high = interval(y == predicted, people if by_people else None, y)
-    # If all predictions are correct, or there is one subject, every resample gives the same score: no interval.
+    # If all predictions are correct, or there is one subject, every resample gives the same score.
     known = high - low > _NO_WIDTH
     return ProbeResult(
         n_test=len(test),
@@ -314,9 +315,10 @@ def interval(
 
     Parameters
     ----------
-    right : (N,), which windows were labelled correctly
+    right : (N,), which windows were classified correctly
     group : (N,), the subject of each window
-    y : (N,), their classes; if given, the interval is that of the balanced accuracy, over the classes in a resample
+    y : (N,), the class of each window; if given, the interval is for the balanced accuracy, over the classes in a
+        resample
 
     Examples
     --------
@@ -377,7 +379,7 @@ class _Curve:
             theirs = None if groups is None else groups[rows]
             with unthreaded():
                 self._note(count, train_probe(probe(self.kind), Z[rows], y[rows], theirs, levels), Z_test, y_test)
-        # Folds differ in size: "all labels" is shown at the number of the first fold.
+        # Folds differ in size: the score with all labels is shown at the number of labels of the first fold.
         self._most = self._most or len(y)
         self._note(self._most, whole, Z_test, y_test)
 
@@ -386,5 +388,5 @@ class _Curve:
 
     @property
     def values(self) -> dict[int, list[float]]:
-        """The accuracies by number of labels, in ascending order; one value if all draws give the same."""
+        """The accuracies by number of labels, in ascending order; a single value if all draws give the same one."""
         return {count: found[:1] if len(set(found)) == 1 else found for count, found in sorted(self._found.items())}

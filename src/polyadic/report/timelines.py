@@ -24,8 +24,8 @@ _MOST_COMPONENTS = 6
 class Timeline:
     """One recording: its windows in order of time, their predicted classes, and component strengths.
 
-    name : of the recording, or of the subject if recordings have no names
-    windows : in order
+    name : name of the recording, or of the subject if recordings have no names
+    windows : the windows, in order of time
     predicted : (n,), -1 where a window was not tested; None without a probe
     probability : (n, classes), or None
     strengths : (n, components), in standard deviations
@@ -43,16 +43,20 @@ class Timeline:
 def timelines(
     model: Any, windows: Windows | None, probe: ProbeResult | None, components: list[Component], x: NDArray[Any]
 ) -> tuple[list[Timeline], int]:
-    """Timelines of at most twelve evenly spaced recordings, and the number of recordings that could have one.
+    """Build the timelines of at most twelve evenly spaced recordings.
 
-    Recordings with fewer than eight windows have none.
+    Recordings with fewer than eight windows are skipped.
 
     Parameters
     ----------
-    windows : all of them
-    probe : predictions for some of them, or None
+    windows : all windows
+    probe : predictions for some of the windows, or None
     components : in the order of the report
     x : (n, rank), coefficients of a sample, for their mean and spread
+
+    Returns
+    -------
+    the timelines, and the number of recordings that could be shown
     """
     if windows is None:
         return [], 0
@@ -78,7 +82,7 @@ def timelines(
 
 
 def _tells(windows: Windows, probe: ProbeResult | None, rows: NDArray[np.intp]) -> bool:
-    """Whether a recording has predictions, or there is no probe."""
+    """Return whether a recording has predictions, or there is no probe."""
     return probe is None or bool(np.isin(rows, probe.rows).any())
 
 

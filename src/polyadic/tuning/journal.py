@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
-from polyadic.files import check_regular_file
+from polyadic.json_lines import append_line, read_lines
 from polyadic.tuning.judging import Judged
 from polyadic.tuning.search import Try
 from polyadic.tuning.space import Settings
@@ -35,11 +34,10 @@ class Journal:
         self._known: dict[int, dict[tuple[Settings, bool], Try]] = {}
         if path is None:
             return
-        check_regular_file(path, PolyadicError)
         if path.exists():
             self._read(path)
         else:
-            self._append({"tune": fingerprint})
+            append_line(path, {"tune": fingerprint})
 
     @classmethod
     def at(cls, path: Any, windows: Windows, seed: int) -> Journal:
@@ -65,35 +63,23 @@ class Journal:
             return
         values = {"score": one.judged.score, "shares": one.judged.shares.tolist(), "seconds": one.seconds}
         flags = {"full": one.full, "fitted": one.fitted}
-        self._append({"search": search, "settings": asdict(one.settings), **values, **flags})
+        append_line(self._path, {"search": search, "settings": asdict(one.settings), **values, **flags})
 
     def _read(self, path: Path) -> None:
-        lines = path.read_bytes().splitlines()
+        entries = read_lines(path)
         try:
-            owner = json.loads(lines[0])["tune"]
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+            owner = entries[0]["tune"]
+        except (KeyError, TypeError, IndexError) as error:
             raise PolyadicError(f"{path.name} is not a journal of polyadic tune: choose another name") from error
         if owner != self._fingerprint:
             raise PolyadicError(
                 f"{path.name} is the journal of other windows or another seed: choose another name, or remove it"
             )
-        for line in lines[1:]:
+        for entry in entries[1:]:
             try:
-                entry = json.loads(line)
                 settings = Settings(**entry["settings"])
                 judged = Judged(float(entry["score"]), np.array(entry["shares"]))
                 one = Try(settings, judged, float(entry["seconds"]), bool(entry["full"]), bool(entry["fitted"]))
                 self._known.setdefault(int(entry["search"]), {})[settings, one.full] = one
             except (ValueError, KeyError, TypeError):
-                continue  # a line truncated when the process was killed
-
-    def _append(self, entry: dict[str, Any]) -> None:
-        assert self._path is not None
-        with self._path.open("ab+") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    file.write(b"\n")
-            file.write((json.dumps(entry) + "\n").encode())
-            file.flush()
-            os.fsync(file.fileno())
+                continue  # settings of another version
