@@ -221,7 +221,7 @@ def test_the_page_and_the_picture_are_written(quick):
 
 
 def test_wrong_requests_are_told(tmp_path):
-    with pytest.raises(PolyadicError, match=r"--store must name the folder with har\.npz"):
+    with pytest.raises(PolyadicError, match=r"--store is missing: pass the folder with har\.npz"):
         run(LabelRequest(tmp_path), quiet=True)
     with pytest.raises(DataError, match=r"har\.npz is not in"):
         run(LabelRequest(tmp_path, folder=tmp_path), quiet=True)

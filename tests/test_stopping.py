@@ -284,7 +284,7 @@ def test_a_stopped_bench_says_that_the_same_command_goes_on(tmp_path):
     cells = tmp_path / "polyadic-bench" / "table9-synthetic.cells.jsonl"
     said = stopped(process, signal.SIGINT, lambda: cells.exists() and b"\n" in cells.read_bytes())
     assert process.returncode == 130
-    found = re.search(r"stopped; (\d+) of \d+ cells are done; give the same command again to resume$", said.strip())
+    found = re.search(r"stopped; (\d+) of \d+ cells are done; run the same command again to resume$", said.strip())
     assert found
     before = [json.loads(line) for line in cells.read_bytes().splitlines()]
     assert len(before) == int(found[1])
@@ -300,5 +300,5 @@ def test_a_stopped_run_says_what_there_is(tmp_path):
     said = stopped(process, signal.SIGINT, saved.exists)
     assert process.returncode == 130
     said = re.sub(r"\s+", " ", said)
-    assert re.search(r"stopped; [1-9]\d* of 20 fits were done, and their models of seed 0 are in polyadic-run/", said)
+    assert re.search(r"stopped; [1-9]\d* of 20 fits were done, and models of seed 0 are in polyadic-run/", said)
     assert all(load(path) for path in saved.parent.iterdir())

@@ -313,8 +313,8 @@ def test_views_an_experiment_names_are_not_changed_by_settings(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("no json", "must be a file written by"),
-        ('{"dataset": "synthetic"}', "must be a file written by"),
+        ("no json", "must be a settings file written by"),
+        ('{"dataset": "synthetic"}', "must be a settings file written by"),
         ('{"dataset": "har", "settings": {}}', "tuned for synthetic, but s.json is for har"),
         ('{"dataset": "synthetic", "settings": {"Magic": {}}}', "must name methods among"),
     ],

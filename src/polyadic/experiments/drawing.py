@@ -1,4 +1,4 @@
-"""Empty matplotlib figures in one style, and their files, for the plots of all experiments."""
+"""Matplotlib figures in one style, and functions to save them, for the plots of all experiments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def new_figure(columns: int, rows: int = 1, width: float = 4.2, height: float = 
 
     Parameters
     ----------
-    width, height : of one of the axes, in inches
+    width, height : size of each of the axes, in inches
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,8 +1,8 @@
 """`polyadic run`: methods fitted to the same windows and scored by the same probes.
 
-These are the library's defaults, the paper's ATD and simple features; with a preset, the paper's four tensor methods.
-Every seed determines the initial values, order and augmentations, and the split of the labelled windows. The table is
-printed; models, results and a report are written to a folder.
+The methods are the library's defaults, the paper's ATD and simple features; with a preset, they are the paper's four
+tensor methods. A seed determines the initial values, the order of windows, the augmentations, and the split of the
+labelled windows. The table is printed; models, results and a report are written to a folder.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def fit_and_score_methods(
 
     Parameters
     ----------
-    windows : with labels, or without for models and no accuracy
+    windows : windows with labels, or without, for models without an accuracy
     estimators : unfitted, by name; their `random_state` is set to the seed
     protocols : how to split; if the data has its own unlabelled part, one fit serves all protocols
     jobs : number of processes
@@ -260,8 +260,8 @@ def _fit_with_progress(
         except KeyboardInterrupt as stop:
             if count:
                 stop.args = (
-                    f"{count} of {total} fits were done, and their models of seed 0 are in {settings.out}/; the same "
-                    "command starts over",
+                    f"{count} of {total} fits were done, and models of seed 0 are in {settings.out}/; running the same "
+                    "command again starts over",
                 )
             raise
 
@@ -310,7 +310,7 @@ def _write_report(
 
     Parameters
     ----------
-    protocol : the last of the run, for which that model was fitted
+    protocol : the last protocol of the run, for which that model was fitted
     """
     model = load(settings.out / "atd.safetensors").set_params(device=settings.device)
     origin = {key: result[key] for key in ("command", "commit", "date", "machine", "versions")}
@@ -359,7 +359,7 @@ def _build_result(
 
 
 def _checksum(data: Path | None) -> str | None:
-    """Return what identifies the data; the manifest of a store has a checksum of all of it."""
+    """Return a checksum of the data; for a store, it is in the manifest."""
     if data is None:
         return None
     return str(read_manifest(data)["checksum"]) if data.is_dir() else digest(data)
@@ -429,7 +429,7 @@ def _screen_table(result: dict[str, Any], protocol: str) -> Table:
         collapse_padding=True,
     )
     for number, head in enumerate(_heads(result)):
-        # Two lines, so that the table fits into a terminal of 80 columns.
+        # Break the heading, so that the table fits into a terminal of 80 columns.
         short = head.replace("balanced accuracy", "balanced\naccuracy")
         found.add_column(short, justify="right" if number else "left", no_wrap=True)
     for line in _lines(result, protocol):

@@ -1,7 +1,7 @@
-/* One frame of a short-time Fourier transform, for `polyadic.spectral.STFT`: C99, float, no memory of its own.
+/* One frame of a short-time Fourier transform, for `polyadic.spectral.STFT`: C99, float, no memory allocation.
 
-   A real frame of even length is transformed as a complex one of half the length. Stages are of radix 4 and 2, and of
-   any other radix where the length asks for it, so every length works and those with small factors are fast. */
+   A real frame of even length is transformed as a complex one of half the length. Stages have radix 4 and 2, and any
+   other radix if the length requires it, so every length works, and lengths with small factors are fast. */
 
 #if POLYADIC_N_FFT % 2 == 0
 #define POLYADIC_COMPLEX (POLYADIC_N_FFT / 2)
@@ -9,7 +9,7 @@
 #define POLYADIC_COMPLEX POLYADIC_N_FFT
 #endif
 
-/* exp(-2 pi i k / N_FFT), 0 <= k < N_FFT; of an even length the table has the first half, and the second is its negative */
+/* exp(-2 pi i k / N_FFT), 0 <= k < N_FFT; for even lengths the table has the first half, and the second is its negative */
 static void polyadic_root(int k, float *re, float *im)
 {
 #if POLYADIC_N_FFT % 2 == 0
@@ -105,7 +105,7 @@ static void polyadic_any_radix(const float *x, float *y, int radix, int length, 
 }
 #endif
 
-/* The complex transform of x, by Stockham's algorithm; the result is in x or in y, and returned. */
+/* Transform complex x by Stockham's algorithm; return the result, which is in x or in y. */
 static const float *polyadic_transform(float *x, float *y)
 {
     int stage, length = POLYADIC_COMPLEX, stride = 1;
@@ -132,7 +132,7 @@ static const float *polyadic_transform(float *x, float *y)
     return x;
 }
 
-/* What a tensor has of one complex coefficient. */
+/* Write the parts of one complex coefficient to the tensor. */
 static void polyadic_parts(float re, float im, int channel, int bin, float (*tensor)[POLYADIC_COLUMNS])
 {
 #if POLYADIC_AMPLITUDE
@@ -154,7 +154,7 @@ static void polyadic_parts(float re, float im, int channel, int bin, float (*ten
 #endif
 }
 
-/* The spectrum of one frame of one channel. */
+/* Write the spectrum of one frame of one channel to the tensor. */
 static void polyadic_spectrum(const float *z, int channel, float (*tensor)[POLYADIC_COLUMNS])
 {
     int k;

@@ -1,16 +1,17 @@
-// A short-time Fourier transform that ends in what is wanted of it: frames are read where they lie, and nothing but the
-// tensor is written. A block has some frames of one channel. Two frames at a time are the real and the imaginary part
-// of one complex transform (Stockham's, in passes of up to VALUES points, which a thread keeps in registers).
+// A short-time Fourier transform fused with the computation of the tensor: frames are read in place, and only the tensor
+// is written. A block handles several frames of one channel. Pairs of frames are the real and imaginary part of one
+// complex transform (Stockham's algorithm, in passes of up to VALUES points, which a thread keeps in registers).
 //
-// Defined by who compiles it: POINTS of a frame, a power of two from 32 to 2048; VALUES, 8 or 16; FRAMES of a block, an
-// even number; CODE, what is wanted (`signals.PART_CODES`); HALF, whether tensors are of 16 bits; TURNED, whether the
-// frames of a frequency lie next to each other and not the frequencies of a frame; WINDOWED, whether frames are weighted.
+// Defined at compile time: POINTS, the length of a frame, a power of two from 32 to 2048; VALUES, 8 or 16; FRAMES, the
+// number of frames per block, even; CODE, the parts to compute (`signals.PART_CODES`); HALF, whether tensors are float16;
+// TURNED, whether the frames of a frequency are contiguous rather than the frequencies of a frame; WINDOWED, whether
+// frames are weighted by a window; CENTRED, whether means are subtracted.
 
-#define THREADS (POINTS / VALUES)  // of one transform
+#define THREADS (POINTS / VALUES)  // threads per transform
 #define FREQUENCIES (POINTS / 2 + 1)
-#define SECOND (THREADS < VALUES ? THREADS : VALUES)  // points of the second pass
-#define THIRD (THREADS / SECOND)                      // and of the third
-// A gap after every VALUES numbers keeps threads out of each other's banks; turned, they read across transforms.
+#define SECOND (THREADS < VALUES ? THREADS : VALUES)  // points per transform in the second pass
+#define THIRD (THREADS / SECOND)                      // and in the third
+// A gap after every VALUES numbers avoids bank conflicts; with TURNED, threads read across transforms.
 #define PLACE(i) ((i) + (i) / VALUES)
 #define ROOM (POINTS + THREADS + TURNED)
 
@@ -39,7 +40,7 @@ __device__ __forceinline__ Complex root(int k) {
     }
 }
 
-// The transform of COUNT points in registers: that of the even ones and that of the odd ones, put together.
+// Transform COUNT points in registers, by combining the transforms of even and odd points.
 template <int COUNT>
 struct Small {
     static __device__ __forceinline__ void transform(Complex *v) {
@@ -69,7 +70,7 @@ struct Small<1> {
     static __device__ __forceinline__ void transform(Complex *) {}
 };
 
-// The points of a thread for a pass of COUNT at a time.
+// Load the points of a thread for a pass of COUNT points at a time.
 template <int COUNT>
 __device__ __forceinline__ void load(Complex *v, const float *re, const float *im, int thread) {
 #pragma unroll
@@ -79,7 +80,7 @@ __device__ __forceinline__ void load(Complex *v, const float *re, const float *i
     }
 }
 
-// One pass: transforms of COUNT points, after passes that made transforms of DONE points.
+// Run one pass: transforms of COUNT points, after passes that completed transforms of DONE points.
 template <int COUNT, int DONE>
 __device__ __forceinline__ void pass(Complex *v, float *re, float *im, int thread) {
 #pragma unroll
@@ -89,7 +90,7 @@ __device__ __forceinline__ void pass(Complex *v, float *re, float *im, int threa
         if (DONE > 1) {
             float sine, cosine;
             sincospif(-2.0f / (DONE * COUNT) * (number % DONE), &sine, &cosine);
-            // Powers by few products each, for their errors add up.
+            // Compute each power with few products, because rounding errors accumulate.
             Complex low[4] = {{1.0f, 0.0f}, {cosine, sine}}, high[4] = {{1.0f, 0.0f}};
             low[2] = times(low[1], low[1]);
             low[3] = times(low[2], low[1]);
@@ -114,7 +115,7 @@ __device__ __forceinline__ void pass(Complex *v, float *re, float *im, int threa
 
 __device__ __forceinline__ float wanted(float x) {
 #if CODE == 0 || CODE == 2
-    // The processor has an instruction for this logarithm, but none for the natural one.
+    // The GPU has an instruction for the binary logarithm, but not for the natural one.
     return __log2f(x) * 0.693147180559945309f;
 #else
     return x;
@@ -141,7 +142,7 @@ __device__ __forceinline__ float widened(unsigned short bits) {
 }
 #endif
 
-// Keep a number; returns what is kept of it.
+// Store a number, and return its stored value, which is rounded if HALF.
 __device__ __forceinline__ float keep(Number *place, float x) {
 #if HALF
     const Number bits = rounded(x);
@@ -153,8 +154,8 @@ __device__ __forceinline__ float keep(Number *place, float x) {
 #endif
 }
 
-// X: rows that begin `step` numbers from each other. T: (windows, parts x channels, frequencies x frames). squares: for
-// every block the sum of the squares of what it wrote.
+// X: rows whose starts are `step` numbers apart. T: (windows, parts x channels, frequencies x frames). squares: for each
+// block, the sum of squares of the values it wrote.
 extern "C" __global__ void __launch_bounds__(FRAMES / 2 * THREADS)
     stft(const float *X, const float *window, const float *floor, const float *mean, Number *T, float *squares,
          int channels, int frames, int hop, int step) {
@@ -198,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(FRAMES / 2 * THREADS)
         const int f = TURNED ? e % FRAMES : e / FREQUENCIES, k = TURNED ? e / FRAMES : e % FREQUENCIES;
         if (f >= count) continue;
         const int here = f / 2 * ROOM + PLACE(k), there = f / 2 * ROOM + PLACE((POINTS - k) % POINTS);
-        // What is even about the transform belongs to the first frame of the pair, what is odd to the second.
+        // The even part of the transform belongs to the first frame of the pair, the odd part to the second.
         float a = f % 2 ? 0.5f * (im[here] + im[there]) : 0.5f * (re[here] + re[there]);
         float b = f % 2 ? 0.5f * (re[there] - re[here]) : 0.5f * (im[here] - im[there]);
         const long long place = TURNED ? (long long)k * frames + first + f : (long long)first * FREQUENCIES + e;
@@ -219,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(FRAMES / 2 * THREADS)
             energy += b * b;
         }
     }
-    // Always in the same order, so that the same windows have the same sum.
+    // Add in a fixed order, so that sums are reproducible.
     __syncthreads();
     re[threadIdx.x] = energy;
     __syncthreads();

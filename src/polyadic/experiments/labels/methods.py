@@ -40,7 +40,7 @@ class Method:
 
     name : the name of the row
     group : the table that has the row
-    build : from set, seed, device and number of epochs to the unfitted estimator; None if the set does not support it
+    build : function that returns the unfitted estimator for a set, seed, device and number of epochs
     probe : the classifier trained on the labels; "auto" is `Probe`
     columns : "features", or "coefficients" for the coefficients of a decomposition instead of its isometric features
     is_classifier : whether the estimator itself is trained on the labels
@@ -86,7 +86,7 @@ def features_of(one: Method, model: Any, data: LabelSet, windows: Any) -> Featur
 
 
 def _view_features(model: Any, view: Augmentation, windows: Any) -> NDArray[np.float32]:
-    """Features (copies, N, F) of views of windows: one view for partner windows, several for random augmentations."""
+    """Return features (copies, N, F) of views: one view for partner windows, several for random augmentations."""
     pairing, _ = split_pairing(view)
     X = torch.from_numpy(np.ascontiguousarray(windows.X, np.float32))
     if pairing is None:

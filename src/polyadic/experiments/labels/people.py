@@ -30,7 +30,7 @@ Count = int | str
 COUNTS: tuple[Count, ...] = (1, 3, 10, 30, "all")
 
 FILES = {"har": "har.npz", "geotec": "geotec_phone.npz", "ptb_xl": "ptbxl100.npz"}
-"""The file of each set."""
+"""File name of each set."""
 
 _MOST_REDRAWS = 1000
 _SIMCLR_HAR: dict[str, Any] = {"views": "jitter 0.05"}
@@ -44,8 +44,8 @@ class LabelSet:
 
     Parameters
     ----------
-    name, title : for files and for readers
-    windows : of all subjects, with labels and subjects
+    name, title : name used in files, and title used in tables
+    windows : windows of all subjects, with labels and subjects
     development : (N,), whether a window belongs to a development subject
     paper : the paper's settings for this data set
     tuned : arguments of "SimCLR" and "CNN" other than their defaults, from `docs/results/*/tune-*.settings.json`
@@ -61,33 +61,33 @@ class LabelSet:
     n_splits: int = 10
 
     def unlabelled(self) -> Windows:
-        """The windows of the development subjects, from which features are learned."""
+        """Return the windows of the development subjects, from which features are learned."""
         return self.windows[np.flatnonzero(self.development)]
 
     def labelled(self, of_development: bool = False) -> Windows:
-        """The windows to draw labels from and to score: those of the other subjects.
+        """Return the windows to sample labels from and to score: the windows of the other subjects.
 
         Parameters
         ----------
-        of_development : return those of the development subjects instead, to choose settings
+        of_development : whether to return the windows of the development subjects instead, to choose settings
         """
         return self.windows[np.flatnonzero(self.development == of_development)]
 
 
 class Half(NamedTuple):
-    """One subject-wise split of the labelled windows: rows to draw labels from, and rows to score."""
+    """One subject-wise split of the labelled windows: rows to sample labels from, and rows to score."""
 
     train: NDArray[np.intp]
     test: NDArray[np.intp]
 
 
 def halves(label: NDArray[Any], subject: NDArray[Any], count: int) -> list[Half]:
-    """Split subjects into random halves; a split in which one half lacks a class is drawn again.
+    """Split subjects into random halves; a split in which one half lacks a class is sampled again.
 
     Parameters
     ----------
-    label, subject : (N,), of the windows
-    count : number of splits; the first ones do not depend on it
+    label, subject : (N,), class and subject of each window
+    count : number of splits; a smaller count gives the first of a larger one
 
     Examples
     --------
@@ -111,7 +111,7 @@ def halves(label: NDArray[Any], subject: NDArray[Any], count: int) -> list[Half]
 
 
 def drawn(label: NDArray[Any], rows: NDArray[np.intp], count: Count, seed: list[int]) -> NDArray[np.intp]:
-    """Draw that many rows of each class, or as many as there are.
+    """Sample `count` rows of each class, or all rows of a class that has fewer.
 
     Examples
     --------
@@ -134,14 +134,14 @@ def read_set(folder: Path, name: str) -> LabelSet:
 
     Parameters
     ----------
-    folder : with the files of `FILES`
+    folder : folder with the files of `FILES`
     name : "har", "geotec" or "ptb_xl"; or "synthetic", which needs no file
     """
     if name == "synthetic":
         return _synthetic()
     path = folder / FILES[name]
     if not path.exists():
-        raise DataError(f"{FILES[name]} is not in {folder.name or folder}: --store must name the folder that has it")
+        raise DataError(f"{FILES[name]} is not in {folder.name or folder}: --store must be the folder that contains it")
     with np.load(path) as file:
         return _READERS[name](dict(file))
 
@@ -177,7 +177,7 @@ def _ptb_xl(arrays: dict[str, Any]) -> LabelSet:
 
 
 def _synthetic() -> LabelSet:
-    """A small set for `--quick`."""
+    """Return a small set for `--quick`."""
     windows = synthetic(160, n_channels=3, length=64, n_classes=2)
     views = Compose([Jitter(0.05), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)])
     parameters = {**PAPER_METHOD, "rank": 4, "max_sweeps": 2, "batch_size": 32}
@@ -206,7 +206,7 @@ def _windows(
 
 
 def _share_of(people: NDArray[Any], share: float) -> NDArray[np.bool_]:
-    """Which windows belong to a random share of the subjects, sampled with seed 0."""
+    """Return which windows belong to a random share of the subjects, sampled with seed 0."""
     everyone = np.unique(people)
     inside: NDArray[np.bool_] = np.isin(
         people, np.random.default_rng(0).permutation(everyone)[: round(share * len(everyone))]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from polyadic.experiments.labels.tables import draw, page
 from polyadic.experiments.result_files import write_result
 from polyadic.files import output_path, write_atomically
 from polyadic.inputs import choose_device
+from polyadic.json_lines import append_line, read_lines
 from polyadic.persist import encode
 from polyadic.progress import stage_bar
 from polyadic.provenance import provenance
@@ -47,7 +46,7 @@ _WITH_VIEWS: tuple[Count, ...] = (3, 10, "all")
 _RECENTRED: tuple[Count, ...] = (10, "all")
 """Labels per class at which features are also recentred by subject."""
 _FEWEST_TO_TRAIN = 4
-"""Minimum number of windows for a network to hold some out."""
+"""Minimum number of windows to train a network, which holds some out for early stopping."""
 _STEM = "labels"
 _QUICK_METHODS = ("polyadic", "hand features", "the paper's ATD, plain probe", "CNN, supervised",
                   "whitening: jitter 0.05",
@@ -98,7 +97,7 @@ class _Cell:
         return self.set.labelled(self.development)
 
     def key(self, what: str) -> str:
-        """A hash of everything that the features, or the scores, depend on: equal fits are done once."""
+        """Return a hash of everything that the features or scores depend on, so that equal fits are done once."""
         given = self.build().get_params(deep=False)
         parameters = {name: repr(encode(value)) for name, value in given.items() if name != "device"}
         windows = self.set.windows
@@ -111,13 +110,14 @@ class _Cell:
 
 
 def run(request: LabelRequest, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
-    """Run what is not done yet, write `labels.json`, `labels.md` and a figure for each set, and show the tables."""
+    """Run the missing cells, write `labels.json`, `labels.md` and a figure for each set, and show the tables."""
     request.out.mkdir(parents=True, exist_ok=True)
     stem = _STEM + ("-development" if request.development else "")
     cells = _cells(request)
-    with _journal(request.out, stem) as (done, keep):
-        _fit(cells, done, request, keep, quiet or as_json)
-        _score(cells, done, request, keep, quiet or as_json)
+    journal = request.out / f"{stem}.cells.jsonl"
+    done = _read_journal(journal)
+    _fit(cells, done, request, journal, quiet or as_json)
+    _score(cells, done, request, journal, quiet or as_json)
     result = _result(request, cells, done)
     text = page(result)
     write_result(request.out / f"{stem}.json", result)
@@ -135,7 +135,7 @@ def run(request: LabelRequest, quiet: bool = False, as_json: bool = False) -> di
 
 def _cells(request: LabelRequest) -> list[_Cell]:
     if request.folder is None and not request.quick:
-        raise PolyadicError(f"--store must name the folder with {', '.join(FILES.values())}; --quick needs none")
+        raise PolyadicError(f"--store is missing: pass the folder with {', '.join(FILES.values())}, or use --quick")
     folder, sets = request.folder or Path(), ("synthetic",) if request.quick else request.sets
     chosen = request.methods or (_QUICK_METHODS if request.quick else tuple(one.name for one in METHODS))
     epochs = 1 if request.quick else request.epochs
@@ -161,7 +161,7 @@ def _applies(name: str, data: LabelSet) -> bool:
 # ------------------------------------------------------------------------ work
 
 
-def _fit(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, keep: Any, quiet: bool) -> None:
+def _fit(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, journal: Path, quiet: bool) -> None:
     """Fit the methods without stored features, and store the features of the labelled windows next to the results."""
     folder = _features_folder(request)
     folder.mkdir(exist_ok=True)
@@ -172,7 +172,7 @@ def _fit(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, ke
         if not cell.one.is_classifier and not ((folder / f"{key}.npz").exists() and key in done) and not complete:
             work[key] = cell
     tasks = (delayed(_fit_one)(cell, folder / f"{key}.npz", key) for key, cell in work.items())
-    _collect(tasks, len(work), "fits", request.jobs, done, keep, quiet)
+    _collect(tasks, len(work), "fits", request.jobs, done, journal, quiet)
 
 
 def _fit_one(cell: _Cell, path: Path, key: str) -> tuple[str, Row]:
@@ -192,7 +192,7 @@ def _fit_one(cell: _Cell, path: Path, key: str) -> tuple[str, Row]:
     return key, {"device": cell.device, **seconds, **sizes}
 
 
-def _score(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, keep: Any, quiet: bool) -> None:
+def _score(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, journal: Path, quiet: bool) -> None:
     """Score every method on every split that is not scored yet."""
     folder = _features_folder(request)
     work = [
@@ -205,7 +205,7 @@ def _score(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, 
     tasks = (
         delayed(_score_one)(cell, split, folder / f"{cell.key('features')}.npz", key) for cell, split, key in missing
     )
-    _collect(tasks, len(missing), "splits", request.jobs, done, keep, quiet)
+    _collect(tasks, len(missing), "splits", request.jobs, done, journal, quiet)
 
 
 def _score_one(cell: _Cell, split: int, path: Path, key: str) -> tuple[str, Row]:
@@ -257,9 +257,10 @@ def _probes(cell: _Cell, path: Path, windows: Windows) -> _Predictor:
 
 
 def _classifier(cell: _Cell, windows: Windows, about: Row) -> _Predictor:
-    """Return a function that trains a classifier on some windows and predicts the test windows; its seed is the draw.
+    """Return a function that trains a classifier on some windows and predicts the test windows.
 
-    `about` receives what the fit of a feature extractor would record, for the last fit, which has all labels.
+    The number of the draw is the random seed. `about` receives the seconds and size of the last fit, which has all
+    labels, as the fit of a feature extractor would record them.
     """
 
     def predict(rows: NDArray[np.intp], half: Half, count: Count, number: int) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -290,42 +291,24 @@ def _features_folder(request: LabelRequest) -> Path:
     return request.out / f"{_STEM}-features"
 
 
-@contextmanager
-def _journal(out: Path, stem: str) -> Iterator[tuple[dict[str, Row], Callable[[str, Row], None]]]:
-    """Yield the stored entries and a function that appends one as a line, so that a kill loses at most one."""
-    path = output_path(out / f"{stem}.cells.jsonl")
-    done: dict[str, Row] = {}
-    for line in path.read_bytes().splitlines() if path.exists() else ():
-        try:
-            key, row = json.loads(line)
-            done[str(key)] = dict(row)
-        except (ValueError, TypeError):
-            continue  # a line that was cut short by a kill
-    with path.open("ab") as file:
-        if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-            file.write(b"\n")
-
-        def keep(key: str, row: Row) -> None:
-            file.write((json.dumps([key, row]) + "\n").encode())
-            file.flush()
-            os.fsync(file.fileno())
-
-        yield done, keep
+def _read_journal(path: Path) -> dict[str, Row]:
+    """Return the entries of an interrupted run, by key."""
+    return {str(key): dict(row) for key, row in read_lines(path)}
 
 
 def _collect(
-    tasks: Iterable[Any], total: int, unit: str, jobs: int, done: dict[str, Row], keep: Any, quiet: bool
+    tasks: Iterable[Any], total: int, unit: str, jobs: int, done: dict[str, Row], journal: Path, quiet: bool
 ) -> None:
     if not total:
         return
     with stage_bar(_STEM, quiet, unit) as show:
         try:
             for count, (key, row) in enumerate(Parallel(jobs, return_as="generator_unordered")(tasks), 1):
-                keep(key, row)
+                append_line(journal, [key, row])
                 done[key] = row
                 show(count, total, "")
         except KeyboardInterrupt as stop:
-            stop.args = (f"finished {unit} are kept; give the same command again to resume",)
+            stop.args = (f"finished {unit} are saved; run the same command again to resume",)
             raise
 
 

@@ -132,7 +132,7 @@ def _table(
 
 
 def _known(result: Result, data: str, names: Sequence[str], count: str, column: str) -> bool:
-    """Whether any of these methods has scores at this number of labels."""
+    """Return whether any of these methods has scores at this number of labels."""
     return any(len(split_scores(result, data, name, count, column)) for name in names)
 
 
@@ -217,7 +217,7 @@ def _difference_lines(result: Result, comparisons: dict[tuple[str, str, str], An
 
 
 def _p_text(p: float) -> str:
-    """Return p in parentheses; "" for a single split, which allows no test."""
+    """Return p in parentheses, or "" for a single split, for which there is no test."""
     return "" if math.isnan(p) else f" ({p:.2g})"
 
 

@@ -1,1 +1,1 @@
-"""Every table and figure of the paper."""
+"""Experiments that reproduce every table and figure of the paper: `polyadic bench`."""

@@ -112,7 +112,7 @@ def _augmentation_variants(settings: ExperimentSettings) -> list[MethodVariant]:
 def _quality_variants(settings: ExperimentSettings) -> list[MethodVariant]:
     """Return SALS and ATD as references, degrees of jitter, and the paper's (A), (B), (C) if defined."""
     steps = [step for _, step in _lettered_augmentations(settings)]
-    # The table has one row, which stored results identify by this label.
+    # The table has a single row, which is identified by this label in stored results.
     line = {"arm": "accuracy"}
     variants = [variant(name, {"augmentations": name, **line}) for name in ("SALS", "ATD")]
     for degree in _DEGREES:
@@ -198,7 +198,7 @@ def _convergence_rows(settings: ExperimentSettings) -> list[Row]:
     for seed in settings.seeds:
         unlabelled, _, _ = settings.split_for(settings.protocols[0], seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # convergence is what is measured here
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the experiment measures convergence
             model = variant("ATD").build(settings, seed).fit(unlabelled)
         assert isinstance(model, ATD)
         batch = torch.from_numpy(unlabelled.read(np.arange(min(size, len(unlabelled))))).float()
@@ -304,7 +304,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         parameters=_CONVERGED,
     ),
     "tune": Experiment(
-        "Settings by the same number of tries",
+        "Tuning of every method with the same number of tries",
         tuple(reference.DATASETS),
         tuning.tuning_table,
         variants=tuning.variants_to_try,
@@ -314,7 +314,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         parameters=_CONVERGED,
     ),
     "views": Experiment(
-        "What views are made of, for those that learn from pairs of them",
+        "Kinds of views, for methods that learn from pairs of views",
         ("har",),
         tables.grid_table("method", "views", _paper_views),
         variants=_view_variants,

@@ -75,7 +75,7 @@ def plot_hyperparameters(result: Result, path: Path) -> None:
     for line, protocol in zip(axes, result["protocols"], strict=True):
         for axis, name in zip(line, names, strict=True):
             values = distinct_values([row for row in result["rows"] if row["parameter"] == name], "value")
-            # A logarithmic axis cannot show 0; it is drawn one step to the left of the smallest value.
+            # A logarithmic axis cannot show 0, so draw it one step to the left of the smallest value.
             least = min(value for value in values if value > 0)
             x = [value if value > 0 else least / 5 for value in values]
             for probe in _PROBES:
@@ -104,7 +104,7 @@ def framework_rows(settings: ExperimentSettings) -> list[Row]:
     for letter, size in zip("ABC", T.shape[1:], strict=False):
         rows.append({"name": f"basis {letter}", "shape": [size, rank]})
     rows.append({"name": "features", "shape": [rank], "note": "ridge least squares on the bases"})
-    # The signals and tensors themselves, small enough for a JSON file.
+    # Store parts of the signals and tensors to plot, small enough for a JSON file.
     view = settings.augment(batch, torch.arange(2), seed=0, sweep=0)
     second = tensors(settings.tensorize.calibrated(batch), view)
     rows[0]["signal"], rows[1]["signal"] = (one[0, 0, :512].tolist() for one in (batch, view))

@@ -58,14 +58,14 @@ class ExperimentSettings:
     windows : the data
     dataset : name of the paper's dataset, for its settings and its results in the paper
     tensorize, augment, parameters : frames, augmentations and other arguments of the tensor methods
-    seeds, protocols : each method is run with all of them
+    seeds, protocols : seeds and protocols, with all of which each method is run
     max_unlabelled, max_labelled : maximum number of windows to learn from and to train a probe on; None for all
     epochs : maximum number of epochs of the deep baselines
     device : where to compute
     tuned : settings of methods by family, as `polyadic bench tune` writes them: arguments of the estimator, `window`
         and `parts` of its frames, and `views` by a name that `choose_views` knows
     tries : number of settings to try for each method in tuning
-    fractions : of a split other than that of the data
+    fractions : sizes of the unlabelled, training and test parts, to override the split of the data
     """
 
     windows: Windows
@@ -102,13 +102,13 @@ class ExperimentSettings:
 
 @dataclass(frozen=True)
 class MethodVariant:
-    """A method with its own settings.
+    """A method with specific settings.
 
-    labels : what distinguishes it from the other variants of its experiment, such as method and rank
-    build : from settings and seed to the estimator, unfitted
-    kind : whether it learns features without labels, features with them, or is a classifier itself
-    augment : views other than those of the settings
-    label_counts : numbers of labelled windows to score it with; by default all
+    labels : columns that identify the variant within its experiment, such as method and rank
+    build : function that returns the unfitted estimator for settings and a seed
+    kind : whether the method learns features without labels, features with labels, or is a classifier itself
+    augment : augmentations that replace those of the settings
+    label_counts : numbers of labelled windows to score the method with; by default all
     """
 
     labels: dict[str, Any]
@@ -136,7 +136,7 @@ def variant(
     ----------
     name : ATD, ATD_ss-, GR-SALS, SALS; SimCLR-32, BYOL-128, AE-32, AE_ss-32 and the like; CNN, UMLDA, STL; PCA-32,
         Hand, MiniRocket, CP-ALS
-    labels : in addition to the method
+    labels : labels of the variant, in addition to the method
     augment, label_counts : as for `MethodVariant`
     changes : arguments of the estimator other than those of the experiment's settings
     """
@@ -151,7 +151,7 @@ def variant(
 
 @dataclass(frozen=True)
 class _Builder:
-    """Builds the estimator of a method; a class, so that other processes can receive it."""
+    """Builds the estimator of a method. It is a class rather than a closure, so that it can be pickled."""
 
     name: str
     changes: dict[str, Any]
@@ -167,7 +167,7 @@ class _Builder:
 
 
 def family(name: str) -> str:
-    """Return a method's name without its number of features: tuned settings are shared by all sizes.
+    """Return a method's name without its number of features, because all sizes share tuned settings.
 
     Examples
     --------
@@ -194,8 +194,8 @@ def choose_views(augment: Augmentation, name: str) -> Augmentation:
 
     Parameters
     ----------
-    name : "all"; "no rotation" or "jitter alone" for some of them; "jitter 0.3" and the like for only a jitter of that
-        degree
+    name : "all"; "no rotation" or "jitter alone" for some of the augmentations; "jitter 0.3" and the like for only a
+        jitter of that degree
 
     Examples
     --------
@@ -255,7 +255,7 @@ def _build_baseline(
 
 
 def fit_and_score(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list[Row]:
-    """Fit a method with one seed and score it under each protocol; a fit serves all protocols that share its windows.
+    """Fit a method with one seed and score it under each protocol; protocols with the same windows share a fit.
 
     Returns
     -------
@@ -315,7 +315,7 @@ def score_variant(
 
     Accuracies of single subjects are left out: no table or figure uses them, and they would dominate the file size.
     """
-    # A network's features depend on the number of threads in the last bit, which can change predictions near a tie.
+    # The last bit of a network's features depends on the number of threads, which can change predictions near a tie.
     with unthreaded():
         if one.kind == "classifier":
             found = score_classifier(model, part, augment, seed)
@@ -333,7 +333,7 @@ def _ridge_probes(Z_train: NDArray[Any], y_train: NDArray[Any]) -> dict[str, Any
     def with_scaling(classifier: Any) -> Any:
         return make_pipeline(FunctionTransformer(np.float64), StandardScaler(with_mean=False), classifier)
 
-    # The penalty is chosen on the clean windows only: cross-validation over their copies, too, would take minutes.
+    # Choose the penalty on the clean windows only: cross-validation that includes augmented copies would take minutes.
     chosen = with_scaling(RidgeClassifierCV(np.logspace(-3, 3, 10))).fit(Z_train, y_train)
     return {kind: with_scaling(RidgeClassifier(chosen[-1].alpha_)) for kind in PROBES}
 

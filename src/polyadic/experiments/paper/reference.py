@@ -109,7 +109,7 @@ P_VALUES: dict[str, dict[str, float]] = _by_dataset(
         "ATD_ss-": (9e-5, 0.0011, 0.0129, 0.0005),
     }
 )
-"""Tables 11 and 12: p-values against ATD; the paper does not say of which test."""
+"""Tables 11 and 12: p-values against ATD; the paper does not name the test."""
 
 ROUNDS: dict[str, dict[int, tuple[float, MeanAndStd]]] = {
     "har": {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,8 +22,9 @@ from polyadic.errors import PolyadicError
 from polyadic.experiments.paper.methods import ExperimentSettings, MethodVariant, Row, fit_and_score
 from polyadic.experiments.paper.tuning import read_settings
 from polyadic.experiments.result_files import write_result
-from polyadic.files import check_regular_file, output_path, write_atomically
+from polyadic.files import check_regular_file, write_atomically
 from polyadic.inputs import choose_device
+from polyadic.json_lines import append_line, read_lines
 from polyadic.persist import encode
 from polyadic.presets import PAPER_METHOD, preset
 from polyadic.progress import stage_bar
@@ -45,17 +45,17 @@ RunCell = Callable[[MethodVariant, ExperimentSettings, int], list[Row]]
 class Experiment:
     """A table or figure of the paper.
 
-    title : of the table or figure
-    datasets : those of the paper; the first is the default
-    markdown : from the result to the text
-    variants : from the settings to the methods that are compared; or
-    build_rows : from the settings to the rows, for experiments that are not about accuracy
-    plot : draws the result to a file, or None
-    ablation : whether the paper uses at most 50,000 unlabelled windows for it
-    parameters : of the tensor methods, other than the preset's, by dataset
-    adjust : from the settings to modified ones, if they need to be
-    run_cell : from method, settings and seed to the rows of a cell
-    chosen_settings : from the result to another JSON file, `NAME-DATASET.settings.json`
+    title : title of the table or figure
+    datasets : the paper's datasets for it; the first is the default
+    markdown : function that formats the result as Markdown
+    variants : function that returns the methods to compare, given the settings
+    build_rows : function that returns the rows, for experiments that do not compare methods
+    plot : function that draws the result to a file, or None
+    ablation : whether the paper uses at most 50,000 unlabelled windows
+    parameters : parameters of the tensor methods that override the preset, by dataset
+    adjust : function that modifies the settings, or None
+    run_cell : function that returns the rows of a cell, given method, settings and seed
+    chosen_settings : function that returns the content of a second file, `NAME-DATASET.settings.json`, or None
     alone : whether cells must run one at a time
     """
 
@@ -108,7 +108,7 @@ def _untuned_settings(request: Request, experiment: Experiment) -> ExperimentSet
     if request.quick:
         return _quick_settings(request, protocols)
     if request.store is None:
-        raise PolyadicError("--store must name a window store or a .npz file with labels; --quick needs none")
+        raise PolyadicError("--store is missing: pass a window store or a .npz file with labels, or use --quick")
     dataset = request.dataset or experiment.datasets[0]
     windows = open_windows(request.store)
     if not (windows.label >= 0).any():
@@ -156,7 +156,7 @@ def _quick_settings(request: Request, protocols: Sequence[Protocol]) -> Experime
 
 
 def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
-    """Run what is not done yet, write `NAME-DATASET.json` and `.md` (and `.png`), and show the table."""
+    """Run the missing cells, write `NAME-DATASET.json` and `.md` (and `.png`), and show the table."""
     if experiment.alone and request.jobs > 1:
         raise PolyadicError(f"--jobs must be 1 for {request.name}: other processes would distort its timings")
     settings = experiment_settings(request, experiment)
@@ -220,7 +220,7 @@ def _build_result(
 
 
 def _whose_settings(request: Request) -> str:
-    """Return whether settings are quick ones, the paper's or the library's, and whether they are tuned."""
+    """Return the origin of the settings ("quick", "paper" or "library"), and whether they are tuned."""
     base = "quick" if request.quick else "paper" if request.paper_settings else "library"
     return f"{base}, tuned" if request.tuned is not None else base
 
@@ -244,24 +244,19 @@ def _build_rows(
         delayed(_run_cell)(key, experiment.run_cell, one, settings, seed, how) for key, (one, seed) in missing.items()
     )
     count = len(cells) - len(missing)
-    with (
-        stage_bar(request.name, quiet, "cells", count) as show,
-        output_path(request.out / f"{stem}.cells.jsonl").open("ab") as file,
-    ):
+    with stage_bar(request.name, quiet, "cells", count) as show:
         show(count, len(cells), "")
         try:
             for key, rows in Parallel(request.jobs, return_as="generator_unordered")(work):
                 done[key] = rows
-                # One line per cell: a kill loses only the cells that were running.
-                file.write((json.dumps({"key": key, "rows": rows}) + "\n").encode())
-                file.flush()
-                os.fsync(file.fileno())
+                # One line per cell, so that a killed process loses only the cells that were running.
+                append_line(request.out / f"{stem}.cells.jsonl", {"key": key, "rows": rows})
                 count += 1
                 show(count, len(cells), _describe_cell(rows))
         except KeyboardInterrupt as stop:
-            # Count on disk: the interrupt may have come after a cell was written.
+            # Count the cells on disk, because the interrupt may have come after a cell was written.
             count = len(cells.keys() & _done_cells(request.out, stem).keys())
-            stop.args = (f"{count} of {len(cells)} cells are done; give the same command again to resume",)
+            stop.args = (f"{count} of {len(cells)} cells are done; run the same command again to resume",)
             raise
     return [row for key in cells for row in done[key]]
 
@@ -272,7 +267,7 @@ def _describe_cell(rows: list[Row]) -> str:
 
 
 def _select_methods(variants: list[MethodVariant], names: tuple[str, ...]) -> list[MethodVariant]:
-    """Return the variants of some methods, or all."""
+    """Return the variants of the named methods, or all variants if there are no names."""
     known = {one.method for one in variants}
     unknown = set(names) - known
     if unknown:
@@ -286,9 +281,9 @@ def _done_cells(out: Path, stem: str) -> dict[str, list[Row]]:
 
 
 def read_cells(path: Path) -> dict[str, list[Row]]:
-    """Return the cells of a complete result, by key: with more seeds or methods, only the new ones are run.
+    """Return the cells of a complete result, by key, so that with more seeds or methods only the new cells are run.
 
-    Each keeps the commit it was run at; early files have one commit for all cells.
+    Each cell keeps the commit it was run at; early files have one commit for all cells.
     """
     found: dict[str, list[Row]] = {}
     check_regular_file(path, PolyadicError)
@@ -304,7 +299,7 @@ def read_cells(path: Path) -> dict[str, list[Row]]:
 def _run_cell(
     key: str, run_cell: RunCell, one: MethodVariant, settings: ExperimentSettings, seed: int, how: Row
 ) -> tuple[str, list[Row]]:
-    """Run a cell, and record in its rows which cell it is, where it was run, and `how`."""
+    """Run a cell, and add its key, the device and `how` to its rows."""
     place = choose_device(settings.device)
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else str(place)
     return key, [{**row, "key": key, "device": name, **how} for row in run_cell(one, settings, seed)]
@@ -329,15 +324,5 @@ def _cell_key(settings: ExperimentSettings, one: MethodVariant, seed: int) -> st
 
 
 def _read_unfinished(path: Path) -> dict[str, list[Row]]:
-    """Return the cells of an interrupted run, by key; an incomplete last line is ignored."""
-    found: dict[str, list[Row]] = {}
-    check_regular_file(path, PolyadicError)
-    if not path.exists():
-        return found
-    for line in path.read_bytes().splitlines():
-        try:
-            cell = json.loads(line)
-            found[str(cell["key"])] = list(cell["rows"])
-        except (ValueError, KeyError, TypeError):
-            continue
-    return found
+    """Return the cells of an interrupted run, by key."""
+    return {str(cell["key"]): list(cell["rows"]) for cell in read_lines(path) if isinstance(cell, dict)}

@@ -73,7 +73,7 @@ def footer(result: Result) -> str:
 
 
 def distinct_values(rows: Iterable[Row], key: str) -> list[Any]:
-    """Return the values that a label has in some rows, in their order."""
+    """Return the distinct values of a label in some rows, in order of appearance."""
     return list(dict.fromkeys(row.get(key) for row in rows))
 
 
@@ -175,7 +175,7 @@ def timed_table(result: Result) -> str:
 
 
 def _p_values(result: Result, protocol: str, rivals: list[str]) -> dict[str, list[float]]:
-    """Return p of ATD against each baseline: unpaired, paired, corrected for resampling, and the last by Holm."""
+    """Return p of ATD against each baseline: unpaired, paired, resampled, and resampled with Holm's correction."""
     ours = percentages(select_rows(result, protocol=protocol, method="ATD"))
     tests: dict[str, list[float]] = {}
     for name in rivals:
@@ -190,7 +190,7 @@ def _p_values(result: Result, protocol: str, rivals: list[str]) -> dict[str, lis
 
 
 def seconds_table(result: Result) -> str:
-    """Return the seconds of appendix D.7, each method alone on the machine."""
+    """Return the table of seconds of appendix D.7, measured with each method alone on the machine."""
     lines = []
     for row in result["rows"]:
         theirs = reference.SECONDS.get(row["method"], {}).get(result["dataset"])
@@ -207,7 +207,7 @@ def grid_table(
     Parameters
     ----------
     row, column : names of labels
-    theirs : from dataset, row and column to the paper's result
+    theirs : function that returns the paper's result, given dataset, row and column
     seconds : whether to also show seconds per sweep
     """
 
@@ -236,11 +236,11 @@ def grid_table(
     return layout
 
 
-# ------------------------------------------- tables of other things than accuracy
+# ------------------------------------------------- tables without accuracies
 
 
 def sizes_table(result: Result) -> str:
-    """Return Table 1: the sizes of the parts."""
+    """Return Table 1: the sizes of the parts of each split."""
     lines = []
     for row in result["rows"]:
         people = " / ".join(str(count) for count in row["subjects"])
@@ -255,7 +255,7 @@ def sizes_table(result: Result) -> str:
 
 
 def distribution_table(result: Result) -> str:
-    """Return Table 5: the classes."""
+    """Return Table 5: the distribution of the classes."""
     theirs = reference.DISTRIBUTION.get(result["dataset"], ())
     lines = [
         [row["class"], f"{row['windows']:,}", f"{row['percent']:.2f}", f"{theirs[n]:.2f}" if n < len(theirs) else "–"]

@@ -1,6 +1,6 @@
-"""Tuning of every method with the same number of trials, on subjects who are never tested.
+"""Tuning of every method with the same number of tries, on subjects who are never tested.
 
-Subjects that are tested with any seed under any protocol are excluded first. A third of the others is held out:
+Subjects who are tested with any seed under any protocol are excluded first. A third of the others is held out:
 unsupervised methods learn from the rest, and each half of the held-out subjects trains a probe (or a supervised method)
 that is tested on the other half. The best settings by the standardised probe are chosen.
 """
@@ -90,7 +90,7 @@ SPACES: dict[str, Space] = {
 
 
 def without_tested_subjects(settings: ExperimentSettings) -> ExperimentSettings:
-    """Return the settings of a tuning: only windows of subjects who are not tested with any seed or protocol."""
+    """Return settings for tuning, with only the windows of subjects who are not tested with any seed or protocol."""
     windows = settings.windows
     tested: set[str] = set()
     for protocol in settings.protocols:
@@ -108,7 +108,7 @@ def without_tested_subjects(settings: ExperimentSettings) -> ExperimentSettings:
 
 
 def variants_to_try(settings: ExperimentSettings) -> list[MethodVariant]:
-    """Return the same number of trials for every method, or all settings of its space if there are fewer."""
+    """Return the same number of tries for every method, or all settings of its space if there are fewer."""
     found = []
     for name, space in SPACES.items():
         usable = {
@@ -122,7 +122,7 @@ def variants_to_try(settings: ExperimentSettings) -> list[MethodVariant]:
 
 
 def _different_views(settings: ExperimentSettings, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the distinct views: without a rotation in the dataset's augmentations, "no rotation" equals "all"."""
+    """Return the distinct views: "no rotation" equals "all" if the dataset's augmentations have no rotation."""
     found: dict[str, str] = {}
     for name in names:
         found.setdefault(repr(choose_views(settings.augment, name)), name)
@@ -130,7 +130,7 @@ def _different_views(settings: ExperimentSettings, names: tuple[str, ...]) -> tu
 
 
 def run_try(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list[Row]:
-    """Try settings once: the mean scores of both halves of the held-out subjects, or why the fit failed."""
+    """Try settings once, and return the mean scores of both halves of the held-out subjects, or why the fit failed."""
     part = settings.split_for("subject", seed)
     row: Row = {**one.labels, "seed": seed, "protocol": "subject", "split": part.hash}
     halves: list[tuple[int, Row]] = []
@@ -154,13 +154,13 @@ def run_try(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list
 
 
 def _best_try(result: Result, name: str) -> Row | None:
-    """Return the best trial of a method by the standardised probe, then the plain one, then the earliest."""
+    """Return the best try of a method by the standardised probe; ties are broken by the plain probe, then by order."""
     rows = [row for row in result["rows"] if row["method"] == name and "failed" not in row]
     return max(rows, key=lambda r: (*(r[kind]["accuracy"] for kind in reversed(PROBES)), -r["try"]), default=None)
 
 
 def best_settings(result: Result) -> dict[str, Any]:
-    """Return the content of the file for `--tuned`: the best settings of each family, and the number of trials."""
+    """Return the content of the file for `--tuned`: the best settings of each family, and the number of tries."""
     names = distinct_values(result["rows"], "method")
     best = {name: row for name in names if (row := _best_try(result, name)) is not None}
     return {
@@ -180,7 +180,7 @@ def read_settings(path: Path, dataset: str) -> dict[str, MethodSettings]:
         known, settings = content["dataset"], {name: _update_names(own) for name, own in content["settings"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise PolyadicError(
-            f"--tuned must be a file written by `polyadic bench tune`, but {path.name} is not"
+            f"--tuned must be a settings file written by `polyadic bench tune`, but {path.name} is not one"
         ) from error
     families = {family(name) for name in SPACES}
     if not settings.keys() <= families:
@@ -200,7 +200,7 @@ def _update_names(own: Mapping[str, Any]) -> MethodSettings:
 
 
 def tuning_table(result: Result) -> str:
-    """Return a table with one row per method: trials, accuracy of the defaults and of the best, best settings."""
+    """Return a table with one row per method: tries, accuracy of default and best settings, and the best settings."""
     lines = []
     for name in distinct_values(result["rows"], "method"):
         rows = [row for row in result["rows"] if row["method"] == name]
@@ -221,12 +221,12 @@ def tuning_table(result: Result) -> str:
 
 
 def _percent(row: Row | None, kind: str) -> str:
-    """Return the accuracy of a trial by one probe in percent, or a dash."""
+    """Return the accuracy of a try by one probe in percent, or a dash."""
     return "–" if row is None or kind not in row else f"{100 * row[kind]['accuracy']:.2f}"
 
 
 def _describe_settings(row: Row | None) -> str:
-    """Return the settings of a trial as text."""
+    """Return the settings of a try as text."""
     if row is None:
         return "–"
     return ", ".join(f"{name} {value}" for name, value in row["settings"].items()) or "the defaults"

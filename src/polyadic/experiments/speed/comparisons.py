@@ -73,7 +73,7 @@ def against_textbook(quick: bool) -> Row:
 def against_tensorly(quick: bool) -> Row | None:
     """Time a sweep of CP-ALS over many HAR tensors at once, by TensorLy and by `SALS(batch_size=None)`.
 
-    None if TensorLy is not installed. Neither augments, and the tensors are computed in advance.
+    Neither augments, and the tensors are computed in advance. Returns None if TensorLy is not installed.
     """
     if importlib.util.find_spec("tensorly") is None:
         return None
@@ -111,7 +111,7 @@ def against_mttkrp(quick: bool) -> list[Row] | None:
 
     The matricised tensor times Khatri-Rao product (MTTKRP) is the core of a step of alternating least squares. TensorLy
     is timed on its numpy backend, the default, and on torch. The library is timed for the same products, and for the
-    whole step with alignment, all solves and loss terms. None if TensorLy is not installed.
+    whole step with alignment, all solves and loss terms. Returns None if TensorLy is not installed.
     """
     if importlib.util.find_spec("tensorly") is None:
         return None
@@ -139,7 +139,7 @@ def _compare_step(dataset: str, quick: bool) -> Row:
     def step() -> None:
         als.step(T, als.State(list(factors)), objective, n_views=2, learning_rate=0.05)
 
-    # The speed of a shared machine varies: take several rounds, and the ratios within each.
+    # The speed of a shared machine varies, so take ratios within each of several rounds.
     times = repeat_in_turn(
         [
             lambda: {"step": _median_of_calls(step, thread_pool(), quick)},
@@ -172,7 +172,7 @@ def _products(T: Tensor, X: Tensor, factors: list[Tensor]) -> list[Tensor]:
 
 
 def _tensorly_products(backend: str, T: Tensor, X: Tensor, factors: list[Tensor]) -> Callable[[], list[Any]]:
-    """Return a function that computes the same with TensorLy, on one of its backends."""
+    """Return a function that computes the same products with TensorLy, on one of its backends."""
     import tensorly
     from tensorly.tenalg import unfolding_dot_khatri_rao
 
@@ -186,8 +186,8 @@ def _tensorly_products(backend: str, T: Tensor, X: Tensor, factors: list[Tensor]
 
 
 def _median_of_calls(function: Callable[[], object], threads: AbstractContextManager[object], quick: bool) -> float:
-    """Return the median seconds of one call among many, as in a fit, with the library's own threads."""
-    # Each library has a thread pool that keeps spinning for a while: wait until the previous one is idle.
+    """Return the median seconds of one call among many, within a context that sets up threads as in a fit."""
+    # The threads of each library keep spinning for a while after a call: wait until they are idle.
     time.sleep(0 if quick else _STEP_PAUSE)
     warm_up, repeats = (0, 1) if quick else (_STEP_WARM_UP, _STEP_REPEATS)
     with threads:

@@ -23,11 +23,11 @@ _STATUS = Path("/proc/self/status")
 
 
 class Laps:
-    """Measures the seconds between marks; on a GPU by CUDA events.
+    """Measures the seconds between marks, on a GPU by CUDA events.
 
     Parameters
     ----------
-    device : where the work is done
+    device : the device that does the work
 
     Examples
     --------
@@ -43,7 +43,7 @@ class Laps:
         self.mark("")
 
     def mark(self, name: str) -> None:
-        """End the lap with this name."""
+        """End the current lap, and give it this name."""
         moment: Any = time.perf_counter()
         if self.device.type == "cuda":
             moment = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -66,11 +66,11 @@ def repeat_in_turn(
     Parameters
     ----------
     measurements : functions that measure something and return seconds by name
-    repeats, warm_up : number of rounds that count, and of rounds before them that do not
+    repeats, warm_up : number of measured rounds, and of rounds before them that are discarded
 
     Returns
     -------
-    for each name the seconds of every repeat
+    for each name, the seconds of every repeat
 
     Examples
     --------
@@ -87,7 +87,7 @@ def repeat_in_turn(
 
 
 def timed_calls(functions: Mapping[str, Callable[[], object]], device: torch.device) -> Callable[[], dict[str, float]]:
-    """Return a measurement for `repeat_in_turn` that calls each of some functions once."""
+    """Return a measurement for `repeat_in_turn` that calls each of the functions once."""
 
     def once() -> dict[str, float]:
         laps = Laps(device)
@@ -117,7 +117,7 @@ def ceiling_calls(device: torch.device, quick: bool) -> tuple[dict[str, Callable
 
     Returns
     -------
-    the functions by name, and for each its flops or bytes (a copy reads and writes)
+    the functions by name, and the flops or bytes of each (a copy reads and writes)
     """
     cuda = device.type == "cuda"
     size = 256 if quick else 8192 if cuda else 2048
@@ -192,7 +192,7 @@ class Peak(threading.Thread):
 
     @property
     def own(self) -> int:
-        """Peak memory in bytes above that before the block."""
+        """Peak memory in bytes, in addition to the memory used before the block."""
         return self.highest - self.first
 
     def __enter__(self) -> Peak:

@@ -1,8 +1,8 @@
 """`polyadic bench race`: accuracy against the seconds of a fit, for several solvers of the same problem.
 
-Only the publisher's training subjects are used: for every seed, a third of them is held out with labels; a probe is
-trained on half of those and tested on the other half, and vice versa. The bases after every sweep are recorded and
-scored after the fit, so that only the fit is timed.
+Only the publisher's training subjects are used. For every seed, a third of them is held out with labels; a probe is
+trained on half of the held-out subjects and tested on the other half, and vice versa. The bases after every sweep are
+recorded and scored after the fit, so that only the fit is timed.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def run(
 def open_training_people(store: Path | None, dataset: str) -> tuple[Windows, STFT, Augmentation]:
     """Return the windows of the publisher's training subjects, with a dataset's frames and augmentations."""
     if store is None:
-        raise PolyadicError("--store must name a window store or a .npz file with labels; --quick needs none")
+        raise PolyadicError("--store is missing: pass a window store or a .npz file with labels, or use --quick")
     windows = open_windows(store)
     if {"train", "test"} <= set(windows.part.tolist()):
         windows = windows.select(part="train")
@@ -141,14 +141,14 @@ def split_people(windows: Windows, seed: int) -> Split:
 def _run_seed(
     windows: Windows, tensorize: STFT, augment: Augmentation, seed: int, device: torch.device, quick: bool
 ) -> Iterator[Row]:
-    """Return the rows of all candidates for one seed, on one split."""
+    """Yield the row of each candidate for one seed, on one split."""
     parts = split_people(windows, seed)
     unlabelled, *labelled = parts
     X = torch.from_numpy(unlabelled.X).to(device)
     shared = {"tensorize": tensorize, "augment": augment, "tol": 0.0, "device": device, "random_state": seed}
     for name, (parameters, sweeps) in CANDIDATES.items():
         settings = {**PAPER_METHOD, **shared, **parameters, "rank": 4 if quick else 32}
-        # One warm-up sweep, for everything that is compiled or allocated once.
+        # Run one warm-up sweep, because some code is compiled and some memory allocated on first use.
         _fit_with_clock(ATD(**settings, max_sweeps=1), X)
         model, seconds, bases = _fit_with_clock(ATD(**settings, max_sweeps=3 if quick else sweeps), X)
         losses = model.history_["loss"]
@@ -158,7 +158,7 @@ def _run_seed(
 
 
 def _accuracies(model: ATD, bases: list[list[torch.Tensor]], labelled: list[Windows]) -> list[float]:
-    """Return an accuracy in percent for each of the bases: each part is tested with a probe of the other."""
+    """Return an accuracy in percent for the bases after each sweep: each part is tested with a probe of the other."""
     first, second = (part.label for part in labelled)
     both = [tensors(model.tensorize_, torch.from_numpy(part.X)) for part in labelled]
     features = [[_features(T, factors, float(model.alpha)) for T in both] for factors in bases]
@@ -169,7 +169,7 @@ def _accuracies(model: ATD, bases: list[list[torch.Tensor]], labelled: list[Wind
 
 
 def _fit_with_clock(model: ATD, X: torch.Tensor) -> tuple[ATD, list[float], list[list[torch.Tensor]]]:
-    """Return the fitted model, and after every sweep the seconds since the beginning of the fit and the bases."""
+    """Return the fitted model, the seconds since the beginning of the fit after every sweep, and the bases then."""
     seconds: list[float] = []
     bases: list[list[torch.Tensor]] = []
     watching = 0.0
@@ -199,9 +199,9 @@ def _features(T: torch.Tensor, factors: list[torch.Tensor], alpha: float) -> NDA
 
 
 def reached(row: Row, target: float) -> float | None:
-    """Return the seconds until the accuracy stays at or above the target for two sweeps; None if it never does.
+    """Return the seconds until the accuracy stays at or above the target for two sweeps, or None if it never does.
 
-    For the last sweep, one is enough.
+    At the end of the fit, one sweep is enough.
 
     Examples
     --------
@@ -216,12 +216,12 @@ def reached(row: Row, target: float) -> float | None:
 
 
 def summary(rows: list[Row]) -> list[Row]:
-    """Summarise each candidate: a number for each seed, None if a target was not reached.
+    """Summarise each candidate with one number per seed, None if a target was not reached.
 
-    Converged is the mean accuracy of the last three sweeps. There are two targets for each seed, each the same for all
-    candidates: 99 % of the converged accuracy of the paper's solver, and 99 % of that of the candidate that is best on
-    average. `sooner` is the paper's seconds divided by the candidate's. The stopping rule is that of the paper, 0.1 %
-    in three sweeps.
+    The converged accuracy is the mean of the last three sweeps. For each seed there are two targets, the same for all
+    candidates: 99 % of the converged accuracy of the paper's solver, and 99 % of the converged accuracy of the
+    candidate that is best on average. `sooner` is the paper's seconds divided by the candidate's. The stopping rule is
+    the paper's: a change of less than 0.1 % in three sweeps.
     """
     names = list(dict.fromkeys(row["candidate"] for row in rows))
     runs = {name: [row for row in rows if row["candidate"] == name] for name in names}
@@ -272,7 +272,7 @@ def markdown(result: Result) -> str:
 
 
 def _median_and_range(values: list[float | None]) -> str:
-    """Return median, minimum and maximum of the values, and how many seeds have one if not all."""
+    """Return median, minimum and maximum of the values, and the number of seeds with a value unless all have one."""
     known = [value for value in values if value is not None]
     if not known:
         return "–"

@@ -34,7 +34,7 @@ def run(
     quiet: bool = False,
     as_json: bool = False,
 ) -> list[Result]:
-    """Measure, and write `speed-cpu.json`, `.md` and `.png`; the same for `cuda` if there is a GPU.
+    """Measure speed, and write `speed-cpu.json`, `.md` and `.png`, and the same for `cuda` if there is a GPU.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, 
         "title": "Speed",
         "device": device.type,
         "quick": quick,
-        # The load before the run: results from a busy machine are not reliable.
+        # Record the load before the run, because results from a busy machine are not reliable.
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         **provenance(str(device)),
         "rows": [],
@@ -91,7 +91,7 @@ def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, 
                 result["rows"].append(found)
             else:
                 result[name] = found
-            # After every part, so that an interrupted run keeps its results.
+            # Write files after every part, so that an interrupted run keeps its results.
             write_files(result, out, f"speed-{device.type}", tables.markdown, tables.plot_stages)
     return result
 

@@ -1,8 +1,8 @@
-"""Scaling of the cost of a fit with the number of windows, each dimension of the tensor and the rank; and its memory.
+"""Scaling of the time and memory of a fit with the number of windows, each dimension of the tensor, and the rank.
 
     python -m polyadic.experiments.speed.scaling WINDOWS.npy
 
-measures the memory of one fit from a file in its own process: it prints bytes and windows as JSON.
+measures the memory of one fit from a file in a separate process, and prints bytes and windows as JSON.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _MEMORY_WINDOWS = (4_000, 16_000, 64_000)
 
 
 def exponent(sizes: ArrayLike, values: ArrayLike) -> float:
-    """Return the slope of a straight line through the logarithms: 1 for linear growth.
+    """Return the slope of a straight line through the logarithms, which is 1 for linear growth.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def exponent(sizes: ArrayLike, values: ArrayLike) -> float:
 
 
 def measure_seconds(device: torch.device, quick: bool) -> list[Row]:
-    """Measure a sweep through `ATD.fit`, and its steps alone, over several sizes in each dimension; fit exponents."""
+    """Measure a sweep of `ATD.fit`, and its steps alone, for several sizes of each dimension, and fit exponents."""
     rows = []
     for name, sizes in _SIZES.items():
         # Smaller sizes do not saturate a GPU.
@@ -135,7 +135,7 @@ def _measure_size(size: ProblemSize, device: torch.device, quick: bool) -> dict[
 def measure_memory(quick: bool) -> Row:
     """Measure the peak memory of a fit from a file of windows, for several lengths of the file.
 
-    Each fit runs in its own process (except in a quick run), on HAR windows in a memory-mapped `.npy` file.
+    Each fit runs in a separate process (except in a quick run), on HAR windows in a memory-mapped `.npy` file.
     """
     counts = (256, 512) if quick else _MEMORY_WINDOWS
     with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +150,7 @@ def measure_memory(quick: bool) -> Row:
 
 
 def _measure_file(path: Path, count: int, quick: bool) -> Row:
-    """Write this many windows to a file, and return the memory of one fit from it."""
+    """Write `count` windows to a file, and return the memory of one fit from it."""
     shape = (count, *preset("har").shape)
     np.save(path, np.random.default_rng(0).standard_normal(shape, np.float32))
     if quick:

@@ -77,8 +77,8 @@ def random_windows(settings: Preset, count: int, device: torch.device) -> Any:
 class StageCase:
     """Windows of one dataset's shape on one device, ready for a step.
 
-    name : of the preset
-    batch : number of windows in a batch; None for the preset's
+    name : name of the preset
+    batch : number of windows in a batch; None for the preset's batch size
     """
 
     name: str
@@ -97,7 +97,7 @@ class StageCase:
         self.rank = int(self.settings.parameters["rank"])
         self.objective = als.Objective(alpha=1e-3, beta=2.0)
         self.factors = als.initial_factors(self.dims, self.rank, 0, torch.float32, self.device)
-        # As in a fit: reuse the same memory, in the layout of the transform's output.
+        # As in a fit, reuse the same memory, in the layout of the transform's output.
         channels, frequencies, frames = self.dims
         self.buffer = torch.empty(2 * self.batch, channels, frames, frequencies, device=self.device).transpose(2, 3)
 
@@ -145,8 +145,9 @@ class StageCase:
     def bare_calls(self) -> dict[str, Callable[[], object]]:
         """Return the minimal calls of torch and scipy for each stage, on arrays of the same sizes.
 
-        Small stages are bound by the overhead of calls, not by arithmetic or memory; this measures it. The calls are in
-        the order of the stages, because a call costs more after one that has filled the caches.
+        The time of small stages is bound by the overhead of calls rather than by arithmetic or memory, and these calls
+        measure the overhead. They are in the order of the stages, because a call costs more after one that has filled
+        the caches.
         """
         views = self.views()
         rows, stft = views.reshape(-1, views.shape[2]), self.tensorize
@@ -163,7 +164,7 @@ class StageCase:
             return torch.cholesky_inverse(torch.linalg.cholesky(G))
 
         def align() -> None:
-            """Compute Gram matrices, an inverse, least squares, and for either view a direction and a correction."""
+            """Compute Gram matrices, an inverse, least squares, and a direction and correction for each view."""
             inverse(), wide @ G, [factor.T @ factor for factor in exact]
             for view in X.chunk(2):
                 direction = view / torch.linalg.vector_norm(view, dim=1, keepdim=True)
@@ -171,7 +172,7 @@ class StageCase:
                 torch.addcmul(view, along, direction, value=-1) @ V
 
         def solve() -> None:
-            """Contract the statistics twice, and for each basis compute an inverse, least squares, its Gram matrix."""
+            """Contract the statistics twice, and compute an inverse, least squares and a Gram matrix for each basis."""
             for end, shape in zip(ends, ((self.dims[0], -1), (-1, self.dims[-1])), strict=True):
                 slices = Y.reshape(self.rank, *shape)
                 torch.bmm(end, slices if shape[0] > 0 else slices.mT)
@@ -245,11 +246,11 @@ def measure_dataset(name: str, device: torch.device, quick: bool) -> Row:
     """
     case = StageCase(name, device, batch=8 if quick else None)
     times, totals = _measure_in_turn(case, quick)
-    # A ceiling is the best repeat, a stage the median.
+    # For ceilings, use the best repeat; for stages, the median.
     rates = {one: totals[one] / min(times[one]) for one in totals}
     ceilings = {f"{one}_{'gbs' if one == 'copy' else 'gflops'}": rate / 1e9 for one, rate in rates.items()}
     amounts = case.amounts()
-    # The products of a step have a tall and a narrow factor, for which no library reaches the rate of square matrices.
+    # The products of a step have a tall and a narrow factor; no library reaches the rate of square matrices for these.
     for one in ("project", "collect"):
         ceilings[f"bare_{one}_gflops"] = amounts[one][0] / min(times[f"bare {one}"]) / 1e9
     bounds = {one: max(flops / rates["matmul"], moved / rates["copy"]) for one, (flops, moved) in amounts.items()}
@@ -319,7 +320,7 @@ def fit_quietly(model: ATD, X: Any) -> ATD:
 
 
 def _measure_sweeps(case: StageCase, batch_seconds: float, quick: bool) -> Row:
-    """Measure sweeps through `ATD.fit`, of the paper's size if time and memory allow, else of fewer batches."""
+    """Measure sweeps of `ATD.fit`, of the paper's size if time and memory allow, otherwise of fewer batches."""
     settings, device, batch = case.settings, case.device, int(case.batch or 0)
     theirs = reference.SIZES[case.name][0]
     window = 2 * math.prod(settings.shape)
@@ -354,7 +355,7 @@ def _measure_sweeps(case: StageCase, batch_seconds: float, quick: bool) -> Row:
 
 
 def _measure_defaults(settings: Preset, X: Any) -> Row:
-    """Measure a fit with the library's default settings, by its parts, on the windows of the paper's sweeps."""
+    """Measure the parts of a fit with the library's default settings, on the windows of the paper's sweeps."""
     stft = recommended_stft(settings.shape[1], settings.fs)
     model = fit_quietly(ATD(tensorize=stft, max_sweeps=3, tol=0.0, device=X.device), X)
     seconds = model.history_["seconds"]

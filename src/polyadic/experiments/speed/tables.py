@@ -15,7 +15,7 @@ Result = dict[str, Any]
 
 
 def markdown(result: Result) -> str:
-    """Return all tables of a result; parts that are not there yet are left out."""
+    """Return all tables of a result, except for parts that have not been measured yet."""
     text = [f"# Speed on the {'GPU' if 'gpu' in result['machine'] else 'CPU'}\n"]
     if result["rows"]:
         text += ["**Sweeps**\n", _sweep_table(result)]
@@ -89,7 +89,7 @@ def _sweep_table(result: Result) -> str:
 
 
 def _defaults_table(result: Result) -> str:
-    """Return the table of fits with the library's default settings, by their parts."""
+    """Return the table of the parts of fits with the library's default settings."""
     lines = []
     for row in result["rows"]:
         sweep, found = row["sweep"], row["sweep"]["defaults"]
@@ -225,7 +225,7 @@ def _range(values: dict[str, float]) -> str:
 
 
 def plot_stages(result: Result, path: Path) -> None:
-    """Draw for each dataset stacked bars of the stages of a batch, next to bare calls and bounds."""
+    """Draw, for each dataset, stacked bars of the stages of a batch, next to bare calls and bounds."""
     figure, axes = new_figure(len(result["rows"]), width=3.1, height=3.6)
     for axis, row in zip(axes[0], result["rows"], strict=True):
         bottoms = [0.0, 0.0, 0.0]

@@ -1,8 +1,8 @@
 """A direct implementation of the paper's Algorithm 2, without optimisation, as a reference for `bench speed`.
 
-One contraction of the batch for each mode and view, the N × N matrix G(γ) in full, a loop over all N rows for the
-fixed-point rule, and windows that are augmented one by one, channel by channel, by scipy in the workers of a torch
-DataLoader. The comparison is fair: contractions use BLAS, filters are designed once, and workers persist over sweeps.
+It contracts the batch once for each mode and view, builds the full N × N matrix G(γ), loops over all N rows for the
+fixed-point rule, and augments windows one by one, channel by channel, with scipy in the workers of a torch DataLoader.
+The comparison is fair: contractions use BLAS, filters are designed once, and workers persist over sweeps.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class AugmentedPairs(Dataset[tuple[Tensor, Tensor]]):
     Parameters
     ----------
     X : (N, channels, time)
-    augment : of a preset: jitter, bandpass and, for three-axis sensors, rotation, in this order
+    augment : augmentations of a preset: jitter, bandpass and, for three-axis sensors, rotation, in this order
 
     Examples
     --------
@@ -133,7 +133,7 @@ class AugmentedPairs(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         window = self.X[number].astype(np.float32)
-        # A loader gives every worker its own torch seed.
+        # A loader sets a different torch seed in every worker.
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
         view = np.stack([self._augment_channel(channel, rng) for channel in window])
         matrix = Rotation.random(random_state=rng).as_matrix()
@@ -171,7 +171,7 @@ def spectra(X: Tensor, settings: STFT) -> Tensor:
     Parameters
     ----------
     X : (N, channels, time)
-    settings : with a rectangular window, parts "log_re_im" and a fixed floor, as in the presets
+    settings : an STFT with a rectangular window, parts "log_re_im" and a fixed floor, as in the presets
 
     Returns
     -------
@@ -188,12 +188,12 @@ def spectra(X: Tensor, settings: STFT) -> Tensor:
 
 
 class TextbookSweeps:
-    """Sweeps over windows with persistent workers: `sweep()` runs one.
+    """Runs sweeps over windows with persistent workers, one per call of `sweep`.
 
     Parameters
     ----------
     X : (N, channels, time)
-    augment, tensorize : of a preset, the floor of the STFT fixed
+    augment, tensorize : augmentations and STFT of a preset, with a fixed floor
     parameters : alpha, beta, learning_rate and batch_size
     bases : initial values
     workers : number of processes that augment; 0 for none
