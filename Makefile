@@ -1,4 +1,4 @@
-# Every target sets up what it needs in .venv; nothing else has to be installed first but Python 3.11 or newer.
+# Every target installs what it needs into .venv; the only prerequisite is Python 3.11 or newer.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -8,19 +8,19 @@ READY := .venv/.ready
 
 help:
 	@echo "make setup  install everything into .venv; then . .venv/bin/activate, and polyadic --help"
-	@echo "make demo   compare polyadic with simpler features on built-in signals (a minute or two after the first set-up)"
-	@echo "make test   run the tests of every promise and formula (some 5 minutes on two quiet cores);"
-	@echo "            POLYADIC_DATA=folder adds those on real recordings"
-	@echo "make test-all  make test, and then all the rest (make test-long): more kills, fuzzing, kernels, browser sizes"
+	@echo "make demo   compare polyadic with simpler features on built-in signals (a minute or two after setup)"
+	@echo "make test   run the tests of every promise and formula (about 5 minutes on two idle cores);"
+	@echo "            POLYADIC_DATA=folder adds the tests on real recordings"
+	@echo "make test-all  make test and make test-long: also more kills, fuzzing, kernels, browser sizes"
 	@echo "make lint   ruff, mypy, import-linter"
 	@echo "make docs   build the documentation into docs/_build/html"
-	@echo "make linkcheck  ask the addresses that the documentation names (needs a network)"
-	@echo "make package  build sdist and wheel into dist, check them, install the wheel into a clean environment, use it there"
+	@echo "make linkcheck  check the links in the documentation (needs a network)"
+	@echo "make package  build sdist and wheel into dist, check them, install the wheel into a clean environment and use it"
 	@echo "make lower-bounds  run tests with the oldest versions that pyproject.toml allows"
-	@echo "make bench  time every stage against what the machine can do, and one step against TensorLy (minutes)"
-	@echo "make reliability  kills, damaged files, faults and long runs, counted into docs/results/reliability.json (some two"
-	@echo "            hours: an hour of sweeps in one fit, and a fit of 12 GiB; RELIABILITY='--seconds 60 --gib 0' leaves them out,"
-	@echo "            TMPDIR says where it is written)"
+	@echo "make bench  time every stage, compared with the limits of the machine and with TensorLy (minutes)"
+	@echo "make reliability  test kills, damaged files, faults and long runs, and write docs/results/reliability.json (about two"
+	@echo "            hours: an hour of sweeps in one fit, and a fit of 12 GiB; RELIABILITY='--seconds 60 --gib 0' skips these;"
+	@echo "            temporary files are written to TMPDIR)"
 	@echo "make clean  remove .venv and everything built"
 
 $(READY): requirements.lock pyproject.toml
@@ -58,7 +58,7 @@ docs: $(READY)
 linkcheck: $(READY)
 	$(BIN)/sphinx-build --quiet --builder linkcheck docs docs/_build/linkcheck
 
-# Both have environments of their own.
+# These two create their own virtual environments.
 package:
 	rm -rf dist
 	$(PYTHON) .ci/check_package.py --out dist

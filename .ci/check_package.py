@@ -1,7 +1,7 @@
 """Build the package, check it, install it into a clean environment and use it there, as a new user would.
 
-`make package` runs this; it needs only Python and a package index. Versions are those of requirements.lock, so that
-torch is the build that the tests run with.
+`make package` runs this script. It needs only Python and a package index. Versions are pinned by requirements.lock, so
+that torch is the same build as in the tests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from environments import ROOT, environment, install, run, say
 
 TOOLS = ("build==1.6.1", "twine==7.0.0")
 LARGEST = 2_000_000
-"""Bytes that an archive may have."""
+"""Maximum size of an archive in bytes."""
 UNWANTED = re.compile(
     r"__pycache__|\.py[co]$|(^|/)\.(?!gitignore)|_build/|/(tests|docs|benchmarks|examples)/|\.safetensors$"
 )
@@ -44,7 +44,7 @@ try:
 except MissingExtraError as error:
     assert "polyadic[report]" in str(error), error
 else:
-    raise AssertionError("a plot without plotly")
+    raise AssertionError("a plot without plotly did not raise MissingExtraError")
 """
 
 EXAMPLE = """
@@ -55,7 +55,7 @@ BaseFigure.show = lambda figure, *_, **__: shown.append(figure.to_html())  # no 
 for code in sys.argv[1:]:
     print(code)
     exec(compile(code, "README.md", "exec"), globals())
-assert shown, "the example of the README shows no figure"
+assert shown, "the example in the README shows no figure"
 """
 
 
@@ -73,11 +73,11 @@ def main() -> None:
 
 
 def build(folder: Path, out: Path) -> list[Path]:
-    """The source archive, and the wheel that is built from it."""
+    """Build the source archive, and the wheel from it."""
     say("build")
     python = environment(folder / "tools")
     install(python, *TOOLS, "--constraint", ROOT / "requirements.lock")
-    run(python, "-m", "build", "--outdir", out, ROOT, quiet=True)  # the wheel from the unpacked source archive
+    run(python, "-m", "build", "--outdir", out, ROOT, quiet=True)
     found = re.search(r'__version__ = "(.+)"', (ROOT / "src/polyadic/version.py").read_text("utf-8"))
     assert found is not None
     archives = [out / f"polyadic-{found[1]}.tar.gz", out / f"polyadic-{found[1]}-py3-none-any.whl"]
@@ -86,7 +86,7 @@ def build(folder: Path, out: Path) -> list[Path]:
 
 
 def check_contents(archive: Path) -> None:
-    """Refuse an archive with files that do not belong there, without some that do, or that is too large."""
+    """Exit if an archive has unwanted files, lacks required ones, or is too large."""
     if archive.suffix == ".whl":
         names = zipfile.ZipFile(archive).namelist()
         wanted = {path.relative_to(ROOT / "src").as_posix() for path in tracked("src/polyadic")}
@@ -103,7 +103,7 @@ def check_contents(archive: Path) -> None:
 
 
 def tracked(folder: str) -> list[Path]:
-    """The files of a folder that belong to the repository."""
+    """Return the files of a folder that are tracked by git."""
     listed = subprocess.run(["git", "ls-files", "-z", folder], cwd=ROOT, check=True, capture_output=True, text=True)
     return [ROOT / name for name in listed.stdout.split("\0") if name]
 
@@ -125,7 +125,7 @@ def use(folder: Path, wheel: Path) -> None:
     install(python, f"polyadic[report] @ {wheel.resolve().as_uri()}", *pins)
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
     if not blocks:
-        raise SystemExit("README.md has no block of Python")
+        raise SystemExit("README.md has no Python code block")
     run(python, "-c", EXAMPLE, *blocks, cwd=work)
     run(polyadic, "run", "--seeds", "1", "--sweeps", "3", "--rank", "4", "--out", "run", cwd=work)
     for name in ("plain/results.md", "run/results.md", "run/report.html"):

@@ -1,4 +1,4 @@
-"""Environments of their own for the checks of the package, and programs that run in them."""
+"""Virtual environments for the checks of the package, and functions to run programs in them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _BEGUN = time.monotonic()
 
 
 def environment(folder: Path) -> Path:
-    """Create an empty environment, and return its Python."""
+    """Create an empty virtual environment, and return the path of its Python."""
     venv.create(folder, with_pip=True)
     return folder / ("Scripts" if os.name == "nt" else "bin") / "python"
 
 
 def install(python: Path, *words: object) -> None:
-    """Install packages with pip; modules are compiled when they are imported, which few of them are."""
+    """Install packages with pip, without compiling modules, because few of them are imported."""
     run(python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-compile", *words)
 
 
 def run(*words: object, cwd: Path = ROOT, quiet: bool = False, **variables: str) -> None:
-    """Run a program that must end with exit code 0, without modules from the environment of this one."""
+    """Run a program without PYTHONPATH and PYTHONHOME, and exit if its exit code is not 0."""
     plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     kept = subprocess.PIPE if quiet else None
     command = [str(word) for word in words]
@@ -38,5 +38,5 @@ def run(*words: object, cwd: Path = ROOT, quiet: bool = False, **variables: str)
 
 
 def say(what: str) -> None:
-    """Print what is done, with the seconds since the start."""
+    """Print a message with the seconds since the start."""
     print(f"[{time.monotonic() - _BEGUN:4.0f} s] {what}", flush=True)

@@ -1,7 +1,7 @@
-"""Run tests with the oldest versions that pyproject.toml allows, so that its ranges are true.
+"""Run tests with the oldest versions that pyproject.toml allows, to check its version ranges.
 
-`make lower-bounds` runs this; it needs only Python 3.11 and a package index. Torch is that of requirements.lock: its
-older builds bring gigabytes of CUDA libraries. `--torch 2.11.0` takes that one.
+`make lower-bounds` runs this script. It needs only Python 3.11 and a package index. Torch has the version of
+requirements.lock, because older builds install gigabytes of CUDA libraries; `--torch 2.11.0` selects another version.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from environments import ROOT, environment, install, run, say
 
 EXTRAS = ("download", "edf", "interop", "mgh", "mne", "onnx", "report", "wfdb")
-"""All but `bench`, whose packages need a newer numpy than the rest, and those for development."""
+"""All extras but `bench`, whose packages need a newer numpy than the rest, and the extras for development."""
 TOOLS = ("hypothesis", "pytest", "pytest-xdist")
 TESTS = (
     "test_estimators.py",
@@ -33,15 +33,20 @@ TESTS = (
     "test_onnx.py",
     "test_plot.py",
 )
-"""Every package of the ranges is used by one of them."""
+"""Test files that together use every package."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--torch", default=locked("torch"), metavar="VERSION", help="default: that of requirements.lock"
+        "--torch", default=locked("torch"), metavar="VERSION", help="default: the version in requirements.lock"
     )
-    parser.add_argument("tests", nargs="*", default=TESTS, help="files under tests/ to run; default: some of each kind")
+    parser.add_argument(
+        "tests",
+        nargs="*",
+        default=TESTS,
+        help="files under tests/ to run; default: files that together use every package",
+    )
     words = parser.parse_args()
     oldest = {**lower_bounds(), "torch": words.torch}
     say(", ".join(f"{name} {version}" for name, version in oldest.items()))
@@ -51,7 +56,7 @@ def main() -> None:
         install(python, *pins, *(f"{tool}=={locked(tool)}" for tool in TOOLS))
         run(python, "-m", "pip", "check")
         say("tests")
-        # What old versions warn of in new Pythons is not for this test: warnings are errors in `make test`.
+        # Ignore warnings of old versions in new Pythons; in `make test`, warnings are errors.
         chosen = [f"tests/{test}" for test in words.tests]
         options = ("--numprocesses", "auto", "-p", "no:cacheprovider", "-o", "filterwarnings=", "-m", "not long")
         run(python, "-m", "pytest", *options, *chosen, PYTHONPATH=str(ROOT / "src"))
@@ -59,14 +64,14 @@ def main() -> None:
 
 
 def lower_bounds() -> dict[str, str]:
-    """The oldest version of each package that polyadic and the extras need, by its name."""
+    """Return the oldest allowed version of each package that polyadic and the extras need, by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     needed = [*project["dependencies"], *(one for extra in EXTRAS for one in project["optional-dependencies"][extra])]
     return {one.partition(">=")[0]: one.partition(">=")[2] for one in needed}
 
 
 def locked(name: str) -> str:
-    """The version of a package in requirements.lock."""
+    """Return the version of a package in requirements.lock."""
     found = re.search(rf"^{name}==([^;\s]+)", (ROOT / "requirements.lock").read_text("utf-8"), re.MULTILINE)
     assert found is not None, f"{name} is not in requirements.lock"
     return found[1]

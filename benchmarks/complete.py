@@ -1,9 +1,9 @@
 """Total time of a fit on HAR and its probe, from windows in memory to an accuracy.
 
 For each seed of an earlier race (`polyadic bench race`), the default candidate is refitted to the same subjects, for as
-many sweeps as it needed there to reach 99 % of its own converged accuracy; features, scaling and the logistic
-regression follow. The first fit of a process also initialises the GPU and loads its kernels, or compiles them if Triton
-has not cached them.
+many sweeps as it needed in the race to reach 99 % of its converged accuracy; then features, scaling and a logistic
+regression are computed. The first fit of a process also initialises the GPU and loads its kernels, or compiles them if
+Triton has not cached them.
 
     python benchmarks/complete.py har.npz docs/results/speed/race-har-cuda.json docs/results/speed/complete-cuda.json
 """
@@ -29,7 +29,7 @@ CANDIDATE = "blend 0.05"
 
 
 def sweeps_needed(accuracy: list[float]) -> int:
-    """Number of sweeps until two consecutive ones reach 99 % of the mean of the last three."""
+    """Return the number of sweeps until two consecutive ones reach 99 % of the mean of the last three."""
     target = 0.99 * float(np.mean(accuracy[-3:]))
     return 2 + next(number for number in range(len(accuracy)) if min(accuracy[number : number + 2]) >= target)
 

@@ -1,10 +1,10 @@
 """Choice of the default front end and readout, on the development subjects only.
 
 The subjects are those of `polyadic.experiments.labels.people`. Features are learned from all their windows without
-labels, by `ATD` of rank 32 with one setting changed at a time: the log floor (fraction of the signals' power, and which
-channels share one), the length of the frames, the weight of the levels, whitening by views. A third of the subjects is
-the test set, in three rotations; labels are drawn from the others, ten per class or all. `Probe` is trained on them and
-scored by balanced accuracy.
+labels, by `ATD` of rank 32 with one setting changed at a time: the log floor (fraction of the signals' power, and the
+channels that share one), the frame length, the weight of the levels, whitening by views. A third of the subjects is
+the test set, in three rotations; labels are sampled from the others, ten per class or all. `Probe` is trained on these
+labels and scored by balanced accuracy.
 
     python benchmarks/front_end.py DATA docs/results/defaults/front-end.json [JOBS]     # also writes front-end.md
 """
@@ -44,13 +44,13 @@ FRAMES = (0.32, 0.64, 1.28, 2.56)
 
 
 def development(folder: Path) -> dict[str, tuple[Windows, np.ndarray]]:
-    """The windows of the development subjects of each set, with units, and the subject of each window."""
+    """Return the windows of the development subjects of each set, and the subject of each window."""
     sets = [read_set(folder, name) for name in FILES]
     return {one.title: (one.unlabelled(), one.unlabelled().subject.astype(int)) for one in sets}
 
 
 def scored(model: Any, windows: Windows, who: np.ndarray, levels: Any = "auto") -> dict[str, float]:
-    """Balanced accuracy on held-out subjects by labels per class: mean over parts and draws."""
+    """Return the balanced accuracy on held-out subjects by labels per class, as a mean over parts and draws."""
     Z, y, block = np.asarray(model.transform(windows), np.float64), np.asarray(windows.label), level_columns(model)
     found: dict[str, list[float]] = {str(count): [] for count in COUNTS}
     for part, held_out in enumerate(np.array_split(np.random.default_rng(0).permutation(np.unique(who)), PARTS)):
@@ -75,7 +75,7 @@ class Setting(NamedTuple):
 
 
 def settings(windows: Windows) -> list[Setting]:
-    """All settings that are tried on one set."""
+    """Return all settings that are tried on one set."""
     length, stft = windows.shape[2], recommended_stft(windows.shape[2], windows.fs)
     X = torch.tensor(np.asarray(windows.X))
     groups = {"unit": windows.units, "all": (), "channel": tuple(map(str, range(windows.shape[1])))}
@@ -109,7 +109,7 @@ def settings(windows: Windows) -> list[Setting]:
 
 
 def row(setting: Setting, windows: Windows, who: np.ndarray) -> dict[str, Any] | None:
-    """One row of a table; None if the set does not support these views."""
+    """Return one row of a table, or None if the set does not support these views."""
     try:
         model = ATD(tensorize=setting.stft, device="cpu", random_state=0, **setting.parameters).fit(windows)
     except PolyadicError as error:
@@ -122,7 +122,7 @@ def row(setting: Setting, windows: Windows, who: np.ndarray) -> dict[str, Any] |
 
 
 def page(result: dict[str, Any]) -> str:
-    """The tables in Markdown."""
+    """Return the tables in Markdown."""
     lines = [
         "# How the default front end and readout were chosen",
         "",

@@ -1,7 +1,7 @@
 """Time of each step with the default settings on HAR, compared with MiniRocket with the same probe.
 
 Features are learned from the 7,428 windows of the training subjects without labels; the probe is trained on the 3,003
-labelled windows of the others. Nothing is scored: these subjects are reserved for other tables.
+labelled windows of the others. Nothing is scored, because these subjects are reserved for other tables.
 
     python benchmarks/har_default.py DATA docs/results/speed/har-default-cpu.json
 """
@@ -64,7 +64,7 @@ def main() -> None:
     labelled = Windows(har["X_test"], fs=50.0, label=har["y_test"].astype(int))
     rows = []
     signed = partial(ours, nonnegative=False)
-    # MiniRocket only once: it is so slow that its spread does not matter.
+    # Run MiniRocket only once: it is so slow that its spread does not matter.
     for name, run in [("ATD()", ours), ("ATD(nonnegative=False)", signed)] * ROUNDS + [("MiniRocket", rocket)]:
         parts = run(unlabelled, labelled, har["subject_test"])
         rows.append({"method": name, **parts, "total": sum(parts.values())})

@@ -2,10 +2,10 @@
 
     python benchmarks/memory.py [OUT.json] [--gib 12] [--hop 32]
 
-Writes a store of that size with windows of the Sleep-EDF shape to a temporary folder (or to --folder), fits ATD for one
-sweep with the paper's augmentations, and reports the peak anonymous resident memory of the process minus that after the
-imports. Pages of mapped files are not counted, because the system can reclaim them at any time. Exits with a message if
-the disk is too small.
+Writes a store of the given size with windows of the Sleep-EDF shape to a temporary folder (or to --folder), fits ATD
+for one sweep with the paper's augmentations, and reports the peak anonymous resident memory of the process, minus the
+memory used after the imports. Pages of mapped files are not counted, because the system can reclaim them at any time.
+Exits with a message if the disk is too small.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         store = generate(Path(folder) / "store", arguments.gib)
-        # In a separate process, so that the memory for writing the store is not counted.
+        # Measure in a separate process, so that the memory for writing the store is not counted.
         command = [sys.executable, __file__, "--store", str(store.path), "--hop", str(arguments.hop)]
         command += ["--flip"] * arguments.flip
         found = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -1,11 +1,11 @@
 """Models in C: flash, memory and instructions per window on a Cortex-M4F under QEMU, compared with ONNX.
 
-Default settings, with a probe, on three sets. HAR: learned from the 21 training subjects, compared on the 3,003 windows
-of the other 9. GeoTec phone and PTB-XL: the development subjects, split into halves. In the file of PTB-XL, all leads
-except II have 2.5 s of signal and are marked as missing for the rest: its rows show sizes, and its accuracy is not
-meaningful. The files are built by `examples/microcontroller/Makefile`; sizes are from the linker's map. "Labels
-changed" compares the compiled C with `predict_proba` in float64. Times on this machine are the minimum of five runs,
-because the machine may be shared.
+Models have default settings and a probe. On HAR, they are fitted to the 21 training subjects and compared on the 3,003
+windows of the other 9; on GeoTec phone and PTB-XL, the development subjects are split into halves. In the file of
+PTB-XL, all leads except II have 2.5 s of signal and are marked as missing for the rest: its rows show sizes, and its
+accuracy is not meaningful. The files are built by `examples/microcontroller/Makefile`; sizes are from the linker map.
+"Labels changed" compares the compiled C with `predict_proba` in float64. Times on this machine are the minimum of five
+runs, because the machine may be shared.
 
     python benchmarks/microcontroller.py DATA docs/results/microcontroller/cortex-m.json
 """
@@ -51,7 +51,7 @@ def _module(name: str, path: Path) -> Any:
 
 
 def sets(data: Path) -> dict[str, tuple[Windows, Windows]]:
-    """Training windows and comparison windows of each set, by name."""
+    """Return the training and comparison windows of each set, by name."""
     har, geotec, ptb, some, first, patient = _module("probe", HERE / "probe.py").people(data)
 
     def halves(X: Any, y: Any, people: Any, fs: float) -> tuple[Windows, Windows]:
@@ -76,7 +76,7 @@ def sets(data: Path) -> dict[str, tuple[Windows, Windows]]:
 
 
 def make(project: Path, *targets: str) -> str:
-    # Actual sizes are counted; the memory map only needs to be large enough.
+    # The memory map only needs to be large enough, because actual sizes are measured.
     words = ["make", "-s", "-C", str(project), "FLASH=512K", "RAM=512K", *targets]
     # QEMU prints the output of the board to stderr.
     return subprocess.run(
@@ -85,7 +85,7 @@ def make(project: Path, *targets: str) -> str:
 
 
 def labels_in_c(project: Path, written: Any, X: np.ndarray) -> np.ndarray:
-    """Class codes predicted by the code compiled for this machine: (N,)."""
+    """Return the class codes (N,) predicted by the code compiled for this machine."""
     words = ["gcc", "-std=c99", "-O2", "-shared", "-fPIC", str(project / "model.c"), "-lm", "-o"]
     subprocess.run([*words, str(project / "model.so")], check=True)
     library = ctypes.CDLL(str(project / "model.so"))
@@ -169,7 +169,7 @@ def measured(name: str, rank: int, learned: Windows, test: Windows) -> dict[str,
 
 
 def table(content: dict[str, Any]) -> str:
-    """The rows in Markdown, for the page on deployment."""
+    """Return the rows in Markdown, for the page on deployment."""
     lines = [
         "| model | weights | flash, M4F | flash, M0+ | memory with a stream | instructions per window | "
         "at 64 MHz, at least | labels changed | accuracy (model) |",
@@ -209,7 +209,7 @@ def table(content: dict[str, Any]) -> str:
 
 
 def needed(flash: dict[str, int]) -> int:
-    """Flash of a model: tables, code and library functions, without the selftest and the application."""
+    """Return the flash of a model: tables, code and library functions, without the selftest and the application."""
     return sum(flash[part] for part in ("tables", "code", "libraries"))
 
 

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-import onnxruntime  # noqa: F401  before anything is timed
+import onnxruntime  # noqa: F401  imported here so that its import is not timed
 import torch
 
 from polyadic import ATD, export
@@ -32,7 +32,7 @@ WARM_UP, REPEATS = 20, 200
 
 
 def milliseconds(work: Callable[[], object]) -> dict[str, float]:
-    """Milliseconds per call: median, and the maximum of a hundred."""
+    """Return the median and the 99th percentile of milliseconds per call."""
     times = []
     for _ in range(WARM_UP + REPEATS):
         begun = time.perf_counter()
@@ -73,7 +73,7 @@ def measured(name: str, folder: Path) -> dict:
 
 
 def table(content: dict) -> str:
-    """The rows in Markdown, for the page on deployment."""
+    """Return the rows in Markdown, for the page on deployment."""
     lines = [
         "| dataset | window | file | features | with a probe | `transform` in torch |",
         "|---|---|---:|---:|---:|---:|",

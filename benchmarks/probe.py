@@ -2,7 +2,7 @@
 
 Development subjects are those of `polyadic.experiments.labels.people`. Features are learned from all their windows
 without labels: centred log amplitude, SALS of rank 64, as coefficients and as an isometric rotation of them with the
-channel levels. A third of the subjects is the test set, in three rotations; labels are drawn from the others. Every
+channel levels. A third of the subjects is the test set, in three rotations; labels are sampled from the others. Every
 setting, and the one selected by validation, is scored by balanced accuracy on the test subjects.
 
     python benchmarks/probe.py DATA docs/results/defaults/probe.json     # also writes probe.md
@@ -38,7 +38,7 @@ GRID = validated_probe.GRID
 
 
 def development(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
-    """Windows, classes and subjects of each set, and its frame length."""
+    """Return the windows, classes and subjects of each set, and its frame length."""
     found = {}
     for name, title, n_fft in (("har", "HAR", 64), ("geotec", "GeoTec", 32), ("ptb_xl", "PTB-XL sex", 128)):
         windows = read_set(folder, name).unlabelled()
@@ -47,7 +47,7 @@ def development(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def features(X: np.ndarray, n_fft: int) -> dict[str, tuple[np.ndarray, int]]:
-    """Features by name, and the number of trailing columns that are the level block."""
+    """Return features by name, and the number of trailing columns that are levels."""
     hop = max(n_fft // 8, -(-(X.shape[-1] - n_fft) // 31))
     floor = FLOOR * float(X.std()) * np.sqrt(n_fft * 3 / 16)  # a Hann window has 3/8 of the power, half of it real
     T = STFT(n_fft, hop, parts="log_amplitude", floor=float(floor))(torch.from_numpy(X))
@@ -67,14 +67,14 @@ def features(X: np.ndarray, n_fft: int) -> dict[str, tuple[np.ndarray, int]]:
 
 
 def drawn(y: np.ndarray, rows: np.ndarray, count: int | str, rng: np.random.Generator) -> np.ndarray:
-    """Some rows of each class, or all."""
+    """Sample `count` rows of each class, or return all rows."""
     if count == "all":
         return rows
     return np.sort(np.concatenate([rng.permutation(rows[y[rows] == label])[:count] for label in np.unique(y)]))
 
 
 def people_with_all_classes(y: np.ndarray, who: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Rows of two subjects, or of as many as needed to have every class."""
+    """Return the rows of two subjects, or of as many as are needed to have every class."""
     order = rng.permutation(np.unique(who[rows]))
     for count in range(2, len(order) + 1):
         chosen = rows[np.isin(who[rows], order[:count])]
@@ -84,7 +84,7 @@ def people_with_all_classes(y: np.ndarray, who: np.ndarray, rows: np.ndarray, rn
 
 
 def every_setting(Z: np.ndarray, levels: int, y: np.ndarray, test: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """Balanced accuracy on the test subjects for each setting; C refers to features of mean variance 1."""
+    """Return the balanced accuracy on the test subjects for each setting; C refers to features of mean variance 1."""
     scores = {}
     for used in (True, False) if levels else (True,):
         width = Z.shape[1] - (0 if used else levels)
@@ -102,7 +102,7 @@ def balanced(truth: np.ndarray, guess: np.ndarray) -> float:
 
 
 def run(Z: np.ndarray, levels: int, y: np.ndarray, who: np.ndarray, rows: np.ndarray, test: np.ndarray) -> dict:
-    """One draw of labels: the scores of every setting, and of validation by groups and by blocks."""
+    """Return the scores of every setting for one draw of labels, and of validation by groups and by blocks."""
     block = np.arange(Z.shape[1] - levels, Z.shape[1])
     scores = every_setting(Z[rows], levels, y[rows], Z[test], y[test])
     found = {"labels": len(rows), "people": len(np.unique(who[rows])), "best setting": max(scores.values())}
@@ -131,7 +131,7 @@ def judged(Z: np.ndarray, levels: int, y: np.ndarray, who: np.ndarray, few_peopl
 
 
 def summary(rows: list[dict], fixed: str) -> list[dict]:
-    """Means over parts and draws for each number of labels."""
+    """Return means over parts and draws for each number of labels."""
     table = []
     for count in COUNTS:
         runs = [run for row in rows if row["labels per class"] == count for run in row["runs"]]
@@ -148,7 +148,7 @@ def summary(rows: list[dict], fixed: str) -> list[dict]:
 
 
 def solvers(Z: np.ndarray, y: np.ndarray, who: np.ndarray) -> list[dict]:
-    """CPU seconds of all regressions of one search (plain and standardised, with five folds), for each solver."""
+    """Measure CPU seconds of all regressions of one search (plain and standardised, five folds) with each solver."""
     chosen = np.isin(who, np.unique(who)[:9])
     Z, y, fold, table = Z[chosen], y[chosen], group_folds(y[chosen], who[chosen], 5), []
     for solver, tolerance in (("lbfgs", 1e-4), ("lbfgs", 1e-3), ("lbfgs", 1e-2), ("newton-cholesky", 1e-4)):
@@ -174,7 +174,7 @@ def solvers(Z: np.ndarray, y: np.ndarray, who: np.ndarray) -> list[dict]:
 
 
 def page(result: dict) -> str:
-    """The tables in Markdown."""
+    """Return the tables in Markdown."""
     lines = [
         "# How the fixed settings of the probe were chosen",
         "",

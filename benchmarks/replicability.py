@@ -1,12 +1,12 @@
-"""Split-half replicability of components on HAR and GeoTec, with and without non-negative profiles, for one start, the
-best of several starts, and their consensus.
+"""Split-half replicability of components on HAR and GeoTec.
 
-The subjects are the development subjects of `benchmarks/probe.py`. They are split into two halves, `ATD` is fitted to
-each, and the components of the two models are matched: fraction of components with a match above 0.9, and mean match.
-Splits and seeds differ from those used to design the consensus (splits 0 to 3). `nearest` is the match of a component
-with the most similar other one of its own model: if that is close to 0.9, a match of 0.9 is not informative. `noise`
-replaces HAR's tensors by white noise. Accuracy is measured as in `benchmarks/front_end.py`, for features learned from
-all development subjects.
+Models with and without non-negative profiles are fitted from one start, as the best of several starts, and as their
+consensus. The development subjects of `benchmarks/probe.py` are split into two halves, `ATD` is fitted to each, and
+the components of the two models are matched. The results are the fraction of components with a match above 0.9, and
+the mean match. Splits and seeds differ from those used to design the consensus (splits 0 to 3). `nearest` is the match
+of a component with the most similar other component of the same model; if it is close to 0.9, a match of 0.9 is not
+informative. `noise` replaces HAR's tensors by white noise. Accuracy is measured as in `benchmarks/front_end.py`, for
+features learned from all development subjects.
 
     python benchmarks/replicability.py DATA docs/results/replicability/cpu.json     # also writes cpu.md
 """
@@ -39,7 +39,7 @@ Bases = list[np.ndarray]
 
 
 def bases_by_way(windows: Any, rank: int, nonnegative: bool, seed: int, **more: Any) -> dict[str, Bases]:
-    """The components of each way of fitting; one fit provides all three."""
+    """Return the components of each way of fitting; one fit provides all three."""
     ends: dict[int, tuple[float, Bases]] = {}
 
     def note(model: ATD) -> None:
@@ -53,7 +53,7 @@ def bases_by_way(windows: Any, rank: int, nonnegative: bool, seed: int, **more: 
 
 
 def nearest(bases: Bases) -> float:
-    """The mean match of components with the most similar other component of the same model."""
+    """Return the mean match of components with the most similar other component of the same model."""
     unit = [basis / np.maximum(np.linalg.norm(basis, axis=0), 1e-12) for basis in bases]
     alike = np.abs(np.prod([basis.T @ basis for basis in unit], axis=0))
     np.fill_diagonal(alike, 0.0)
@@ -63,7 +63,7 @@ def nearest(bases: Bases) -> float:
 def compared(
     name: str, parts: list[Any], rank: int, nonnegative: bool, split: int, **more: Any
 ) -> list[dict[str, Any]]:
-    """The rows of one split into two halves."""
+    """Fit both halves of one split, and return its rows."""
     begun = time.perf_counter()
     fits = [bases_by_way(part, rank, nonnegative, 1000 * split + half, **more) for half, part in enumerate(parts)]
     rows = []
@@ -86,7 +86,7 @@ def compared(
 
 
 def accuracy(name: str, windows: Windows, who: np.ndarray, rank: int) -> list[dict[str, Any]]:
-    """Balanced accuracy of the features of each way, with non-negative profiles, learned from all subjects."""
+    """Return the balanced accuracy of features learned from all subjects, for each way of fitting."""
     rows = []
     words = {"solver": "moments", "device": "cpu"}
     ways = ({}, {"restarts": RESTARTS}, {"restarts": RESTARTS, "consensus": True})
@@ -99,7 +99,7 @@ def accuracy(name: str, windows: Windows, who: np.ndarray, rank: int) -> list[di
 
 
 def page(result: dict[str, Any]) -> str:
-    """The tables in Markdown."""
+    """Return the tables in Markdown."""
     lines = [
         "# Which components replicate in other subjects",
         "",
@@ -141,7 +141,9 @@ def page(result: dict[str, Any]) -> str:
 def main() -> None:
     data, out = Path(sys.argv[1]), Path(sys.argv[2])
     if not (data / "har.npz").exists():
-        raise PolyadicError(f"{data} must contain har.npz and geotec_phone.npz")
+        raise PolyadicError(
+            f"har.npz is not in {data}: the folder must contain har.npz, geotec_phone.npz and ptbxl100.npz"
+        )
     sets = {name: part for name, part in development(data).items() if name in ("HAR", "GeoTec phone")}
     result: dict[str, Any] = {
         **provenance("cpu"),

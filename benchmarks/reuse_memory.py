@@ -1,4 +1,4 @@
-"""Gain of `polyadic.reuse_memory`: seconds per sweep with and without it, alternately, in new processes.
+"""Speed-up by `polyadic.reuse_memory`: seconds per sweep with and without it, measured alternately in new processes.
 
 python benchmarks/reuse_memory.py docs/results/memory/reuse-cpu.json [--rounds 5]
 """
@@ -32,7 +32,7 @@ print(json.dumps(model.history_["seconds"][1:]))
 
 
 def seconds(name: str, how: str) -> float:
-    """The median sweep time of a fit in a separate process, without the first sweep."""
+    """Return the median sweep time of a fit in a separate process, without the first sweep."""
     words = [sys.executable, "-W", "ignore", "-c", PROGRAM, name, how, str(WINDOWS[name]), str(SWEEPS)]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     return statistics.median(json.loads(done.stdout))

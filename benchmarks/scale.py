@@ -3,18 +3,18 @@
     python benchmarks/scale.py docs/results/scale [--rounds 5] [--quick]
     python benchmarks/scale.py docs/results/scale --model
 
-The first takes a few minutes on two idle cores and writes cpu.json, model.json and the tables measured.md and model.md
-of the documentation; the second quickly writes only the files of the model.
+The first command takes a few minutes on two idle cores, and writes cpu.json, model.json and the tables measured.md and
+model.md of the documentation; the second takes seconds, and writes only the files of the model.
 
-Strong: the same windows in the same batches with one process and with two. Weak: two processes with twice the windows
-in batches twice as large. Each process has one thread. Both ways to exchange sums are measured, and single messages of
-many sizes, which give the size above which the sums of each mode are faster than the block
-(`polyadic.engine.processes._BLOCK_BYTES`).
+Strong scaling uses the same windows and batches with one process and with two. Weak scaling uses two processes with
+twice the windows in batches twice as large. Each process has one thread. Both ways to exchange sums are measured.
+Single messages of many sizes are measured too, to find the size above which the sums of each mode are faster than the
+block (`polyadic.engine.processes._BLOCK_BYTES`).
 
-The model: a step takes the time of its part of the batch at the speed of one process, a fixed time, and a latency and
-transfer time for each message; reading overlaps. cpu.json compares it with measurements: a sweep with two processes is
-predicted from sweeps of one process on batches half as large (which include the fixed time) and from single messages.
-model.json has predictions for other machines, with the assumptions they are based on.
+In the model, the time of a step is the time of its part of the batch at the speed of one process, a fixed time, and a
+latency and transfer time for each message; reading overlaps. cpu.json compares the model with measurements: a sweep
+with two processes is predicted from sweeps of one process on batches half as large (which include the fixed time) and
+from single messages. model.json has predictions for other machines, with the underlying assumptions.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ASSUMED = {
 
 
 def fitted(name: str, batch: int, windows: int, rounds: int, team: Any) -> dict[str, float]:
-    """Seconds per sweep, and of its messages (mean over sweeps and processes)."""
+    """Return the seconds per sweep, and the seconds of its messages (mean over sweeps and processes)."""
     shape = SHAPES[name]
     X = np.random.default_rng(0).normal(size=(windows, *shape["window"])).astype(np.float32)
     model = ATD(
@@ -83,7 +83,7 @@ def fitted(name: str, batch: int, windows: int, rounds: int, team: Any) -> dict[
 
 
 def timed_messages(team: Any, repeats: int = 15) -> dict[int, float]:
-    """Median seconds of an all-reduce of this many bytes."""
+    """Return the median seconds of an all-reduce by its size in bytes."""
     found = {}
     for size in MESSAGES:
         tensor, times = torch.zeros(size // 8, dtype=torch.float64), []
@@ -96,7 +96,7 @@ def timed_messages(team: Any, repeats: int = 15) -> dict[int, float]:
 
 
 def work(out: Path, part: int, rounds: int) -> None:
-    """All runs for this number of processes, with a fraction of the windows."""
+    """Do all runs for the current number of processes, with 1/`part` of the windows, and write the results."""
     torch.set_num_threads(1)
     found: dict[str, Any] = {"runs": []}
     team = processes.join()
@@ -120,7 +120,7 @@ def work(out: Path, part: int, rounds: int) -> None:
 
 
 def message_sizes(modes: tuple[int, ...], exchange: str) -> list[int]:
-    """Bytes of each message of a step of ATD: two sums of rows, XᵀX with the loss's sums, and the block or modes."""
+    """Return the bytes of each message of an ATD step: two sums of rows, XᵀX and loss terms, and the block or modes."""
     small = [8 * RANK] * 2 + [8 * (RANK**2 + 4 + 2 * RANK)]
     if exchange == "block":
         return [*small, 4 * RANK * math.prod(modes)]
@@ -133,12 +133,12 @@ def modes_of(name: str) -> tuple[int, ...]:
 
 
 def seconds_of(sizes: Any, messages: dict[int, float]) -> Any:
-    """Seconds of all-reduces of these sizes, interpolated between measurements."""
+    """Return the seconds of all-reduces of these sizes, interpolated between measurements."""
     return np.interp(sizes, np.array(list(messages)), np.array(list(messages.values())))
 
 
 def checked(one: list[dict[str, Any]], two: list[dict[str, Any]], messages: dict[int, float]) -> list[dict[str, Any]]:
-    """Predicted seconds of a sweep with two processes, from those of one process and of single messages."""
+    """Predict the seconds of a sweep with two processes, from sweeps of one process and from single messages."""
     alone = {(run["shape"], run["kind"]): run for run in one}
     rows = []
     for run in two:
@@ -164,7 +164,7 @@ def checked(one: list[dict[str, Any]], two: list[dict[str, Any]], messages: dict
 
 
 def better(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each shape and kind, the faster exchange and the one chosen by default."""
+    """Return, for each shape and kind of scaling, the faster exchange and the default one."""
     found = []
     for shape, kind in dict.fromkeys((row["shape"], row["kind"]) for row in rows):
         sweeps = {row["exchange"]: row["sweep"] for row in rows if (row["shape"], row["kind"]) == (shape, kind)}
@@ -179,14 +179,14 @@ def better(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def crossover(messages: dict[int, float]) -> float:
-    """The size of the block, in bytes, above which three messages (of 100 rows each) are faster."""
+    """Return the size of the block in bytes above which three messages (of 100 rows each) are faster."""
     sizes = np.geomspace(min(messages), max(messages), 400)
     slower = seconds_of(sizes, messages) > 3 * seconds_of(8 * RANK * 100, messages)
     return float(sizes[np.argmax(slower)]) if slower.any() else math.inf
 
 
 def predicted(windows: int, batch: int, machines: int, gpus: int) -> dict[str, Any]:
-    """Predicted seconds of a sweep over MGH's windows on other machines."""
+    """Predict the seconds of a sweep over MGH's windows on other machines."""
     rate, fixed, disk = list(ASSUMED.values())[:3]
     processes = machines * gpus
     link = ASSUMED["between machines" if machines > 1 else "within a machine"]
@@ -228,8 +228,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", action="store_true", help="write only the model of larger machines")
-    parser.add_argument("--quick", action="store_true", help="an eighth of the windows and one round, as a check")
-    parser.add_argument("--rounds", type=int, default=5, help="sweeps after the first")
+    parser.add_argument("--quick", action="store_true", help="use an eighth of the windows and one round, as a check")
+    parser.add_argument("--rounds", type=int, default=5, help="number of measured sweeps, after the first")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
@@ -262,7 +262,7 @@ def main() -> None:
 
 
 def runs_of(processes: int, quick: bool, rounds: int) -> dict[str, Any]:
-    """The measurements of this many processes; a single one is started without a process group."""
+    """Measure with this many processes; a single process is started without a process group."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
         team = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
@@ -325,7 +325,7 @@ GPUs busy, the disks would have to deliver {8 * rate * MGH["window bytes"] / 1e9
 
 
 def cell(row: dict[str, Any]) -> str:
-    """The time of a sweep, and what dominates it."""
+    """Format the time of a sweep and what dominates it."""
     working = row["computing"] + row["messages"]
     if row["reading, beside it"] >= working:
         return f"{lasting(row['seconds a sweep'])} (disk-bound; {lasting(working)} of computation)"

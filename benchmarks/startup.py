@@ -2,8 +2,8 @@
 
     python benchmarks/startup.py docs/results/startup/cpu.json [--before TREE] [--rounds 7]
 
-Each round runs every command once, with this source tree and with another one, so that both see the same load. The
-files are small (240 windows of three channels, a model of rank 8), and each tree creates its own: imports dominate the
+Each round runs every command once with this source tree and once with another one, so that both see the same load. Each
+tree creates its own files. They are small (240 windows of three channels, a model of rank 8), so imports dominate the
 time. CPU seconds correspond to wall time on an idle machine, because imports run in one thread.
 """
 
@@ -39,7 +39,7 @@ np.savez("windows.npz", X=X, y=np.array(["rest", "walk"])[numbers % 2], subject=
 
 
 def run(words: list[str], folder: Path, tree: Path) -> tuple[float, float]:
-    """Wall time and CPU time of a new Python process with a source tree, in seconds."""
+    """Run a new Python process with a source tree, and return its wall time and CPU time in seconds."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compile modules once, as in an installed package
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
@@ -58,7 +58,7 @@ def prepare(folder: Path, tree: Path) -> None:
 
 
 def measure(trees: dict[str, Path], folder: Path, rounds: int) -> list[dict]:
-    """Rows of medians; the first round only fills the disk cache."""
+    """Return rows of medians; the first round only fills the disk cache."""
     calls = {("bare", name): (["-c", code], folder, HERE) for name, code in BARE.items()}
     for side, tree in trees.items():
         prepare(folder / side, tree)
@@ -89,7 +89,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--before", type=Path, help="another source tree, to compare with")
+    parser.add_argument("--before", type=Path, help="source tree to compare with")
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()
     trees = {"this": HERE} | ({"before": given.before.resolve()} if given.before else {})

@@ -3,7 +3,7 @@
     python benchmarks/store.py [OUT.json] [--gib 2]
 
 Batches have 128 windows of the Sleep-EDF size (7 channels, 3,000 samples, int16). The bare gather is numpy's fancy
-indexing into one memory map of the same integers; the store returns the integers, and the values in float32. The three
+indexing into one memory map of the same integers; the store returns the integers, or the values in float32. All three
 are timed alternately in one process. Then ATD is fitted from the store for one sweep, and the time spent waiting for
 the next batch is compared with the total.
 """
@@ -30,7 +30,7 @@ CHANNELS, LENGTH, BATCH, NIGHT = 7, 3000, 128, 1200
 
 
 def generate(path: Path, gib: float) -> WindowStore:
-    """Write a store of about this many GiB, with a different night of noise for each recording."""
+    """Write a store of about `gib` GiB, with a different night of noise for each recording."""
     names = tuple(f"channel {number + 1}" for number in range(CHANNELS))
     header = Header(100.0, names, ("uV",) * CHANNELS, LENGTH, "int16", ("a", "b"))
     size = NIGHT * CHANNELS * LENGTH * 2
@@ -66,7 +66,7 @@ def timed(call, batches: list[np.ndarray]) -> float:
 
 
 def reading(store: WindowStore, bare: Path, rounds: int = 7, per_round: int = 20) -> dict:
-    """Windows per second for each way, medians over the rounds, and their ratios within a round."""
+    """Return windows per second of each way of reading (medians over rounds), and their ratios within rounds."""
     rng = np.random.default_rng(1)
     flat = np.memmap(bare, np.int16, "r", shape=store.shape)
     ways = {"bare": lambda rows: flat[rows], "digits": store.digits, "values": store.read}
@@ -91,7 +91,7 @@ def reading(store: WindowStore, bare: Path, rounds: int = 7, per_round: int = 20
 
 
 def waiting(store: WindowStore) -> dict:
-    """One sweep of ATD with the paper's settings for Sleep-EDF, from the store."""
+    """Measure the I/O wait in one sweep of ATD from the store, with the paper's settings for Sleep-EDF."""
     paper = preset("sleep_edf")
     model = ATD(**{**paper.parameters, "max_sweeps": 1}, tensorize=paper.tensorize, augment=paper.augment)
     model.fit(store.windows[:: max(1, len(store) // 4096)])

@@ -1,10 +1,10 @@
 """Accuracy of `polyadic tune` on unseen subjects: HAR, GeoTec phone and PTB-XL sex, three outer splits each.
 
-`tune` gets the windows of the development subjects without labels, and those of a training half of the other subjects
-with ten labels per class or all. The classifier it returns is scored on the other half, next to one with the
-recommended settings, and one with the settings that the search preferred before nested cross-validation decided whether
-to keep them. Sets, halves and labels are the first three splits of `polyadic bench labels`. A split that has been
-measured is skipped, and an interrupted one resumes from its journal.
+`tune` gets the windows of the development subjects without labels, and the windows of a training half of the other
+subjects with ten labels per class or all. The classifier that it returns is scored on the other half, and compared with
+a classifier with the recommended settings and with one that has the settings preferred by the search before nested
+cross-validation. Sets, halves and labels are the first three splits of `polyadic bench labels`. Measured splits are
+skipped, and an interrupted split resumes from its journal.
 
     python benchmarks/tuning.py DATA docs/results/tuning --minutes 10             # also writes tuning.md
     python benchmarks/tuning.py DATA OUT --set har --labels 10 --split 0          # one split, to run several at once
@@ -45,13 +45,13 @@ FEW = 5
 COUNTS: tuple[Count, ...] = (10, "all")
 TEST_SHARE = 0.5
 TRIES = {"har": 25, "geotec": 60, "ptb_xl": 15}
-"""Settings per search that ten minutes on two cores allow, from the rates of earlier runs (`docs/measurements.md`)."""
+"""Number of settings that a search can try in ten minutes on two cores, from earlier runs (`docs/measurements.md`)."""
 Row = dict[str, Any]
 Rows = NDArray[np.intp]
 
 
 def parts(folder: Path, name: str, count: Count, split: int, development: bool) -> tuple[Windows, Windows]:
-    """Return the windows that `tune` gets, with the known labels, and the test windows."""
+    """Return the windows for `tune`, with the known labels, and the test windows."""
     data = read_set(folder, name)
     windows = data.windows
     unlabelled, train, test = _developers(data, split) if development else _new_people(data, split)
@@ -84,7 +84,7 @@ def _developers(data: LabelSet, split: int) -> tuple[Rows, Rows, Rows]:
 
 
 def measured(train: Windows, test: Windows, bound: dict[str, Any], device: str, journal: Path) -> Row:
-    """Tune on some windows, and score the result, the search's own choice and the recommended settings on others."""
+    """Tune on some windows, and score the result, the search's preference and the recommended settings on others."""
     found = tune(train, device=device, journal=journal, **bound)
     truth, views = labels_of(test), Space.of(train).views
     known: dict[Settings, float] = {found.settings: _score(found.model, test, truth)}
@@ -113,8 +113,8 @@ def _score(classifier: WindowClassifier, test: Windows, truth: np.ndarray) -> fl
 def sharing(tries: Sequence[Try]) -> Row:
     """Return the numbers of tries and of fits, and how long the tries would have taken with a fit for each.
 
-    The cost of a fit is the time of a try with a fit minus that of a try without; fits that share second moments are
-    even cheaper, so this is an underestimate.
+    The cost of a fit is the time of a try with a fit minus the time of a try without. Fits that share second moments
+    are cheaper, so this is an underestimate.
     """
     judging = {
         full: float(np.median([one.seconds for one in tries if one.full == full and not one.fitted] or [0.0]))

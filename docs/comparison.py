@@ -1,6 +1,6 @@
-"""The table of the README, from the results of `polyadic bench labels`: `python docs/comparison.py` writes it anew.
+"""The table of the README, generated from the results of `polyadic bench labels` in `labels/labels.json`.
 
-Accuracies, numbers and seconds are those of `labels/labels.json`.
+`python docs/comparison.py` writes it into the README.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BETWEEN = re.compile(r"(?<=<!-- comparison -->\n).*?(?=<!-- end of the compariso
 
 
 def table() -> str:
-    """Balanced accuracy of some methods on new subjects by labels per class, with sizes and seconds, in Markdown."""
+    """Return a Markdown table of balanced accuracy on new subjects by method and labels per class, sizes and times."""
     result = _read(RESULTS / "labels.json")
     sets, tests = result["sets"], paired_tests(result)
     lines = [
@@ -65,7 +65,7 @@ def _accuracy(result: dict[str, Any], data: str, method: str, count: object) -> 
 
 
 def _mark(test: tuple[float, float, float] | None) -> str:
-    """Whether a method is significantly worse or better than polyadic, as on the page of all methods."""
+    """Return a mark for methods that are significantly worse or better than polyadic, as in `labels.md`."""
     return "" if test is None or not test[2] < 0.05 else " ▼" if test[0] > 0 else " ▲"
 
 

@@ -20,7 +20,7 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "executed"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-# All but the first are tables without a title, which pages contain.
+# All but the first are tables without a title, which other pages include.
 exclude_patterns = ["_build", "results/microcontroller/*.md", "results/onnx/*.md", "results/scale/*.md"]
 html_math_renderer = "mathml"
 html_theme = "furo"
@@ -40,7 +40,7 @@ gallery = [
     "plots",
 ]
 nitpicky = True
-nitpick_ignore_regex = [("py:class", ".*")]  # docstrings say what things mean, not of what class they are
+nitpick_ignore_regex = [("py:class", ".*")]  # docstrings describe parameters without linking their types
 linkcheck_anchors = False
 linkcheck_timeout = 20
 autodoc_typehints = "none"
@@ -57,7 +57,7 @@ _PLAIN = ("Returns", "Yields")
 
 
 def _as_numpydoc(_app: Sphinx, _what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
-    """Docstrings here say `name : meaning`, where numpydoc has `name : type`: put the meaning on a line below."""
+    """Convert docstrings to numpydoc: they have `name : meaning`, where numpydoc expects `name : type`."""
     section, result = "", []
     for number, line in enumerate(lines):
         following = lines[number + 1] if number + 1 < len(lines) else ""
@@ -68,7 +68,7 @@ def _as_numpydoc(_app: Sphinx, _what: str, _name: str, _obj: object, _options: o
         if section in _NAMED and entry:
             result += [entry[1], f"    {entry[2]}"]
         elif section in _PLAIN and line.strip() and line != section and not underline:
-            # numpydoc takes the first line for a type and the rest for its meaning: an empty type, then.
+            # numpydoc reads the first line as a type and the rest as its description, so add an empty type.
             line = line.replace("*", r"\*")
             result += [f"    {line}"] if result and result[-1].startswith("    ") else ["..", f"    {line}"]
         else:
@@ -77,7 +77,7 @@ def _as_numpydoc(_app: Sphinx, _what: str, _name: str, _obj: object, _options: o
 
 
 def _skip_member(_app: Sphinx, _what: str, name: str, _obj: object, skip: bool, _options: object) -> bool:
-    """Leave out what scikit-learn adds to every estimator for metadata routing."""
+    """Skip the methods that scikit-learn adds to every estimator for metadata routing."""
     return skip or bool(re.fullmatch(r"set_\w+_request", name))
 
 

@@ -1,12 +1,12 @@
 """Code that runs while the documentation is built: the directive `run`, and a page for every script in `examples/`.
 
 The output of a block appears below it: printed text, plotly figures, saved pictures. The blocks of a page run in order,
-in one namespace and one temporary folder. A block that fails is a warning, and therefore stops the build. Figures are
-drawn by plotly's own script, which is copied next to the pages, so they need no network.
+in one namespace and one temporary folder. A block that fails causes a warning, and therefore stops the build. Figures
+are drawn by plotly's script, which is copied next to the pages, so they need no network.
 
-Pages are plain Markdown, so that they also read well in the repository. Some things are translated for the build: a
-Python block below `<!-- run -->` becomes a `run` directive, the content of a comment `<!-- sphinx … -->` becomes part
-of the page, links to `examples/NAME.py` become links to the gallery, and links to files outside `docs` their names.
+Pages are plain Markdown, so that they also read well in the repository. The build translates them: a Python block
+below `<!-- run -->` becomes a `run` directive, the content of a comment `<!-- sphinx … -->` becomes part of the page,
+links to `examples/NAME.py` become links to the gallery, and links to files outside `docs` become file names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _numbers = itertools.count()
 
 @contextlib.contextmanager
 def kept_figures() -> Iterator[list[Any]]:
-    """Plotly figures that would be shown in a browser are put into a list instead."""
+    """Collect plotly figures in a list instead of showing them in a browser."""
     from plotly.basedatatypes import BaseFigure
 
     kept: list[Any] = []
@@ -55,9 +55,9 @@ def kept_figures() -> Iterator[list[Any]]:
 
 
 def execute(code: str, names: dict[str, Any], name: str) -> tuple[str, list[Any], list[Path]]:
-    """Run a block in the current folder: what it prints, the figures it shows, the pictures it saves."""
+    """Run a block in the current folder, and return its printed text, shown figures and saved pictures."""
     before = {path: path.stat().st_mtime_ns for path in Path.cwd().iterdir()}
-    torch.set_num_threads(1)  # blocks are small, and threads that wait for each other make them slow
+    torch.set_num_threads(1)  # blocks are small, so synchronising threads would slow them down
     with contextlib.redirect_stdout(io.StringIO()) as printed, kept_figures() as figures, threadpool_limits(1):
         exec(compile(ast.parse(code, name), name, "exec"), names)  # noqa: S102 (our own pages and examples)
     saved = [path for path in sorted(Path.cwd().iterdir()) if path.suffix in PICTURES]
@@ -65,7 +65,7 @@ def execute(code: str, names: dict[str, Any], name: str) -> tuple[str, list[Any]
 
 
 class Run(SphinxDirective):
-    """A block of Python with what comes of it; `:hide:` leaves out the code."""
+    """A block of Python and its output; `:hide:` leaves out the code."""
 
     has_content = True
     option_spec: ClassVar[dict[str, Any]] = {"hide": directives.flag, "alt": directives.unchanged}
@@ -98,7 +98,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _figure(figure: Any) -> str:
-    """A figure as data; figures.js draws it."""
+    """Return the HTML of a figure as data, which figures.js draws."""
     number, height = next(_numbers), figure.layout.height or 400
     data = figure.to_json().replace("</", "<\\/")
     return (
@@ -111,7 +111,7 @@ def _figure(figure: Any) -> str:
 
 
 def cells(source: str) -> tuple[str, list[tuple[str, str]]]:
-    """The docstring of a script, and its cells: text (the comment after `# %%`) and code."""
+    """Return the docstring of a script, and its cells: text (the comment after `# %%`) and code."""
     tree = ast.parse(source)
     about = ast.get_docstring(tree)
     assert about is not None, "an example begins with a docstring"
@@ -126,7 +126,7 @@ def cells(source: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def page(script: Path) -> str:
-    """A page of the gallery, in Markdown."""
+    """Return a page of the gallery, in Markdown."""
     about, found = cells(script.read_text(encoding="utf-8"))
     title, _, introduction = about.partition("\n")
     parts = [f"# {title.strip().rstrip('.')}", introduction.strip()]
@@ -149,7 +149,7 @@ def card(script: Path) -> str:
 
 
 def write_gallery(app: Sphinx) -> None:
-    """Write a page for each example, and the page with all of them; files that stay the same are left alone."""
+    """Write a page for each example, and an index page; unchanged files are not rewritten."""
     scripts = [EXAMPLES / f"{name}.py" for name in app.config.gallery]
     listed = "\n".join(script.stem for script in scripts)
     index = (
@@ -175,11 +175,11 @@ def write_gallery(app: Sphinx) -> None:
 
 
 def translate(text: str, docname: str, gallery: list[str]) -> str:
-    """Return the source of a page as the build reads it; the number of lines stays the same."""
+    """Translate the source of a page for the build; the number of lines stays the same."""
     text = re.sub(r"^<!-- sphinx\n(.*?)^-->$", r"\n\1", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^<!-- run -->\n```python$", "\n```{run}", text, flags=re.MULTILINE)
     up = "../" * docname.count("/")
-    outside = rf"\[[^\]]*\]\((?:{re.escape(up)}\.\./)([A-Z]+\.md)\)"  # files such as CONTRIBUTING.md are no pages
+    outside = rf"\[[^\]]*\]\((?:{re.escape(up)}\.\./)([A-Z]+\.md)\)"  # files such as CONTRIBUTING.md are not pages
     text = re.sub(outside, r"`\1`", text)
     text = re.sub(r"\]\((?:\.\./)+examples\)", f"]({up}gallery/index.md)", text)
     for name in gallery:
@@ -195,7 +195,7 @@ def translate_source(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def add_scripts(app: Sphinx, _page: str, _template: str, _context: dict[str, Any], doctree: Any) -> None:
-    """Pages with figures load plotly; it is 4 MB that the others do without."""
+    """Load plotly (4 MB) on pages with figures only."""
     if doctree is not None and any('data-figure="' in node.astext() for node in doctree.findall(nodes.raw)):
         app.add_js_file("plotly.min.js", loading_method="defer")
         app.add_js_file("figures.js", loading_method="defer")
@@ -209,7 +209,7 @@ def copy_plotly(app: Sphinx, error: Exception | None) -> None:
 
 
 def visit_formula(self: Any, node: nodes.math) -> None:
-    """Formulas as MathML, which browsers draw by themselves: no script, no network."""
+    """Write a formula as MathML, which browsers render without a script or network."""
     self.body.append(str(latex2mathml.tex2mathml(node.astext())))
     raise nodes.SkipNode
 

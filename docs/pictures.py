@@ -1,4 +1,4 @@
-"""Pictures of the pages, drawn by the library and saved by Chromium: `python docs/pictures.py` writes them.
+"""Pictures for the documentation, plotted by the library and saved by Chromium: `python docs/pictures.py`.
 
 They are committed under `docs/_static/pictures`, so that pages also show them in the repository.
 """
@@ -28,7 +28,7 @@ FRAMES = STFT(n_fft=64, hop=8, parts="amplitude")
 
 
 def windows(count: int = 90) -> Windows:
-    """Two oscillations, each with its own channels, its own frequency and its own time, of random strength; noise."""
+    """Return noise with two oscillations of random strength, which differ in channels, frequency and time."""
     rng = np.random.default_rng(0)
     time = np.arange(256) / FS
     X = 0.1 * rng.normal(size=(count, 3, len(time)))
@@ -46,7 +46,7 @@ def fitted() -> tuple[Windows, SALS]:
 
 
 def _panels(pictures: list[np.ndarray], titles: list[str], height: int) -> Any:
-    """Heat maps over time and frequency, side by side, in one scale."""
+    """Plot heat maps over time and frequency side by side, on one colour scale."""
     import plotly.graph_objects as go
 
     figure = blank(height=height, coloraxis={"showscale": False, "colorscale": "Blues"}, margin_t=30)
@@ -79,20 +79,20 @@ def _panels(pictures: list[np.ndarray], titles: list[str], height: int) -> Any:
 
 
 def tensor() -> tuple[Any, Any]:
-    """A window as signals, and as the slices of its tensor."""
+    """Plot a window as signals, and as the slices of its tensor."""
     data = windows()
     T = FRAMES(torch.as_tensor(data.X[:1]))[0].numpy()
     return plot.signals(data, [0]), _panels(list(T), list(CHANNELS), 240)
 
 
 def model() -> Any:
-    """The components of a fit."""
+    """Plot the components of a fit."""
     data, bases = fitted()
     return plot.components(bases, data)
 
 
 def sum_of_components() -> Any:
-    """One slice of a window's tensor, what the model makes of it, and the two components it is made of."""
+    """Plot one slice of a window's tensor, its reconstruction, and the two components of the reconstruction."""
     data, bases = fitted()
     slice_ = FRAMES(torch.as_tensor(data.X[:1]))[0, 1].numpy()
     A, B, C = (np.asarray(factor) for factor in bases.factors_)
@@ -104,7 +104,7 @@ def sum_of_components() -> Any:
 
 
 def views() -> Any:
-    """A window and two augmentations of it."""
+    """Plot a window and two augmentations of it."""
     data = windows()
     X = torch.as_tensor(data.X[:1])
     lines = {
@@ -121,20 +121,20 @@ def views() -> Any:
 
 
 def training() -> Any:
-    """The terms of the loss over the sweeps of a fit."""
+    """Plot the terms of the loss over the sweeps of a fit."""
     augment = Bandpass([(2, 24), (3, 22)], fs=64)
     frames = STFT(n_fft=32, hop=16, parts="amplitude")
     return plot.training(ATD(rank=6, tensorize=frames, augment=augment, beta=2.0, max_sweeps=12).fit(synthetic(400)))
 
 
 def start() -> Any:
-    """The components of the first example."""
+    """Plot the components of the first example."""
     X = synthetic(400)
     return plot.components(ATD(rank=4).fit(X), X)
 
 
 def tuning() -> Any:
-    """The tries of a run of `polyadic tune` on the GeoTec phone data."""
+    """Plot the tries of a run of `polyadic tune` on the GeoTec phone data."""
     run = json.loads((Path(__file__).parent / "results" / "tuning" / "geotec.json").read_text(encoding="utf-8"))
     return plot.tuning(run["tries"], run["recommended"])
 

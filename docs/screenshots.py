@@ -1,9 +1,9 @@
-"""Pictures of the report for the README: made-up EEG, a fit, `report.write`, and a real browser.
+"""Screenshots of the report for the README: synthetic EEG, a fit, `report.write`, and a real browser.
 
 python docs/screenshots.py docs/_static
 
-The signals are oscillations with smooth patterns over the head, stronger in some conditions than in others: they show
-the report, they are no evidence for the method.
+The signals are oscillations with smooth patterns over the head, stronger in some conditions than in others. They
+illustrate the report and are not evidence for the method.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHANNELS = " ".join(ROWS).split()
 CLASSES = ("eyes closed", "reading", "left hand", "right hand")
 FS, LENGTH, PEOPLE = 128.0, 512, 40
 
-# Where on the head, frequency in Hz, middle in s, and how strong in each class.
+# Position on the head, frequency in Hz, centre in s, and strength in each class.
 SOURCES = (
     ((0.0, -0.75), 10.0, 2.0, (6.0, 2.0, 2.2, 2.2)),
     ((0.0, 0.45), 6.0, 1.2, (1.5, 5.0, 1.8, 1.8)),
@@ -38,7 +38,7 @@ SOURCES = (
 
 
 def signals(count: int = 960, seed: int = 0) -> Windows:
-    """Made-up EEG of four conditions."""
+    """Return synthetic EEG of four conditions."""
     rng = np.random.default_rng(seed)
     places = np.array([position(name) for name in CHANNELS])
     label, subject = np.arange(count) % len(CLASSES), np.arange(count) // len(CLASSES) % PEOPLE
@@ -64,20 +64,20 @@ def signals(count: int = 960, seed: int = 0) -> Windows:
 
 
 def make(folder: Path) -> Path:
-    """The report of a small model."""
+    """Write the report of a small model."""
     windows = signals()
     model = ATD(rank=8).fit(next(iter(split(windows))))
-    report.write(folder / "report.html", model, windows, title="Made-up EEG in four conditions")
+    report.write(folder / "report.html", model, windows, title="Synthetic EEG in four conditions")
     return folder / "report.html"
 
 
 def shoot(page: Path, folder: Path) -> None:
-    """One picture in light of the result and the components, one in dark of a component."""
+    """Save a screenshot of the result and the components in the light theme, and of one component in the dark theme."""
     from playwright.sync_api import sync_playwright
 
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
-        raise SystemExit("no Chromium is installed")
+        raise SystemExit("Chromium is not installed")
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         for name, scheme in (("report-light", "light"), ("report-dark", "dark")):
@@ -94,7 +94,7 @@ def shoot(page: Path, folder: Path) -> None:
 
 
 def save(content: bytes, path: Path) -> None:
-    """A small file."""
+    """Save a screenshot as a small PNG file."""
     Image.open(io.BytesIO(content)).convert("RGB").save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 

@@ -1,7 +1,7 @@
 """Tables of the pages, generated from the files under `docs/results`: `python docs/tables.py` writes them.
 
-A page marks the place of a table with `<!-- table: NAME -->` and `<!-- end of table -->`. The tests fail when a
-page differs from its files. The table of the README is that of `comparison.py`, which this command writes too.
+A page marks the place of a table with `<!-- table: NAME -->` and `<!-- end of table -->`. The tests fail if a page
+differs from its files. The command also writes the table of the README, from `comparison.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _markdown(heads: Iterable[str], rows: Iterable[Iterable[str]], text: int = 1
 
 
 def _tables(path: str) -> list[tuple[str, Table]]:
-    """The tables of a Markdown file, each with the last line of text above it; the first row has the column names."""
+    """Return the tables of a Markdown file, each with the last line of text above it; the first row is the header."""
     above, found = "", []
     inside = False
     for line in (RESULTS / path).read_text(encoding="utf-8").splitlines():
@@ -59,18 +59,18 @@ def _tables(path: str) -> list[tuple[str, Table]]:
 
 
 def _table(path: str, above: str, first: str = "") -> dict[str, dict[str, str]]:
-    """Rows of the first table whose line above contains `above` and whose first column name starts with `first`."""
+    """Return the rows of the first table below a line with `above` whose first column name starts with `first`."""
     rows = next(rows for text, rows in _tables(path) if above in text and rows[0][0].startswith(first))
     return {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[1:]}
 
 
 def _number(value: float) -> str:
-    """Three significant digits, thousands separated."""
+    """Format a number with three significant digits, or as an integer with thousands separators."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def whole(path: str) -> str:
-    """A results file with links that work from a page in `docs`."""
+    """Return a results file, with links that work from a page in `docs`."""
     text = (RESULTS / path).read_text(encoding="utf-8")
     folder = f"results/{Path(path).parent.as_posix()}"
     return re.sub(r"\]\((?!https?:|#)([^)]+)\)", rf"]({folder}/\1)", text).strip() + "\n"
@@ -91,7 +91,7 @@ METHODS = {
 
 
 def which_tool() -> str:
-    """Balanced accuracy on new subjects and model size of every method in the comparison."""
+    """Return the balanced accuracy on new subjects and model size of every method in the comparison."""
     result = _json("labels/labels.json")
     sets, known = result["sets"], {row["method"] for row in result["rows"]}
     rows = []
@@ -117,7 +117,7 @@ def _size(result: dict[str, Any], method: str) -> str:
 
 
 def tuned() -> str:
-    """Balanced accuracy of what `tune` chose and of the recommended settings, as the results file has it."""
+    """Return the balanced accuracy of tuned and recommended settings, from the results file."""
     rows = _table("tuning/tuning.md", "Written by", "labels per class").values()
     names = ("labels per class", "tuned", "recommended", "difference", "tries per minute", "speed-up by sharing")
     return _markdown(
@@ -126,7 +126,7 @@ def tuned() -> str:
 
 
 def _statements_on_views() -> Iterable[tuple[str, str]]:
-    """What views add in each use, the least and the most, at 10 and all labels per class."""
+    """Yield the range of the gain by views in each use, at 10 and all labels per class."""
     found = paired_tests(_json("labels/labels.json"))
     for use, text in (("in the fit", "In the fit"), ("whitening", "in whitening"), ("in the probe", "in the probe")):
         gains = [-gap for (_, name, count), (gap, *_) in found.items() if name.startswith(use) and count != "3"]
@@ -137,7 +137,7 @@ def _statements_on_views() -> Iterable[tuple[str, str]]:
 
 
 def default_frames() -> str:
-    """The default transform of the paper's data sets next to the paper's."""
+    """Return the default transform for the paper's data sets, next to the paper's transform."""
     shapes = {"sleep_edf": (7, 3000, 100), "har": (9, 128, 50), "ptb_xl": (12, 5000, 500), "mgh": (6, 6000, 200)}
     rows = []
     for name, (channels, length, fs) in shapes.items():
@@ -150,7 +150,7 @@ def default_frames() -> str:
 
 
 def front_end(what: str, settings: dict[str, str]) -> str:
-    """Balanced accuracy on development subjects with one setting changed; `settings` names the rows."""
+    """Return the balanced accuracy on development subjects with one setting changed; `settings` names the rows."""
     tables = _json("defaults/front-end.json")["tables"]
     heads = [f"{name.split(' ')[0]}, {count}" for name in tables for count in ("10", "all")]
     rows = []
@@ -167,7 +167,7 @@ def front_end(what: str, settings: dict[str, str]) -> str:
 
 
 def speed_sweeps() -> str:
-    """Seconds per sweep of ATD with the paper's settings."""
+    """Return the seconds per sweep of ATD with the paper's settings."""
     rows = []
     files = [_json(f"speed/speed-{device}.json")["rows"] for device in ("cpu", "cuda")]
     for cpu, cuda in zip(*files, strict=True):
@@ -178,7 +178,7 @@ def speed_sweeps() -> str:
 
 
 def speed_defaults(device: str) -> str:
-    """Seconds of a fit with the default settings, stage by stage."""
+    """Return the seconds of each stage of a fit with the default settings."""
     rows = []
     for row in _json(f"speed/speed-{device}.json")["rows"]:
         fit = row["sweep"]["defaults"]
@@ -190,7 +190,7 @@ def speed_defaults(device: str) -> str:
 
 
 def compared_speed() -> str:
-    """A sweep of the library against a textbook implementation and TensorLy, on two cores."""
+    """Return the time of a sweep compared with a textbook implementation and TensorLy, on two cores."""
     cpu = _json("speed/speed-cpu.json")
     rows = [
         [
@@ -225,7 +225,7 @@ def _spread(ratio: dict[str, float]) -> str:
 
 
 def startup() -> str:
-    """Seconds of short commands in fresh processes."""
+    """Return the seconds of short commands in new processes."""
     rows = _json("startup/cpu.json")["rows"]
     seconds = {(row["tree"], row["command"]): row["median_seconds"] for row in rows}
     named = {"--help": "`polyadic --help`", "info model": "`polyadic info` of a model"}
@@ -241,7 +241,7 @@ def startup() -> str:
 
 
 def replication() -> str:
-    """How often components replicate on HAR with non-negative profiles."""
+    """Return how often components replicate on HAR with non-negative profiles."""
     (_, rows), *_ = _tables("replicability/cpu.md")
     heads, found = rows[0], {}
     for row in rows[1:]:
@@ -258,7 +258,7 @@ def replication() -> str:
 
 
 def _mean(cell: str) -> str:
-    """The mean of a cell `mean (least to most)`."""
+    """Return the mean from a cell `mean (minimum to maximum)`."""
     return cell.split(" (")[0]
 
 
@@ -268,20 +268,20 @@ PROTOCOLS = {"random windows": "protocol paper", "subject-wise": "protocol subje
 
 
 def accuracies(path: str, with_size: bool = True) -> str:
-    """Accuracy of every method with both probes and both protocols, next to the paper's."""
+    """Return the accuracy of every method with both probes and both protocols, next to the paper's results."""
     tables = {name: _table(path, protocol) for name, protocol in PROTOCOLS.items()}
     heads = [f"{name}, {probe}" for name in tables for probe in ("plain", "standardised")]
     rows = []
     for method, about in tables["random windows"].items():
         if method.endswith("-128"):
-            continue  # the page of the table has them
+            continue  # listed on the results page only
         cells = [table[method][probe] for table in tables.values() for probe in ("plain", "standardised")]
         rows.append([method, *cells, *([about["parameters"]] if with_size else []), about["paper"]])
     return _markdown(["accuracy, %", *heads, *(["parameters"] if with_size else []), "paper (random, plain)"], rows)
 
 
 def differences(paths: dict[str, str]) -> str:
-    """ATD minus ATD_ss- and minus SALS, in points, with p-values."""
+    """Return the differences between ATD and ATD_ss- or SALS in points, with p-values."""
     probes = ["plain", "standardised", "augmented", "standardised, perturbed", "augmented, perturbed"]
     rows = []
     for data, path in paths.items():
@@ -299,7 +299,7 @@ def differences(paths: dict[str, str]) -> str:
 
 
 def deep_baselines() -> str:
-    """Accuracy of the deep baselines with the paper's views and tuned, next to the paper's."""
+    """Return the accuracy of the deep baselines with the paper's views and tuned, next to the paper's results."""
     library, tuned = (_table(f"har/table2-har{end}.md", "protocol paper") for end in ("", "-tuned"))
     rows = [
         [method, about["paper"], about["plain"], tuned[method]["plain"]]
@@ -373,7 +373,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def statements() -> list[tuple[str, str]]:
-    """Pages and the figures they state, computed from the files: each text must be on its page."""
+    """Return pages and the statements they must contain, with figures computed from the results files."""
     cpu, cuda = (_json(f"speed/speed-{device}.json")["rows"] for device in ("cpu", "cuda"))
     return [
         *_statements_on_speed(cpu, cuda),
@@ -450,7 +450,7 @@ def _statements_on_results() -> Iterable[tuple[str, str]]:
 
 
 def filled(text: str) -> str:
-    """The text of a page with its tables as the files under `docs/results` have them."""
+    """Return the text of a page, with its tables generated from the files under `docs/results`."""
     return PLACE.sub(lambda place: f"{place[1]}{place[2]}{TABLES[place[1]]()}", text)
 
 

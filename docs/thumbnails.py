@@ -1,4 +1,4 @@
-"""Small pictures for the cards of the gallery: the last figure of each page, as a real browser draws it.
+"""Thumbnails for the cards of the gallery: the last figure of each page, as drawn by a real browser.
 
 make docs && python docs/thumbnails.py && make docs
 """
@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).parent
-CHOSEN = {"components": 1, "ecg": 0}  # where another figure than the last tells more
+CHOSEN = {"components": 1, "ecg": 0}  # pages on which another figure than the last is more informative
 SIZE = (480, 300)
 
 

@@ -24,7 +24,7 @@ methods = {
     "ATD": ATD(rank=8),
     "ATD, paper": ATD(8, tensorize=frames, augment=views, max_sweeps=10, **PAPER_METHOD),
     "PCA": PCAFeatures(8, tensorize=frames),
-    "hand-made": HandFeatures(),
+    "hand-crafted": HandFeatures(),
     "MiniRocket": MiniRocket(n_kernels=500),
 }
 
@@ -43,8 +43,8 @@ for seed in range(3):
         accuracy[name].append(100 * probe.score(Z_test, test.label))
 
 # %%
-# Mean, lowest and highest of the three splits. These signals are synthetic and no evidence for any method;
-# [the results](../results/README.md) are of real recordings.
+# Mean, minimum and maximum over the three splits. These signals are synthetic and not evidence for any method; see
+# [the results](../results/README.md) on real recordings.
 for name, scores in accuracy.items():
     print(
         f"{name:12s} {np.mean(scores):5.1f} %   ({np.min(scores):.1f} to {np.max(scores):.1f})"

@@ -1,6 +1,6 @@
 """Reading components.
 
-What a tensor model gives beyond a number: which electrodes, which frequencies, when, and in which condition.
+What a component of a tensor model shows: which electrodes, which frequencies, when, and in which condition.
 """
 
 import numpy as np
@@ -12,11 +12,11 @@ from polyadic.electrodes import position
 from polyadic.spectral import STFT
 
 # %%
-# Synthetic EEG: alpha at the back that is strong with closed eyes, a mu rhythm over the left hand area that goes away
-# when the right hand moves, and theta in front, unrelated to the conditions.
+# Synthetic EEG: occipital alpha that is strong with closed eyes, a mu rhythm over the left motor cortex that disappears
+# when the right hand moves, and frontal theta, unrelated to the conditions.
 channels = ["Fp1", "Fp2", "Fz", "C3", "Cz", "C4", "Pz", "O1", "O2"]
 conditions = ("eyes open", "eyes closed", "right hand")
-sources = (  # where on the head, Hz, strength in each condition, when
+sources = (  # position on the head, Hz, strength in each condition, centre in s
     ((0, -0.75), 10, (1, 5, 1), 1.4),
     ((-0.45, 0.05), 14, (4, 4, 0.7), 0.5),
     ((0, 0.6), 6, (3, 3, 3), 1.0),
@@ -36,9 +36,9 @@ for place, frequency, strengths, middle in sources:
 windows = Windows(X, fs, channels=channels, label=condition, classes=conditions)
 
 # %%
-# Amplitudes in place of the default's centred logarithms: rhythms add up in them, so that each becomes one component.
-# Profiles are non-negative, and all windows form one batch, which converges precisely. Each row below is one component:
-# electrodes, frequencies, time. One of the four models the noise, which is everywhere.
+# Use amplitudes instead of the default's centred logarithms: amplitudes of rhythms add up, so that each rhythm becomes
+# one component. Profiles are non-negative, and all windows form one batch, which converges precisely. Each row below is
+# one component: electrodes, frequencies, time. One of the four models the noise, which is everywhere.
 frames = STFT(n_fft=64, hop=16, parts="amplitude")
 model = ATD(rank=4, tensorize=frames, nonnegative=True, batch_size=None).fit(windows)
 plot.components(model, windows).show()
@@ -52,13 +52,13 @@ print(f"peaks of the components: {', '.join(f'{peak:g} Hz' for peak in peaks)}")
 plot.channels(model, alpha, windows).show()
 
 # %%
-# And it is strong in the condition with alpha. Coefficients belong to components; the features of `transform` are
-# derived from them for classifiers.
+# It is also strong in the condition with alpha. Coefficients belong to components; the features that `transform`
+# returns are derived from them for classifiers.
 x = model.coefficients(windows)
 plot.class_means(x, windows.label, alpha, windows.classes).show()
 
 # %%
-# Before interpreting a component, fit again from another seed and check whether it is found again. A match of 1 means
-# the same component.
+# Before interpreting a component, refit with another seed and check whether it is found again. Identical components
+# have a match of 1.
 again = clone(model).set_params(random_state=1).fit(windows)
 print(match(model, again))

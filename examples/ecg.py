@@ -1,7 +1,7 @@
 """Heartbeats from WFDB.
 
-Records in PhysioNet's format. The model learns from windows of five seconds, and a map of their features separates
-fast from slow hearts without a label.
+Records in PhysioNet's format. The model learns from windows of five seconds, and a map of their features separates fast
+from slow heart rates without labels.
 """
 
 import tempfile
@@ -13,13 +13,13 @@ import numpy as np
 from polyadic import ATD, plot
 from polyadic.data import datasets
 
-with warnings.catch_warnings():  # wfdb's import warns of what pandas will do one day
+with warnings.catch_warnings():  # importing wfdb causes a pandas deprecation warning
     warnings.simplefilter("ignore")
     import wfdb
 
 # %%
-# Eight synthetic records of a minute with two leads, half of them with a fast heart. A beat is a sum of three bumps (P,
-# QRS and T), each with its own width and its own weight in the two leads.
+# Eight synthetic one-minute records with two leads, half of them with a fast heart rate. A beat is a sum of three bumps
+# (P, QRS and T), which differ in width and in their weights in the two leads.
 FS, SECONDS = 100, 60
 folder = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(0)
@@ -45,20 +45,20 @@ for record in range(8):
     )
 
 # %%
-# A folder of records becomes windows, stored with the digits of the files.
+# Read a folder of records into a store of windows, which keeps the integers of the files.
 windows = datasets.folder(folder, folder / "ecg.store", seconds=5).windows
 model = ATD(rank=4).fit(windows)
 print(windows)
 
 # %%
-# A map of all windows. No label was used; the colours are those of the records. Those of slow hearts lie on one side,
-# those of fast ones on the other.
+# A map of all windows, coloured by record. No labels were used. Windows with slow heart rates lie on one side, windows
+# with fast heart rates on the other.
 Z = model.transform(windows)
 plot.features(Z, windows, colour="recording").show()
 
 # %%
-# The windows with the least and the most of the component that differs most between slow and fast hearts. Features
-# are made for maps and classifiers; to interpret a component, use its coefficients:
+# The windows with the smallest and the largest coefficient of the component that differs most between slow and fast
+# heart rates. Features are for maps and classifiers; to interpret a component, use its coefficients:
 x = model.coefficients(windows)
 fast = np.char.startswith(windows.recording.astype(str), "fast")
 apart = np.abs(x[fast].mean(axis=0) - x[~fast].mean(axis=0)) / x.std(axis=0)

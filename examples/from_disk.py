@@ -1,7 +1,7 @@
 """Training from disk.
 
-Windows that do not fit into memory: a store is written piece by piece, a fit reads it batch by batch while a thread
-prefetches, and the features are written to a file batch by batch.
+For windows that do not fit into memory: a store is written incrementally, a fit reads batches that a thread prefetches,
+and the features are written to a file batch by batch.
 """
 
 import tempfile
@@ -14,7 +14,7 @@ from polyadic.data import Windows, WindowStore, synthetic
 from polyadic.data.prepare import write_windows
 
 # %%
-# Four days of 500 windows, as in a running study; `append` adds each day to the store.
+# Four days of 500 windows, as in an ongoing study; `append` adds each day to the store.
 folder = Path(tempfile.mkdtemp())
 signals = synthetic(2000)
 for day in range(4):
@@ -30,13 +30,13 @@ store = WindowStore(folder / "days.store")
 print(store)
 
 # %%
-# The files of the store, checked by checksums:
+# The files of the store, which are verified by checksums:
 for path in sorted((folder / "days.store").iterdir()):
     print(f"{path.stat().st_size / 2**20:8.2f} MiB  {path.name}")
 
 # %%
-# The store takes the place of an array. A default fit reads windows as small as these once for their second moments
-# and once for the readout; larger ones are read in every sweep. With checkpoints, a killed fit can be resumed.
+# The store is used like an array. A fit with default settings reads windows as small as these once for their second
+# moments and once for the readout; larger ones are read in every sweep. With checkpoints, a killed fit can be resumed.
 model = ATD()
 model.fit(store, checkpoint=folder / "checkpoints", resume=True)
 print(

@@ -1,7 +1,7 @@
-"""Features on a small device, with onnxruntime and numpy alone: no torch, no scikit-learn.
+"""Features on a small device, with only onnxruntime and numpy: no torch, no scikit-learn.
 
-Write the graph where the model was trained, with `polyadic.export.onnx(model, "model.onnx")` or `polyadic export`,
-copy it to the device, and install there
+Export the model where it was trained, with `polyadic.export.onnx(model, "model.onnx")` or `polyadic export`, copy the
+file to the device, and install there
 
     pip install numpy onnxruntime && pip install --no-deps polyadic
 
@@ -23,18 +23,18 @@ def main(model: str, windows: str | None = None) -> None:
     rate = "unknown" if features.fs is None else f"{features.fs:g} Hz"
     print(f"{features}, sampling rate {rate}, written by polyadic {features.version}")
 
-    # Without a file of windows, noise shows how long one takes.
+    # Without a file of windows, use noise to measure the time per window.
     X = (
         np.random.default_rng(0).normal(size=(8, *features.shape))
         if windows is None
         else np.load(windows)
     )
 
-    # As a device meets them: one window after the other.
+    # Process one window at a time, as on a device.
     begun = time.perf_counter()
     Z = np.stack([features(window) for window in X])
     print(
-        f"{len(X)} windows, {Z.shape[1]} features each, {1e3 * (time.perf_counter() - begun) / len(X):.2f} ms a window"
+        f"{len(X)} windows, {Z.shape[1]} features, {1e3 * (time.perf_counter() - begun) / len(X):.2f} ms per window"
     )
 
     if features.classes:

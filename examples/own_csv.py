@@ -1,7 +1,7 @@
 """Your own CSV files.
 
-A header with the names of the channels, a column of seconds, one row per sample: this is all that a folder of tables
-needs. From there to a table of features takes four lines.
+The files need only a header with the channel names, a time column in seconds, and one row per sample. Four lines turn
+them into a table of features.
 """
 
 import csv
@@ -14,7 +14,7 @@ from polyadic import ATD, plot
 from polyadic.data import datasets
 
 # %%
-# Three machines with a two-axis vibration sensor. The bearing of one of them wears out half-way through.
+# Three machines with a two-axis vibration sensor. The bearing of one of them wears out halfway through.
 folder = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(0)
 time = np.arange(0, 60, 0.01)
@@ -31,16 +31,16 @@ for machine in ("lathe", "mill", "press"):
 print("".join((folder / "mill.csv").read_text().splitlines(keepends=True)[:4]))
 
 # %%
-# The folder becomes windows of two seconds, and the windows become six features each: four of the components, and the
-# level of each axis.
+# Read the folder as windows of two seconds. Each window has six features: four from the components, and the level of
+# each axis.
 windows = datasets.folder(folder, folder / "machines.store", seconds=2).windows
 model = ATD(rank=4).fit(windows)
 Z = model.transform(windows)
 print(windows)
 
 # %%
-# With subject, recording and start, ready for a spreadsheet or pandas (on the command line:
-# `polyadic transform model.safetensors machines.store -o features.csv`):
+# Features with subject and start. `polyadic transform model.safetensors machines.store -o features.csv` writes such a
+# table for a spreadsheet or pandas.
 print(*model.get_feature_names_out(), sep=", ")
 for row in range(42, 48):
     print(
@@ -50,5 +50,5 @@ for row in range(42, 48):
     )
 
 # %%
-# Without any label, the windows of the mill form two groups in the first two features, which vary most:
+# Without labels, the windows of the mill form two groups in the first two features, which have the largest variance:
 plot.features(Z[:, :2], windows, colour="subject").show()

@@ -1,6 +1,6 @@
 """A scikit-learn pipeline with grid search.
 
-Rank and the penalty of the probe, chosen jointly by subject-wise cross-validation.
+The rank and the penalty of the probe are chosen jointly by subject-wise cross-validation.
 """
 
 import plotly.graph_objects as go
@@ -25,7 +25,7 @@ search = GridSearchCV(pipeline, grid, cv=GroupKFold(3)).fit(X, y, groups=person)
 print(f"best: {search.best_params_}, {search.best_score_:.1%} in cross-validation")
 
 # %%
-# The whole grid, in percent. (`polyadic.evaluate.Probe` in place of the regression chooses its penalty by itself.)
+# Accuracy over the whole grid. (`polyadic.evaluate.Probe`, used instead of the regression, chooses its penalty itself.)
 scores = 100 * search.cv_results_["mean_test_score"].reshape(4, 3).T
 figure = go.Figure(layout={"height": 300})
 figure.add_heatmap(

@@ -1,7 +1,7 @@
 """Every plot of the report.
 
-The report is made of functions of `polyadic.plot`. Each returns a plotly figure, to show, change or save; `plot.static`
-turns any of them into a matplotlib figure.
+The figures of the report are functions of `polyadic.plot`. Each returns a plotly figure, to show, change or save;
+`plot.static` converts it to a matplotlib figure.
 """
 
 import numpy as np
@@ -14,14 +14,14 @@ from polyadic.explain import typical
 from polyadic.replication import Replicability
 
 # %%
-# Synthetic nights of eight subjects in four stages: alpha at the back in W, spindles at the top in N2, slow waves in
-# front in N3. Windows have a subject, a recording and a start.
+# Synthetic nights of eight subjects in four stages: occipital alpha in W, central spindles in N2, frontal slow waves in
+# N3. Windows have a subject, a recording and a start.
 channels, stages, fs = ["Fz", "Cz", "Pz", "O1", "O2", "EMG"], ("W", "N2", "N3", "R"), 64.0
 rhythms = {
     "W": (10, 20, "O1 O2"),
     "N2": (13.5, 20, "Cz"),
     "N3": (1.5, 60, "Fz Cz"),
-}  # Hz, µV, where
+}  # Hz, µV, channels
 night = ["W", "W", "N2", "N2", "N3", "N3", "N2", "R", "W", "N2", "N3", "R"] * 2
 rng = np.random.default_rng(0)
 time, people = np.arange(512) / fs, 8
@@ -55,8 +55,9 @@ plot.thumbnail(model, 0, 0, windows).show()
 plot.thumbnail(model, 0, 1, windows).show()
 
 # %%
-# A component in real units. `typical` is the mean spectrum of all windows and of each class; with it, profiles say what
-# one standard deviation of a component adds, in dB. Components are counted from 0 in code, from 1 in figures.
+# A component in physical units. `typical` computes the mean spectrum of all windows and of each class; with it,
+# profiles show how much one standard deviation of a component adds, in dB. Components are numbered from 0 in code and
+# from 1 in figures.
 x = model.coefficients(windows)
 found = typical(model, windows, x)
 alpha = int(np.argmax([column[3] for column in model.factors_[0].T]))
@@ -65,18 +66,18 @@ plot.profile(model, alpha, 1, windows, found).show()
 plot.profile(model, alpha, 2, windows, found).show()
 
 # %%
-# In which class it occurs: the spectra of a channel by class, and effect sizes.
+# The classes in which it occurs: the spectra of a channel by class, and effect sizes.
 plot.spectrum_by_class(found, "O1", band=(8, 12)).show()
 plot.class_means(x, windows.label, alpha, windows.classes).show()
 
 # %%
-# The windows that express it most, sample by sample. Beside a channel stands what half of its row is.
+# The windows with the largest coefficients, sample by sample. The label of a channel gives the size of half its row.
 strongest = np.argsort(-x[:, alpha])
 plot.signals(windows, strongest[:2], points=256).show()
 
 # %%
-# A whole window, as beside the map in the report. One with more samples than `points` is drawn as a band from its
-# lowest to its highest values, so that no rhythm appears that is not there.
+# A whole window, as next to the map in the report. A window with more samples than `points` is drawn as a band between
+# minimum and maximum, to avoid spurious rhythms.
 plot.preview(windows, int(strongest[0]), points=512).show()
 plot.preview(windows, int(strongest[0]), points=128).show()
 
@@ -90,15 +91,15 @@ scores = {name: row["balanced_accuracy"] for name, row in result.per_subject.ite
 plot.subjects(scores, "balanced accuracy", result.chance).show()
 
 # %%
-# The night of one subject: stages predicted by a probe that has not seen it, true stages below, and components.
+# The night of one subject: stages predicted by a probe trained on the other subjects, true stages, and components.
 one = subject == "person 3"
 strengths = (x - x.mean(axis=0)) / x.std(axis=0)
 names = [f"component {number + 1}" for number in range(4)]
 plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=names).show()
 
 # %%
-# Which components replicate, and how much each explains. `fit --check` refits on halves of the people; here another
-# start must do.
+# Which components replicate, and how much each explains. `fit --check` refits on halves of the subjects; this example
+# only refits from another start.
 again = match(model, clone(model).set_params(random_state=1).fit(windows)).similarity
 model.replicability_ = Replicability(
     again, (again > 0.9).astype(float), refits=1, halves=False
@@ -107,14 +108,14 @@ plot.replicability(model).show()
 plot.shares(model, x).show()
 
 # %%
-# Input of a classifier: features by their variance, channel levels by class, and a map.
+# The input of a classifier: the spread of features, channel levels by class, and a map.
 Z = model.transform(windows)
 plot.readout(model, Z).show()
 plot.levels(model, Z, windows.label, stages).show()
 plot.features(plot.embedded(Z, standardise=False), windows).show()
 
 # %%
-# The course of the fit, and accuracy by number of labels.
+# The loss over the sweeps of the fit, accuracy by number of labels, and a comparison of methods.
 plot.training(model).show()
 plot.low_label(
     {8: [60.0, 70.0, 66.0], 40: [81.0, 84.0, 86.0], 160: [92.0, 93.0, 93.0]}
@@ -122,5 +123,5 @@ plot.low_label(
 plot.comparison({"ATD": (93.0, 91.0, 95.0), "SALS": (92.0, 90.0, 94.0)}).show()
 
 # %%
-# The same without a browser, for a paper:
+# A static figure for a paper:
 plot.static(plot.profile(model, alpha, 1, windows, found)).savefig("component.png")

@@ -9,7 +9,7 @@ import numpy as np
 from polyadic import suggest_rank
 
 # %%
-# Tensors of channels × frequencies × frames of ten subjects, each a sum of four components of random strength, and
+# Tensors of channels × frequencies × frames from ten subjects. Each is a sum of four components of random strength and
 # noise.
 rng = np.random.default_rng(0)
 A, B, C = (rng.normal(size=(size, 4)) for size in (10, 17, 12))
@@ -19,11 +19,11 @@ T += 0.5 * T.std() * rng.normal(size=T.shape)
 subject = np.repeat(np.arange(10), 20)
 
 # %%
-# Windows of signals go through the default `STFT`; on the command line it is `polyadic rank my.store -o rank.png`.
+# For windows of signals, the default `STFT` is applied first. The command is `polyadic rank my.store -o rank.png`.
 found = suggest_rank(T, ranks=(2, 4, 12), groups=subject, restarts=3)
 print(found)
 
 # %%
-# The share of components that replicate, how well they match, and the fit. A larger rank fits better, but its further
-# components are found in one half of the subjects only.
+# The share of components that replicate, how well they match, and the fit. A larger rank fits better, but its
+# additional components are found in only one half of the subjects.
 found.plot().savefig("rank.svg")

@@ -1,7 +1,7 @@
 """Sleep stages from EDF.
 
-A folder of EDF files with annotations, cut into windows of 30 seconds, a model, and the hypnogram of a night that it
-has not seen. Replace the folder made here by your own.
+A folder of EDF files with annotations is cut into epochs of 30 seconds; a model is fitted, and predicts the hypnogram
+of an unseen night. Replace the synthetic folder by your own.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ from polyadic.evaluate import WindowClassifier, labels_of
 # Six short synthetic nights of two EEG channels and one EOG channel, each stage with its typical rhythms: alpha in
 # wake, theta and spindles in N2, delta in N3, theta and eye movements in REM.
 STAGES, FS = ("W", "N2", "N3", "R"), 64
-RHYTHMS = {  # Hz and µV of a slow and of a fast rhythm
+RHYTHMS = {  # Hz and µV of two rhythms
     "W": (10, 30, 8, 5),
     "N2": (5, 30, 13, 18),
     "N3": (1.2, 110, 13, 8),
@@ -59,22 +59,24 @@ for night in range(6):
     edfio.Edf(signals, annotations=notes).write(folder / f"night{night}.edf")
 
 # %%
-# The folder becomes a store: windows on disk, with subject, start and stage. On the command line this is
+# Convert the folder to a store: windows on disk, with subject, start and stage. The command is
 # `polyadic prepare folder recordings my.store --seconds 30 --class W --class N2 --class N3 --class R`.
 store = datasets.folder(folder, folder / "my.store", seconds=30, classes=STAGES)
 windows = store.windows
 print(store)
 
 # %%
-# Five nights to learn from, the sixth to test on.
+# Train on five nights, and test on the sixth.
 last = windows.subject == "night5"
 features = ATD(rank=10).fit(windows[~last])
 classifier = WindowClassifier(features).fit(windows[~last])
 stages = classifier.predict(windows[last])
-print(f"{np.mean(stages == labels_of(windows[last])):.0%} of the sixth night as scored")
+print(
+    f"{np.mean(stages == labels_of(windows[last])):.0%} of the sixth night predicted correctly"
+)
 
 # %%
-# The hypnogram, as predicted and as annotated, with the probability of each stage:
+# The predicted and the annotated hypnogram, with the probability of each stage:
 codes = [STAGES.index(stage) for stage in stages]
 columns = [list(classifier.classes_).index(stage) for stage in STAGES]
 probability = classifier.predict_proba(windows[last])[:, columns]

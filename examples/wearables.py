@@ -1,6 +1,6 @@
 """Activities from a wearable.
 
-A motion sensor on the belt, five activities, thirty subjects, labels for three of them. Features are learned from
+A motion sensor on the belt, five activities, thirty subjects, and labels for a few of them. Features are learned from
 windows without labels, and the probe is tested on new subjects.
 """
 
@@ -11,8 +11,8 @@ from polyadic.data import Windows, split
 from polyadic.evaluate import WindowClassifier, labels_of
 
 # %%
-# Synthetic signals at 50 Hz: gravity, which separates lying from upright, and steps whose frequency and height
-# depend on the activity and on the person.
+# Synthetic signals at 50 Hz: gravity, which separates lying from upright, and steps whose frequency and height depend
+# on the activity and the subject.
 activities = ("walk", "run", "stairs", "sit", "lie")
 fs, length = 50.0, 128
 rng = np.random.default_rng(0)
@@ -62,10 +62,10 @@ print(*features.get_feature_names_out())
 classifier = WindowClassifier(features).fit(train)
 predicted = classifier.predict(test)
 print(
-    f"{np.mean(predicted == labels_of(test)):.0%} of the test windows are labelled rightly"
+    f"{np.mean(predicted == labels_of(test)):.0%} of the test windows are classified correctly"
 )
 
 # %%
-# Confusion matrix, in percent of each activity:
+# Confusion matrix:
 codes = {name: code for code, name in enumerate(activities)}
 plot.confusion(test.label, [codes[name] for name in predicted], activities).show()

@@ -1,9 +1,10 @@
-/* Start-up, output and a counter for a Cortex-M, in place of a vendor's files.
+/* Start-up code, output and a counter for a Cortex-M, instead of vendor files.
 
-   With SEMIHOSTING defined it is for QEMU (board mps2-an386), and output is by semihosting. QEMU runs with
-   -icount shift=3, so that an instruction takes 8 ns of its time; SysTick counts at 25 MHz, 40 ns: one tick is five
-   instructions. Without it there is no output unless you define board_print, and SysTick counts the processor's
-   cycles: a processor without a debugger locks up at the instruction that semihosting takes. */
+   With SEMIHOSTING defined, the code is for QEMU (board mps2-an386), and output uses semihosting. QEMU runs with
+   -icount shift=3, so that an instruction takes 8 ns of virtual time; SysTick counts at 25 MHz (40 ns), so one tick is
+   five instructions. Without SEMIHOSTING, there is no output unless you define board_print, and SysTick counts
+   processor cycles. Do not define it on hardware: without a debugger, a processor locks up at a semihosting
+   instruction. */
 
 #include "board.h"
 
@@ -48,7 +49,7 @@ void board_stop(int failed)
 #define COUNTS_PER_TICK 1
 const char *const board_count_unit = " cycles\n";
 
-/* Define a board_print of your own in another file, as one that writes to the board's UART, and it takes this place. */
+/* To override this, define board_print in another file, for example one that writes to the board's UART. */
 __attribute__((weak)) void board_print(const char *text)
 {
     (void)text;
@@ -73,9 +74,9 @@ static unsigned long begun;
 
 void board_begin_count(void)
 {
-    SYSTICK_VALUE = 0; /* also forgets that it has wrapped */
+    SYSTICK_VALUE = 0; /* also clears the wrap flag */
     while (SYSTICK_VALUE == 0)
-        ; /* until the next tick loads it */
+        ; /* wait until the next tick reloads it */
     begun = SYSTICK_VALUE;
 }
 
@@ -88,7 +89,7 @@ int board_count(unsigned long *count)
 
 static void stop_at_fault(void)
 {
-    board_print("the processor stopped at a fault\n");
+    board_print("the processor stopped because of a fault\n");
     board_stop(1);
 }
 
@@ -96,7 +97,7 @@ void reset(void)
 {
     unsigned long *from = &_data_in_flash, *to;
 #ifdef __ARM_FP
-    COPROCESSORS |= 0xFul << 20; /* switch on the floating-point unit */
+    COPROCESSORS |= 0xFul << 20; /* enable the floating-point unit */
     __asm__ volatile("dsb\n isb");
 #endif
     for (to = &_data_start; to < &_data_end;)
@@ -107,7 +108,7 @@ void reset(void)
     board_stop(1);
 }
 
-/* What the processor reads first: where the stack begins, and what to call at reset and at faults. */
+/* The vector table: initial stack pointer, and handlers for reset and faults. */
 __attribute__((section(".vectors"), used)) static const struct {
     unsigned long *stack;
     void (*handlers[15])(void);

@@ -1,4 +1,4 @@
-/* The example on a computer. */
+/* Board functions for running the example on a computer. */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The selftest, one window at a time, and a stream of samples: all that a firmware does with a model. */
+/* Everything that a firmware does with a model: the selftest, single windows, and a stream of samples. */
 
 #include "board.h"
 #include "model.h"
@@ -20,7 +20,7 @@ static void print_number(const char *before, unsigned long value, const char *af
     board_print(after);
 }
 
-/* In place of a sensor: a triangle wave of its own pitch on every channel. */
+/* Simulate a sensor: a triangle wave with a different period on every channel. */
 static float read_sensor(int channel, unsigned long now)
 {
     const unsigned long period = 8 + 3 * (unsigned long)channel;

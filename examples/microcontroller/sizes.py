@@ -1,4 +1,4 @@
-"""Flash and memory of a firmware by what takes them, from the linker's map.
+"""Flash and memory of a firmware by category, from the linker map.
 
 python sizes.py build/m4.map
 """
@@ -14,7 +14,7 @@ LINE = re.compile(r"^ (\.\S+|COMMON)\s+0x([0-9a-f]+)\s+0x([0-9a-f]+)\s+(\S.*)$")
 
 
 def kind(section: str, file: str) -> str:
-    """What a piece of the firmware belongs to."""
+    """Return the category of a section of the firmware."""
     if ".polyadic_test_" in section or section.endswith(
         ("polyadic_selftest", "polyadic_close")
     ):
@@ -31,15 +31,15 @@ def kind(section: str, file: str) -> str:
 
 
 def sizes(text: str) -> dict[str, dict[str, int]]:
-    """Bytes of flash and of memory by kind.
+    """Return the bytes of flash and of memory by category.
 
     Parameters
     ----------
-    text : of the map
+    text : content of the linker map
     """
     _, _, placed = text.partition("Linker script and memory map")
     if not placed:
-        raise ValueError("this is not a map of GNU ld")
+        raise ValueError("the file is not a linker map of GNU ld")
     # A long name has its numbers on the next line.
     lines = re.sub(r"^( \.\S+)\n\s+0x", r"\1 0x", placed, flags=re.MULTILINE).splitlines()
     found: dict[str, dict[str, int]] = {"flash": {}, "memory": {}}
@@ -55,7 +55,7 @@ def sizes(text: str) -> dict[str, dict[str, int]]:
         )
         places = ["memory"] if address >= MEMORY else ["flash"] if address or size else []
         if section.startswith(".data"):
-            places = ["flash", "memory"]  # the first values of variables lie in flash
+            places = ["flash", "memory"]  # initial values of variables are stored in flash
         for place in places:
             name = kind(section, file)
             found[place][name] = found[place].get(name, 0) + size
