@@ -125,7 +125,7 @@ def test_a_killed_experiment_goes_on_with_the_cells_it_had(tmp_path):
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ({"name": "table3"}, "--store must name"),
+        ({"name": "table3"}, "--store is missing"),
         ({"name": "table3", "quick": True, "protocol": "random"}, "--protocol must be"),
         ({"name": "table9", "quick": True, "methods": ("Magic",)}, "--method must be one of"),
     ],

@@ -257,5 +257,5 @@ def test_only_training_people_race_where_the_publisher_has_parted_them(tmp_path)
     windows, _, _ = race.open_training_people(tmp_path / "w.npz", "har")
     assert len(windows) == 40
     assert set(windows.part) == {"train"}
-    with pytest.raises(PolyadicError, match="--store must name"):
+    with pytest.raises(PolyadicError, match="--store is missing"):
         race.open_training_people(None, "har")
