@@ -311,10 +311,7 @@ def _with_fewer_labels(part: Split, count: int | None, seed: int) -> Split | Non
 def score_variant(
     one: MethodVariant, model: Any, part: Split, augment: Augmentation | None = None, seed: int = 0
 ) -> Row:
-    """Return the scores of a fitted model by all probes, as `polyadic.evaluate.score_split` does.
-
-    Accuracies of single subjects are left out: no table or figure uses them, and they would dominate the file size.
-    """
+    """Return the scores of a fitted model by all probes, as `polyadic.evaluate.score_split` does."""
     # The last bit of a network's features depends on the number of threads, which can change predictions near a tie.
     with unthreaded():
         if one.kind == "classifier":
@@ -322,9 +319,7 @@ def score_variant(
         else:
             probes = _ridge_probes if one.method == "MiniRocket" else logistic_probes
             found = score_split(model, part, probes, augment, seed)
-    return {
-        name: {score: value for score, value in own.items() if score != "per_subject"} for name, own in found.items()
-    }
+    return found
 
 
 def _ridge_probes(Z_train: NDArray[Any], y_train: NDArray[Any]) -> dict[str, Any]:
@@ -347,7 +342,10 @@ def sweep_columns(model: Any) -> Row:
 def _describe_fit(one: MethodVariant, model: Any, settings: ExperimentSettings, part: Split, seed: int) -> Row:
     """Return sizes, seconds, scores and, for the tensor methods, the fit and the weight of the self-supervised term."""
     row: Row = {"n_train": len(part.train), "n_test": len(part.test), "parameters": int(model.n_parameters_)}
-    row |= sweep_columns(model) | score_variant(one, model, part, settings.augment, seed)
+    row |= sweep_columns(model)
+    for kind, scores in score_variant(one, model, part, settings.augment, seed).items():
+        # No table or figure has accuracies of single subjects, which would dominate the file size.
+        row[kind] = {name: value for name, value in scores.items() if name != "per_subject"}
     if one.method in _TENSOR_METHODS:
         row["fit"] = model.score(settings.windows[part.unlabelled[:_FIT_WINDOWS]])
         last = {name: values[-1] for name, values in model.history_.items() if name != "seconds"}

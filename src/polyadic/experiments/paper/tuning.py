@@ -2,7 +2,7 @@
 
 Subjects who are tested with any seed under any protocol are excluded first. A third of the others is held out:
 unsupervised methods learn from the rest, and each half of the held-out subjects trains a probe (or a supervised method)
-that is tested on the other half. The best settings by the standardised probe are chosen.
+that is tested on the other half. Settings are sampled, and the best are chosen, as `polyadic tune` does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from polyadic.data import Split
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES
 from polyadic.experiments.markdown import table
@@ -32,6 +33,8 @@ from polyadic.experiments.paper.methods import (
 )
 from polyadic.experiments.paper.tables import Result, distinct_values, footer, heading
 from polyadic.files import check_regular_file
+from polyadic.tuning.judging import Judged, difference
+from polyadic.tuning.search import worth
 from polyadic.tuning.space import tries
 
 __all__ = [
@@ -49,6 +52,8 @@ MethodSettings = dict[str, Any]
 Space = dict[str, tuple[Any, ...]]
 
 _FRACTIONS = (4.0, 1.0, 1.0)
+_CHOSEN_BY = "standardised"
+"""The probe whose scores decide."""
 
 _FRAMES: Space = {"window": ("hann", "rectangular"), "parts": ("log_re_im", "log_amplitude")}
 _ALS: Space = {
@@ -133,30 +138,50 @@ def run_try(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list
     """Try settings once, and return the mean scores of both halves of the held-out subjects, or why the fit failed."""
     part = settings.split_for("subject", seed)
     row: Row = {**one.labels, "seed": seed, "protocol": "subject", "split": part.hash}
-    halves: list[tuple[int, Row]] = []
+    halves: list[tuple[Split, Row]] = []
     model, messages = None, list[str]()
     for half in (part, replace(part, train=part.test, test=part.train)):
         try:
             if model is None or one.kind != "features":
                 model, messages = fit_variant(one, settings, half, seed)
-            halves.append((len(half.test), score_variant(one, model, half)))
+            halves.append((half, score_variant(one, model, half)))
         except PolyadicError as error:
             return [{**row, "failed": str(error)}]
     assert model is not None
-    total = sum(count for count, _ in halves)
+    total = sum(len(half.test) for half, _ in halves)
     for kind in PROBES:
         names = ("accuracy", "balanced_accuracy", "macro_f1", "kappa")
-        row[kind] = {name: sum(count * found[kind][name] for count, found in halves) / total for name in names}
+        row[kind] = {name: sum(len(half.test) * own[kind][name] for half, own in halves) / total for name in names}
+    row["shares"] = [share / total for half, own in halves for share in _correct(half, own[_CHOSEN_BY])]
     row |= sweep_columns(model)
     if messages:
         row["warnings"] = messages
     return [{**row, "parameters": int(model.n_parameters_), "n_train": len(part.train), "n_test": total}]
 
 
+def _correct(part: Split, scores: Row) -> list[float]:
+    """Return the number of correctly classified windows of each test subject."""
+    names, counts = np.unique(part.windows.subject[part.test], return_counts=True)
+    return [scores["per_subject"][name] * int(count) for name, count in zip(names.tolist(), counts, strict=True)]
+
+
 def _best_try(result: Result, name: str) -> Row | None:
-    """Return the best try of a method by the standardised probe; ties are broken by the plain probe, then by order."""
+    """Return the best try of a method; ties are broken by the plain probe, then by order.
+
+    Like `polyadic tune`, choose the largest gain in accuracy over the defaults, less half its standard error over
+    subjects. Tries in early files, which lack the contributions of the subjects, are compared by accuracy alone.
+    """
     rows = [row for row in result["rows"] if row["method"] == name and "failed" not in row]
-    return max(rows, key=lambda r: (*(r[kind]["accuracy"] for kind in reversed(PROBES)), -r["try"]), default=None)
+    first = rows[0] if rows and rows[0]["try"] == 0 and all("shares" in row for row in rows) else None
+
+    def value(row: Row) -> float:
+        return float(row[_CHOSEN_BY]["accuracy"]) if first is None else worth(*difference(_judged(row), _judged(first)))
+
+    return max(rows, key=lambda row: (value(row), row["plain"]["accuracy"], -row["try"]), default=None)
+
+
+def _judged(row: Row) -> Judged:
+    return Judged(float(row[_CHOSEN_BY]["accuracy"]), np.array(row["shares"]))
 
 
 def best_settings(result: Result) -> dict[str, Any]:
