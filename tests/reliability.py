@@ -32,9 +32,9 @@ FAULTS = {
     "disk full": [
         "test_checkpoints.py::test_a_full_disk_is_a_clear_error_and_the_last_checkpoint_stays",
         "test_checkpoints.py::test_a_file_that_may_not_grow_is_a_clear_error_and_the_last_checkpoint_stays",
-        "test_store.py::test_a_full_disk_is_told_and_the_store_can_be_gone_on_with",
-        "test_store.py::test_files_that_may_not_grow_are_told_and_leave_no_scraps",
-        "test_store.py::test_a_disk_that_fails_any_of_the_writes_is_told_and_leaves_no_scraps",
+        "test_store.py::test_a_full_disk_is_an_error_and_the_store_can_be_resumed",
+        "test_store.py::test_a_file_size_limit_is_an_error_and_leaves_no_temporary_files",
+        "test_store.py::test_a_disk_that_fails_any_of_the_writes_is_an_error_and_leaves_no_temporary_files",
         "test_persist.py::test_a_write_that_fails_leaves_the_older_file_and_nothing_else",
     ],
     "read-only": [
@@ -44,7 +44,7 @@ FAULTS = {
     "vanished": [
         "test_checkpoints.py::test_a_folder_that_vanishes_is_a_clear_error",
         "test_checkpoints.py::test_a_file_in_place_of_the_folder_is_a_clear_error",
-        "test_store.py::test_a_shard_that_goes_while_the_store_is_open_is_told",
+        "test_store.py::test_a_shard_that_disappears_while_the_store_is_open_is_an_error",
     ],
     "damaged": [
         "test_checkpoints.py::test_a_damaged_checkpoint_falls_back_to_the_one_before_with_a_warning",
@@ -52,15 +52,15 @@ FAULTS = {
     ],
     "disk fails while reading": ["test_store.py::test_a_fit_whose_disk_fails_raises_and_leaves_no_thread"],
     "writer of a store killed": [
-        "test_store.py::test_a_writer_killed_at_any_moment_leaves_a_store_that_can_be_gone_on_with",
-        "test_store.py::test_a_writer_killed_before_any_of_its_operations_leaves_a_store_that_can_be_gone_on_with",
+        "test_store.py::test_a_writer_killed_at_any_moment_leaves_a_store_that_can_be_resumed",
+        "test_store.py::test_a_writer_killed_before_any_of_its_operations_leaves_a_store_that_can_be_resumed",
     ],
     "worker died": [
-        "test_distributed.py::test_a_worker_that_dies_is_restarted_and_the_fit_goes_on_from_the_last_checkpoint",
-        "test_distributed.py::test_fits_of_four_processes_go_on_with_two_and_end_with_one",
+        "test_distributed.py::test_a_worker_that_dies_is_restarted_and_the_fit_resumes_from_the_last_checkpoint",
+        "test_distributed.py::test_fits_of_four_processes_resume_with_two_and_end_with_one",
     ],
     "connection broken": [
-        "test_download.py::test_what_breaks_off_in_mid_file_leaves_no_half_file_and_is_taken_up_again",
+        "test_download.py::test_an_interrupted_download_leaves_no_partial_file_and_resumes",
         "test_download.py::test_a_connection_that_breaks_once_is_tried_again",
     ],
     "threads and processes": ["test_side_by_side.py"],

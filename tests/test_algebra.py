@@ -256,7 +256,7 @@ def test_two_equal_columns_are_solved_by_jitter_with_a_warning(device, dtype, sc
 
 @dtypes
 @pytest.mark.parametrize(("size", "rank"), [(1, 2), (1, 5), (3, 4), (7, 8), (4, 12)])
-def test_a_rank_above_the_dimension_is_never_taken_for_regular(dtype, size, rank):
+def test_a_rank_above_the_dimension_is_never_treated_as_regular(dtype, size, rank):
     # Whether rounding leaves the last pivot small depends on the order of the columns, so many draws are needed.
     for seed in range(40):
         T, _, (A,) = Shape(6, (size,), rank, dtype, seed).draw(torch.device("cpu"))
@@ -335,7 +335,7 @@ def test_a_gram_that_is_not_finite_is_an_error(device, dtype, value, place):
         ridge_solve(G, torch.ones(2, 3, dtype=dtype, device=device), 1.0)
 
 
-def test_bases_that_grow_without_a_ridge_are_told_what_helps() -> None:
+def test_the_error_for_bases_that_grow_without_a_ridge_says_what_helps() -> None:
     infinite = torch.full((2, 2), torch.inf)
     with pytest.raises(PolyadicError, match="overflowed; scale the data") as told:
         ridge_inverse(infinite, 1e-3)

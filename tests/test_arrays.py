@@ -386,7 +386,7 @@ def test_a_rate_that_does_not_fit_the_times_is_refused(tmp_path):
         read_csv(gap, fs=50)
 
 
-def test_a_rate_must_be_given_or_told(tmp_path):
+def test_a_sampling_rate_must_be_in_the_file_or_given(tmp_path):
     path = table(tmp_path / "a.csv", [[1, 2]])
     with pytest.raises(PolyadicError, match=r"a.csv does not give its sampling rate: add a first column named time"):
         read_csv(path)

@@ -633,7 +633,7 @@ def test_one_of_gives_each_window_exactly_what_its_choice_gives() -> None:
     torch.testing.assert_close(OneOf(choices)(X, ids, seed=2, sweep=1), expected, rtol=0, atol=1e-12)
 
 
-def test_a_choice_nobody_made_is_not_asked() -> None:
+def test_augmentations_that_no_window_chose_are_not_called() -> None:
     class Fussy(Augmentation):
         def apply(self, X: Tensor, keys: Tensor) -> Tensor:
             return X / X.max()

@@ -103,7 +103,7 @@ def small_preset(name, fs):
 
 
 @pytest.mark.long
-def test_a_killed_experiment_goes_on_with_the_cells_it_had(tmp_path):
+def test_a_killed_experiment_resumes_from_its_finished_cells(tmp_path):
     methods = ("--method", "SALS", "--method", "ATD")
     words = ("bench", "table9", "--quick", "--quiet", *methods)
     process = Piped(words, tmp_path)
@@ -221,7 +221,7 @@ def test_the_papers_figures_are_those_of_its_tables():
 
 
 @pytest.mark.parametrize("protocol", ["subject", "paper"])
-def test_every_seed_has_a_split_of_its_own_cut_to_what_is_asked_for(protocol, tmp_path):
+def test_every_seed_has_a_different_split_reduced_to_the_requested_size(protocol, tmp_path):
     settings = experiment_settings(Request("table2", tmp_path, quick=True), experiment("table2"))
     whole, other = (settings.split_for(protocol, seed) for seed in (0, 1))
     assert whole.hash == settings.split_for(protocol, 0).hash != other.hash

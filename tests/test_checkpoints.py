@@ -104,7 +104,7 @@ def test_a_fit_stopped_again_and_again_ends_with_the_bases_and_history_of_one_th
 
 @pytest.mark.parametrize("graph", ["complete", "dense", "sparse"])
 @pytest.mark.parametrize("batch_size", [7, None])
-def test_a_fit_with_a_graph_goes_on_to_the_bit(graph, batch_size, tmp_path, monkeypatch):
+def test_a_fit_with_a_graph_resumes_to_the_bit(graph, batch_size, tmp_path, monkeypatch):
     weights = np.abs(np.subtract.outer(np.arange(30), np.arange(30))) < 3
     given = {"complete": "complete", "dense": weights.astype(float), "sparse": sparse.csr_array(weights.astype(float))}
     parameters = {"graph": given[graph], "graph_weight": 0.5, "batch_size": batch_size, "max_sweeps": 4, "tol": 0.0}
@@ -149,7 +149,7 @@ def test_restarts_keep_the_attempt_with_the_lowest_loss(solver):
     assert small(**parameters).fit(X).history_["loss"][-1] == seen[1]
 
 
-def test_a_fit_stopped_in_its_second_attempt_goes_on_there(tmp_path, monkeypatch):
+def test_a_fit_stopped_in_its_second_attempt_resumes_there(tmp_path, monkeypatch):
     parameters = {"restarts": 3, "batch_size": None, "solver": "moments"}
     whole = small(**parameters).fit(X)
     start(monkeypatch, tmp_path, 6, small(**parameters))
@@ -201,7 +201,7 @@ def test_the_time_between_checkpoints_is_kept_and_the_end_is_always_written(tmp_
     assert names(tmp_path) == ["checkpoint-00000001"]
 
 
-def test_tensors_come_back_as_they_lay_in_memory():
+def test_tensors_keep_their_memory_layout():
     tensor = torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
     array, axes = messages.in_memory_order(tensor)
     back = messages.restore_layout(array, axes)
@@ -212,7 +212,7 @@ def test_tensors_come_back_as_they_lay_in_memory():
 # --------------------------------------------------------------------- damage
 
 
-def test_the_last_two_are_kept_and_what_a_killed_writer_left_is_removed(tmp_path, monkeypatch):
+def test_the_last_two_are_kept_and_leftovers_of_a_killed_writer_are_removed(tmp_path, monkeypatch):
     (tmp_path / ".checkpoint-00000001.abc.tmp").write_bytes(b"half")
     start(monkeypatch, tmp_path, 5)
     assert names(tmp_path) == ["checkpoint-00000004", "checkpoint-00000005"]
@@ -355,7 +355,7 @@ class Louder(Augmentation):
         return self.gain * X
 
 
-def test_settings_of_an_augmentation_of_ones_own_that_differ_are_named(tmp_path, monkeypatch):
+def test_different_settings_of_a_custom_augmentation_are_named(tmp_path, monkeypatch):
     given = {"beta": 0.0, "batch_size": 7, "max_sweeps": 3}
     start(monkeypatch, tmp_path, 2, paper(ATD, 2, augment=Compose([Louder(2.0)]), **given))
     with pytest.raises(CheckpointError, match=r'augment steps was \[{"type": "Louder", "gain": 2.0}\] and is'):

@@ -275,7 +275,7 @@ def test_start_is_the_rank_one_part_of_a_tensor_that_has_rank_one() -> None:
         torch.testing.assert_close(unit * Y[c].norm(), Y[c])
 
 
-def test_classes_that_differ_by_rank_one_tensors_are_told_apart() -> None:
+def test_classes_that_differ_by_rank_one_tensors_are_separated() -> None:
     rng = np.random.default_rng(0)
     y = np.array(["a", "b", "c"])[np.arange(300) % 3]
     parts = np.einsum("ci,cj,ck->cijk", *(rng.normal(size=(3, size)) for size in (4, 5, 6)))
@@ -301,7 +301,7 @@ def test_scale_and_offset_of_the_input_do_not_matter_to_stl() -> None:
     np.testing.assert_allclose(moved, p, atol=1e-3)
 
 
-def test_loss_of_stl_falls_and_too_few_iterations_are_told() -> None:
+def test_loss_of_stl_falls_and_too_few_iterations_give_a_warning() -> None:
     X, y = classes_of_tensors()
     losses = STL().fit(X, y).history_["loss"]
     assert all(later <= earlier for earlier, later in pairwise(losses))
@@ -310,13 +310,13 @@ def test_loss_of_stl_falls_and_too_few_iterations_are_told() -> None:
         STL(max_iter=2, tol=1e-9).fit(X, y)
 
 
-def test_windows_all_alike_give_the_shares_of_the_classes() -> None:
+def test_identical_windows_give_the_shares_of_the_classes() -> None:
     y = np.array([0, 0, 0, 1])
     model = STL(tol=1e-7).fit(np.ones((4, 2, 3)), y)
     np.testing.assert_allclose(model.predict_proba(np.ones((1, 2, 3))), [[0.75, 0.25]], atol=1e-5)
 
 
-def test_labels_of_any_kind_come_back_from_a_file(tmp_path: Path) -> None:
+def test_labels_of_any_kind_are_restored_from_a_file(tmp_path: Path) -> None:
     X, y = classes_of_tensors()
     for labels in (y + 5, np.array(["x", "why", "z"])[y], y == 1, y.astype(float)):
         model = STL(tol=0.1).fit(X, labels)
@@ -531,7 +531,7 @@ def test_tensor_beyond_the_memory_allowed_is_refused() -> None:
     CPALS(rank=2, max_bytes=57_600, max_iter=1).fit(decaying())
 
 
-def test_matrix_that_tensorly_finds_singular_is_told_with_the_remedy() -> None:
+def test_the_error_for_a_matrix_that_tensorly_finds_singular_names_the_remedy() -> None:
     with pytest.raises(PolyadicError, match="smaller rank"):
         CPALS(rank=2, max_iter=3).fit(np.zeros((5, 3, 4)))
 
@@ -655,7 +655,7 @@ def test_other_seeds_give_other_features() -> None:
         (STL(tensorize=3), np.ones((2, 3)), "tensorize"),  # type: ignore[arg-type]
     ],
 )
-def test_settings_that_cannot_be_are_refused_by_name(model: Any, X: np.ndarray, said: str) -> None:
+def test_impossible_settings_are_refused_by_name(model: Any, X: np.ndarray, said: str) -> None:
     with pytest.raises(PolyadicError, match=said):
         model.fit(X, np.array([0, 1]))
 

@@ -94,7 +94,7 @@ def test_by_default_it_is_a_probe_chosen_by_leaving_subjects_out_and_the_file_pr
     np.testing.assert_array_equal(again.predict(SIGNALS), model.predict(SIGNALS))
 
 
-def test_a_probe_with_settings_of_ones_own_comes_back_with_them(features, path):
+def test_a_probe_with_custom_settings_is_restored_with_them(features, path):
     WindowClassifier(features, Probe(C=0.5, class_weight=None)).fit(SIGNALS).save(path)
     again = WindowClassifier.load(path)
     assert (again.probe.C, again.probe.class_weight) == (0.5, None)
@@ -138,14 +138,14 @@ def test_groups_reach_the_last_step_of_a_probe_that_is_a_pipeline(features):
     assert model.probe_[-1].told_["level_columns"] is None
 
 
-def test_the_probe_is_told_which_columns_are_levels():
+def test_the_probe_receives_the_level_columns():
     features = Levelled(rank=4, tensorize=STFT(n_fft=32, hop=16), max_sweeps=2, device="cpu").fit(SIGNALS)
     told = WindowClassifier(features, Watching()).fit(SIGNALS).probe_.told_
     assert told["level_columns"].tolist() == [2, 3]
     assert WindowClassifier(features).fit(SIGNALS).probe_.levels_ in (True, False)
 
 
-def test_a_classifier_of_ones_own_is_taken_and_one_that_no_file_holds_is_refused_by_save(features, path):
+def test_a_custom_classifier_is_accepted_and_save_refuses_one_that_cannot_be_stored(features, path):
     model = WindowClassifier(features, RidgeClassifier()).fit(SIGNALS)
     Z = features.transform(SIGNALS).astype(float)
     np.testing.assert_array_equal(model.predict(SIGNALS), RidgeClassifier().fit(Z, labels_of(SIGNALS)).predict(Z))
@@ -157,7 +157,7 @@ def test_a_classifier_of_ones_own_is_taken_and_one_that_no_file_holds_is_refused
 
 
 @pytest.mark.parametrize("kind", ["best", None, 3, LogisticRegression])
-def test_a_probe_that_is_none_is_refused(kind, features):
+def test_an_invalid_probe_is_refused(kind, features):
     with pytest.raises(PolyadicError, match="probe must be one of auto, plain, standardised, or a"):
         WindowClassifier(features, kind).fit(SIGNALS)
 
@@ -201,7 +201,7 @@ def test_features_that_are_not_fitted_learn_from_windows_without_labels_too():
     assert model.classes_.tolist() == sorted(set(SIGNALS.label.tolist()))
 
 
-def test_numbers_as_classes_come_back_as_numbers(features, path):
+def test_numeric_classes_are_restored_as_numbers(features, path):
     model = WindowClassifier(features).fit(SIGNALS.X, SIGNALS.label + 5)
     model.save(path)
     assert WindowClassifier.load(path).predict(SIGNALS).dtype.kind == "i"
@@ -229,7 +229,7 @@ def test_a_file_without_a_probe_is_refused_with_advice(features, path):
         LogisticRegression().fit([[0.0], [1.0]], [False, True]),
     ],
 )
-def test_what_a_model_file_cannot_hold_is_said(probe):
+def test_probes_that_a_model_file_cannot_store_are_errors(probe):
     with pytest.raises(PolyadicError, match=r"stored in a model file|the probe of a model file must be"):
         linear_probe.pack(probe)
 
@@ -325,7 +325,7 @@ def test_rate_and_channels_are_kept_where_the_windows_know_them(path):
     assert (load(path).fs_, load(path).channel_names_) == (None, ())
 
 
-def test_columns_of_a_table_are_not_taken_for_rate_and_channels():
+def test_columns_of_a_table_are_not_mistaken_for_rate_and_channels():
     table = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=["fs", "channels", "other"])
     model = paper(SALS, rank=2, max_sweeps=1).fit(table)
     assert (model.fs_, model.channel_names_) == (None, ())

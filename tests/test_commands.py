@@ -174,7 +174,7 @@ def test_channels_are_found_by_name_in_recordings_that_have_more(made, here):
     assert "must have the channels 'C4'" in failed.stderr
 
 
-def test_names_that_a_spreadsheet_would_take_for_a_formula_are_made_harmless(here):
+def test_names_that_a_spreadsheet_would_read_as_a_formula_are_escaped(here):
     recording(here / "new" / '=HYPERLINK("x"),y.edf', 3)
     run("predict", "model.safetensors", "new")
     assert {row["recording"] for row in rows_of(here / "labels.csv")} == {'\'=HYPERLINK("x"),y'}
@@ -318,7 +318,7 @@ def test_a_model_of_the_unlabelled_part_keeps_its_features_and_is_tested_on_othe
     assert own_split(model, signals[:200]) is None
 
 
-def test_fit_says_how_its_probe_was_chosen_and_the_papers_probes_are_there_for_the_asking(here):
+def test_fit_reports_how_its_probe_was_chosen_and_offers_the_papers_probes(here):
     saved(here)
     said = run("fit", "w.npz", *QUICK, "-o", "m.safetensors", "--probe").stdout
     chosen = load(here / "m.safetensors").probe_
@@ -581,7 +581,7 @@ BARS = {
 @pytest.mark.parametrize(
     "words", [pytest.param(words, marks=[] if words[0] == "rank" else pytest.mark.long) for words in BARS]
 )
-def test_what_takes_long_shows_a_bar_that_fits_and_goes(words, big):
+def test_long_commands_show_a_progress_bar_that_fits_and_disappears(words, big):
     code, shown = in_a_terminal(80, words, big)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert code == 0

@@ -239,7 +239,7 @@ def test_har_is_split_as_published_under_both_protocols(tmp_path):
 # -------------------------------------------------------------------------- own
 
 
-def test_a_folder_of_ones_own_files_becomes_windows_with_subjects_and_labels(sleep, tmp_path):
+def test_a_folder_of_your_own_files_is_read_as_windows_with_subjects_and_labels(sleep, tmp_path):
     root, _ = sleep
     store = datasets.folder(
         root,
@@ -256,7 +256,7 @@ def test_a_folder_of_ones_own_files_becomes_windows_with_subjects_and_labels(sle
     assert set(store.windows.label) == {-1}
 
 
-def test_slow_channels_are_left_out_with_a_note_until_it_is_said_how_to_keep_them(sleep, tmp_path):
+def test_slow_channels_are_skipped_with_a_note_unless_an_option_keeps_them(sleep, tmp_path):
     root, _digits = sleep
     only = tmp_path / "only"
     only.mkdir()
@@ -322,7 +322,7 @@ def test_settings_that_make_no_sense_are_refused(tmp_path, arguments, message):
     assert not (tmp_path / "s" / "manifest.json").exists()
 
 
-def test_an_interrupted_dataset_goes_on_and_appending_adds_only_what_is_new(sleep, tmp_path):
+def test_an_interrupted_dataset_resumes_and_appending_adds_only_new_recordings(sleep, tmp_path):
     root, _ = sleep
     calls = []
 

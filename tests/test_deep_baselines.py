@@ -232,7 +232,7 @@ def test_momentum_of_1_leaves_the_target_as_it_began_and_0_makes_it_the_encoder(
     assert all(equal(same.target, same.encoder))
 
 
-def test_features_of_byol_do_not_all_become_alike() -> None:
+def test_features_of_byol_do_not_collapse() -> None:
     T = torch.randn((64, 4, 8, 8), generator=torch.Generator().manual_seed(0))
     model = BYOL(
         8, augment=lambda batch: batch + 0.1 * torch.randn_like(batch), max_epochs=40, patience=40, device="cpu"
@@ -307,7 +307,7 @@ def test_depth_and_width_follow_their_rules() -> None:
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 4, 5)])
-def test_tensors_that_are_no_images_are_refused(shape: tuple[int, ...]) -> None:
+def test_tensors_that_are_not_images_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(PolyadicError, match="tensorize must return"):
         AutoEncoder(2, device="cpu").fit(np.zeros((10, *shape)))
 
@@ -433,7 +433,7 @@ def test_last_batch_of_one_window_would_do_no_harm(make: Callable[..., DeepBasel
     assert np.isfinite(model.transform(flat)).all()
 
 
-def test_held_out_windows_are_a_share_drawn_by_seed() -> None:
+def test_held_out_windows_are_a_share_sampled_by_seed() -> None:
     kept, held = hold_out(200, 0.25, seed=1)
     assert len(held) == 50
     assert sorted([*kept.tolist(), *held.tolist()]) == list(range(200))
@@ -476,7 +476,7 @@ def test_loss_of_an_epoch_is_the_mean_over_windows_not_over_batches() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_loss_that_does_not_stay_finite_is_told(bad: float) -> None:
+def test_loss_that_does_not_stay_finite_is_an_error(bad: float) -> None:
     with pytest.raises(PolyadicError, match=r"did not stay finite.*learning_rate"):
         train(Scripted([1.0, bad]), source_of(X), None, Settings(max_epochs=3))
 
@@ -538,7 +538,7 @@ def test_functions_of_the_users_see_the_batches_they_always_saw(monkeypatch: pyt
     np.testing.assert_array_equal(many.transform(X), one.transform(X))
 
 
-def test_adam_has_the_weight_decay_that_was_asked_for() -> None:
+def test_adam_has_the_requested_weight_decay() -> None:
     decayed, free = (ALL["AE"](weight_decay=decay, max_epochs=5).fit(X) for decay in (10.0, 0.0))
     norms = [sum(float(w.detach().square().sum()) for w in model._network.parameters()) for model in (decayed, free)]
     assert norms[0] < norms[1]
@@ -568,7 +568,7 @@ def test_fit_and_transform_on_each_device(make: Callable[..., DeepBaseline], dev
     assert model.transform(X.astype(np.float64)).dtype == np.float64
 
 
-def test_epochs_are_told_on_standard_error(make: Callable[..., DeepBaseline], capsys: Any) -> None:
+def test_epochs_are_reported_on_standard_error(make: Callable[..., DeepBaseline], capsys: Any) -> None:
     make(verbose=1, max_epochs=2).fit(X, Y)
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -640,7 +640,7 @@ def test_views_of_new_windows_come_closer_than_other_windows(
 
 
 @pytest.mark.parametrize("labels", [np.array(["x", "yy"]), np.array([2, 5]), np.array([0.5, 1.5]), [False, True]])
-def test_classes_come_back_from_a_file(labels: Any, tmp_path: Path) -> None:
+def test_classes_are_restored_from_a_file(labels: Any, tmp_path: Path) -> None:
     y = np.asarray(labels)[Y]
     model = ALL["CNN"]().fit(X, y)
     model.save(tmp_path / "m.safetensors")
@@ -661,7 +661,7 @@ def test_file_keeps_curve_epochs_and_parameters(make: Callable[..., DeepBaseline
     assert np.array_equal(again.transform(X), model.transform(X))
 
 
-def test_no_epochs_leave_the_weights_as_they_were_drawn(make: Callable[..., DeepBaseline], tmp_path: Path) -> None:
+def test_zero_epochs_leave_the_initial_weights_unchanged(make: Callable[..., DeepBaseline], tmp_path: Path) -> None:
     model = make(max_epochs=0).fit(X, Y)
     assert (model.n_epochs_, model.best_epoch_) == (0, 0)
     assert model.history_ == {"loss": [], "held_out": [], "seconds": []}
@@ -677,7 +677,7 @@ def test_no_epochs_leave_the_weights_as_they_were_drawn(make: Callable[..., Deep
     assert np.array_equal(same.transform(X), model.transform(X))
 
 
-def test_model_with_a_function_as_its_augmentation_comes_back_without(tmp_path: Path) -> None:
+def test_a_model_with_a_function_as_its_augmentation_is_restored_without_it(tmp_path: Path) -> None:
     model = SimCLR(4, **{**SMALL, "augment": lambda batch: 0.9 * batch}).fit(X)
     model.save(tmp_path / "m.safetensors")
     same: Any = load(tmp_path / "m.safetensors")

@@ -396,7 +396,7 @@ def test_onnx_has_centring_readout_levels_and_probe(tmp_path) -> None:
     np.testing.assert_allclose(written.probabilities(windows.X), classifier.predict_proba(windows), atol=1e-4)
 
 
-def test_warnings_of_defaults_are_none() -> None:
+def test_defaults_give_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ATD(4, device="cpu").fit(synthetic(200, n_channels=2, length=128))

@@ -88,7 +88,7 @@ def test_limited_rotations_are_uniform_among_those_within_the_limit(degrees: flo
         assert kstest(part, "uniform", (-1, 2)).pvalue > 0.001
 
 
-def test_wrong_settings_are_told() -> None:
+def test_wrong_settings_are_errors() -> None:
     for build, message in (
         (lambda: DropChannels(1.5), "share must be"),
         (lambda: Shift(-0.1), "share must be"),

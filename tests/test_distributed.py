@@ -115,7 +115,7 @@ def test_small_blocks_travel_as_they_are_and_large_ones_by_modes_unless_one_insi
         assert chosen == [by_size, False, True]
 
 
-def test_one_process_is_a_team_of_its_own(monkeypatch):
+def test_one_process_is_a_team_of_one(monkeypatch):
     assert processes.join() is ALONE
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("RANK", "0")
@@ -211,7 +211,7 @@ def test_a_cross_validation_by_two_processes_refits_together_and_scores_as_one(t
 # ------------------------------------------------------------- dying and resuming
 
 
-def test_fits_of_four_processes_go_on_with_two_and_end_with_one(tmp_path):
+def test_fits_of_four_processes_resume_with_two_and_end_with_one(tmp_path):
     kinds = ["ATD", "ATD, memory", "ATD, full batch", "SALS, restarts", "SALS, consensus"]
     for count, exchange in ((4, "block"), (2, "modes")):
         words = ("resumed", tmp_path, f"kinds={';'.join(kinds)}", "stop=1", f"exchange={exchange}")
@@ -224,7 +224,7 @@ def test_fits_of_four_processes_go_on_with_two_and_end_with_one(tmp_path):
         assert mine["steps"] == (0 if "full" in kind else 14 if kind.startswith("ATD") else 1)
 
 
-def test_a_worker_that_dies_is_restarted_and_the_fit_goes_on_from_the_last_checkpoint(tmp_path):
+def test_a_worker_that_dies_is_restarted_and_the_fit_resumes_from_the_last_checkpoint(tmp_path):
     words = ("resumed", tmp_path, "kinds=ATD, memory", "kill=9", "exchange=modes")
     torchrun(SCRIPT, *words, processes=2, restarts=1)
     for found in ended("resumed", tmp_path, 2):

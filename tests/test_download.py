@@ -118,7 +118,7 @@ def test_a_damaged_file_is_fetched_again_and_only_that(damage, server, tmp_path)
     assert there(tmp_path) == FILES
 
 
-def test_what_breaks_off_in_mid_file_leaves_no_half_file_and_is_taken_up_again(server, tmp_path):
+def test_an_interrupted_download_leaves_no_partial_file_and_resumes(server, tmp_path):
     name = "sleep-cassette/SC4001E0-PSG.edf"
     server.cut.add(name)
     with pytest.raises(PolyadicError, match=r"SC4001E0-PSG.edf cannot be fetched.*kept") as caught:
@@ -232,7 +232,7 @@ def test_paths_that_leave_the_folder_are_refused(name, server, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"<html>not found</html>", b"abc sleep-cassette/x", b"\xff\xfe" * 50, b"0" * 64])
-def test_a_list_that_is_none_is_refused_and_the_last_one_stays(content, server, tmp_path):
+def test_an_invalid_checksum_list_is_refused_and_the_last_one_stays(content, server, tmp_path):
     download("sleep_edf", tmp_path, base=server.base)
     server.files["SHA256SUMS.txt"] = content
     with pytest.raises(DataError, match=r"SHA256SUMS.txt"):
@@ -328,7 +328,7 @@ def test_har_is_one_file_with_a_recorded_checksum(tmp_path, monkeypatch):
         server.close()
 
 
-def test_mgh_says_whom_to_ask_and_unknown_names_what_there_is(tmp_path):
+def test_mgh_names_the_contact_and_the_error_for_unknown_names_lists_the_known_ones(tmp_path):
     with pytest.raises(PolyadicError, match=r"Biswal et al.*2018.*physionet.org/content/challenge-2018"):
         download("mgh", tmp_path)
     with pytest.raises(PolyadicError, match="name must be one of sleep_edf, ptb_xl, har, but is 'mnist'"):

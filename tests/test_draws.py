@@ -215,7 +215,7 @@ def test_ids_of_more_than_31_bits_have_draws_of_their_own():
     assert torch.equal(window_keys(0, 0, ids[2:3]), keys[2:3])
 
 
-def test_integer_seed_tells_values_orders_and_lengths_apart():
+def test_integer_seed_distinguishes_values_orders_and_lengths():
     parts = [(), (0,), (1,), (0, 0), (0, 1), (1, 0), (-1,), (2**32,), (2**63,), (0, 0, 0)]
     seeds = [integer_seed(*part) for part in parts]
     assert len(set(seeds)) == len(parts)

@@ -117,7 +117,7 @@ def check(recording):
 # What a good file holds
 
 
-def test_digits_of_edf_come_back_as_they_were_written_with_what_makes_them_values(tmp_path):
+def test_digits_of_edf_are_read_back_exactly_with_their_scale_and_offset(tmp_path):
     first, second = some_digits(200), some_digits(200, 1)
     path = written(
         tmp_path / "night.edf",
@@ -137,7 +137,7 @@ def test_digits_of_edf_come_back_as_they_were_written_with_what_makes_them_value
     assert (recording.annotations, recording.segments) == ((), (Segment(0, 0.0),))
 
 
-def test_the_24_bits_of_bdf_come_back_as_values(tmp_path):
+def test_24_bit_samples_of_bdf_are_read_as_values(tmp_path):
     digits = some_digits(200, highest=2**23 - 1)
     digits[:2] = -(2**23), 2**23 - 1
     recording = read_edf(written(tmp_path / "a.bdf", [bdf_signal(digits)], kind=edfio.Bdf))
@@ -169,7 +169,7 @@ def test_values_are_those_of_edfio_and_lead_back_to_the_digits(digits, ends, lim
         assert np.array_equal(np.round(back), recording.signal)
 
 
-def test_channels_come_in_the_order_asked_for(tmp_path):
+def test_channels_are_returned_in_the_requested_order(tmp_path):
     path = written(tmp_path / "a.edf", [edf_signal([i, i, i, i], 4.0, label) for i, label in enumerate("ABC")])
     recording = read_edf(path, channels=["C", "A"], name="one", subject="someone")
     assert (recording.channels, recording.name, recording.subject) == (("C", "A"), "one", "someone")
@@ -315,7 +315,7 @@ def test_polyphase_gives_values_at_any_rate(mixed):
     check(recording)
 
 
-def test_polyphase_leaves_channels_of_the_rate_asked_for_as_they_are(mixed):
+def test_polyphase_leaves_channels_of_the_requested_rate_unchanged(mixed):
     recording = read_edf(mixed, channels=["S100"], resample="polyphase")
     np.testing.assert_allclose(recording.signal, read_edf(mixed, channels=["S100"]).values, rtol=1e-6, atol=1e-5)
 
@@ -338,7 +338,7 @@ def test_polyphase_leaves_channels_of_the_rate_asked_for_as_they_are(mixed):
         ({"resample": "linear"}, r"resample must be 'hold', 'polyphase' or None, but is 'linear'"),
     ],
 )
-def test_what_cannot_be_asked_of_a_file_is_told(mixed, arguments, message):
+def test_impossible_requests_of_a_file_are_errors(mixed, arguments, message):
     with pytest.raises(PolyadicError, match=message):
         read_edf(mixed, **arguments)
 
@@ -386,7 +386,7 @@ def test_onsets_less_than_half_a_sample_off_make_no_gap_and_more_make_one(plus):
     assert read_edf(discontinuous(plus, far)).segments == (Segment(0, 0.0), Segment(40, 1.013))
 
 
-def test_a_gap_shorter_than_a_sample_of_the_rate_asked_for_still_counts(plus):
+def test_a_gap_shorter_than_a_sample_at_the_requested_rate_still_counts(plus):
     late = [0, 1, 2, 3, 4.1, 5.1, 6.1, 7.1]
     recording = read_edf(discontinuous(plus, late), fs=4, resample="polyphase")
     assert recording.segments == (Segment(0, 0.0), Segment(16, 4.1))
@@ -513,7 +513,7 @@ def test_a_damaged_channel_does_not_keep_the_others_from_being_read(plus):
         read_edf(plus, channels=["B", "A"])
 
 
-def test_files_that_are_not_there_or_hold_no_annotations_are_told(tmp_path):
+def test_missing_files_and_files_without_annotations_are_errors(tmp_path):
     for read in (read_edf, read_annotations):
         with pytest.raises(DataError, match=r"none\.edf: cannot be opened: No such file"):
             read(tmp_path / "none.edf")
@@ -535,7 +535,7 @@ def test_a_header_of_huge_numbers_takes_no_memory(plus):
 
 
 @pytest.mark.parametrize("resample", ["hold", "polyphase"])
-def test_a_damaged_duration_of_records_does_not_blow_up_a_rate_asked_for(plus, resample):
+def test_a_damaged_record_duration_does_not_blow_up_a_requested_sampling_rate(plus, resample):
     patched(plus, 244, b"4000000 ")
     with pytest.raises(DataError, match=r"rates must be at least 0\.004 Hz, but are A 1e-05 Hz, B 1e-05 Hz"):
         read_edf(plus, fs=40, resample=resample)
@@ -554,7 +554,7 @@ def test_a_file_cut_anywhere_is_an_error(plus, open_number):
             read_edf(plus)
 
 
-def test_500_files_with_flipped_bytes_are_either_read_or_told(plus):
+def test_500_files_with_flipped_bytes_are_either_read_or_rejected(plus):
     random = np.random.default_rng(20)
     whole = np.frombuffer(plus.read_bytes(), np.uint8)
     counts = {"read": 0, "error": 0}
@@ -595,7 +595,7 @@ def test_flipped_bytes_of_signals_change_their_own_samples_and_nothing_else(plus
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, UnicodeError, ZeroDivisionError, OverflowError, IndexError])
-def test_whatever_edfio_raises_is_told_as_damage(plus, monkeypatch, error):
+def test_exceptions_of_edfio_are_reported_as_damage(plus, monkeypatch, error):
     def fails(path):
         raise error("broken")
 

@@ -231,7 +231,7 @@ def test_score_is_one_minus_the_dense_relative_error(case: tuple[Model, np.ndarr
     assert isinstance(model.score(X), float)
 
 
-def test_copies_and_pickles_give_the_same_features_and_go_on_alike(
+def test_copies_and_pickles_give_the_same_features_and_continue_equally(
     case: tuple[Model, np.ndarray], tmp_path: Path
 ) -> None:
     model, X = case
@@ -261,7 +261,7 @@ def test_parameters_can_be_read_and_set(case: tuple[Model, np.ndarray]) -> None:
     assert model.n_sweeps_ == 1
 
 
-def test_features_have_names_and_come_as_a_data_frame_where_asked(case: tuple[Model, np.ndarray]) -> None:
+def test_features_have_names_and_are_returned_as_a_data_frame_on_request(case: tuple[Model, np.ndarray]) -> None:
     model, X = case
     Z = model.fit(X).transform(X)
     names = ["x1", "x2", "x3"]
@@ -334,7 +334,7 @@ def test_partial_fit_is_the_literal_step_on_each_batch_in_turn(case: tuple[Model
     assert model.n_parameters_ == 3 * sum(shape)
 
 
-def test_partial_fit_goes_on_from_a_fit_with_what_its_solver_remembers(case: tuple[Model, np.ndarray]) -> None:
+def test_partial_fit_continues_from_a_fit_with_the_state_of_its_solver(case: tuple[Model, np.ndarray]) -> None:
     model, X = case
     model.fit(X)
     state = als.State([torch.tensor(factor) for factor in model.factors_])
@@ -555,7 +555,7 @@ def test_rounds_are_used() -> None:
     assert not np.array_equal(one.factors_[0], two.factors_[0])
 
 
-def test_a_function_of_ones_own_equals_the_same_stft() -> None:
+def test_a_custom_function_equals_the_same_stft() -> None:
     fixed = STFT(n_fft=8, hop=4, floor=0.01)
     model = paper(
         ATD, tensorize=lambda batch: fixed(batch), augment=lambda batch: 0.8 * batch, beta=0.01, **SETTINGS

@@ -82,7 +82,7 @@ def slow_scores(y: list[Any], predicted: list[Any]) -> dict[str, float]:
 
 @steady
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30), st.booleans())
-def test_scores_are_those_of_their_definitions_even_where_a_class_was_never_there_or_never_said(pairs, names):
+def test_scores_follow_their_definitions_even_if_a_class_never_occurs_or_is_never_predicted(pairs, names):
     y, predicted = ([f"c{pair[side]}" if names else pair[side] for pair in pairs] for side in (0, 1))
     assert scores(y, predicted) == pytest.approx(slow_scores(y, predicted), abs=1e-12, nan_ok=True)
 
@@ -106,7 +106,7 @@ def test_one_subject_is_the_worst_and_the_mean():
     assert (found["per_subject"], found["worst_subject"], found["mean_subject"]) == ({7: 0.5}, 0.5, 0.5)
 
 
-def test_windows_of_unknown_subjects_are_not_taken_for_one_persons():
+def test_windows_of_unknown_subjects_are_not_treated_as_one_subject():
     assert scores([0, 1, 1], [0, 0, 1], subject=["", "", "a"])["per_subject"] == {"a": 1.0}
     assert "per_subject" not in scores([0, 1], [0, 0], subject=["", ""])
     assert "per_subject" not in scores([0, 1], [0, 0])
@@ -141,7 +141,7 @@ def test_the_unpaired_test_is_scipys(a, b, equal):
     assert unpaired(a, b, equal_variances=equal) == pytest.approx((expected.statistic, expected.pvalue), abs=1e-9)
 
 
-def test_the_unpaired_test_is_students_unless_told_otherwise():
+def test_the_unpaired_test_is_students_by_default():
     a, b = [0.9, 0.92, 0.97], [0.8, 0.81, 0.82, 0.8]
     assert unpaired(a, b)[1] == pytest.approx(stats.ttest_ind(a, b).pvalue)
     assert unpaired(a, b)[1] != pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=0.1)
@@ -195,7 +195,7 @@ def test_t_has_the_sign_of_the_first_methods_lead_and_p_is_two_sided(test):
     assert p == q < 1
 
 
-def test_scores_equal_up_to_rounding_are_no_gap():
+def test_scores_equal_up_to_rounding_are_not_a_difference():
     a = np.array([0.7, 0.7, 0.7])
     assert paired(a + 1e-16, a) == (0, 1)
     assert unpaired(a * (1 + 2e-16), a) == (0, 1)
@@ -250,7 +250,7 @@ def test_comparisons_that_could_not_be_made_do_not_count_in_holms_correction():
 
 
 @pytest.mark.parametrize("wrong", [[0.1, 1.1], [-0.1], [[0.1]]])
-def test_what_is_no_p_is_refused(wrong):
+def test_values_that_are_not_p_values_are_refused(wrong):
     with pytest.raises(PolyadicError, match=r"^p_values must"):
         holm(wrong)
 
@@ -644,7 +644,7 @@ def test_copies_share_the_group_of_their_window(standardise):
         groups(X, people[:3])
 
 
-def test_a_default_probe_short_of_its_optimum_is_silent_and_a_classifier_of_ones_own_is_heard(monkeypatch):
+def test_convergence_warnings_are_hidden_for_the_default_probe_and_shown_for_a_custom_classifier(monkeypatch):
     X, y = windows()
     module = sys.modules["polyadic.evaluate.probe"]
     monkeypatch.setattr(module, "LogisticRegression", lambda max_iter: LogisticRegression(max_iter=1))
@@ -689,7 +689,7 @@ def test_labels_that_do_not_fit_the_windows_are_refused():
         AugmentedProbe(Moments(), Jitter(0.1)).fit(X, None)  # type: ignore[arg-type]
 
 
-def test_an_extractor_that_was_not_fitted_is_told_of():
+def test_an_extractor_that_was_not_fitted_is_an_error():
     X, y = windows()
     with pytest.raises(NotFittedError):
         AugmentedProbe(paper(SALS, rank=2), Jitter(0.1)).fit(X, y)

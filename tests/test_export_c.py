@@ -342,7 +342,7 @@ def test_names_cannot_break_the_code(tmp_path):
     assert [name.decode() for name in found] == sorted(names)
 
 
-def test_structures_and_tables_have_the_sizes_that_are_said(small, tmp_path):
+def test_structures_and_tables_have_the_reported_sizes(small, tmp_path):
     for int8 in (False, True):
         written = export.c(small[0], tmp_path / "model.c", int8=int8)
         (tmp_path / "main.c").write_text(
@@ -492,7 +492,7 @@ def test_wrong_options_are_refused(small, options, said, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_test_window_of_ones_own_is_embedded(small, tmp_path):
+def test_a_custom_test_window_is_embedded(small, tmp_path):
     classifier, X = small
     written = export.c(classifier, tmp_path / "model.c", test_window=X[7])
     assert CLibrary(written).selftest() == 0
@@ -563,7 +563,7 @@ def test_the_selftest_passes_on_a_cortex_m4f(small, int8, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.skipif(bool(missing(*ARM_TOOLS)), reason=missing(*ARM_TOOLS))
-def test_the_firmware_for_a_board_has_no_semihosting_and_prints_by_a_function_of_ones_own(small, tmp_path):
+def test_the_firmware_for_a_board_has_no_semihosting_and_prints_by_a_custom_function(small, tmp_path):
     project = tmp_path / "project"
     shutil.copytree(EXAMPLE, project, ignore=shutil.ignore_patterns("build", "model.*"))
     export.c(small[0], project / "model.c", stride=32)

@@ -88,7 +88,7 @@ SPECIAL: dict[str, Callable[[Path], None]] = {
 
 @writers
 @pytest.mark.parametrize("kind", SPECIAL)
-def test_what_is_not_a_regular_file_is_refused_and_stays_as_it_is(
+def test_paths_that_are_not_regular_files_are_refused_and_unchanged(
     write: Writer, kind: str, model: SALS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # the path of a socket must be short

@@ -36,7 +36,7 @@ def model(har):
     )
 
 
-def test_a_short_fit_on_har_already_tells_activities_apart(model, har):
+def test_a_short_fit_on_har_already_separates_activities(model, har):
     assert model.n_parameters_ == 2688
     assert accuracy(model, har, "paper") > 0.88
     assert accuracy(model, har, "subject") > 0.7

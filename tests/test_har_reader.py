@@ -88,12 +88,12 @@ def test_every_sample_label_and_subject_is_that_of_the_files(form, tmp_path):
     assert windows.units == ("g",) * 3 + ("rad/s",) * 3 + ("g",) * 3
 
 
-def test_nothing_is_written_beside_a_zip_file(tmp_path):
+def test_nothing_is_written_next_to_a_zip_file(tmp_path):
     read_har(nested(dataset()[0], tmp_path / "outer.zip"))
     assert [path.name for path in tmp_path.iterdir()] == ["outer.zip"]
 
 
-def test_line_ends_of_windows_and_a_missing_last_one_are_read_alike(tmp_path):
+def test_windows_line_ends_and_a_missing_last_line_end_are_read_correctly(tmp_path):
     files, _ = dataset()
     other = {name: text.replace("\n", "\r\n").removesuffix("\r\n") for name, text in files.items()}
     first, second = in_folder(files, tmp_path / "a"), in_folder(other, tmp_path / "b")
@@ -161,7 +161,7 @@ def test_what_is_damaged_is_named_with_its_line(case, form, tmp_path):
         read_har(FORMS[form.replace("folder", "parent")](files, tmp_path))
 
 
-def test_what_is_no_such_dataset_is_refused(tmp_path):
+def test_paths_without_the_dataset_are_refused(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         read_har(tmp_path / "nothing")
     with pytest.raises(DataError, match=r"must contain activity_labels.txt"):

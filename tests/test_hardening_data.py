@@ -88,7 +88,7 @@ def test_appending_other_recordings_of_the_same_names_is_refused_and_changes_not
         assert files(store.path) == before
 
 
-def test_an_unfinished_store_does_not_take_other_recordings_for_those_it_has(tmp_path: Path) -> None:
+def test_an_unfinished_store_does_not_confuse_other_recordings_with_its_own(tmp_path: Path) -> None:
     first, second = two_weeks(tmp_path)
     store = datasets.folder(first, tmp_path / "s", seconds=1)
     header = store.header
@@ -205,7 +205,7 @@ SIGNALS = synthetic(22, 3, 32)
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)
-def test_windows_without_a_label_are_no_class_whatever_marks_them(kind: str) -> None:
+def test_windows_without_a_label_are_not_a_class_whatever_marks_them(kind: str) -> None:
     windows = Windows(SIGNALS.X, label=UNKNOWN[kind]())
     assert windows.label.tolist() == [0, 1] * 10 + [-1, -1]
     assert len(windows.classes) == 2
@@ -372,7 +372,7 @@ def test_other_channels_and_other_rates_are_refused(named_model: SALS) -> None:
         WindowClassifier(named_model).fit(renamed, np.array(["x", "y"] * 11))
 
 
-def test_where_there_are_no_names_or_rates_nothing_is_checked(named_model: SALS, tmp_path: Path) -> None:
+def test_nothing_is_checked_without_names_or_rates(named_model: SALS, tmp_path: Path) -> None:
     expected = named_model.transform(NAMED)
     unnamed = write_windows(Windows(NAMED.X, FS), tmp_path / "s")  # a store numbers channels that have no names
     for given in (NAMED.X, torch.from_numpy(NAMED.X), Windows(NAMED.X), Windows(NAMED.X, FS), unnamed):
@@ -428,7 +428,7 @@ def test_folders_behind_links_are_read_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["dangling link", "fifo", "socket", "link to itself"])
-def test_what_looks_like_a_recording_but_is_none_is_an_error_or_skipped_by_name(tmp_path: Path, kind: str) -> None:
+def test_files_that_only_look_like_recordings_are_errors_or_skipped_by_name(tmp_path: Path, kind: str) -> None:
     table(tmp_path / "in" / "S01" / "a.csv")
     bad = tmp_path / "in" / "S01" / "b.csv"
     if kind == "dangling link":
@@ -472,7 +472,7 @@ def test_a_folder_without_recordings_says_what_was_looked_for(tmp_path: Path) ->
         (["sub-01/a.csv", "sub-01/b.csv", "S02/a.csv"], 2, "sub- names in paths and folder names"),
     ],
 )
-def test_subjects_are_found_and_said_with_where_they_come_from(
+def test_subjects_are_found_and_reported_with_their_origin(
     tmp_path: Path, paths: list[str], subjects: int, source: str
 ) -> None:
     for seed, path in enumerate(paths):
@@ -499,7 +499,7 @@ def test_a_path_with_two_subjects_is_refused(tmp_path: Path) -> None:
     assert store.windows.index.subjects_from == "the pattern"
 
 
-def test_subjects_of_arrays_and_of_published_datasets_say_where_they_come_from(tmp_path: Path) -> None:
+def test_the_origin_of_subjects_of_arrays_and_published_datasets_is_reported(tmp_path: Path) -> None:
     X = np.zeros((4, 1, 4))
     for subject, count, source in ((None, 0, "nothing"), (["a", "a", "b", ""], 2, "a column")):
         windows = Windows(X, FS, subject=subject)
@@ -865,7 +865,7 @@ def test_large_and_small_numbers_in_float32_find_their_floor() -> None:
         np.testing.assert_allclose(model.tensorize_.floor, scale * np.array(reference.tensorize_.floor), rtol=1e-5)
 
 
-def test_numbers_too_large_for_float32_are_said_to_be_in_x() -> None:
+def test_the_error_for_numbers_too_large_for_float32_names_x() -> None:
     X = 1e38 * np.random.default_rng(0).uniform(0.5, 1, size=(30, 2, 64)).astype(np.float32)
     with pytest.raises(PolyadicError, match=r"the values in X are too large.*float64"):
         paper(SALS, 2, tensorize=STFT(16, 8), device="cpu").fit(X)

@@ -173,7 +173,7 @@ def test_a_list_of_tensors_is_a_stack_of_samples() -> None:
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor, np.asfortranarray])
 @pytest.mark.parametrize("ids", [slice(2, 5), slice(None), torch.tensor([7, 0, 7])])
-def test_take_gives_the_named_samples_in_the_type_asked_for(kind: Callable[..., Any], ids: Any) -> None:
+def test_take_returns_the_given_samples_in_the_requested_type(kind: Callable[..., Any], ids: Any) -> None:
     batch = Samples(kind(WINDOWS)).take(ids, CPU, torch.float32)
     assert batch.dtype == torch.float32
     rows = ids if isinstance(ids, slice) else ids.numpy()
@@ -246,7 +246,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("what", REFUSED)
-def test_input_that_is_no_array_of_numbers_is_refused_by_name(what: str, method: str) -> None:
+def test_input_that_is_not_a_numeric_array_is_refused_by_name(what: str, method: str) -> None:
     X, error, message = REFUSED[what]
     with pytest.raises(error, match=message):
         call(method, X)
@@ -261,7 +261,7 @@ STFT_REFUSED: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 @pytest.mark.parametrize("what", STFT_REFUSED)
-def test_windows_an_stft_cannot_take_are_refused_with_what_came_and_what_was_expected(what: str, method: str) -> None:
+def test_the_error_for_windows_that_an_stft_cannot_take_says_what_was_expected(what: str, method: str) -> None:
     X, message = STFT_REFUSED[what]
     with pytest.raises(PolyadicError, match=message):
         call(method, X, tensorize=STFT(n_fft=16, hop=4))
@@ -350,7 +350,7 @@ def itself(batch: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 @pytest.mark.parametrize(("kind", "name", "value", "message"), WRONG_PARAMETERS)
-def test_a_wrong_parameter_is_refused_with_its_name_what_came_and_what_was_expected(
+def test_the_error_for_a_wrong_parameter_names_it_its_value_and_what_was_expected(
     kind: type, name: str, value: Any, message: str, method: str
 ) -> None:
     settings = SETTINGS | ({"augment": itself} if kind is ATD else {}) | {name: value}

@@ -308,7 +308,7 @@ def features():
     return paper(SALS, rank=6, tensorize=STFT(n_fft=32, hop=16), max_sweeps=3)
 
 
-def test_windows_and_their_flat_rows_score_alike_in_a_pipeline(labelled):
+def test_windows_and_their_flat_rows_score_equally_in_a_pipeline(labelled):
     X, y = labelled
     straight = make_pipeline(features(), StandardScaler(), LogisticRegression())
     flat = make_pipeline(Unflatten(X.shape[1]), features(), StandardScaler(), LogisticRegression())
@@ -337,7 +337,7 @@ def test_single_series_are_windows_of_one_channel(labelled):
     assert make_pipeline(Unflatten(), features()).fit_transform(X[:, 0]).shape == (len(X), 6)
 
 
-def test_rows_that_are_no_windows_are_refused():
+def test_rows_that_are_not_windows_are_refused():
     with pytest.raises(PolyadicError, match=r"X must have shape \(N, 3·T\), but has shape \(2, 10\)"):
         Unflatten(3).fit_transform(np.zeros((2, 10)))
     with pytest.raises(PolyadicError, match="channels must be"):

@@ -25,7 +25,7 @@ def test_values_are_read_in_the_order_in_which_they_were_appended(tmp_path_facto
     assert path.read_bytes().count(b"\n") == len(values) + 1
 
 
-def test_after_a_kill_at_any_byte_all_complete_lines_remain_and_the_journal_goes_on(tmp_path):
+def test_after_a_kill_at_any_byte_all_complete_lines_remain_and_the_journal_resumes(tmp_path):
     whole = [{"try": 1, "score": 0.5}, {"try": 2, "words": "a\nb"}, ["é", None]]
     text = b"".join((json.dumps(value) + "\n").encode() for value in whole)
     path = tmp_path / "j.jsonl"
@@ -38,7 +38,7 @@ def test_after_a_kill_at_any_byte_all_complete_lines_remain_and_the_journal_goes
         assert read_lines(path) == [*complete, "new"], size
 
 
-def test_what_is_not_a_regular_file_is_refused(tmp_path):
+def test_paths_that_are_not_regular_files_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for use in (read_lines, lambda path: append_line(path, 1)):
         with pytest.raises(PolyadicError, match="pipe"):

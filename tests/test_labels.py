@@ -30,7 +30,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 # ---------------------------------------------------------------------- people
 
 
-def test_development_people_are_those_the_defaults_were_chosen_on_and_nobody_else(data_folder):
+def test_development_subjects_are_exactly_those_the_defaults_were_chosen_on(data_folder):
     sizes = {"har": (21, 9), "geotec": (14, 9)}
     for name in people.FILES:
         found = people.read_set(data_folder, name)
@@ -59,7 +59,7 @@ def test_halves_divide_people_and_have_every_class_on_both_sides(seed, n_people,
         assert set(label[train].tolist()) == set(label[test].tolist()) == classes
 
 
-def test_a_split_without_a_class_on_one_side_is_drawn_again():
+def test_a_split_without_a_class_on_one_side_is_sampled_again():
     subject, label = np.repeat(list("abcdef"), 4), np.zeros(24, int)
     label[subject == "a"] = 1
     label[subject == "b"] = 1
@@ -70,7 +70,7 @@ def test_a_split_without_a_class_on_one_side_is_drawn_again():
         people.halves(label, subject, 1)
 
 
-def test_labels_are_drawn_per_class_or_all_there_are():
+def test_labels_are_sampled_per_class_up_to_the_available_number():
     label, rows = np.array([0] * 10 + [1] * 2 + [0] * 5), np.arange(12)
     found = people.drawn(label, rows, 3, [4, 1])
     assert np.bincount(label[found]).tolist() == [3, 2]
@@ -98,7 +98,7 @@ def quick(tmp_path_factory):
     return out, run(LabelRequest(out, quick=True, seeds=2, device="cpu", methods=chosen), quiet=True)
 
 
-def test_a_score_is_that_of_the_probe_on_the_drawn_rows_of_people_apart(quick):
+def test_a_score_is_the_score_of_the_probe_on_the_sampled_rows_of_a_subject_wise_split(quick):
     _, result = quick
     data = people.read_set(Path(), "synthetic")
     windows = data.labelled()
@@ -114,7 +114,7 @@ def test_a_score_is_that_of_the_probe_on_the_drawn_rows_of_people_apart(quick):
     assert row["score"][1] == pytest.approx(np.mean(scores), abs=0.01)
 
 
-def test_what_was_done_is_not_done_again_and_a_line_cut_short_is(quick):
+def test_finished_work_is_not_repeated_except_for_a_truncated_line(quick):
     out, result = quick
     journal = out / "labels.cells.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -220,7 +220,7 @@ def test_the_page_and_the_picture_are_written(quick):
     assert "nan" not in text
 
 
-def test_wrong_requests_are_told(tmp_path):
+def test_wrong_requests_are_errors(tmp_path):
     with pytest.raises(PolyadicError, match=r"--store is missing: pass the folder with har\.npz"):
         run(LabelRequest(tmp_path), quiet=True)
     with pytest.raises(DataError, match=r"har\.npz is not in"):

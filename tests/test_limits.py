@@ -174,7 +174,9 @@ def test_the_sentence_says_what_is_too_large(words, message, made):
     ],
 )
 @pytest.mark.parametrize("words", [("fit", "w.npz", "-o", "n.safetensors"), ("evaluate", "m.safetensors", "w.npz")])
-def test_variables_of_a_launcher_without_the_launcher_are_told(words, variables, message, made, monkeypatch):
+def test_environment_variables_of_a_launcher_without_the_launcher_are_an_error(
+    words, variables, message, made, monkeypatch
+):
     for name in [name for name in os.environ if name.startswith("TORCHELASTIC")]:
         monkeypatch.delenv(name)
     done = polyadic(*words, cwd=made, code=1, **variables)

@@ -101,7 +101,7 @@ def test_components_of_zeros_are_like_nothing():
 @pytest.mark.parametrize(
     "wrong", [np.zeros((3, 2)), paper(SALS), [], [np.zeros(3)], [np.zeros((3, 2)), np.zeros((4, 3))]]
 )
-def test_what_is_no_model_is_refused_by_name(wrong):
+def test_a_file_that_is_not_a_model_is_refused_by_name(wrong):
     with pytest.raises(PolyadicError, match="model_b must"):
         match(bases(2), wrong)
 
@@ -111,6 +111,6 @@ def test_models_of_different_windows_are_refused():
         match(bases(2), bases(2, shape=(4, 5, 2)))
 
 
-def test_the_public_names_are_there_and_come_when_asked_for():
+def test_match_and_suggest_rank_are_public_names():
     assert polyadic.match is match
     assert {"match", "suggest_rank"} <= set(dir(polyadic))

@@ -55,6 +55,6 @@ def test_errors_of_the_system_keep_their_number_and_others_their_words():
         decode_message(encode_message(None, InterruptedError()))
 
 
-def test_what_is_no_value_is_refused():
+def test_values_that_a_message_cannot_hold_are_refused():
     with pytest.raises(TypeError, match="a message cannot hold a ndarray"):
         encode_message(np.ones(2))

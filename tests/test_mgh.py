@@ -101,7 +101,7 @@ def test_digits_are_those_of_the_file_and_values_those_of_wfdb(tmp_path: Path) -
     np.testing.assert_allclose(whole.values[11, 0], (int(digits[11, 0]) + 32768) / 655.35)
 
 
-def test_channels_come_in_the_order_asked_for_and_unknown_ones_are_named(tmp_path: Path) -> None:
+def test_channels_are_returned_in_the_requested_order_and_unknown_ones_are_named(tmp_path: Path) -> None:
     folder, digits = write(tmp_path)
     got = read_mgh(str(folder / f"{NAME}.hea"), channels=("ECG", "F3-M2"), name="night", subject="p1")
     np.testing.assert_array_equal(got.signal, digits[[12, 0]])

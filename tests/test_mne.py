@@ -164,7 +164,7 @@ def test_epochs_that_are_all_dropped_are_refused():
 
 
 @pytest.mark.parametrize("reader", [from_raw, from_epochs])
-def test_what_is_no_object_of_mne_is_refused_by_its_type(reader):
+def test_an_object_that_is_not_from_mne_is_refused_by_its_type(reader):
     with pytest.raises(PolyadicError, match="but is a ndarray"):
         reader(np.zeros((3, 10)))
 

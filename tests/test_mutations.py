@@ -61,7 +61,7 @@ FAULTS = {
     "kind",
     [pytest.param(kind, marks=[] if kind in ("crash", "foreign error") else pytest.mark.long) for kind in FAULTS],
 )
-def test_what_a_bad_reader_does_is_noticed(kind: str, tmp_path: Path) -> None:
+def test_faults_of_a_reader_are_detected(kind: str, tmp_path: Path) -> None:
     fault, message = FAULTS[kind]
     script = BAD.format(fault=fault)
     if kind == "hang":

@@ -74,7 +74,7 @@ def test_features_scores_and_evaluations_over_nccl_are_those_of_a_process_alone(
         assert str(found["backend"]) == ("ProcessGroupNCCL" if own else "ProcessGroupGloo")
 
 
-def test_fits_over_nccl_go_on_from_their_checkpoints(processes, tmp_path):
+def test_fits_over_nccl_resume_from_their_checkpoints(processes, tmp_path):
     kinds = ["ATD", "ATD, memory", "ATD, full batch"]
     words = ("resumed", tmp_path, f"kinds={';'.join(kinds)}", "device=cuda", "exchange=modes")
     torchrun(SCRIPT, *words, "stop=1", processes=processes)

@@ -133,7 +133,7 @@ def test_subjects_count_as_recordings_where_those_are_not_known():
 
 
 @pytest.mark.parametrize("X", [np.zeros((4, 2, 100)), torch.zeros(4, 2, 100), [[1.0]], None], ids=type)
-def test_plain_arrays_are_refused_with_a_way_out(X):
+def test_the_error_for_plain_arrays_says_how_to_fix_it(X):
     with pytest.raises(PolyadicError, match=r"recording and start, which plain arrays do not have.*Windows\(X, fs"):
         WindowIndex.of(X)
 
@@ -144,7 +144,7 @@ def test_windows_without_recording_or_start_are_refused(columns):
         WindowIndex.of(windows(**columns))
 
 
-def test_windows_of_which_nothing_is_known_have_no_partner_and_are_none():
+def test_windows_without_recording_or_start_have_no_partner_and_are_no_partners():
     index = WindowIndex.of(windows(recording=["a", "", "a", "a"], start=[0, 100, -1, 150]))
     assert Neighbour().partners(index, torch.arange(4)).tolist() == [3, -1, -1, -1]
 

@@ -96,7 +96,7 @@ def test_auto_follows_the_tensorizer_and_the_presets_stay_signed() -> None:
     assert SALS(2, tensorize=FRAMES, nonnegative=False, max_sweeps=1).fit(SIGNALS).factors_[0].min() < 0
 
 
-def test_a_component_that_vanishes_is_told_and_breaks_nothing(tmp_path) -> None:
+def test_a_vanishing_component_gives_a_warning_and_breaks_nothing(tmp_path) -> None:
     random = np.random.default_rng(0)
     # One non-negative component and its opposite sign in the coefficients: the others have nothing to do.
     T = np.einsum("n,i,j->nij", random.normal(size=50), random.random(5), random.random(6))

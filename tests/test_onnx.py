@@ -250,7 +250,7 @@ def test_int8_by_onnxruntimes_tool_is_smaller_and_close(labelled, tmp_path):
     assert 1e-6 < difference < 0.3
 
 
-def test_the_file_is_a_checked_model_with_what_is_known_beside_it(labelled, tmp_path):
+def test_the_file_is_a_valid_model_with_metadata(labelled, tmp_path):
     import polyadic
 
     windows, model, _ = labelled

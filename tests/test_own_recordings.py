@@ -207,6 +207,6 @@ def test_a_missing_package_is_noticed_before_the_computation(package: str, made:
 
 
 @pytest.mark.parametrize("command", WRONG)
-def test_a_wrong_use_is_answered_with_what_helps(command: str, made: Path) -> None:
+def test_the_error_for_wrong_use_says_how_to_fix_it(command: str, made: Path) -> None:
     said = polyadic(*shlex.split(command), cwd=made, code=(1, 2)).stderr
     assert WRONG[command] in " ".join(said.replace("│", " ").split()), said

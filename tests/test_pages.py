@@ -88,7 +88,7 @@ def test_a_placeholder_would_be_found() -> None:
     assert placeholders("| HAR | @@RUN@@ |\n\n```sh\npolyadic fit TODO\n```\n") == ["@@RUN", "@@", "TODO"]
 
 
-def test_markup_for_the_build_and_code_are_no_faults() -> None:
+def test_markup_for_the_build_and_code_are_not_reported() -> None:
     assert faults("# P\n\n<!-- sphinx\n```{toctree}\na\n```\n-->\n\n`[](x)`\n\n```c\n: x\n```\n") == []
     assert faults("$$\n\\begin{aligned}\na &= b\n\\end{aligned}\n$$\n") == []
 

@@ -121,7 +121,7 @@ def test_save_and_load_are_equal_in_everything(fitted: tuple[Model, Any], path: 
     assert list(load(path).get_feature_names_out()) == list(model.get_feature_names_out())
 
 
-def test_a_loaded_model_goes_on_as_the_one_that_was_saved(fitted: tuple[Model, Any], path: Path) -> None:
+def test_a_loaded_model_continues_like_the_saved_one(fitted: tuple[Model, Any], path: Path) -> None:
     model, X = fitted
     model.partial_fit(X[:7]).save(path)
     again = load(path)
@@ -146,7 +146,7 @@ def test_a_loaded_model_is_saved_as_the_same_bytes(fitted: tuple[Model, Any], pa
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
 
-def test_the_fitted_floor_is_stored_beside_the_parameter_that_asked_for_it(model: ATD, path: Path) -> None:
+def test_the_fitted_floor_is_stored_next_to_its_parameter(model: ATD, path: Path) -> None:
     model.save(path)
     again = load(path)
     assert again.tensorize == SHORT_TIME
@@ -237,7 +237,7 @@ class Own(Augmentation):
         return self.share * X
 
 
-def test_an_augmentation_of_ones_own_within_ours_is_known_by_its_fields(path: Path) -> None:
+def test_a_custom_augmentation_within_a_library_one_is_identified_by_its_fields(path: Path) -> None:
     augment = Compose([Jitter(0.1), OneOf([Own(), Jitter(0.2)])])
     model = paper(ATD, augment=augment, beta=0.01, **SETTINGS).fit(CUBE)
     model.save(path)
@@ -245,7 +245,7 @@ def test_an_augmentation_of_ones_own_within_ours_is_known_by_its_fields(path: Pa
     assert_same(load(path).partial_fit(CUBE), model.partial_fit(CUBE), CUBE)
 
 
-def test_a_class_of_ones_own_that_has_the_name_of_ours_is_not_taken_for_it() -> None:
+def test_a_custom_class_with_the_name_of_a_library_class_is_not_confused_with_it() -> None:
     @dataclass(frozen=True)
     class Jitter(Augmentation):
         degree: float = 0.5
@@ -390,7 +390,7 @@ def test_a_file_of_a_newer_schema_is_refused_with_advice(model: ATD, path: Path)
 
 
 @pytest.mark.parametrize("schema", [0, -1, "1", 1.5, None, [1]])
-def test_a_schema_that_is_no_version_is_refused(schema: Any, model: ATD, path: Path) -> None:
+def test_a_schema_that_is_not_a_version_is_refused(schema: Any, model: ATD, path: Path) -> None:
     model.save(path)
     rewritten(path, lambda arrays, header: header.update(schema=schema))
     with pytest.raises(ModelFileError, match="damaged header: its schema must be a whole number"):
@@ -552,7 +552,7 @@ TENSORIZE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", TENSORIZE)
-def test_preprocessing_that_cannot_be_made_is_refused(what: str, model: ATD, path: Path) -> None:
+def test_impossible_preprocessing_is_refused(what: str, model: ATD, path: Path) -> None:
     entry, message = TENSORIZE[what]
     model.save(path)
     rewritten(path, lambda arrays, header: header.update(tensorize=entry))
@@ -639,7 +639,7 @@ def test_another_safetensors_file_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", "null", '"text"', "{}", "[" * 100_000, '{"schema": [[1]]}'])
-def test_a_header_that_is_no_json_object_of_ours_is_refused(text: str, path: Path) -> None:
+def test_a_header_that_is_not_a_polyadic_json_object_is_refused(text: str, path: Path) -> None:
     save_file({"factors.0": np.ones((2, 2))}, path, metadata={"polyadic": text})
     with pytest.raises(ModelFileError, match="damaged header"):
         load(path)

@@ -151,7 +151,7 @@ def test_maps_go_through_the_electrodes_and_never_beyond_their_values():
 # -------------------------------------------------------------------- figures
 
 
-def test_channels_have_a_head_for_each_part_and_cells_for_what_is_no_electrode(model, windows):
+def test_channels_have_a_head_for_each_part_and_cells_for_channels_that_are_not_electrodes(model, windows):
     figure = plot.channels(model, 1, windows)
     assert [trace.type for trace in figure.data] == ["heatmap", "scatter", "heatmap", "scatter", "heatmap"]
     parts = model.factors_[0][:, 1].reshape(2, 6)
@@ -209,7 +209,7 @@ def test_names_of_many_channels_stand_upright_and_of_very_many_some_are_shown(co
         (lambda m, w: plot.confusion([0], [0, 1]), "must have the same shape"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(model, windows, call, message):
+def test_impossible_plots_are_errors(model, windows, call, message):
     with pytest.raises(PolyadicError, match=message):
         call(model, windows)
 
@@ -223,7 +223,7 @@ def test_class_means_are_means_and_unlabelled_windows_do_not_count():
     assert np.allclose(trace.error_x.array, [scaled[label == code].std() for code in range(3)])
 
 
-def test_classes_stand_beside_their_effect_sizes():
+def test_class_labels_include_their_effect_sizes():
     rng = np.random.default_rng(0)
     label = np.repeat([0, 1, -1], 2000)
     Z = rng.normal(size=(6000, 1)) + 1.5 * (label == 1)[:, None]
@@ -271,7 +271,7 @@ def test_the_time_axis_of_a_profile_spans_the_window(model, windows):
     assert plot.profile(model, 0, 1, windows).layout.xaxis.range is None
 
 
-def test_signals_are_drawn_to_scale_and_of_long_ones_a_stretch(windows):
+def test_signals_are_plotted_to_scale_and_long_ones_as_a_segment(windows):
     figure = plot.signals(windows, [3, 7])
     assert len(figure.data) == 2 * 6
     X = windows.read(np.array([3, 7]))
@@ -312,7 +312,7 @@ NOISE = np.random.default_rng(0).normal(size=3000)
     ("draw", "points"),
     [(plot.signals, 300), (plot.signals, 600), (plot.signals, 3000), (plot.preview, 3000)],
 )
-def test_a_drawn_line_has_the_rhythm_of_its_signal_and_no_other(draw, points):
+def test_a_plotted_line_shows_the_rhythm_of_its_signal_and_no_other(draw, points):
     (line,) = draw(half_a_minute(np.sin(2 * np.pi * 10 * TIME)), 0, points).data
     frequency, power = spectrum(line)
     assert frequency[power.argmax()] == pytest.approx(10, abs=0.2)
@@ -324,7 +324,7 @@ def test_a_drawn_line_has_the_rhythm_of_its_signal_and_no_other(draw, points):
 
 
 @pytest.mark.parametrize("points", [24, 87, 240, 600])
-def test_a_drawn_band_has_no_rhythm_that_its_signal_has_not(points):
+def test_a_plotted_band_shows_no_spurious_rhythm(points):
     # What is too fast for the band fills it from edge to edge.
     low, high = plot.preview(half_a_minute(np.sin(2 * np.pi * 10 * TIME)), 0, points).data
     assert np.var(low.y) < 0.001 > np.var(high.y)
@@ -378,7 +378,7 @@ def test_a_preview_is_the_whole_window_in_its_units():
         plot.preview(windows, 4)
 
 
-def test_channels_stand_beside_the_unit_and_size_of_their_rows():
+def test_channel_labels_have_the_unit_and_size_of_their_rows():
     X = np.tile([1.0, -1.0], 25)[None, None] * np.array([150.0, 0.5])[None, :, None]
     windows = Windows(X, fs=10.0, channels=["Fz", "EMG"], units=["µV", "mV"])
     assert list(plot.signals(windows, [0]).layout.yaxis.ticktext) == ["Fz ±150 µV", "EMG ±0.5 mV"]
@@ -470,7 +470,7 @@ def test_strengths_stand_on_the_same_axis_and_windows_without_times_are_counted(
         plot.timeline(night(), predicted=[0, 1])
 
 
-def test_components_that_come_back_are_told_from_those_that_do_not_and_counted_from_1():
+def test_components_that_replicate_are_distinguished_from_others_and_numbered_from_1():
     found = Replicability(np.array([0.97, 0.5, 0.93]), np.array([1.0, 0.0, 0.75]), refits=4)
     back, gone = plot.replicability(found).data
     assert (list(back.x), list(back.y), list(back.customdata)) == ([1, 3], [0.97, 0.93], [100, 75])
@@ -480,7 +480,7 @@ def test_components_that_come_back_are_told_from_those_that_do_not_and_counted_f
         plot.replicability(None)
 
 
-def test_shares_are_sorted_and_those_of_components_that_do_not_come_back_are_grey(model, windows):
+def test_shares_are_sorted_and_grey_for_components_that_do_not_replicate(model, windows):
     checked = copy(model)
     checked.replicability_ = Replicability(np.array([0.97, 0.5, 0.93]), np.array([1.0, 0.0, 0.75]), refits=4)
     x = model.coefficients(windows)

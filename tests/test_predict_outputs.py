@@ -66,7 +66,7 @@ def test_a_copy_has_no_annotation_of_a_class_but_the_predicted_ones(made: Path, 
     assert {one.text for one in read_annotations(tmp_path / "n.edf")} <= {"wake", "sleep", "Lights off"}
 
 
-def test_a_copy_with_labels_is_no_recording_where_its_original_is(made: Path, tmp_path: Path) -> None:
+def test_a_labelled_copy_is_not_a_recording_if_its_original_exists(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "sleep", tmp_path / "new")
     words = ("predict", made / "sleep.safetensors", "new/S01/night.edf", "-o", "new/S01/scored.edf")
     for more in ((), ("--force",)):

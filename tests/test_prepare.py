@@ -81,7 +81,7 @@ REASONS = {
 }
 
 
-def test_recordings_become_a_store_and_progress_is_told(tmp_path: Path) -> None:
+def test_recordings_are_written_to_a_store_with_progress(tmp_path: Path) -> None:
     told: list[Any] = []
     store = prepare(plan(good(1, 2, 3)), tmp_path / "s", progress=lambda *step: told.append(step))
     store.verify()
@@ -131,7 +131,7 @@ def test_a_recording_that_was_mended_is_taken_in_and_struck_off_the_list(tmp_pat
     assert [entry["name"] for entry in store.skipped] == ["b2"]
 
 
-def test_nothing_to_prepare_is_told(tmp_path: Path) -> None:
+def test_nothing_to_prepare_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no recordings to prepare"):
         prepare(plan({}), tmp_path / "s")
     unreadable = {name: BAD[name] for name in ("b1", "b2", "b3")}
@@ -167,7 +167,7 @@ class StopError(Exception):
 
 @pytest.mark.parametrize("shard_bytes", [1, 10**6])
 @pytest.mark.parametrize("stop", [1, 3, 5])
-def test_a_stopped_prepare_goes_on_to_the_same_store(
+def test_a_stopped_prepare_resumes_to_the_same_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, shard_bytes: int
 ) -> None:
     class Writer(StoreWriter):
@@ -206,7 +206,7 @@ def test_a_complete_store_is_refused_before_anything_is_read(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("place", ["os.fsync", "pathlib.Path.replace", "polyadic.data.writer.cut_windows"])
-def test_a_full_disk_is_never_taken_for_a_bad_recording(
+def test_a_full_disk_is_never_mistaken_for_a_bad_recording(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     def full(*_: Any) -> Any:
@@ -222,7 +222,7 @@ def test_a_full_disk_is_never_taken_for_a_bad_recording(
     )
 
 
-def test_a_damaged_store_is_never_taken_for_bad_recordings(tmp_path: Path) -> None:
+def test_a_damaged_store_is_never_mistaken_for_bad_recordings(tmp_path: Path) -> None:
     store = prepare(plan(good(1)), tmp_path / "s")
     store.shards[0].data.write_bytes(b"")
     with pytest.raises(DataError, match=r"00000\.npy of the store must have"):

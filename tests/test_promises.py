@@ -40,7 +40,7 @@ def only_long(function: ast.FunctionDef) -> bool:
         ("@pytest.mark.parametrize('n', [pytest.param(2, marks=pytest.mark.long)])\ndef test(n): ...", True),
     ],
 )
-def test_a_test_that_is_left_to_the_long_run_is_known(code: str, expected: bool) -> None:
+def test_tests_marked_long_are_detected(code: str, expected: bool) -> None:
     assert only_long(ast.parse(code).body[0]) == expected
 
 
@@ -59,7 +59,7 @@ def promised() -> set[str]:
     return {test for tests in found for test in tests}
 
 
-def test_every_promise_is_held_by_tests_that_are_not_left_to_the_long_run() -> None:
+def test_every_promise_names_tests_that_are_not_marked_long() -> None:
     tests = promised()
     files = {test.partition("::")[0] for test in tests}
     short = {f"{file}::{name}" for file in files for name, function in defined(file).items() if not only_long(function)}

@@ -95,7 +95,7 @@ def test_the_largest_rank_at_which_most_components_replicate_is_recommended(back
     assert "accura" not in reason
 
 
-def test_what_a_larger_rank_gains_is_said_in_the_figures_of_the_table():
+def test_the_gain_of_a_larger_rank_is_reported_with_the_figures_of_the_table():
     ranks, back = [1, 2, 4, 8], [1, 2, 1, 1]
     gains = _recommend(ranks, back, np.array([0.5, 0.7004, 0.8116, 0.8]), "subjects")[1]
     assert gains.endswith("Rank 4 gains 11.2 points of balanced accuracy (81.2 against 70.0 %).")

@@ -92,7 +92,7 @@ def test_an_offset_and_a_stride_place_the_windows():
     assert window_starts(recording([]), 100, 50, offset=25).tolist() == list(range(250, 901, 50))
 
 
-def test_a_window_has_the_class_that_covers_the_share_asked_for():
+def test_a_window_has_the_class_that_covers_the_requested_share():
     found = recording([(0, 7, "a"), (7, 3, "b"), (10, 5, "a"), (15, 5, "b")], 20)
     starts, classes = np.array([0, 100]), {"a": 0, "b": 1}
     assert label_windows(found, starts, 100, classes).tolist() == [-1, -1]
@@ -299,7 +299,7 @@ def test_all_texts_that_cover_windows_are_classes_and_windows_begin_with_epochs(
     assert any("% of the windows have no label" in note for note in half.notes)
 
 
-def test_classes_are_renamed_and_merged_and_unknown_ones_answered_with_those_there(tmp_path):
+def test_classes_are_renamed_and_merged_and_the_error_for_unknown_ones_lists_the_existing_ones(tmp_path):
     people.sleep(tmp_path / "in", 1)
     classes = ["wake=Sleep stage W", "sleep=Sleep stage N2|Sleep stage R|Sleep stage 9"]
     store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=10, classes=classes)
@@ -352,7 +352,7 @@ def annotated_edf(path, annotations, seconds=120):
     edfio.Edf([edfio.EdfSignal(rng.normal(size=20 * seconds), 20, label="C3")], annotations=notes).write(path)
 
 
-def test_stages_without_duration_last_until_the_next_and_it_is_said(tmp_path):
+def test_stages_without_duration_last_until_the_next_with_a_note(tmp_path):
     stages = [(10 * n + 5, None, "W" if n % 3 else "N2") for n in range(11)]
     annotated_edf(tmp_path / "in" / "a.edf", stages)
     store = datasets.folder(tmp_path / "in", tmp_path / "s", seconds=5)
@@ -361,7 +361,7 @@ def test_stages_without_duration_last_until_the_next_and_it_is_said(tmp_path):
     assert store.notes[0] == "a.edf: annotations have no duration, but mark epochs of 10 s: each lasts until the next"
 
 
-def test_beats_label_windows_by_majority_and_it_is_said(tmp_path):
+def test_beats_label_windows_by_majority_with_a_note(tmp_path):
     people.ecg(tmp_path / "in", 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -471,7 +471,7 @@ def test_identical_recordings_under_two_names_are_detected(tmp_path):
     assert "p01 and p09 are the same recording with two subjects" in refused.stderr
 
 
-def test_one_recording_one_subject_and_one_class_are_said_at_the_start(tmp_path):
+def test_one_recording_one_subject_and_one_class_are_reported_at_the_start(tmp_path):
     people.table(tmp_path / "in" / "a.csv", ["walk"], 0)
     said = polyadic("fit", "in", "--seconds", 2, "--label", "activity", *QUICK, cwd=tmp_path).stderr
     assert "windows of 2 s, 3 channels at 25 Hz, frames of 0.64 s (default)" in said

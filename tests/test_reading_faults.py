@@ -84,7 +84,7 @@ def staged(path, lines, seconds, window=10.0):
     return read_scoring(path, night, path.with_suffix(".edf"), window)
 
 
-def test_a_name_above_the_stages_is_no_stage(tmp_path):
+def test_a_name_above_the_stages_is_not_a_stage(tmp_path):
     found = staged(tmp_path / "n.txt", ["Stage", *["W", "N2"] * 5], 300)
     assert found[:2] == (Annotation(0.0, 30.0, "W"), Annotation(30.0, 30.0, "N2"))
     assert len(found) == 10
@@ -115,7 +115,7 @@ def test_epochs_of_an_unclear_length_are_refused(lines, seconds, which, tmp_path
 
 
 @pytest.mark.parametrize("subject", [None, "folder"])
-def test_folders_of_classes_inside_folders_of_subjects_are_no_subjects(subject, tmp_path):
+def test_folders_of_classes_inside_folders_of_subjects_are_not_subjects(subject, tmp_path):
     for who in ("p01", "p02"):
         for activity in ("walk", "rest"):
             people.table(tmp_path / "in" / who / activity / "rec.csv", [activity], 0)
@@ -127,7 +127,7 @@ def test_folders_of_classes_inside_folders_of_subjects_are_no_subjects(subject, 
 
 
 @pytest.mark.parametrize("label_from", ["folder", r"^(\w+)/"])
-def test_subjects_are_the_same_whether_labels_are_asked_for_or_not(label_from, tmp_path):
+def test_subjects_are_the_same_with_and_without_labels(label_from, tmp_path):
     for activity in ("walk", "rest"):
         people.table(tmp_path / "in" / activity / "p01.csv", [activity], 0)
         people.table(tmp_path / "in" / activity / "p02.csv", [activity], 1)
@@ -152,7 +152,7 @@ def test_a_subject_that_would_become_a_signal_is_refused_with_the_option(head, t
     assert set(store.windows.subject) == {"7"}
 
 
-def test_a_table_of_labels_and_subjects_is_answered_with_both_options(tmp_path):
+def test_the_error_for_a_table_of_labels_and_subjects_names_both_options(tmp_path):
     rows = "".join(f"{n / 10},{np.sin(n):.4f},p1,walk\n" for n in range(100))
     (tmp_path / "a.csv").write_text(f"time,x,person,activity\n{rows}")
     with pytest.raises(DataError, match="use --label activity --subject person if they are"):
@@ -166,14 +166,14 @@ def test_tables_in_the_encoding_of_old_spreadsheets_are_read(tmp_path):
     assert store.classes == ("gehen", "müßig")
 
 
-def test_the_subject_of_a_packed_table_is_named_without_its_endings(tmp_path):
+def test_the_subject_of_a_compressed_table_is_named_without_file_extensions(tmp_path):
     with gzip.open(tmp_path / "anna.tsv.gz", "wt") as file:
         file.write("time\tx\n" + "".join(f"{n / 10}\t{n % 7}\n" for n in range(50)))
     store = datasets.folder(tmp_path, tmp_path / "s", seconds=1)
     assert set(store.windows.subject) == set(store.windows.recording) == {"anna"}
 
 
-def test_a_rate_beside_even_times_of_another_is_said_as_such(tmp_path):
+def test_a_rate_that_contradicts_the_time_column_is_named_in_the_error(tmp_path):
     (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{n / 25:.2f},{n % 7}\n" for n in range(100)))
     with pytest.raises(
         DataError, match=r"a\.csv: the times give a rate of 25 Hz, but fs is 50 Hz: --resample polyphase"
@@ -223,7 +223,7 @@ def test_the_rate_of_real_times_is_a_round_one_unless_they_drift_from_it(rate, c
     assert read_csv(tmp_path / "a.csv").fs == pytest.approx(read, rel=1e-9)
 
 
-def test_a_rate_that_does_not_fit_the_windows_is_answered_with_the_option(tmp_path):
+def test_the_error_for_a_rate_that_does_not_fit_the_windows_names_the_option(tmp_path):
     (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{n / 50.3:.6f},{n % 7}\n" for n in range(600)))
     with pytest.raises(PolyadicError, match=r"not at 50\.3 Hz: .*--seconds.*--fs"):
         datasets.folder(tmp_path / "a.csv", tmp_path / "s", seconds=1)
@@ -257,7 +257,7 @@ def test_a_pattern_of_the_fit_does_not_bind_what_is_predicted(tmp_path):
     assert predicted("new") == 2
 
 
-def test_info_says_which_columns_of_a_table_are_no_signals(tmp_path):
+def test_info_says_which_columns_of_a_table_are_not_signals(tmp_path):
     people.table(tmp_path / "a.csv", ["walk", "run"], 0)
     found = describe(tmp_path / "a.csv")
     assert (found["label"], found["subject"], found["channels"]) == ("activity", None, ["x", "y", "z"])

@@ -324,7 +324,7 @@ def test_rounding_errors_of_windows_without_mean_are_not_blown_up_to_levels():
     assert not fitted(replace(case, windows=windows)).features(case.x, windows)[:, case.rank :].any()
 
 
-def test_small_levels_beside_a_large_offset_keep_their_digits():
+def test_small_levels_with_a_large_offset_keep_their_precision():
     case = problem()
     windows = case.windows * 1e-3 + 1e6
     expected = fitted(case).features(case.x, case.windows)
@@ -541,7 +541,7 @@ def test_two_real_processes_get_the_readout_of_one(tmp_path):
         assert np.array_equal(first[name], second[name])
 
 
-def test_restored_statistics_go_on_where_they_were():
+def test_restored_statistics_continue_where_they_were():
     case, readout = problem(), Readout(whiten=Jitter(0.1))
     accumulator = readout.accumulator(case.rank, len(case.x), 3)
     add(accumulator, case, torch.arange(20))

@@ -258,7 +258,7 @@ def test_quality_of_values_counts_nan_and_infinity_as_missing():
     assert found == {"nan": {"c0": 2, "c1": 5, "c2": 1}, "flat": {}, "clipped": {"c2": 3}}
 
 
-def test_quality_has_nothing_to_say_of_a_good_signal_and_knows_no_limits_it_was_not_told():
+def test_quality_finds_no_fault_in_a_good_signal_without_limits():
     signal = np.array([[-32768, 32767, 0]], np.int16)
     assert quality(recorded(signal)) == {"nan": {}, "flat": {}, "clipped": {}}
 

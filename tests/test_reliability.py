@@ -30,7 +30,7 @@ def test_the_long_run_counts_what_it_does(tmp_path: Path) -> None:
     assert {"commit", "machine", "date", "versions"} <= found.keys()
 
 
-def test_what_is_lost_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = {
         "killed_fits.py": {"kills": 3, "same to the bit": 2},
         "mutations.py": {"seed": 0, "EDF": {"mutations": 2, "wrong": ["EDF 1: crashed"]}},

@@ -49,7 +49,7 @@ def test_a_damaged_replicability_is_refused(tmp_path, damage):
         load(tmp_path / "m.safetensors")
 
 
-def test_replicability_refuses_what_is_no_share():
+def test_replicability_refuses_values_that_are_not_fractions():
     with pytest.raises(PolyadicError, match="match must be"):
         Replicability(np.array([1.5]), np.array([1.0]), refits=1)
 
@@ -197,7 +197,7 @@ def _run(*words: object) -> str:
     return result.output
 
 
-def test_fit_checks_if_asked_and_says_what_it_found(file, tmp_path):
+def test_fit_checks_replicability_on_request_and_reports_it(file, tmp_path):
     small = ("--rank", "3", "--sweeps", "2", "--quiet")
     plain = tmp_path / "plain.safetensors"
     _run("fit", file, "-o", plain, *small)
@@ -213,7 +213,7 @@ def test_fit_checks_if_asked_and_says_what_it_found(file, tmp_path):
     assert content["replicability"] == load(out).replicability_.to_dict()
 
 
-def test_what_does_not_come_back_is_named_from_1_on(capsys):
+def test_components_that_do_not_replicate_are_numbered_from_1(capsys):
     tell_replicability(Replicability(np.array([0.5, 0.95, 0.2]), np.array([0.4, 0.5, 0.0]), refits=10, halves=False))
     said = " ".join(capsys.readouterr().out.split())
     assert said.startswith("replicability: 1 of 3 components found again (match of at least 0.9) in at least half")
@@ -291,7 +291,7 @@ def test_what_is_checked_on_other_windows_is_shown_but_not_kept(file, tmp_path, 
     assert hasattr(load(model), "replicability_")
 
 
-def test_a_check_that_nobody_asked_for_does_not_end_the_report(file, tmp_path, monkeypatch):
+def test_a_failing_automatic_check_does_not_prevent_the_report(file, tmp_path, monkeypatch):
     model, page = tmp_path / "m.safetensors", tmp_path / "r.html"
     _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
 

@@ -155,7 +155,7 @@ def apart(model):
     return found
 
 
-def test_components_that_do_not_come_back_are_last_and_folded(model, windows):
+def test_components_that_do_not_replicate_are_last_and_hidden(model, windows):
     checked = apart(model)
     checked.replicability_ = Replicability([0.95, 0.5, 0.99, 0.2], [1.0, 0.0, 1.0, 0.25], refits=4)
     found = describe_components(checked, checked.axes(), with_shares(checked, [20, 40, 30, 10]), None)
@@ -374,7 +374,7 @@ def test_too_few_subjects_give_a_sentence_in_place_of_a_figure(model, windows, c
     assert 'id="probe"' not in page
 
 
-def test_a_random_split_is_scored_by_the_probe_that_is_asked_for(model, windows):
+def test_a_random_split_is_scored_by_the_requested_probe(model, windows):
     part = split(windows, "paper", seed=2)
     Z = model.transform(windows).astype(np.float64)
     halves = (Z[part.train], windows.label[part.train], Z[part.test], windows.label[part.test])
@@ -406,7 +406,7 @@ def test_an_interval_by_people_is_wider_than_one_by_windows():
 
 
 @pytest.mark.long
-def test_what_the_features_were_learned_from_is_said(model, windows):
+def test_the_report_says_what_features_were_learned_from(model, windows):
     assert "Features were learned once, from subjects other than the test subjects." in render(model, windows)
     everything = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(windows)
     page = render(everything, windows)
@@ -422,7 +422,7 @@ def test_what_the_features_were_learned_from_is_said(model, windows):
     assert re.search(r"Chance: 25\.0 %\. Over all windows: accuracy [\d.]+ % \(majority class", page)  # not twice
 
 
-def test_labels_that_no_probe_can_learn_are_said(model, windows):
+def test_the_report_says_if_no_probe_can_be_trained_on_the_labels(model, windows):
     one = Windows(windows.X, windows.fs, subject=["only"] * 300, label=windows.label)
     page = render(model, one)
     assert "no accuracy could be computed: at least two subjects must have labels, but only" in page
@@ -468,12 +468,12 @@ def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
     assert shown == [("ATD", ["0.5", "3", "0.400"]), ("SALS", ["0.5", "–", "–"])]
 
 
-def test_a_result_that_is_none_is_refused(model):
+def test_an_invalid_result_is_refused(model):
     with pytest.raises(PolyadicError, match=r"results\.json"):
         render(model, result={"summary": [{"method": "ATD"}], "rows": [], "seeds": []})
 
 
-def test_what_was_skipped_in_a_store_and_why_is_told(tmp_path, windows, model):
+def test_skipped_recordings_of_a_store_are_reported_with_reasons(tmp_path, windows, model):
     header = Header(fs=64.0, channels=tuple("abcdefgh"), units=("",) * 8, length=256, dtype="float32")
     with StoreWriter(tmp_path / "s", header) as writer:
         for number in range(3):
@@ -555,7 +555,7 @@ def test_a_timeline_has_what_was_predicted_for_its_windows(model, windows):
 
 
 @pytest.mark.parametrize("length", [150, 1000])
-def test_the_window_beside_the_map_is_what_plot_preview_draws(length):
+def test_the_window_next_to_the_map_equals_plot_preview(length):
     rng = np.random.default_rng(0)
     X = rng.lognormal(size=(60, 3, 1)) * rng.normal(size=(60, 3, length))
     windows = Windows(X, 100.0, channels=["Fz", "Cz", "EMG"], units=["µV", "µV", "mV"])
@@ -693,7 +693,7 @@ def test_the_command_does_with_the_model_alone(tmp_path, model):
         (("--data", "other.npz"), "must have shape"),
     ],
 )
-def test_what_cannot_be_reported_is_said(tmp_path, model, arguments, message):
+def test_impossible_reports_are_errors(tmp_path, model, arguments, message):
     model.save(tmp_path / "m.safetensors")
     (tmp_path / "text.json").write_text("{")
     (tmp_path / "list.json").write_text("[]")

@@ -191,7 +191,7 @@ def test_no_text_overlaps_and_nothing_sticks_out(running, written, width):
         assert page.page.evaluate("document.querySelector('#detail').scrollWidth") <= width
 
 
-def test_components_that_do_not_come_back_are_grey_and_folded_until_asked_for(running, tmp_path):
+def test_components_that_do_not_replicate_are_grey_and_hidden_until_requested(running, tmp_path):
     windows = synthetic(60)
     model = paper(SALS, rank=16, tensorize=STFT(32, 16), max_sweeps=1).fit(windows.X)
     back = np.arange(16) % 4 > 0
@@ -318,7 +318,7 @@ def test_text_stands_out_from_its_ground_and_everything_has_a_name(running, writ
         assert page.page.locator("h1").count() == 1
 
 
-def test_the_window_beside_the_map_is_drawn_as_plot_preview_draws_it(page, written):
+def test_the_window_next_to_the_map_is_drawn_like_plot_preview(page, written):
     windows = open_windows(written.parent.parent / "eeg.npz")
     page.page.locator("#window-number").scroll_into_view_if_needed()
     page.page.locator("#window-figure .main-svg").first.wait_for()

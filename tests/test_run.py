@@ -95,7 +95,7 @@ def test_the_same_command_gives_the_same_figures(tmp_path, arrays, finished):
 
 
 @pytest.mark.long
-def test_both_protocols_are_told_apart(tmp_path, arrays):
+def test_both_protocols_are_distinguished(tmp_path, arrays):
     result = run("--data", str(arrays), "--out", str(tmp_path / "out"), "--protocol", "both", *QUICK)
     assert result.exit_code == 0, result.output
     assert "random split of windows" in result.stdout
@@ -111,7 +111,7 @@ def test_windows_without_labels_get_models_and_no_accuracy(tmp_path):
     assert load(tmp_path / "out" / "atd.safetensors").n_parameters_ > 0
 
 
-def test_windows_without_people_are_drawn_at_random_and_the_table_says_so(tmp_path):
+def test_windows_without_subjects_are_split_at_random_and_the_table_says_so(tmp_path):
     signals = synthetic(120)
     np.savez(tmp_path / "xy.npz", X=signals.X, y=signals.label)
     result = run("--data", str(tmp_path / "xy.npz"), "--out", str(tmp_path / "out"), *QUICK)
@@ -157,7 +157,7 @@ def test_a_preset_brings_the_papers_settings_and_defaults_the_librarys(tmp_path)
         (("--data", "slow.npz", "--preset", "har"), "is too low for har"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line_with_exit_code_1_or_2(tmp_path, arguments, message):
+def test_impossible_requests_give_a_one_line_error_with_exit_code_1_or_2(tmp_path, arguments, message):
     (tmp_path / "damaged.npz").write_bytes(b"PK\x03\x04 not really")
     np.savez(tmp_path / "other.npz", Q=np.zeros(3))
     np.savez(tmp_path / "short.npz", X=np.ones((6, 2, 64)), y=np.zeros(5))
@@ -250,7 +250,7 @@ def test_a_row_has_the_scores_of_the_scorer_and_the_seconds_of_the_one_definitio
 
 
 @pytest.mark.long
-def test_the_probe_of_a_run_is_chosen_by_leaving_subjects_out_unless_the_papers_are_asked_for(tmp_path, arrays):
+def test_the_probe_of_a_run_is_chosen_by_leaving_subjects_out_unless_the_papers_probes_are_requested(tmp_path, arrays):
     base = ("--data", str(arrays), "--out", str(tmp_path / "out"), "--seeds", "1", "--sweeps", "2", "--rank", "4")
     shown = run(*base, "--quiet").stdout
     assert "balanced" in shown

@@ -26,7 +26,7 @@ def run(kind: str, batch: int, windows: int, sweep: float, exchange: str = "none
 
 
 @pytest.mark.parametrize("exchange", ["block", "modes"])
-def test_a_machine_that_is_as_the_model_says_is_foretold_exactly(exchange):
+def test_timings_that_follow_the_model_are_predicted_exactly(exchange):
     # A window takes a millisecond, a step three; two processes have half of the windows each, and the messages.
     sizes = scale.message_sizes(scale.modes_of("HAR"), exchange)
     sending = sum(1e-4 + 1e-9 * size for size in sizes)

@@ -122,7 +122,7 @@ def test_all_faults_are_named_at_once(folder):
         (b"[" + b"a." * 150 + b"b]\n" + b"x." * 190 + b"c = " + b"[" * 150 + b"]" * 150, "is invalid|nested tables"),
     ],
 )
-def test_a_file_that_is_no_toml_is_refused(content, message, folder):
+def test_a_file_that_is_not_toml_is_refused(content, message, folder):
     (folder / "p.toml").write_bytes(content)
     with pytest.raises(SettingsError, match=message):
         read_settings(folder / "p.toml", model_of(app))

@@ -45,7 +45,7 @@ def test_a_sine_has_its_amplitude_in_decibels(model, rhythm):
 
 
 @pytest.mark.parametrize("parts", ["amplitude", "re_im", "amplitude_phase"])
-def test_parts_that_are_no_logarithms_have_the_unit_of_the_channel(rhythm, parts):
+def test_parts_that_are_not_logarithms_have_the_unit_of_the_channel(rhythm, parts):
     stft = STFT(64, 32, parts=parts)
     found = typical(paper(SALS, rank=1, tensorize=stft, max_sweeps=1).fit(rhythm), rhythm)
     assert found.scale(1).unit == "µV"

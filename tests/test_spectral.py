@@ -301,7 +301,7 @@ def test_frames_by_the_rule(length: int, fs: float | None, n_fft: int, hop: int)
     assert (found.parts, found.mean, found.floor, found.window) == ("log_amplitude", "auto", "auto", "hann")
 
 
-def test_windows_that_are_too_short_for_frames_are_told_of_tensorize_none() -> None:
+def test_the_error_for_windows_too_short_for_frames_mentions_tensorize_none() -> None:
     with pytest.raises(PolyadicError, match="at least 32 samples, but they have 31: pass tensorize=None if X already"):
         recommended_stft(31)
 
@@ -335,7 +335,7 @@ def test_one_silent_window_among_others_stays_finite() -> None:
 
 
 @pytest.mark.parametrize("parts", LOGARITHMIC)
-def test_a_fitted_floor_treats_later_batches_alike(parts: str) -> None:
+def test_a_fitted_floor_is_the_same_for_later_batches(parts: str) -> None:
     X = recordings(6, 2, 60) * torch.logspace(-3, 0, 6, dtype=torch.float64)[:, None, None]
     stft = STFT(n_fft=16, hop=4, parts=parts)
     fitted = stft.calibrated(X)

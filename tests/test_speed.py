@@ -130,7 +130,7 @@ def test_the_sizes_of_a_scaling_differ_in_one_dimension_only():
 
 
 @pytest.mark.long
-def test_memory_of_a_fit_is_measured_in_a_process_of_its_own(tmp_path):
+def test_memory_of_a_fit_is_measured_in_a_separate_process(tmp_path):
     found = scaling._measure_file(tmp_path / "windows.npy", 200, quick=False)
     assert found["windows"] == 200
     assert found["file_bytes"] > 200 * 9 * 128 * 4
@@ -199,7 +199,7 @@ def row(candidate, seed, seconds, accuracy, stop=None):
     return {"candidate": candidate, "seed": seed, "seconds": seconds, "accuracy": accuracy, "sweeps_to_stop": stop}
 
 
-def test_the_summary_of_a_race_is_what_a_hand_would_count():
+def test_the_summary_of_a_race_equals_a_count_by_hand():
     rows = [
         row(race.REFERENCE, 0, [10.0, 20.0, 30.0, 40.0], [50.0, 80.0, 80.0, 80.0], stop=4),
         row("quick", 0, [1.0, 2.0, 3.0, 4.0], [79.5, 70.0, 90.0, 90.0]),
@@ -224,7 +224,7 @@ def test_seconds_per_sweep_of_a_race_leave_out_the_start_of_the_fit():
     assert race.summary(slow_start)[0]["sweep_seconds"] == pytest.approx(4 / 3)
 
 
-def test_the_clock_of_the_race_does_not_see_what_is_done_between_sweeps(monkeypatch):
+def test_the_clock_of_the_race_excludes_work_between_sweeps(monkeypatch):
     X = torch.from_numpy(synthetic(20, n_channels=2, length=64).X).float()
     real = torch.as_tensor
 
@@ -243,7 +243,7 @@ def test_the_clock_of_the_race_does_not_see_what_is_done_between_sweeps(monkeypa
     assert seconds[-1] <= wall - 3 * 3 * 0.05
 
 
-def test_only_training_people_race_where_the_publisher_has_parted_them(tmp_path):
+def test_a_race_uses_only_the_published_training_subjects(tmp_path):
     signals = synthetic(60, n_channels=9, length=128)
     half = np.arange(60) < 40
     arrays = {}

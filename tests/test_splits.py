@@ -85,7 +85,7 @@ def test_people_are_shared_out_by_the_fractions_as_nearly_as_can_be(people, shar
         (9, np.ones(3), [3, 3, 3]),
     ],
 )
-def test_fractions_of_people_are_those_asked_for_and_no_part_is_empty(people, fractions, sizes):
+def test_fractions_of_subjects_are_as_requested_and_no_part_is_empty(people, fractions, sizes):
     made = split(windows_of(people, subject=np.arange(people), label=np.zeros(people, int)), fractions=fractions)
     assert [len(who) for who in people_of(made)] == sizes
 
@@ -185,7 +185,7 @@ def test_the_papers_fractions_may_be_others():
     assert [len(part) for part in parts_of(made)] == [12, 12, 12]
 
 
-def test_the_paper_has_people_on_several_sides_and_the_default_has_not():
+def test_protocol_paper_shares_subjects_between_parts_and_the_default_does_not():
     windows = nights(40, people=20)
     shared = people_of(split(windows, "paper"))
     assert shared[0] & (shared[1] | shared[2])
@@ -252,11 +252,11 @@ def test_fractions_overrule_the_publishers_parts():
     assert [len(who) for who in people_of(made)] == [10, 10, 10]
 
 
-def test_one_part_of_the_publisher_is_no_official_split():
+def test_a_single_published_part_is_not_an_official_split():
     assert [len(who) for who in people_of(split(har().select(part="train")))] == [17, 2, 2]
 
 
-def test_a_person_in_both_parts_of_the_publisher_is_refused_unless_the_paper_is_asked_for():
+def test_a_subject_in_both_published_parts_is_refused_except_under_protocol_paper():
     windows = har(subject=np.repeat(np.arange(15), 20))
     with pytest.raises(PolyadicError, match="a subject must be in one part"):
         split(windows, "subject")
@@ -287,7 +287,7 @@ def test_windows_without_a_label_are_never_trained_or_tested_on(data, protocol, 
         assert np.isin(without, made.unlabelled).all()
 
 
-def test_fractions_are_of_those_who_have_labels():
+def test_fractions_refer_to_subjects_with_labels():
     label = np.where(np.arange(120) < 60, np.arange(120) % 2, -1)
     made = split(nights(40, label=label, dataset="mgh"), "paper", (2, 1, 1))
     assert [len(part) for part in parts_of(made)] == [60 + 30, 15, 15]
@@ -322,7 +322,7 @@ def test_the_draw_does_not_depend_on_the_order_of_the_windows():
 # ----------------------------------------------------------------------- checks
 
 
-def test_a_subject_on_both_sides_is_refused_unless_asked_for_by_name():
+def test_a_subject_on_both_sides_is_refused_unless_allowed_explicitly():
     windows = windows_of(6, subject=list("aabbcc"))
     with pytest.raises(PolyadicError, match=r"one part of a split, but 'b' is in train and in test;"):
         Split(windows, [0, 1], [2], [3, 4])
@@ -386,7 +386,7 @@ def test_windows_that_were_chosen_twice_stay_on_one_side():
         (har(), ("subject", (1, np.inf, 1)), "fractions must be three"),
     ],
 )
-def test_a_split_that_cannot_be_made_is_refused(windows, arguments, message):
+def test_an_impossible_split_is_refused(windows, arguments, message):
     with pytest.raises(PolyadicError, match=message):
         split(windows, *arguments)
 
@@ -496,7 +496,7 @@ def test_the_hash_changes_with_any_window_its_origin_and_its_side(changes):
     assert hashed(**changes) != hashed()
 
 
-def test_the_hash_tells_windows_of_unknown_origin_apart():
+def test_the_hash_distinguishes_windows_of_unknown_origin():
     windows = windows_of(20)
     assert Split(windows[:10], [0], [1], [2]).hash != Split(windows[10:], [0], [1], [2]).hash
 

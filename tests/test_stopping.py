@@ -85,7 +85,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ATD:
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_stopped_fit_goes_on_to_the_bit_by_the_command_it_says(number, code, whole, here):
+def test_a_stopped_fit_resumes_to_the_bit_by_the_command_it_prints(number, code, whole, here):
     (here / "m.safetensors").touch()
     words = [*LONG, "--force"]
     process = Piped([*words, "--sweeps", "100000"], here)
@@ -118,7 +118,7 @@ def test_a_fit_that_is_killed_outright_has_its_last_checkpoint(here):
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS[1:])
-def test_a_fit_of_recordings_goes_on_though_they_are_cut_anew_and_leaves_no_temporary_folder(number, code, tmp_path):
+def test_a_fit_of_recordings_resumes_although_they_are_cut_again_and_leaves_no_temporary_folder(number, code, tmp_path):
     rng = np.random.default_rng(0)
     for person in ("anna", "bert"):
         signals = [edfio.EdfSignal(rng.normal(size=6000), 100, label=name) for name in ("C3", "C4")]
@@ -162,7 +162,7 @@ def test_a_fit_that_is_refused_leaves_no_folder_and_others_files_are_not_touched
     ],
 )
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has loaded can be seen on Linux alone")
-def test_ctrl_c_while_things_are_still_being_loaded_is_no_different(library, here):
+def test_ctrl_c_during_imports_is_handled_the_same_way(library, here):
     process = started([*FRESH, *LONG], here)
     said = stopped(process, signal.SIGINT, lambda: library in Path(f"/proc/{process.pid}/maps").read_text())
     assert process.returncode == 130
@@ -206,7 +206,7 @@ def test_a_signal_during_an_import_waits_until_it_is_over(module, number, code, 
 @pytest.mark.parametrize(
     "module", ["typer", *(pytest.param(f"polyadic.cli.{name}", marks=pytest.mark.long) for name in ("commands", "fit"))]
 )
-def test_ctrl_c_before_the_first_command_is_known_is_no_different(module, here):
+def test_ctrl_c_before_the_command_is_parsed_is_handled_the_same_way(module, here):
     words = [sys.executable, "-c", STOP_AT, module, str(int(signal.SIGINT)), "--version"]
     done = subprocess.run(words, cwd=here, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
     if done.returncode == 0:  # it was done before the signal was sent again
@@ -216,7 +216,7 @@ def test_ctrl_c_before_the_first_command_is_known_is_no_different(module, here):
     assert done.stderr == "\npolyadic: stopped; no partial output is left\n"
 
 
-def test_a_fit_under_nohup_goes_on_when_the_terminal_is_closed(here):
+def test_a_fit_under_nohup_continues_when_the_terminal_is_closed(here):
     process = started(["nohup", *FRESH, *LONG, "--sweeps", "5"], here)
     swept_once = swept(process)
     while not swept_once():
@@ -244,7 +244,7 @@ def test_a_fit_in_a_terminal_that_is_gone_still_leaves_its_checkpoint(number, he
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package here")
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_processes_that_fit_together_stop_together_and_go_on(number, here):
+def test_processes_that_fit_together_stop_together_and_resume(number, here):
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "polyadic"]
     process = started([*start, *LONG, "--sweeps", "100000"], here)
     until = time.monotonic() + 120
@@ -262,7 +262,7 @@ def test_processes_that_fit_together_stop_together_and_go_on(number, here):
 # ------------------------------------------------------------------------------------------------ other commands
 
 
-def test_a_stopped_prepare_says_how_to_go_on(tmp_path):
+def test_a_stopped_prepare_says_how_to_resume(tmp_path):
     (tmp_path / "own").mkdir()
     for person in range(40):
         signals = [edfio.EdfSignal(np.random.default_rng(person).normal(size=30_000), 500, label="C3")]
@@ -277,7 +277,7 @@ def test_a_stopped_prepare_says_how_to_go_on(tmp_path):
 
 
 @pytest.mark.long
-def test_a_stopped_bench_says_that_the_same_command_goes_on(tmp_path):
+def test_a_stopped_bench_says_that_the_same_command_resumes(tmp_path):
     methods = ("--method", "SALS", "--method", "ATD", "--protocol", "subject")
     words = ("bench", "table9", "--quick", "--quiet", "--jobs", "2", *methods)
     process = Piped(words, tmp_path)
@@ -294,7 +294,7 @@ def test_a_stopped_bench_says_that_the_same_command_goes_on(tmp_path):
         assert [row for row in rows if row["key"] == cell["key"]] == cell["rows"]
 
 
-def test_a_stopped_run_says_what_there_is(tmp_path):
+def test_a_stopped_run_says_what_has_been_written(tmp_path):
     process = Piped(["run", "--sweeps", "2"], tmp_path)
     saved = tmp_path / "polyadic-run" / "atd.safetensors"
     said = stopped(process, signal.SIGINT, saved.exists)

@@ -106,7 +106,7 @@ def store(tmp_path: Path) -> WindowStore:
 
 @pytest.mark.parametrize("header", [HEADER, FLOATS])
 @pytest.mark.parametrize("shard_bytes", [1, 300, 10**6])
-def test_digits_and_values_come_back_sample_by_sample(tmp_path: Path, header: Header, shard_bytes: int) -> None:
+def test_digits_and_values_are_read_back_sample_by_sample(tmp_path: Path, header: Header, shard_bytes: int) -> None:
     store = write(tmp_path / "s", header=header, shard_bytes=shard_bytes)
     assert len(store.shards) == (7 if shard_bytes == 1 else 1 if shard_bytes > 10**5 else len(store.shards))
     digits, values = store.digits(rows(store)), store.read(rows(store))
@@ -136,7 +136,7 @@ def test_digits_and_values_come_back_sample_by_sample(tmp_path: Path, header: He
     assert store.shape[1:] == (3, LENGTH)
 
 
-def test_rows_are_read_in_the_order_asked_for_however_often(store: WindowStore) -> None:
+def test_rows_are_read_in_the_requested_order_even_if_repeated(store: WindowStore) -> None:
     everything = store.read(rows(store))
     asked = np.random.default_rng(0).integers(0, len(store), 200)
     np.testing.assert_array_equal(store.read(asked), everything[asked])
@@ -146,7 +146,7 @@ def test_rows_are_read_in_the_order_asked_for_however_often(store: WindowStore) 
 
 
 @pytest.mark.parametrize("bad", [[-1], [10**6], [True, False], [0.5], [[0, 1]], np.array([0.0])])
-def test_rows_that_are_no_rows_are_refused(store: WindowStore, bad: Any) -> None:
+def test_invalid_rows_are_refused(store: WindowStore, bad: Any) -> None:
     for read in (store.read, store.digits, store.raw):
         with pytest.raises(PolyadicError, match="rows must"):
             read(bad)
@@ -398,7 +398,7 @@ def test_settings_with_keys_of_any_kind_survive(tmp_path: Path) -> None:
     write(tmp_path / "s", range(8), header=header, append=True).verify()
 
 
-def test_every_difference_is_told_when_a_store_is_gone_on_with(tmp_path: Path) -> None:
+def test_every_difference_is_reported_when_a_store_is_resumed(tmp_path: Path) -> None:
     changes: dict[str, Any] = {
         "fs": 50.0,
         "channels": ("a", "b", "c"),
@@ -473,7 +473,7 @@ def test_folders_with_other_files_and_files_are_refused_and_left_alone(tmp_path:
     write(tmp_path / "empty").verify()
 
 
-def test_an_append_that_fails_leaves_the_store_readable_and_can_be_gone_on_with(store: WindowStore) -> None:
+def test_an_append_that_fails_leaves_the_store_readable_and_can_be_resumed(store: WindowStore) -> None:
     digits = store.digits(rows(store))
     stop(store.path, 2, shard_bytes=1, append=True)
     again = WindowStore(store.path)
@@ -494,7 +494,7 @@ def test_adding_to_a_damaged_store_is_refused_and_nothing_is_written_over(store:
 
 
 @pytest.mark.parametrize("pause", [0, 3])
-def test_an_exception_leaves_an_unfinished_store_without_scraps(tmp_path: Path, pause: int) -> None:
+def test_an_exception_leaves_an_unfinished_store_without_temporary_files(tmp_path: Path, pause: int) -> None:
     stop(tmp_path / "s", pause, shard_bytes=400)
     assert {path.suffix for path in (tmp_path / "s").iterdir()} <= {".json", ".npy"}
     assert not (tmp_path / "s" / "manifest.json").exists()
@@ -532,7 +532,7 @@ def test_what_counts_reaches_the_disk_after_what_it_counts_on(tmp_path: Path, mo
     assert "sync s" in steps[steps.index("name manifest.json") :]
 
 
-def test_scraps_of_a_killed_writer_are_taken_away_at_once(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_writer_are_removed_at_once(tmp_path: Path) -> None:
     stop(tmp_path / "s", 2, shard_bytes=1)
     before = files(tmp_path / "s")
     for name in ("00002.npy.partial", ".00002.json.abc.tmp", "00002.npy", "00002.index.npy"):
@@ -790,13 +790,13 @@ def stopped(folder: Path, job: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long  # the next kills before every operation
-def test_a_writer_killed_at_any_moment_leaves_a_store_that_can_be_gone_on_with(tmp_path: Path) -> None:
+def test_a_writer_killed_at_any_moment_leaves_a_store_that_can_be_resumed(tmp_path: Path) -> None:
     found = stopped(tmp_path, "moments")
     assert len(found) == 26
     assert sum(trial["code"] == -9 for trial in found) > 15
 
 
-def test_a_writer_killed_before_any_of_its_operations_leaves_a_store_that_can_be_gone_on_with(tmp_path: Path) -> None:
+def test_a_writer_killed_before_any_of_its_operations_leaves_a_store_that_can_be_resumed(tmp_path: Path) -> None:
     found = stopped(tmp_path, "kill")
     assert sum(trial["code"] == -9 for trial in found) == len(found) - 2 > 40
     assert {trial["state"] for trial in found} >= {"is unfinished", "complete 6", "complete 12"}
@@ -804,7 +804,7 @@ def test_a_writer_killed_before_any_of_its_operations_leaves_a_store_that_can_be
 
 
 @pytest.mark.long
-def test_a_disk_that_fails_any_of_the_writes_is_told_and_leaves_no_scraps(tmp_path: Path) -> None:
+def test_a_disk_that_fails_any_of_the_writes_is_an_error_and_leaves_no_temporary_files(tmp_path: Path) -> None:
     found = stopped(tmp_path, "full")
     assert {trial["code"] for trial in found} == {0, 3, 6}  # 0: a folder that cannot be synchronised is no fault
     assert sum(trial["code"] == 3 for trial in found) > 40
@@ -812,7 +812,7 @@ def test_a_disk_that_fails_any_of_the_writes_is_told_and_leaves_no_scraps(tmp_pa
 
 
 @pytest.mark.long
-def test_files_that_may_not_grow_are_told_and_leave_no_scraps(tmp_path: Path) -> None:
+def test_a_file_size_limit_is_an_error_and_leaves_no_temporary_files(tmp_path: Path) -> None:
     found = stopped(tmp_path, "limit")
     assert {trial["code"] for trial in found} == {3}
     assert not any(trial["left"] for trial in found)
@@ -830,7 +830,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True, capture_output=True)
 
 
-def test_a_full_disk_is_told_and_the_store_can_be_gone_on_with(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_the_store_can_be_resumed(small_disk: Path, tmp_path: Path) -> None:
     def long(path: Path) -> WindowStore:
         with StoreWriter(path, HEADER, shard_bytes=10**5) as writer:
             for number in range(12):
@@ -924,7 +924,7 @@ def test_files_that_are_missing_or_of_another_size_are_noticed_at_once(
         WindowStore(store.path)
 
 
-def test_a_shard_that_goes_while_the_store_is_open_is_told(store: WindowStore) -> None:
+def test_a_shard_that_disappears_while_the_store_is_open_is_an_error(store: WindowStore) -> None:
     store.shards[0].data.unlink()
     store.shards[1].data.write_bytes(b"")
     for row in (0, store.shards[0].rows):
@@ -948,7 +948,7 @@ def redescribed(store: WindowStore, change: Callable[[dict[str, Any]], object]) 
     resealed(store, lambda manifest: manifest["shards"][0].update(sha256=digest(path)))
 
 
-def test_a_newer_schema_is_told_as_such(store: WindowStore) -> None:
+def test_the_error_for_a_newer_schema_says_so(store: WindowStore) -> None:
     (store.path / "manifest.json").write_text(json.dumps({"schema": 2, "something": "else"}))
     with pytest.raises(DataError, match="has schema 2, but this version of polyadic reads up to 1: upgrade"):
         WindowStore(store.path)
@@ -972,7 +972,7 @@ def test_a_newer_schema_is_told_as_such(store: WindowStore) -> None:
     ],
     ids=range(15),
 )
-def test_a_manifest_that_is_none_is_a_data_error(store: WindowStore, content: bytes) -> None:
+def test_an_invalid_manifest_is_a_data_error(store: WindowStore, content: bytes) -> None:
     (store.path / "manifest.json").write_bytes(content)
     with pytest.raises(DataError, match=r"manifest\.json of the store"):
         WindowStore(store.path)
@@ -1049,7 +1049,7 @@ def test_an_index_beyond_its_tables_is_refused(store: WindowStore, column: str, 
         WindowStore(store.path)
 
 
-def test_damage_to_an_unfinished_store_is_told_when_it_is_gone_on_with(tmp_path: Path) -> None:
+def test_damage_to_an_unfinished_store_is_reported_when_it_is_resumed(tmp_path: Path) -> None:
     stop(tmp_path / "s", 2, shard_bytes=1)
     for name, content in files(tmp_path / "s").items():
         for damaged in (content[:-3], b"{}", content.replace(b"0", b"1"), content.replace(b"s0", b"s1")):
@@ -1061,7 +1061,7 @@ def test_damage_to_an_unfinished_store_is_told_when_it_is_gone_on_with(tmp_path:
     write(tmp_path / "s").verify()
 
 
-def test_folders_that_are_no_stores_are_told(tmp_path: Path) -> None:
+def test_folders_that_are_not_stores_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         WindowStore(tmp_path / "s")
     with pytest.raises(DataError, match="is not a window store"):
@@ -1282,7 +1282,7 @@ def test_parts_come_in_order_and_at_most_three_ahead() -> None:
     assert list(prefetch(Samples(disk), ())) == []
 
 
-def test_reading_goes_on_while_a_part_is_worked_on() -> None:
+def test_reading_continues_while_a_part_is_processed() -> None:
     disk = Disk(pause=0.02)
     parts = prefetch(Samples(disk), PARTS)
     _, _, waited = next(parts)
@@ -1322,7 +1322,7 @@ def test_a_fit_whose_disk_fails_raises_and_leaves_no_thread() -> None:
     assert threads() == []
 
 
-def test_samples_in_memory_are_read_when_they_are_asked_for() -> None:
+def test_samples_in_memory_are_not_prefetched() -> None:
     X = np.zeros((40, 2, 3), np.float32)
     for ids, batch, waited in prefetch(Samples(X), PARTS):
         assert not batch.digits.any()
@@ -1331,7 +1331,7 @@ def test_samples_in_memory_are_read_when_they_are_asked_for() -> None:
     assert threads() == []
 
 
-def test_what_is_not_finite_is_told_by_its_number_in_the_data(tmp_path: Path) -> None:
+def test_windows_that_are_not_finite_are_reported_by_index(tmp_path: Path) -> None:
     X = np.zeros((40, 2, 3), np.float32)
     X[21, 1, 1] = np.inf
     samples = Samples(X)

@@ -49,7 +49,7 @@ def test_from_recordings_to_features_in_four_commands(sleep):
     np.testing.assert_allclose([float(row["x2"]) for row in rows], features[:, 1], rtol=1e-5)
 
 
-def test_what_was_skipped_is_said_and_written_down(sleep):
+def test_skipped_recordings_are_reported_and_recorded(sleep):
     (sleep / "sleep-edfx" / "sleep-cassette" / "SC4011E0-PSG.edf").write_bytes(b"nothing")
     failed = polyadic("prepare", "sleep-edf", "sleep-edfx", "s.store", cwd=sleep, code=1)
     assert "SC4011E0-PSG.edf" in failed.stderr
@@ -98,7 +98,7 @@ def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(slee
         (("transform", "m.safetensors", "other.npz"), "X must have shape"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(sleep, arguments, message):
+def test_impossible_requests_give_a_one_line_error(sleep, arguments, message):
     signals = synthetic(60)
     np.savez(sleep / "w.npz", X=signals.X, fs=signals.fs)
     np.savez(sleep / "other.npz", X=signals.X[:, :4])
@@ -124,7 +124,7 @@ def test_arrays_become_a_store_and_the_same_model(tmp_path):
         np.testing.assert_array_equal(first, second)
 
 
-def test_a_prepare_that_is_killed_goes_on_and_ends_with_the_same_store(tmp_path):
+def test_a_killed_prepare_resumes_and_ends_with_the_same_store(tmp_path):
     root = tmp_path / "own"
     root.mkdir()
     s = "Sleep stage "
@@ -201,7 +201,7 @@ def test_prepare_fetches_what_is_missing_and_says_licence_and_size(tmp_path):
     assert not (tmp_path / "o.store").exists()
 
 
-def test_a_folder_of_ones_own_with_classes_channels_and_subjects_from_the_command_line(tmp_path):
+def test_a_folder_of_your_own_with_classes_channels_and_subjects_from_the_command_line(tmp_path):
     (tmp_path / "own").mkdir()
     rng = np.random.default_rng(0)
     for name in ("anna-1", "anna-2", "bert-1"):

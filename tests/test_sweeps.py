@@ -400,7 +400,7 @@ def test_every_device_agrees_with_the_cpu(device, settings, dtype, tolerance):
         assert_same([t.cpu() for t in came], expected, rtol=tolerance, atol=tolerance)
 
 
-def test_initial_bases_have_unit_columns_and_start_alike_on_every_device_and_in_every_type(device):
+def test_initial_bases_have_unit_columns_and_are_equal_on_every_device_and_in_every_type(device):
     reference = als.initial_factors((5, 4), 3, 7, torch.float64, CPU)
     assert_same([f.norm(dim=0) for f in reference], [np.ones(3)] * 2)
     for dtype in (torch.float32, torch.float64):
@@ -460,7 +460,7 @@ def test_arranging_leaves_the_reconstruction_by_refitted_coefficients_as_it_was(
     assert_same(results[1], results[0], rtol=1e-6, atol=1e-8)
 
 
-def test_memory_goes_on_after_arranging_as_if_nothing_had_happened():
+def test_normalising_components_does_not_change_later_steps_of_the_memory_solver():
     # Without a ridge, for the Tikhonov term alone tells one scale of the bases from another.
     objective, states = Objective(0.0), [State(bases((5, 4), 3)), State(bases((5, 4), 3))]
     for batch in range(6):
@@ -505,7 +505,7 @@ def test_arranging_forgets_the_coefficients_of_the_order_before():
     assert state.coefficients is None
 
 
-def test_a_random_function_augments_a_window_alike_in_every_pass_over_the_data(monkeypatch):
+def test_a_random_function_augments_a_window_equally_in_every_pass_over_the_data(monkeypatch):
     from polyadic import ATD
 
     def noisy(batch):

@@ -316,7 +316,7 @@ def test_a_grid_search_tries_frame_lengths(signals):
 
 
 @pytest.mark.parametrize("wrong", ["STFT", 5, STFT])
-def test_what_is_no_tensorizer_is_refused(wrong):
+def test_an_object_that_is_not_a_tensorizer_is_refused(wrong):
     with pytest.raises(PolyadicError, match="tensorize must be None, a Tensorizer such as STFT, a torch module or"):
         as_tensorizer(wrong)
     with pytest.raises(PolyadicError, match="tensorize must be None"):

@@ -52,7 +52,7 @@ def test_a_name_is_one_line_of_signs_that_can_be_seen():
     assert printable("\udcff") == "�"  # a byte of a file name that is no text
 
 
-def test_every_way_out_makes_names_harmless(capsys):
+def test_every_output_function_escapes_hostile_names(capsys):
     echo(HOSTILE)
     echo(HOSTILE, err=True, colour="red")
     table = Table(HOSTILE.replace("[/b]", ""))
@@ -236,7 +236,7 @@ def test_a_reader_that_goes_away_does_not_end_the_fit(end, here):
         ),
     ],
 )
-def test_other_commands_write_their_files_too_when_nobody_reads(line, file, here):
+def test_other_commands_also_write_their_files_if_the_pipe_is_closed(line, file, here):
     signals = synthetic(60, 2, 64)
     features = paper(SALS, 2, max_sweeps=1, device="cpu").fit(signals)
     WindowClassifier(features).fit(signals).save(here / "m.safetensors")
@@ -318,7 +318,7 @@ def test_json_is_the_same_in_every_encoding(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="names are Unicode there")
-def test_a_file_name_that_is_no_text_can_be_told(tmp_path):
+def test_a_file_name_that_is_not_valid_text_can_be_printed(tmp_path):
     name = os.fsdecode(b"w\xff.npz")
     np.savez(tmp_path / name, X=np.zeros((3, 2, 8)))
     for words in (("info", name), ("info", name, "--json")):

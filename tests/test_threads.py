@@ -37,7 +37,7 @@ def of_a_new_thread() -> int:
     return found[0]
 
 
-def test_work_beside_work_is_never_waited_for_in_vain() -> None:
+def test_nested_background_work_does_not_deadlock() -> None:
     # In a process of its own, which can be given up: those that wait for each other would do so for ever. There is more
     # work than there are helpers, and each piece waits for more: those that wait have to do it themselves.
     program = (
@@ -50,7 +50,7 @@ def test_work_beside_work_is_never_waited_for_in_vain() -> None:
     assert done.stdout == "[3, 3, 3, 3, 3, 3]\n"
 
 
-def test_who_waits_for_work_helps_with_it() -> None:
+def test_a_thread_that_waits_for_work_helps_with_it() -> None:
     before, begun, both = torch.get_num_threads(), threading.Event(), threading.Barrier(2, timeout=20)
 
     def work() -> int:
@@ -69,7 +69,7 @@ def test_who_waits_for_work_helps_with_it() -> None:
 
 
 @pytest.mark.parametrize(("given", "kept"), [(None, "1"), ("0", "0")])
-def test_large_pages_are_asked_for_on_request_unless_somebody_said_otherwise(given: str | None, kept: str) -> None:
+def test_large_pages_are_enabled_on_request_unless_the_environment_disables_them(given: str | None, kept: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
     environment |= {} if given is None else {"THP_MEM_ALLOC_ENABLE": given}
     program = "import os, polyadic; polyadic.reuse_memory(); print(os.environ['THP_MEM_ALLOC_ENABLE'])"
@@ -90,7 +90,7 @@ def test_the_library_leaves_its_process_alone() -> None:
     assert done.stdout.strip() == "True False"
 
 
-def test_what_goes_wrong_beside_is_heard_of(threads: int) -> None:
+def test_errors_of_background_work_are_raised(threads: int) -> None:
     with thread_pool():
         failing = start(lambda: 1 // 0)
         with pytest.raises(ZeroDivisionError):

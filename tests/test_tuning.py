@@ -30,7 +30,7 @@ def official(count=120):
     return Windows(signals.X, 64.0, subject=person, label=signals.label, part=np.where(person < 8, "train", "test"))
 
 
-def test_nobody_who_is_tested_with_any_seed_under_any_protocol_is_seen(tmp_path):
+def test_no_subject_tested_with_any_seed_under_any_protocol_is_used(tmp_path):
     outer = quick_settings(tmp_path, "table2")
     outer = replace(outer, windows=official(), seeds=range(5), protocols=("subject", "paper"))
     tested = {
@@ -93,7 +93,7 @@ def small_preset(name, fs):
     )
 
 
-def test_too_few_untested_people_are_told(tmp_path):
+def test_too_few_untested_subjects_are_an_error(tmp_path):
     outer = quick_settings(tmp_path, "table2")
     few = replace(outer, windows=official(), seeds=range(50), fractions=(0.2, 0.4, 0.4))
     with pytest.raises(PolyadicError, match=r"needs three subjects.*fewer --seeds"):
@@ -267,7 +267,7 @@ def test_settings_that_cannot_be_fitted_fail_alone(tmp_path):
     assert "SALS" not in tuning.best_settings(result)["settings"]
 
 
-def test_a_tuning_goes_on_where_it_stopped(tmp_path, monkeypatch):
+def test_tuning_resumes_where_it_stopped(tmp_path, monkeypatch):
     calls = []
     real = tuning.run_try
     counted = replace(experiment("tune"), run_cell=lambda *words: calls.append(words) or real(*words))

@@ -284,7 +284,7 @@ def test_the_command_writes_a_model_a_table_the_result_and_a_picture(windows, tm
     assert "resume it with --resume, or remove the file" in " ".join(failed.split())
 
 
-def test_without_other_settings_there_is_no_plot(windows, tmp_path, capsys):
+def test_there_is_no_plot_without_other_settings(windows, tmp_path, capsys):
     found = tune(windows, minutes=0.0, folds=2)
     files = {kind: tmp_path / f"m.{kind}" for kind in ("tries.csv", "tuning.json", "tuning.png")}
     files["tuning.png"].write_text("of an earlier search")

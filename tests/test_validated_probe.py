@@ -401,7 +401,7 @@ def test_tensors_are_taken_as_arrays_are():
 
 
 @pytest.mark.parametrize("names", [["rest", "run", "walk"], [3, 5, 9], ["no", "yes"]])
-def test_a_packed_probe_comes_back_to_the_bit(names):
+def test_a_packed_probe_is_restored_to_the_bit(names):
     Z, y, people = example(classes=len(names))
     weight = dict.fromkeys(names, 2.0)
     probe = Probe(class_weight=weight).fit(Z, np.array(names)[y], people, [5])

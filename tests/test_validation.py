@@ -122,7 +122,7 @@ def test_a_model_of_the_unlabelled_part_of_the_same_split_keeps_its_features():
     assert cross_validate(model, everyone, folds=2, probe=PROBE).refitted
 
 
-def test_random_labels_are_at_chance_even_if_people_are_easy_to_tell_apart():
+def test_random_labels_are_at_chance_even_if_subjects_are_easy_to_separate():
     rng = np.random.default_rng(0)
     people = np.arange(400) // 20
     X = 5 * rng.normal(size=(20, 24, 1))[people] + rng.normal(size=(400, 24, 16))
@@ -215,7 +215,7 @@ def test_scores_of_subjects_and_their_spread(result):
     assert (result.over_subjects["min"], result.over_subjects["max"]) == (min(values), max(values))
 
 
-def test_the_result_is_told_in_words_and_as_json(result):
+def test_the_result_is_reported_as_text_and_as_json(result):
     content = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert content["confusion"] == result.confusion.tolist()
     assert content["refitted"] is True
@@ -286,7 +286,7 @@ def test_a_model_of_a_part_is_tested_on_the_subjects_it_has_not_seen():
     assert unseen_rows(sals().set_params(random_state=2).fit(next(iter(random))), windows) is None
 
 
-def test_how_the_probes_were_chosen_is_said():
+def test_the_choice_of_the_probes_is_reported():
     result = cross_validate(sals(), synthetic(300), folds=2)
     assert len(result.reasons) == 2
     assert all("by leaving out" in reason for reason in result.reasons)

@@ -160,7 +160,7 @@ def test_digits_of_rarer_formats_are_kept(tmp_path: Path, fmt: str) -> None:
         np.testing.assert_array_equal(got.missing, (digits == -(1 << BITS[fmt] - 1)).T)
 
 
-def test_channels_come_in_the_order_asked_for(wfdb: Any, tmp_path: Path) -> None:
+def test_channels_are_returned_in_the_requested_order(wfdb: Any, tmp_path: Path) -> None:
     digits = write(wfdb, tmp_path)
     got = read_wfdb(tmp_path / "r", channels=["V1", "I"])
     assert got.channels == ("V1", "I")
@@ -169,7 +169,7 @@ def test_channels_come_in_the_order_asked_for(wfdb: Any, tmp_path: Path) -> None
     assert_same(got, wfdb.rdrecord(str(tmp_path / "r"), channel_names=["V1", "I"]))
 
 
-def test_an_unknown_channel_is_answered_with_those_there(wfdb: Any, tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_channel_lists_the_available_ones(wfdb: Any, tmp_path: Path) -> None:
     write(wfdb, tmp_path)
     with pytest.raises(DataError, match=r"no channel 'V9'; it has I, II, V1"):
         read_wfdb(tmp_path / "r", channels=["I", "V9"])
@@ -247,7 +247,9 @@ def test_a_length_that_the_header_leaves_out_comes_from_the_file(wfdb: Any, tmp_
     np.testing.assert_array_equal(read_wfdb(tmp_path / "r").signal, digits.T)
 
 
-def test_checksums_are_compared_as_16_bits_with_or_without_sign_and_0_is_none(wfdb: Any, tmp_path: Path) -> None:
+def test_checksums_are_compared_as_16_bits_with_or_without_sign_and_0_means_no_checksum(
+    wfdb: Any, tmp_path: Path
+) -> None:
     digits = write(wfdb, tmp_path)
     total = int(digits[:, 0].sum() % 65536)
     for text in (total, total - 65536, 0):
@@ -493,7 +495,7 @@ def test_damaged_annotations_are_refused(wfdb: Any, tmp_path: Path, data: bytes,
         read_wfdb(tmp_path / "r", annotations="atr")
 
 
-def test_annotations_asked_for_must_be_there(wfdb: Any, tmp_path: Path) -> None:
+def test_requested_annotations_must_exist(wfdb: Any, tmp_path: Path) -> None:
     write(wfdb, tmp_path)
     with pytest.raises(DataError, match=r"^r\.atr: there is no such file"):
         read_wfdb(tmp_path / "r", annotations="atr")

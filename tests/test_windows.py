@@ -204,7 +204,7 @@ def test_a_list_of_lists_is_as_good_as_an_array():
     assert Windows([[[1, 2], [3, 4]]]).shape == (1, 2, 2)
 
 
-def test_only_the_windows_asked_for_are_read():
+def test_only_the_requested_windows_are_read():
     samples = Fake(10)
     windows = Windows(samples, subject=np.arange(10) % 3)
     chosen = Windows.concatenate([windows.select(subject=1)[::-1], windows])
@@ -395,7 +395,7 @@ def test_a_subject_has_the_same_name_whatever_it_is_given_as(subject):
     assert np.array_equal(np.asarray(subject).astype(str), given.astype(str))
 
 
-def test_recordings_are_told_apart_and_keep_their_own_width():
+def test_recordings_are_distinguished_without_widening_subject_names():
     windows = Windows(np.zeros((4, 1, 4)), subject=list("aabb"), recording=["long name " * 9, "x", "y", "y"])
     assert len(windows.index.names) == 3
     assert windows.index.recording[2] == windows.index.recording[3]
