@@ -16,7 +16,7 @@ ARM_TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm", "make")
 
 
 def missing(*tools: str) -> str:
-    """Why a test that needs these tools is skipped, or nothing."""
+    """Return why a test that needs these tools must be skipped, or an empty string."""
     absent = [tool for tool in tools if shutil.which(tool) is None]
     return f"{' and '.join(absent)} not installed: the C files are not tested with {'them' if absent[1:] else 'it'}"[
         : None if absent else 0
@@ -24,7 +24,7 @@ def missing(*tools: str) -> str:
 
 
 def run(*words: object, **options: object) -> str:
-    """What a program says; it must end well."""
+    """Run a program, which must succeed, and return its output."""
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -48,14 +48,14 @@ class CLibrary:
         self.scratch = ctypes.create_string_buffer(written.scratch_bytes)
 
     def features(self, X) -> np.ndarray:
-        """(N, F) float32 of (N, channels, time)."""
+        """Return features (N, F) in float32 for windows (N, channels, time)."""
         Z = np.empty((len(X), self.written.n_features), np.float32)
         for window, row in zip(np.ascontiguousarray(X, np.float32), Z, strict=True):
             self.library.polyadic_features(_address(window), _address(row), self.scratch)
         return Z
 
     def predict(self, X) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the most probable classes (N,), and probabilities (N, classes)."""
+        """Return the indices of the most probable classes (N,), and probabilities (N, classes)."""
         P = np.empty((len(X), len(self.written.classes)), np.float32)
         best = [
             self.library.polyadic_predict(_address(window), _address(row), self.scratch)
@@ -64,7 +64,7 @@ class CLibrary:
         return np.array(best), P
 
     def push(self, signal) -> dict[int, np.ndarray]:
-        """Results of a stream of samples (time, channels), by the number of samples they came with."""
+        """Push a stream of samples (time, channels), and return the results by number of samples pushed."""
         stream = ctypes.create_string_buffer(self.written.stream_bytes)
         result = np.empty(len(self.written.classes) or self.written.n_features, np.float32)
         found = {}

@@ -1,4 +1,4 @@
-"""The `polyadic` command for the tests: each in a process of its own, forked from one that has done the imports.
+"""The `polyadic` command for the tests: each runs in a separate process, forked from one that has done the imports.
 
 A new interpreter imports torch and scikit-learn for seconds before each command. A fork starts at once, with its own
 memory, folder, streams, signals and exit code. Start-up, imports, signals during them and streams that are closed from
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 FRESH = [sys.executable, "-c", "from polyadic.cli import main; main()"]
-"""The command in an interpreter of its own."""
+"""The command in a new interpreter."""
 
 LATE = ("plotly.graph_objects", "pydantic", "rich.progress", "sklearn.linear_model", "typer.rich_utils")
 """Modules that commands import when they need them."""
@@ -42,7 +42,7 @@ SECONDS = 300
 def polyadic(
     *words: object, cwd: Path, code: int | tuple[int, ...] = 0, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder; it must end with this exit code, or with one of these, and without a traceback.
+    """Run a command in a folder; it must end with the given exit code (or one of several) and without a traceback.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ def polyadic(
 
 
 def python(program: str, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program in a folder, as `python -c`, in a process that has imported all of polyadic; it must end well."""
+    """Run a program in a folder, as `python -c`, in a process that has imported all of polyadic; it must succeed."""
     return polyadic("-c", program, *words, cwd=cwd)
 
 
 class Command:
-    """A command that runs; the next one begins when it has ended.
+    """A running command; the next one starts when it has ended.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Command:
         Command.last = self
 
     def poll(self) -> int | None:
-        """The exit code, if it has ended."""
+        """Return the exit code, or None while the command is running."""
         if self.returncode is None and select.select([self.answers], [], [], 0)[0]:
             self.returncode = int(self.answers.readline())
         return self.returncode
@@ -106,7 +106,7 @@ class Command:
         self.send_signal(signal.SIGKILL)
 
     def wait(self, timeout: float = SECONDS) -> int:
-        """Its exit code when it has ended."""
+        """Wait for the command to end, and return its exit code."""
         if self.returncode is None:
             if not select.select([self.answers], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.words, timeout)

@@ -1,4 +1,4 @@
-"""What all tests share: the devices at hand, and the real data where POLYADIC_DATA points to it."""
+"""Fixtures of all tests: the available devices, and the real data in the folder POLYADIC_DATA."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 @pytest.fixture(params=["cpu", "cuda"])
 def device(request: pytest.FixtureRequest) -> torch.device:
-    """Every device there is: a test that asks for it runs once on each."""
+    """Every available device: a test with this fixture runs once on each."""
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     return torch.device(request.param)
@@ -40,7 +40,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """The folder with the real recordings."""
+    """Return the folder with the real recordings."""
     folder = os.environ.get("POLYADIC_DATA")
     if not folder:
         pytest.skip("POLYADIC_DATA is not set: tests on real recordings are left out")
@@ -62,7 +62,7 @@ _FIRST = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with the longest tests come first, so that no process is left with one of them at the end.
+    """Run the files with the longest tests first, so that no process is left with one of them at the end.
 
     pytest-xdist begins with a contiguous part for each process, and one that is done takes from the end of another's:
     files stay together, and so do the fixtures that their tests share.

@@ -41,7 +41,7 @@ ALLOWED = 8 * 2**20
 
 
 def noisy(batch: torch.Tensor) -> torch.Tensor:
-    """An augmentation that draws from torch's own generator."""
+    """An augmentation that uses torch's global random generator."""
     return batch + 0.1 * torch.randn_like(batch)
 
 
@@ -52,7 +52,7 @@ def outcome(kind: str) -> list[bytes]:
 
 
 def own_memory() -> int:
-    """Bytes of this process that are no file's."""
+    """Return the bytes of memory of this process, without mapped files."""
     gc.collect()
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))

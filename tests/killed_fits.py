@@ -105,7 +105,7 @@ def dying_while_writing(number: int, place: str, share: float) -> Iterator[None]
 
 
 def in_a_child(work: Callable[[], None], after: float | None = None) -> int:
-    """Do some work in a process of its own, killed after so many seconds if it is still there; its wait status."""
+    """Do some work in a child process, kill it after some seconds if it still runs, and return its wait status."""
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
@@ -122,7 +122,7 @@ def in_a_child(work: Callable[[], None], after: float | None = None) -> int:
 
 
 def duration(kind: str) -> float:
-    """Seconds a fit takes that nothing stops, checkpoints included."""
+    """Return the seconds that an uninterrupted fit takes, including checkpoints."""
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
         in_a_child(lambda: fit(kind, Path(folder)) and None)
@@ -130,7 +130,7 @@ def duration(kind: str) -> float:
 
 
 def kill_and_resume(kind: str, chance: random.Random, writing: bool, seconds: float) -> dict[str, Any]:
-    """One fit, killed at a random moment and resumed; what happened to it."""
+    """Kill a fit at a random moment, resume it, and return what happened."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         if writing:

@@ -95,7 +95,7 @@ def _model(probe: bool, schema: int = persist.SCHEMA) -> Target:
 
 
 def damage_safetensors(path: Path, chance: random.Random) -> str:
-    """Damage to where the tensors are said to be, and of what size and type."""
+    """Damage the positions, sizes or types of tensors in a header."""
     content = path.read_bytes()
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])

@@ -179,7 +179,7 @@ def memory(name: str) -> int:
 
 
 class Watch:
-    """Notes what no reader may do, as Python's auditing tells of it."""
+    """Records forbidden actions of readers, from Python's audit events."""
 
     FORBIDDEN = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork", "pickle.find_class")
     NETWORK = ("socket.connect", "socket.getaddrinfo")
@@ -207,7 +207,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def read_damaged(target: Target, folder: Path, only_bytes: bool, watch: Watch) -> str:
-    """Read a damaged file: "refused", "read", or what went wrong."""
+    """Read a damaged file, and return "refused", "read", or what went wrong."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak of memory begins anew
     before = memory("VmRSS")
     outcome = "read"
@@ -259,7 +259,7 @@ def work(target: Target, name: str, sound: Path, numbers: range, seed: int, pipe
 
 
 def lines_of(pipe: int, child: int) -> Iterator[Any]:
-    """What a child tells, as it comes; a hang ends it."""
+    """Yield the lines that a child process writes; stop it if it hangs."""
     buffer = b""
     while True:
         if not select.select([pipe], [], [], LONGEST)[0]:

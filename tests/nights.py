@@ -1,6 +1,4 @@
-"""A folder of made-up nights in EDF with rhythms at known places: alpha at O1 in W, spindles at Cz in N2, slow waves at
-Fz in N3.
-"""
+"""A folder of synthetic nights in EDF, with alpha at O1 in W, spindles at Cz in N2 and slow waves at Fz in N3."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ FS, SECONDS = 64, 10
 
 
 def write_nights(folder: Path, count: int = 6, rounds: int = 3, seed: int = 0) -> Path:
-    """Write EDF files with annotations, one for each person."""
+    """Write EDF files with annotations, one for each subject."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     hypnogram = [stage for _ in range(rounds) for stage in ("W", "W", "N2", "N2", "N3", "N3", "N2", "R", "R")]

@@ -1,4 +1,4 @@
-"""Folders as people have them, written by the real libraries: sleep in EDF+, wearables in CSV, ECG in WFDB, BIDS."""
+"""Folders as users have them, written by the real libraries: sleep in EDF+, wearables in CSV, ECG in WFDB, BIDS."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def bids(root: Path, subjects: int = 4, fs: int = 50, seconds: int = 8) -> None:
 
 
 def night_and_hypnogram(root: Path) -> None:
-    """A recording as Sleep-EDF has it, with its stages in a file of their own."""
+    """Write a recording in the layout of Sleep-EDF, with stages in a separate file."""
     root.mkdir(parents=True)
     rng = np.random.default_rng(0)
     edfio.Edf([edfio.EdfSignal(rng.normal(size=6000), 50, label="EEG Fpz-Cz")]).write(root / "SC4001E0-PSG.edf")

@@ -1,4 +1,4 @@
-"""All that may go wrong, many times over: kills, damaged files, faults of disks and processes, long runs.
+"""Reliability tests with many repetitions: kills, damaged files, faults of disks and processes, long runs.
 
     python tests/reliability.py docs/results/reliability.json
 
@@ -74,7 +74,7 @@ def say(text: str) -> None:
 
 
 def told(script: Path, *options: Any) -> Any:
-    """What a script of ours writes to its standard output; its progress goes to ours."""
+    """Run a script of the tests, and return its standard output; its progress is shown."""
     words = [sys.executable, str(script), *map(str, options)]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     if not done.stdout.strip():

@@ -60,7 +60,7 @@ WINDOWS = {"float64": SIGNALS.X.astype(np.float64), "float32": SIGNALS.X.astype(
 
 
 def outcome(model: Model) -> dict[str, np.ndarray]:
-    """All that a fit ends with, by name."""
+    """Return the results of a fit, by name."""
     found = {f"factor {mode}": factor for mode, factor in enumerate(model.factors_)}
     found |= {f"history {name}": np.array(model.history_[name]) for name in ("loss", *TERMS)}
     if model.readout_ is not None:
@@ -150,7 +150,7 @@ def features(team: Team, folder: Path) -> dict[str, np.ndarray]:
 
 
 def scored(team: Team, folder: Path) -> dict[str, np.ndarray]:
-    """What an evaluation finds, and the backend by which GPUs are reached."""
+    """Return the result of an evaluation, and the backend used for GPUs."""
     rows = score_splits(KINDS["SALS"]().fit(SIGNALS), SIGNALS, "paper", [0, 1], team=team)
     group = getattr(team, "_group", None)
     backend = "" if group is None else type(group._get_backend(torch.device(FIXED["device"]))).__name__
@@ -192,7 +192,7 @@ def resumed(team: Team, folder: Path, kinds: str, stop: str = "0", kill: str = "
 
 
 def refused(team: Team, folder: Path) -> dict[str, np.ndarray]:
-    """What cannot be done together, and what each process says of it."""
+    """Try what is not possible with several processes, and write the error of each process."""
     X = WINDOWS["float64"]
     bad = X.copy()
     bad[-1] = np.nan

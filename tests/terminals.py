@@ -1,4 +1,4 @@
-"""Commands run in a terminal of a given width, as a person sees them."""
+"""Commands run in a terminal of a given width, as a user sees them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from command_line import Command
 
 
 def in_a_terminal(columns: int, words: tuple[str, ...], cwd: Path, **variables: str) -> tuple[int, str]:
-    """The exit code of a command and what it shows in a terminal of this width."""
+    """Run a command in a terminal of this width, and return its exit code and output."""
     terminal, other = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     command = Command(words, cwd, [os.ttyname(other)] * 3, {"TERM": "xterm"} | variables)

@@ -228,7 +228,7 @@ def test_row_update_in_float32_agrees_with_float64(device):
 
 
 def row_objective(problem: Subproblem, X: Tensor, beta: float) -> Tensor:
-    """Eqn. non-convex_prob as it is written, with a dense reconstruction and G(γ) in full."""
+    """Compute Eqn. non-convex_prob literally, with a dense reconstruction and the full G(γ)."""
     K = khatri_rao(problem.factors)
     residual = problem.T.reshape(len(X), -1) - X @ K.T
     G = torch.as_tensor(oracles.pair_matrix(len(X), problem.gamma))
@@ -448,7 +448,7 @@ class Population:
 
 @st.composite
 def populations(draw: st.DrawFn) -> Population:
-    """Two to five classes of one to six rows, scattered about a direction of their own."""
+    """Sample two to five classes of one to six rows, each scattered about a different direction."""
     counts = draw(st.lists(st.integers(1, 6), min_size=2, max_size=5))
     spread, seed = draw(st.floats(0, 2)), draw(st.integers(0, 2**31))
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))

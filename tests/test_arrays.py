@@ -1,4 +1,4 @@
-"""Arrays and tables are read as they were written; what is damaged or claims too much is refused."""
+"""Arrays and tables are read exactly; damaged files and files that claim too much are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every table and figure runs, resumes, and says what it is."""
+"""Every table and figure of the paper runs, resumes, and has the right content."""
 
 from __future__ import annotations
 

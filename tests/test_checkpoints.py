@@ -1,4 +1,4 @@
-"""Fits that are stopped, by kills, signals, full disks and lost folders, and go on to the bases of one that was not."""
+"""Fits stopped by kills, signals, full disks and lost folders resume to the bases of an uninterrupted fit."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ each_kind = pytest.mark.parametrize("kind", list(killed_fits.KINDS))
 
 
 class Stop(Exception):  # noqa: N818
-    """What stops a fit here, within the test's own process."""
+    """Stops a fit within the process of the test."""
 
 
 def stopping_after(monkeypatch: pytest.MonkeyPatch, saves: int) -> None:
-    """Every fit from now on stops after so many checkpoints."""
+    """Stop every fit from now on after this many checkpoints."""
     save, count = checkpoints.Checkpoints.save, 0
 
     def limited(self, progress, state):
@@ -57,7 +57,7 @@ def stopping_after(monkeypatch: pytest.MonkeyPatch, saves: int) -> None:
 
 
 def start(monkeypatch: pytest.MonkeyPatch, folder: Path, saves: int = 5, model=None, data=X):
-    """A fit that is stopped after some steps."""
+    """Run a fit that is stopped after some steps."""
     with monkeypatch.context() as patch:
         stopping_after(patch, saves)
         with pytest.raises(Stop):
@@ -347,7 +347,7 @@ def test_frames_augmentations_and_methods_that_differ_are_named(tmp_path, monkey
 
 @dataclass(frozen=True)
 class Louder(Augmentation):
-    """An augmentation of the user's own."""
+    """A custom augmentation."""
 
     gain: float
 

@@ -1,4 +1,4 @@
-"""The classical baselines are what they are defined to be: judged by slow loops, scikit-learn and TensorLy."""
+"""The classical baselines compared with slow loops, scikit-learn and TensorLy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features and probe in one: labels for windows, and files that hold both or are refused."""
+"""Classifiers with features and a probe: labels for windows, and model files that contain both."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_it_is_a_probe_on_the_features_and_the_file_predicts_the_same(kind, n_cl
 
 
 class Watching(BaseEstimator, ClassifierMixin):
-    """A classifier that keeps what its `fit` was told."""
+    """A classifier that stores the arguments of `fit`."""
 
     def fit(self, Z, y, groups=None, level_columns=None):
         self.told_ = {"Z": Z, "y": y, "groups": groups, "level_columns": level_columns}
@@ -379,7 +379,7 @@ def test_a_search_over_features_that_are_not_fitted_learns_them_in_every_fold():
 
 
 def moved(windows: Windows, seed: int = 0) -> Windows:
-    """The same windows, of six subjects whose channels have gains of their own."""
+    """Return the same windows from six subjects with different channel gains."""
     gains = np.exp(np.random.default_rng(seed).normal(size=(6, windows.shape[1], 1)))
     people = np.arange(len(windows)) % 6
     X = (windows.X * gains[people]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The command line as people and scripts meet it: exit codes, terminals, labels for new recordings."""
+"""The command line as users and scripts see it: exit codes, terminals, labels for new recordings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ QUICK = ("--rank", "3", "--sweeps", "2")
 
 
 def fresh(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """A command in an interpreter of its own."""
+    """Run a command in a new interpreter."""
     command = [*FRESH, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT, timeout=120)
 

@@ -1,4 +1,4 @@
-"""The four datasets from their published layouts to stores: windows, values, labels and people, sample by sample."""
+"""The four datasets from their published layouts to stores: windows, values, labels and subjects, sample by sample."""
 
 from __future__ import annotations
 

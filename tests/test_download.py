@@ -1,4 +1,4 @@
-"""Downloads are complete and right, or say why not; what is there is kept and not fetched again."""
+"""Downloads are complete and correct, or raise an error; existing files are kept and not downloaded again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files written with edfio come back digit by digit, and damaged ones are told, never guessed at."""
+"""Files written with edfio are read digit by digit, and damaged files are errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def plus(tmp_path):
 
 
 def patched(path, at, new):
-    """The file with some bytes overwritten."""
+    """Return the file with some bytes overwritten."""
     raw = bytearray(path.read_bytes())
     raw[at : at + len(new)] = new
     path.write_bytes(raw)
@@ -75,7 +75,7 @@ def exchanged(path, old, new):
 
 
 def field(signals, name, number):
-    """Where the header keeps a field of a signal."""
+    """Return the position of a signal's field in the header."""
     before = {"label": 0, "unit": 96, "bottom": 104, "top": 112, "low": 120, "high": 128, "samples": 216}[name]
     return 256 + signals * before + number * (16 if name == "label" else 8)
 

@@ -68,7 +68,7 @@ def fainter(batch: Tensor) -> Tensor:
 
 
 def matrix(batch: Tensor) -> Tensor:
-    """A tensorize of one's own: squares and cubes of the windows as a further mode."""
+    """A custom tensorizer: squares and cubes of the windows as another mode."""
     return torch.stack([batch, batch**2, batch**3], dim=2)
 
 
@@ -116,7 +116,7 @@ def arranged(factors: list[np.ndarray]) -> list[Tensor]:
 
 
 def losses(model: Model) -> dict[str, list[float]]:
-    """The history without the seconds, which no seed settles."""
+    """Return the history without the seconds, which are not reproducible."""
     return {name: values for name, values in model.history_.items() if name != "seconds"}
 
 

@@ -61,7 +61,7 @@ steady = settings(derandomize=True, deadline=None, database=None, max_examples=6
 
 
 def slow_scores(y: list[Any], predicted: list[Any]) -> dict[str, float]:
-    """The definitions, counted one by one."""
+    """Compute the scores by their definitions, window by window."""
     pairs = list(zip(y, predicted, strict=True))
     recalls, f1s, chance = [], [], 0.0
     for name in sorted({*y, *predicted}):
@@ -324,7 +324,7 @@ def test_labels_that_cannot_be_chosen_are_refused_by_name(arguments, name):
 
 
 class Moments:
-    """A feature extractor that is no estimator: mean and mean square of each channel; it notes what it was given."""
+    """A feature extractor that is not an estimator: mean and mean square of each channel; it records its input."""
 
     def __init__(self) -> None:
         self.given: list[Any] = []
@@ -374,7 +374,7 @@ def windows(count: int = 40, seed: int = 0, length: int = 30) -> tuple[np.ndarra
 
 
 def slow_copy(X: np.ndarray, augment: Any, sweep: int, seed: int) -> np.ndarray:
-    """Every window augmented on its own."""
+    """Augment every window separately."""
     copies = []
     for number, window in enumerate(torch.from_numpy(X)):
         if isinstance(augment, Augmentation):
@@ -614,7 +614,7 @@ def test_standardising_is_left_out_where_it_is_not_wanted():
 
 
 class Grouped(BaseEstimator, ClassifierMixin):
-    """A classifier that keeps the groups its `fit` was told of."""
+    """A classifier that stores the groups passed to `fit`."""
 
     def fit(self, Z: Any, y: Any, groups: Any = None) -> Grouped:
         self.groups_, self.classes_ = groups, np.unique(y)

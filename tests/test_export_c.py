@@ -1,4 +1,4 @@
-"""The C code gives what `transform` and the probe give, in every kind of model and within its memory."""
+"""The C code equals `transform` and the probe for every kind of model, and stays within its memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def probe_of(model, X, classes):
 
 
 def largest_difference(found, expected):
-    """Relative to the scale of the features."""
+    """Return the largest difference, relative to the scale of the features."""
     assert found.shape == expected.shape
     return np.abs(found - expected).max() / np.sqrt(np.mean(np.square(expected)))
 

@@ -1,4 +1,4 @@
-"""What writing a file does to what is there already: links, modes, devices, pipes, folders that take no files."""
+"""Effects of writing a file on existing paths: links, modes, devices, pipes, read-only folders."""
 
 from __future__ import annotations
 

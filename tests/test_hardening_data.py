@@ -1,4 +1,4 @@
-"""Where files and people meet the program: names that collide, gaps, folders of all sorts, FIFOs, small limits."""
+"""Difficult input: names that collide, gaps, folders of all kinds, FIFOs, small resource limits."""
 
 from __future__ import annotations
 

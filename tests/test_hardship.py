@@ -1,4 +1,4 @@
-"""Data and settings that are hard on the numbers: a fit ends with finite bases and features, or with a clear error."""
+"""Numerically difficult data and settings: a fit ends with finite bases and features, or with a clear error."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def assert_clear(message: str, X: np.ndarray) -> None:
 
 
 def fitted_or_told(model: Any, X: np.ndarray) -> bool:
-    """Whether the fit ended with finite bases and features; if not, its error names the cause and the remedy."""
+    """Return whether the fit ended with finite bases and features; if not, its error names the cause and the remedy."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # of a beta that is far too large

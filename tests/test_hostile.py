@@ -1,4 +1,4 @@
-"""Archives that want to leave their folder or to fill the disk, and names that want to be more than names."""
+"""Archives that try to leave their folder or fill the disk, and names that contain markup or code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model file that is only transformed or predicted with: the same numbers without scikit-learn's classes."""
+"""Inference from a model file gives the same numbers without importing scikit-learn's estimators."""
 
 from __future__ import annotations
 

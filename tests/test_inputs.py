@@ -1,4 +1,4 @@
-"""Every kind of array goes in, the same kind comes out, and what cannot be used is refused by name."""
+"""Every kind of array is accepted and returned as the same kind; invalid input is refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models go to TensorLy, xarray and MNE and come back as they were; flat arrays and pipelines of other tools work."""
+"""Conversion to and from TensorLy, xarray and MNE preserves models; flat arrays and pipelines of other tools work."""
 
 from __future__ import annotations
 

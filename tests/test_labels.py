@@ -1,4 +1,4 @@
-"""`bench labels`: people, draws, scores, tests and tables of the label curve."""
+"""`bench labels`: subjects, draws, scores, tests and tables of the label curve."""
 
 from __future__ import annotations
 

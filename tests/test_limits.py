@@ -1,4 +1,4 @@
-"""Numbers beyond reason: a sentence that names the argument or the option, never a traceback or a full memory."""
+"""Unreasonable numbers give an error that names the argument or option, never a traceback or exhausted memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page on commands is kept true: it names every command. Every line that it or another page shows can be given."""
+"""The page on commands names every command, and every command line that a page shows is valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes tell each other is numbers, names and tensors; nothing is unpickled."""
+"""Messages between processes contain numbers, names and tensors; nothing is unpickled."""
 
 from __future__ import annotations
 

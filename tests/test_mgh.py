@@ -77,7 +77,7 @@ def write_matlab73(folder: Path, digits: np.ndarray, **storage: Any) -> None:
 
 
 def flips(path: Path) -> Iterator[bytes]:
-    """Copies of a file with one byte changed, at random places, always the same ones."""
+    """Yield copies of a file with one byte changed, at reproducible random positions."""
     whole = path.read_bytes()
     rng = np.random.default_rng(2018)
     for place, change in zip(rng.integers(0, len(whole), FLIPS), rng.integers(1, 256, FLIPS), strict=True):
@@ -247,7 +247,7 @@ def bomb(folder: Path) -> None:
 
 
 def packed_bomb(folder: Path) -> None:
-    """Header and MATLAB 7.3 file agree on 52 million bytes, which are said to be in ten."""
+    """Write a header and a MATLAB 7.3 file that claim to store 52 million bytes in ten."""
     with h5py.File(folder / f"{NAME}.mat", "w") as file:
         data = file.create_dataset("val", (2_000_000, 13), "i2", chunks=(2_000_000, 13), compression="gzip")
         data.id.write_direct_chunk((0, 0), bytes(10))

@@ -1,4 +1,4 @@
-"""A few damaged files of every kind; `python tests/mutations.py --each 1000` takes more of them."""
+"""A few damaged files of every kind; `python tests/mutations.py --each 1000` tests more."""
 
 from __future__ import annotations
 

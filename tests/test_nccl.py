@@ -1,4 +1,4 @@
-"""The same on GPUs: fits, features and evaluations under torchrun, with NCCL where every process has a GPU of its own.
+"""Fits, features and evaluations on GPUs under torchrun, with NCCL if every process has its own GPU.
 
 One GPU is enough for a team of one over NCCL, and for two processes that share it, which then talk by gloo; with two
 GPUs, two processes talk by NCCL.

@@ -1,4 +1,4 @@
-"""Partner windows against a search one by one, and where pairings may stand among augmentations."""
+"""Partner windows compared with a slow search, and the allowed positions of pairings among augmentations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ steady = settings(derandomize=True, deadline=None, database=None, max_examples=2
 
 
 def search_one_by_one(index: WindowIndex, gap_samples: float) -> list[int]:
-    """The rule as it is written down, window by window."""
+    """Apply the rule literally, window by window."""
     partners = []
     for recording, start in zip(index.recording, index.start, strict=True):
         least, most = start + index.length + gap_samples, start + 2 * index.length + gap_samples

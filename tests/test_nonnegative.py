@@ -1,4 +1,4 @@
-"""Non-negative profiles: the solver against exact least squares, and what they promise in every kind of fit."""
+"""Non-negative profiles: the solver compared with exact least squares, and the guarantees in every kind of fit."""
 
 from __future__ import annotations
 

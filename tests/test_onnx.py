@@ -1,4 +1,4 @@
-"""The graph gives in onnxruntime what `transform` gives, and needs no torch for it."""
+"""The exported graph in onnxruntime equals `transform`, and needs no torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def signals(shape, count=24, seed=0):
 
 
 def largest_difference(found, expected):
-    """Relative to the scale of the features."""
+    """Return the largest difference, relative to the scale of the features."""
     assert found.dtype == np.float32
     assert found.shape == expected.shape
     return np.abs(found - expected).max() / np.sqrt(np.mean(np.square(expected)))
@@ -341,7 +341,7 @@ for name in ("torch", "scipy", "sklearn", "safetensors", "onnx", "rich", "typer"
 
 
 def alone(code, *words):
-    """Run where onnxruntime and numpy are all there is."""
+    """Run code in an environment with only onnxruntime and numpy."""
     result = subprocess.run(
         [sys.executable, "-c", _WITHOUT + code, *map(str, words)], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""What a fit says of its own outcome: the warning when max_sweeps ends it, and what repr, str and notebooks show."""
+"""The reported outcome of a fit: the warning if max_sweeps ends it, and what repr, str and notebooks show."""
 
 from __future__ import annotations
 

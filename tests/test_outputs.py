@@ -1,4 +1,4 @@
-"""A command never writes its outcome over what it was given: model, data, settings, a file of a store."""
+"""A command never overwrites its input: model, data, settings, or a file of a store."""
 
 from __future__ import annotations
 

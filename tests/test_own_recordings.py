@@ -1,4 +1,4 @@
-"""The commands of the README and of docs/recordings.md on folders as people have them, each in one command per step.
+"""The commands of the README and of docs/recordings.md on folders as users have them, one command per step.
 
 And every wrong use, with its message.
 """

@@ -1,4 +1,4 @@
-"""What the package says of itself: version, extras and bounds agree wherever they stand."""
+"""Package metadata: version, extras and bounds agree in all files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages are plain Markdown that reads well in the repository, and their tables, figures and messages are true.
+"""Pages are plain Markdown that reads well in the repository, and their tables, figures and messages are correct.
 
 Tables are those of the files under `docs/results`; quoted error messages are those of the source.
 """

@@ -1,4 +1,4 @@
-"""Model files: what is saved comes back equal, and whatever else is in a file is refused with a reason."""
+"""Model files: saved models are loaded exactly, and invalid files are refused with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What predict writes: tables, events, annotations of EDF+ and WFDB; and which windows it marks as unusual."""
+"""Output of predict: tables, events, annotations of EDF+ and WFDB, and marks of unusual windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From recordings to a store: the policy for damaged ones, going on, and windows that are cut already."""
+"""From recordings to a store: the policy for damaged recordings, resuming, and windows that are already cut."""
 
 from __future__ import annotations
 

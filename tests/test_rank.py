@@ -1,4 +1,4 @@
-"""Core consistency is that of the textbook formula; the recommended rank is that at which components replicate."""
+"""Core consistency equals the textbook formula; the recommended rank is the one at which components replicate."""
 
 from __future__ import annotations
 

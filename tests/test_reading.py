@@ -1,4 +1,4 @@
-"""Recordings as people have them: labels, subjects and windows by one description, which models remember."""
+"""Recordings as users have them: labels, subjects and windows by one set of reading options, stored in models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of reading recordings that users would meet, each with the folder or table that shows it."""
+"""Regression tests of reading recordings, each with the folder or table that caused a fault."""
 
 from __future__ import annotations
 

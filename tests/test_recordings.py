@@ -1,4 +1,4 @@
-"""Windows cut out of recordings lie where they should, and have a class only where it is certain."""
+"""Windows cut from recordings have the right position, and have a class only if it is certain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fits came to in 0.1.0, on signals that are the same everywhere: a change of the code must not change them."""
+"""Results of fits in 0.1.0, on signals that are the same on every machine: changes of the code must not change them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The long run in its shortest form: every part is counted, and what is lost ends it with an error."""
+"""The reliability run in its shortest form: every part is counted, and failures end it with an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which components come back: kept with the model, computed on halves of the subjects."""
+"""Replicability of components: computed on halves of the subjects, and stored with the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the report says, against the numbers it is made of; how it behaves is for the browser."""
+"""The content of the report compared with its data; `test_report_browser` tests its behaviour."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def with_shares(model, percent):
 
 
 def apart(model):
-    """A copy whose components do not overlap."""
+    """Return a copy whose components do not overlap."""
     found = copy(model)
     found.factors_ = [np.abs(factor) for factor in model.factors_]
     found.factors_[1] = np.eye(*model.factors_[1].shape)

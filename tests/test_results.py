@@ -1,4 +1,4 @@
-"""The results kept in `docs/results`: small files, from which every table is rendered and every run resumed."""
+"""The results in `docs/results`: small files, from which every table can be rendered and every run resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`polyadic run` from end to end, in a process of its own where that matters."""
+"""`polyadic run` from end to end, in a separate process where necessary."""
 
 from __future__ import annotations
 

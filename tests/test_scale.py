@@ -1,4 +1,4 @@
-"""The model of many processes in `benchmarks/scale.py`: what it foretells where that is known, and what it writes."""
+"""The model of many processes in `benchmarks/scale.py`: its predictions for known timings, and its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings files: each option is a key, flags win, and a wrong key is named with its file and line."""
+"""Settings files: each option is a key, flags take precedence, and wrong keys are named with file and line."""
 
 from __future__ import annotations
 

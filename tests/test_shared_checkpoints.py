@@ -1,4 +1,4 @@
-"""A folder of checkpoints beside other people's files, other fits and impatient schedulers."""
+"""A checkpoint folder shared with other files and other fits, and used by impatient schedulers."""
 
 from __future__ import annotations
 

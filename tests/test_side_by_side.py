@@ -1,4 +1,4 @@
-"""Fits beside each other, in threads and processes, are the fits alone; many of them take no more memory."""
+"""Parallel fits in threads and processes equal single fits; many fits take no more memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The estimators keep scikit-learn's contract: its own common checks, on the two-dimensional input that it knows."""
+"""The estimators pass scikit-learn's common checks, on two-dimensional input."""
 
 from __future__ import annotations
 

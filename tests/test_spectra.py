@@ -1,4 +1,4 @@
-"""Components in real units: levels in dB, what a component adds, shares that add up, profiles without a peak."""
+"""Components in physical units: levels in dB, the effect of a component, shares that add up, flat profiles."""
 
 from __future__ import annotations
 

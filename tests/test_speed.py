@@ -1,4 +1,4 @@
-"""The measurements of speed: what they count, and that they all run."""
+"""The speed measurements: what they count, and that all of them run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits keep people apart, or say that they do not, and let no window see a neighbour across a border."""
+"""Splits separate subjects, or report that they do not, and remove windows that overlap another part."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def people_of(made: Split) -> list[set[str]]:
 
 
 def nights(recordings: int, each: int = 3, people: int | None = None, dataset: str = "sleep_edf", **more) -> Windows:
-    """Recordings of `each` windows that do not overlap; two nights a person if it is not said otherwise."""
+    """Return recordings of `each` windows that do not overlap; two nights per subject by default."""
     recording = np.repeat(np.arange(recordings), each)
     given = {
         "subject": recording % (people or (recordings + 1) // 2),
@@ -122,7 +122,7 @@ def random_ways(windows: Windows, sizes: list[int], seed: int, count: int) -> li
 
 
 def uneven(people: int, classes: int, seed: int) -> Windows:
-    """People who each do mostly one thing."""
+    """Return windows of subjects who each have mostly one class."""
     rng = np.random.default_rng(seed)
     subject = np.repeat(np.arange(people), rng.integers(5, 40, people))
     favourite = rng.integers(0, classes, people)[subject]
@@ -400,7 +400,7 @@ def test_classes_that_no_window_has_do_no_harm():
 
 
 def slow_purge(windows: Windows, parts: list[list[int]]) -> list[list[int]]:
-    """Every window against every other."""
+    """Compare every window with every other."""
 
     def overlap(a: int, b: int) -> bool:
         starts = windows.start[[a, b]]

@@ -1,4 +1,4 @@
-"""Small commands import what they use and nothing else: torch alone takes longer than all that `info` does."""
+"""Small commands import only what they use, because importing torch takes longer than all the work of `info`."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def started(words: list[str], cwd: Path, **variables: str) -> subprocess.Popen[s
 
 
 def stopped(process: subprocess.Popen[str] | Piped, number: int, when: Callable[[], object]) -> str:
-    """Send a signal as soon as something is so; what the process said."""
+    """Send a signal as soon as a condition holds, and return the output of the process."""
     until = time.monotonic() + 120
     while not when():
         assert process.poll() is None, process.communicate()[1]
@@ -58,7 +58,7 @@ def stopped(process: subprocess.Popen[str] | Piped, number: int, when: Callable[
 
 
 def swept(process: subprocess.Popen[str] | Piped) -> Callable[[], bool]:
-    """Whether a fit has said that its first sweep is done."""
+    """Return whether a fit has reported its first sweep."""
     return lambda: "sweep 1" in process.stderr.readline()
 
 
@@ -67,7 +67,7 @@ def names(folder: Path) -> list[str]:
 
 
 def said_command(said: str) -> list[str]:
-    """The command that a process which was stopped told to give."""
+    """Return the command that a stopped process printed."""
     line = said.rstrip().splitlines()[-1]
     assert line.startswith("  polyadic ")
     return shlex.split(line)[1:]
@@ -78,7 +78,7 @@ def said_command(said: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> ATD:
-    """The model of a fit that was not stopped."""
+    """Return the model of an uninterrupted fit."""
     folder = windows_in(tmp_path_factory.mktemp("whole"))
     polyadic(*LONG, "--sweeps", "12", cwd=folder)
     return load(folder / "m.safetensors")
@@ -192,7 +192,7 @@ main()
     ],
 )
 def test_a_signal_during_an_import_waits_until_it_is_over(module, number, code, here):
-    """Libraries in C++ abort the process if an exception meets them while they are being loaded."""
+    """C++ libraries abort the process if an exception is raised while they are being loaded."""
     words = [sys.executable, "-c", STOP_AT, module, str(int(number)), *LONG]
     done = subprocess.run(words, cwd=here, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
     assert done.returncode == code, done.stderr
@@ -229,7 +229,7 @@ def test_a_fit_under_nohup_continues_when_the_terminal_is_closed(here):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_fit_in_a_terminal_that_is_gone_still_leaves_its_checkpoint(number, here):
-    """What it says meets a stream that nobody reads any more."""
+    """Its output goes to a stream without a reader."""
     process = Piped([*LONG, "--sweeps", "100000"], here)
     swept_once = swept(process)
     while not swept_once():

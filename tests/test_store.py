@@ -1,4 +1,4 @@
-"""The window store: exact, checked, whole or clearly unfinished; and fits that read from it."""
+"""The window store is exact, verified, and complete or clearly unfinished; fits from a store."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FLOATS = replace(HEADER, dtype="float32")
 
 
 def recording(number: int, samples: int = 40, dtype: str = "int16", **changes: Any) -> Recording:
-    """A recording with digits, scales and offsets of its own."""
+    """Return a recording with its own digits, scales and offsets."""
     rng = np.random.default_rng(number)
     plain = dtype == "float32"
     signal = rng.normal(size=(3, samples)) if plain else rng.integers(-(2**15), 2**15, (3, samples))
@@ -80,7 +80,7 @@ def write(path: Path, numbers: Any = range(7), header: Header = HEADER, **option
 
 
 def stop(path: Path, count: int, **options: Any) -> None:
-    """Begin a store, and stop after some recordings."""
+    """Start writing a store, and stop after some recordings."""
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012, SIM117
         with StoreWriter(path, HEADER, **options) as writer:
             for number in range(7, 7 + count) if options.get("append") else range(count):
@@ -215,7 +215,7 @@ def test_a_window_is_read_without_its_shard(tmp_path: Path) -> None:
 
 
 def resident() -> int:
-    """Bytes of memory this process has, maps included."""
+    """Return the resident memory of this process in bytes, including mapped files."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
     except FileNotFoundError:
@@ -223,7 +223,7 @@ def resident() -> int:
 
 
 def open_files() -> int:
-    """How many files this process has open, 0 where that cannot be told."""
+    """Return the number of open files of this process, or 0 if it is not known."""
     folder = Path("/proc/self/fd")
     return len(list(folder.iterdir())) if folder.exists() else 0
 
@@ -772,7 +772,7 @@ print(json.dumps(results))
 
 
 def stopped(folder: Path, job: str) -> list[dict[str, Any]]:
-    """Stores whose writer was stopped, in processes of their own, and gone on with."""
+    """Return stores whose writer was stopped in a separate process and then resumed."""
     if not hasattr(os, "fork"):
         pytest.skip("processes cannot be forked here")
     done = subprocess.run([sys.executable, "-c", FORKS, folder, job], capture_output=True, text=True, timeout=100)

@@ -1,4 +1,4 @@
-"""The built-in signals are what they are said to be."""
+"""The built-in signals have their documented properties."""
 
 from __future__ import annotations
 

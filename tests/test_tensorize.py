@@ -1,4 +1,4 @@
-"""The Tensorizer seam: a wavelet and a small network beside the STFT, and what the contract catches."""
+"""The Tensorizer interface: a wavelet and a small network as well as the STFT, and faults found by the contract."""
 
 from __future__ import annotations
 

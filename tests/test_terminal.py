@@ -1,4 +1,4 @@
-"""What reaches a terminal or a pipe: names without control codes, in any encoding, and results without a reader."""
+"""Output to a terminal or a pipe: names without control codes, any encoding, and closed pipes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_nothing_in_the_library_goes_to_the_terminal_another_way():
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which every file, channel and class has such a name."""
+    """Return a folder in which every file, channel and class has a hostile name."""
     folder = tmp_path_factory.mktemp("hostile")
     signals = synthetic(60, 2, 128)
     labels = np.array(["N2", HOSTILE])[np.arange(60) % 2]
@@ -186,7 +186,7 @@ def in_a_shell(line: str, cwd: Path, **variables: str) -> subprocess.CompletedPr
 
 
 def read_a_line(words: list[str], cwd: Path) -> None:
-    """Run a command whose streams are one pipe, of which a reader takes the first line and goes."""
+    """Run a command whose streams are one pipe, from which a reader reads only the first line."""
     with tempfile.TemporaryDirectory() as folder:
         pipe = Path(folder) / "pipe"
         os.mkfifo(pipe)

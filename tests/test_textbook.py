@@ -1,4 +1,4 @@
-"""The textbook method, which speed is compared with, does what the library does, only slowly."""
+"""The textbook method, the reference for speed, computes the same as the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that share a batch: they come and go with a fit, and what they find is what one thread finds, to the bit."""
+"""Threads that share a batch start and end with a fit, and give the result of one thread, to the bit."""
 
 from __future__ import annotations
 

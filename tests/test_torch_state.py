@@ -1,4 +1,4 @@
-"""torch's global settings are the program's: fits, features and views do not depend on them."""
+"""Fits, features and views do not depend on torch's global settings, and do not change them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings are tuned with the same number of tries for every method, and without the people who are tested."""
+"""Settings are tuned with the same number of tries for every method, and without the tested subjects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def quick_settings(tmp_path, name="tune", **words):
 
 
 def official(count=120):
-    """Signals of 12 people, of whom the publisher has put 4 into his test part."""
+    """Return signals of 12 subjects, 4 of them in the published test part."""
     signals = synthetic(count, n_channels=3, length=64, n_classes=2)
     person = np.arange(count) % 12
     return Windows(signals.X, 64.0, subject=person, label=signals.label, part=np.where(person < 8, "train", "test"))
@@ -57,7 +57,7 @@ def test_people_tested_with_a_later_seed_alone_are_put_away_too(tmp_path):
 
 
 def test_a_tuning_never_reads_a_window_of_a_tested_person(tmp_path, monkeypatch):
-    """Windows of tested people are spoilt: whoever reads one stops with an error."""
+    """Windows of tested subjects are replaced by windows that raise an error when they are read."""
     windows = official()
     spoilt = windows.X.copy()
     spoilt[np.isin(windows.subject, ["8", "9", "10", "11"])] = np.nan
@@ -239,7 +239,7 @@ def test_every_cell_keeps_the_commit_it_was_run_at(tmp_path, monkeypatch):
 
 
 def test_the_score_of_a_try_is_that_of_all_held_out_people(tmp_path):
-    """Against the plain way: each half of the held-out people trains the probe for the other."""
+    """Compare with a plain loop: each half of the held-out subjects trains the probe for the other."""
     from polyadic.evaluate import probe
 
     inner = quick_settings(tmp_path)

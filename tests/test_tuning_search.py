@@ -1,4 +1,4 @@
-"""`polyadic.tune`: honest scores, shared fits, journals, interrupts, and what it says where nothing can be judged."""
+"""`polyadic.tune`: unbiased scores, shared fits, journals, interrupts, and data without a fair comparison."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from polyadic.spectral import STFT
 
 
 def example(rows: int = 240, width: int = 6, classes: int = 3, spread: float = 1.0, seed: int = 0):
-    """Features of classes that overlap, of 12 people who each have an offset of their own."""
+    """Return features of classes that overlap, from 12 subjects with different offsets."""
     rng = np.random.default_rng(seed)
     y, people = np.arange(rows) % classes, np.arange(rows) * 12 // rows
     centres = rng.normal(size=(classes, width))
@@ -36,7 +36,7 @@ def example(rows: int = 240, width: int = 6, classes: int = 3, spread: float = 1
 
 
 def leaking(seed: int = 0):
-    """A weak feature that holds for everyone, and a level block that only tells people's classes apart by heart."""
+    """Return a weak feature that generalises, and a level block that separates classes only within known subjects."""
     rng = np.random.default_rng(seed)
     y, people = np.arange(400) % 2, np.arange(400) // 40
     codes = 3 * rng.normal(size=(10, 2, 30))
@@ -53,7 +53,7 @@ NEWTON = {"solver": "newton-cholesky", "max_iter": 1000}
 
 
 def slow_search(Z, y, people, levels, tolerance):
-    """Every setting the obvious way: a pipeline for each, trained once a fold."""
+    """Search all settings the obvious way, with one pipeline per setting and fold."""
     fold = group_folds(y, people, 5)
     used = {True: np.arange(Z.shape[1]), False: np.setdiff1d(np.arange(Z.shape[1]), levels)}
     table = {}

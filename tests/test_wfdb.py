@@ -1,4 +1,4 @@
-"""WFDB records and the table of PTB-XL, read from files in their published layouts, whole and damaged."""
+"""WFDB records and the table of PTB-XL, read from intact and damaged files in their published layouts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def wfdb() -> Any:
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever reaches for the network fails with an error that is no DataError."""
+    """Make network access fail with an error that is not a DataError."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("the network was tried")
@@ -88,7 +88,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def flips(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Copies of a file with one byte changed, at random places, always the same ones."""
+    """Yield copies of a file with one byte changed, at reproducible random positions."""
     whole = path.read_bytes()
     rng = np.random.default_rng(2018)
     for place, change in zip(rng.integers(0, len(whole), FLIPS), rng.integers(1, 256, FLIPS), strict=True):

@@ -1,4 +1,4 @@
-"""Windows carry their index through slicing, selecting and joining, and read nothing before it is asked for."""
+"""Windows keep their index through slicing, selecting and joining, and read samples only on request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def assert_are(chosen: Windows, windows: Windows, rows) -> None:
 
 
 class Fake:
-    """Samples that are made when they are read, in an order of their own, and that tell what was read."""
+    """Samples that are generated when they are read, have their own order, and record what was read."""
 
     dtype = np.dtype(np.float32)
     on_disk = True

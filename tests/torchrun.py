@@ -17,7 +17,7 @@ SCRIPT = str(Path(__file__).parent / "teams.py")
 
 
 def torchrun(*words: object, processes: int, code: int = 0, restarts: int = 0, cwd: Path | None = None) -> str:
-    """Run a command in so many processes; what they said."""
+    """Run a command in several processes, and return their output."""
     options = ["--standalone", "--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
     command = [sys.executable, "-m", "torch.distributed.run", *options, *map(str, words)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCHELASTIC_ERROR_FILE": "", "PYTHONWARNINGS": "ignore"}
@@ -32,7 +32,7 @@ def forked(*words: object, processes: int) -> None:
 
 
 def ended(task: str, folder: Path, processes: int) -> list[dict[str, np.ndarray]]:
-    """What each of the processes ended a task with."""
+    """Return the results of a task from each process."""
     return [dict(np.load(folder / task / f"{number}.npz")) for number in range(processes)]
 
 

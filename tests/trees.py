@@ -77,7 +77,7 @@ def sleep_edf(root: Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 def mgh_recording(root: Path, name: str, stages: list[tuple[str | None, int]], seconds: int) -> np.ndarray:
-    """A recording in a folder of its own; stages with their seconds, None for no labels at all."""
+    """Write a recording in a separate folder; stages with their seconds, None for no labels."""
     folder = root / name
     folder.mkdir(parents=True)
     rng = np.random.default_rng(int.from_bytes(name.encode(), "big") % 2**32)
