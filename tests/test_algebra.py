@@ -164,7 +164,7 @@ def test_project_and_reconstruct_equal_tensorly(tensorly, device, shape):
 
 
 @over_shapes
-def test_what_collect_returns_holds_the_mttkrp_of_every_basis(tensorly, device, shape):
+def test_the_result_of_collect_contains_the_mttkrp_of_every_basis(tensorly, device, shape):
     T, X, factors = shape.draw(device)
     for mode in range(len(factors)):
         mttkrp = collect(X, T)
@@ -282,7 +282,7 @@ def test_float32_rows_of_nearly_equal_columns_lose_nothing_to_a_float64_gram(dev
     assert fit_error(ridge_solve(gram([A.double()]), project(T, [A]), 0.0), T, A) < 1e-3
 
 
-def test_what_is_singular_in_float32_can_be_regular_in_float64(device):
+def test_a_matrix_that_is_singular_in_float32_can_be_regular_in_float64(device):
     G = torch.tensor([[1.0, 1.0], [1.0, 1.0 + 2.0**-20]], dtype=torch.float64, device=device)
     assert_agrees(G @ ridge_inverse(G, 0.0) / 2**12, np.eye(2) / 2**12, like=G)
     with pytest.warns(RuntimeWarning, match="singular"):
@@ -298,7 +298,7 @@ def test_an_all_zero_gram_gives_the_solution_of_smallest_norm_with_a_warning(dev
 
 
 @dtypes
-def test_a_gram_that_rounding_made_indefinite_gets_the_pseudo_inverse_with_a_warning(device, dtype):
+def test_a_gram_matrix_that_is_indefinite_by_rounding_gets_the_pseudo_inverse_with_a_warning(device, dtype):
     G = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=dtype, device=device)
     with pytest.warns(RuntimeWarning, match="minimum-norm"):
         inverse = ridge_inverse(G, 0.0)

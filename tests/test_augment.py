@@ -123,7 +123,7 @@ class Broken(Augmentation):
         ("other_windows_of_the_batch_do_not_matter", lambda X, u: X * u + 1e-9 * X.mean()),
     ],
 )
-def test_the_contract_catches_what_it_is_for(test: str, function: object) -> None:
+def test_the_contract_detects_broken_implementations(test: str, function: object) -> None:
     class Contract(AugmentationContract):
         augmentation = Broken(function)
 
@@ -444,7 +444,7 @@ def test_each_channel_has_a_filter_of_its_own(filtered: list[tuple[int, ...]]) -
     assert_equally_likely(Counter(filtered), [(a, b) for a in range(3) for b in range(3)])
 
 
-def test_bandpass_keeps_what_lies_within_the_band_and_takes_what_lies_outside() -> None:
+def test_bandpass_keeps_frequencies_within_the_band_and_removes_others() -> None:
     time = torch.arange(4000, dtype=torch.float64) / 200
     waves = torch.stack([torch.sin(2 * torch.pi * f * time) for f in (0.01, 5.0, 95.0)])[None]
     bandpass = Bandpass([(2, 12), (2, 12)], fs=200)
@@ -623,7 +623,7 @@ def test_one_of_picks_each_choice_with_equal_chance_for_each_window(count: int) 
     assert_equally_likely(Counter((result[:, 0, 0] / 10).long().tolist()), range(count))
 
 
-def test_one_of_gives_each_window_exactly_what_its_choice_gives() -> None:
+def test_one_of_gives_each_window_exactly_its_chosen_augmentation() -> None:
     choices = [Jitter(0.3), Bandpass(BANDS, FS), Rotate3D(TRIADS)]
     X, ids = windows(40, 9, 60), torch.arange(40) * 3
     keys = window_keys(2, 1, ids)

@@ -162,7 +162,7 @@ def test_a_fit_stopped_in_its_second_attempt_resumes_there(tmp_path, monkeypatch
     assert resumed.attempt_ == whole.attempt_
 
 
-def test_the_consensus_is_one_sweep_from_what_the_attempts_agree_on():
+def test_the_consensus_is_one_sweep_from_the_average_of_the_attempts():
     ends: dict[int, list[np.ndarray]] = {}
     losses: dict[int, float] = {}
 
@@ -180,12 +180,12 @@ def test_the_consensus_is_one_sweep_from_what_the_attempts_agree_on():
     assert match(model.factors_, [basis.numpy() for basis in bases]).score == pytest.approx(1.0, abs=1e-9)
 
 
-def test_a_fit_that_was_done_can_be_made_longer(tmp_path):
+def test_a_finished_fit_can_be_extended(tmp_path):
     small(max_sweeps=2).fit(X, checkpoint=tmp_path)
     assert_alike(small(max_sweeps=5).fit(X, checkpoint=tmp_path, resume=True), small(max_sweeps=5).fit(X))
 
 
-def test_a_checkpoint_holds_what_the_solver_remembers_and_how_far_it_came_mid_sweep(tmp_path, monkeypatch):
+def test_a_checkpoint_stores_the_state_of_the_solver_and_the_position_within_a_sweep(tmp_path, monkeypatch):
     start(monkeypatch, tmp_path, 7, small(solver="memory"))
     arrays, header = checkpoints._from_bytes_checked((tmp_path / "checkpoint-00000007").read_bytes())
     assert header["progress"]["batch"] == 2

@@ -175,7 +175,7 @@ def test_a_store_gives_its_own_labels_and_subjects(features, tmp_path):
     assert set(told["y"]) == set(SIGNALS.classes)
 
 
-def test_polyadic_load_gives_the_features_as_before_and_the_probe_beside_them(features, path, tmp_path):
+def test_polyadic_load_returns_the_features_with_the_probe_as_an_attribute(features, path, tmp_path):
     model = WindowClassifier(features).fit(SIGNALS)
     model.save(path)
     loaded = load(path)
@@ -354,7 +354,7 @@ def test_clones_of_a_classifier_learn_features_that_were_not_fitted_by_themselve
     assert copy.features.get_params() == model.features.get_params()
 
 
-def test_a_search_over_the_probe_leaves_fitted_features_as_they_are(features):
+def test_a_search_over_the_probe_leaves_fitted_features_unchanged(features):
     before = [factor.copy() for factor in features.factors_]
     search = GridSearchCV(WindowClassifier(features), {"probe": ["plain", "standardised"]}, cv=3, error_score="raise")
     search.fit(SIGNALS.X, SIGNALS.label)

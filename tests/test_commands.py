@@ -380,7 +380,7 @@ def test_the_probe_of_a_model_is_scored_on_all_labels_of_other_data(made, here):
     assert score_own_probe(classifier.features_, windows)[0]["accuracy"] == own["rows"][0]["accuracy"]
 
 
-def test_a_summary_leaves_out_what_was_not_measured():
+def test_a_summary_leaves_out_missing_measurements():
     assert summarise([{"probe": "plain", "accuracy": 1.0}]) == [{"probe": "plain", "accuracy": 1.0}]
 
 
@@ -402,7 +402,7 @@ def load_of(signals: Windows):
 
 
 @pytest.mark.filterwarnings("ignore:the fixed-point rule")
-def test_info_tells_what_each_kind_of_file_is(made, here):
+def test_info_describes_each_kind_of_file(made, here):
     store = ("prepare", "folder", made / "recordings", "s.store", "--seconds", 2, "--class", "slow")
     run(*store)
     run("transform", "model.safetensors", "s.store", "-o", "f.csv")
@@ -454,7 +454,7 @@ def test_info_tells_what_each_kind_of_file_is(made, here):
         ("night.edf", b"nothing", "night.edf"),
     ],
 )
-def test_info_on_what_is_damaged_or_strange_says_so(name, content, message, here):
+def test_info_reports_damaged_and_unknown_files(name, content, message, here):
     (here / name).write_bytes(content)
     assert message in polyadic("info", name, cwd=here, code=1).stderr
 
@@ -492,7 +492,7 @@ def test_info_on_what_is_damaged_or_strange_says_so(name, content, message, here
         (("fit", "y.npz", "--probe", "best"), 2, "unexpected extra argument"),
     ],
 )
-def test_exit_codes_mean_what_the_manual_says(words, code, message, here):
+def test_exit_codes_match_the_manual(words, code, message, here):
     X = np.random.default_rng(0).normal(size=(30, 2, 200)).astype("f4")
     np.savez(here / "w.npz", X=X)
     np.savez(here / "y.npz", X=X, y=np.arange(30) % 2)
@@ -517,7 +517,7 @@ def test_exit_codes_mean_what_the_manual_says(words, code, message, here):
         ("info", "model.safetensors"),
     ],
 )
-def test_a_command_of_these_tests_does_what_it_does_in_an_interpreter_of_its_own(words, here):
+def test_forked_commands_behave_as_in_a_new_interpreter(words, here):
     """Most commands here are forked from a process that has the imports done: same words, same exit code."""
     (here / "notes.txt").write_text("hello")
     alone = fresh(*words, cwd=here)

@@ -79,7 +79,7 @@ def test_wake_at_the_ends_of_a_night_can_be_trimmed(sleep, tmp_path):
         datasets.sleep_edf(root, tmp_path / "t", trim=-1)
 
 
-def test_two_nights_of_one_person_stay_together_by_subject_and_may_part_by_the_papers_protocol(sleep, tmp_path):
+def test_two_nights_of_one_subject_stay_together_by_subject_and_may_be_separated_under_protocol_paper(sleep, tmp_path):
     root, _ = sleep
     trees.night(root / "sleep-cassette", "SC4021E0", [("Sleep stage W", 4)], 4)
     windows = datasets.sleep_edf(root, tmp_path / "s").windows
@@ -211,7 +211,7 @@ def little_har(root, windows=24):
     return trees.har(root, X, y, subject), X, y, subject
 
 
-def test_har_keeps_people_parts_and_values(tmp_path):
+def test_har_keeps_subjects_parts_and_values(tmp_path):
     base, X, y, subject = little_har(tmp_path)
     windows = datasets.har(base, tmp_path / "s").windows
     assert windows.shape == (48, 9, 128)

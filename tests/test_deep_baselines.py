@@ -273,7 +273,7 @@ def test_reference_cnn_is_the_backbone_and_one_layer() -> None:
         assert model._network_for(shape).n_parameters() == size + 5 * (backbone.n_features + 1)
 
 
-def test_only_what_the_optimiser_changes_is_counted(make: Callable[..., DeepBaseline]) -> None:
+def test_only_trainable_parameters_are_counted(make: Callable[..., DeepBaseline]) -> None:
     model = make().fit(X, Y)
     network: Any = model._network
     trained = dict(network.named_parameters())
@@ -389,7 +389,7 @@ def test_training_stops_after_max_epochs() -> None:
     assert len(history["loss"]) == 3
 
 
-def test_plateau_forgets_what_was_before_an_improvement() -> None:
+def test_plateau_is_reset_by_an_improvement() -> None:
     plateau = Plateau(2)
     told = [plateau.reached(loss) for loss in (1.0, 0.9995, 0.9985, 0.998, 0.9985)]
     assert told == [False, False, False, False, True]
@@ -483,7 +483,7 @@ def test_loss_that_does_not_stay_finite_is_an_error(bad: float) -> None:
 
 @pytest.mark.parametrize("augment", [None, Jitter(0.1)])
 @pytest.mark.parametrize("most", [0, 20_000, 2**30])
-def test_batches_made_at_once_are_the_batches_of_the_source(
+def test_batches_built_at_once_equal_the_batches_of_the_source(
     most: int, augment: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = STFT(n_fft=16, hop=8).calibrated(torch.from_numpy(X))
@@ -501,7 +501,7 @@ def test_batches_made_at_once_are_the_batches_of_the_source(
 
 
 @pytest.mark.parametrize("parts", [1, 2, 100])
-def test_views_of_many_batches_made_at_once_are_those_made_one_by_one(
+def test_views_of_many_batches_computed_at_once_equal_views_of_single_batches(
     parts: int, make: Callable[..., DeepBaseline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = make(augment=Compose([Jitter(0.1), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)])).fit(X, Y)

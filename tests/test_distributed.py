@@ -104,7 +104,7 @@ def test_shares_are_even_and_together_everything():
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_small_blocks_travel_as_they_are_and_large_ones_by_modes_unless_one_insists():
+def test_small_blocks_are_sent_whole_and_large_ones_by_modes_unless_chosen_otherwise():
     class Two(processes.Processes):
         def __init__(self, exchange: str) -> None:
             self.index, self.size, self._exchange = 0, 2, exchange
@@ -136,7 +136,7 @@ REFUSALS = {
 }
 
 
-def test_what_cannot_be_done_together_is_refused_by_all_and_leaves_nothing(pair):
+def test_unsupported_distributed_work_is_refused_by_all_processes_and_leaves_nothing(pair):
     first, second = ended("refused", pair, 2)
     assert set(first) == set(second) == set(REFUSALS)
     for name, message in REFUSALS.items():

@@ -162,7 +162,7 @@ def test_a_file_that_is_wrong_on_the_server_is_not_kept(server, tmp_path):
     assert not [path for path in there(tmp_path) if path.endswith(".tmp")]
 
 
-def test_a_wrong_file_on_the_server_does_not_replace_what_is_there(server, tmp_path):
+def test_a_wrong_file_on_the_server_does_not_replace_an_existing_file(server, tmp_path):
     name = "sleep-cassette/SC4002E0-PSG.edf"
     download("sleep_edf", tmp_path, base=server.base)
     (tmp_path / name).write_bytes(b"mine")
@@ -201,7 +201,7 @@ def test_offline_is_one_error_that_names_the_address(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_offline_what_is_complete_is_checked_all_the_same(server, tmp_path):
+def test_complete_downloads_are_verified_offline(server, tmp_path):
     download("sleep_edf", tmp_path, base=server.base)
     base = closed_port()
     assert download("sleep_edf", tmp_path, base=base) == tmp_path
@@ -337,7 +337,7 @@ def test_mgh_names_the_contact_and_the_error_for_unknown_names_lists_the_known_o
         download("har", tmp_path, base="file:///data")
 
 
-def test_sources_have_all_that_a_person_wants_to_know():
+def test_sources_have_title_licence_citation_and_size():
     assert [source.name for source in sources()] == ["sleep_edf", "ptb_xl", "har"]
     for source in sources():
         assert isinstance(source, Source)

@@ -222,7 +222,7 @@ def test_integer_seed_distinguishes_values_orders_and_lengths():
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-def test_seeds_and_keys_stay_what_they_are_from_version_to_version():
+def test_seeds_and_keys_do_not_change_between_versions():
     # Whoever changes these changes every result that is to be reproduced from a seed.
     assert integer_seed(0) == 3980143261097177850
     assert window_keys(0, 0, torch.tensor([0, 1])).tolist() == [1755503195, -464791573]

@@ -392,7 +392,7 @@ def test_a_gap_shorter_than_a_sample_at_the_requested_rate_still_counts(plus):
     assert recording.segments == (Segment(0, 0.0), Segment(16, 4.1))
 
 
-def test_gaps_count_even_if_the_header_does_not_say_what_the_file_is(plus):
+def test_gaps_count_even_if_the_header_does_not_declare_them(plus):
     recording = read_edf(patched(discontinuous(plus, ONSETS), 192, b"     "))
     assert len(recording.segments) == len(GAPS)
 

@@ -596,7 +596,7 @@ def test_a_network_can_make_the_tensors_and_the_augmentations() -> None:
     assert layer.weight.grad is None
 
 
-def test_what_a_function_gives_is_brought_to_the_type_of_the_batch() -> None:
+def test_results_of_a_function_are_converted_to_the_type_of_the_batch() -> None:
     X = CUBE.astype(np.float32)
     model = paper(ATD, tensorize=Tensor.double, augment=lambda batch: 0.8 * batch.double(), beta=0.01, **SETTINGS).fit(
         X
@@ -698,7 +698,7 @@ def recorded(**settings: Any) -> dict[int, list[int]]:
     return augment.keys
 
 
-def test_the_size_and_order_of_batches_do_not_change_what_happens_to_a_window() -> None:
+def test_augmentation_of_a_window_does_not_depend_on_size_and_order_of_batches() -> None:
     keys = recorded(batch_size=10)
     assert recorded(batch_size=7) == recorded(batch_size=1) == recorded(batch_size=100) == keys
     assert all(len(set(row)) == 3 for row in keys.values()), "every sweep augments anew"

@@ -242,7 +242,7 @@ def test_holms_correction_is_closed_testing_by_bonferroni(p_values):
     assert holm(p_values).tolist() == pytest.approx(slow_holm(p_values))
 
 
-def test_comparisons_that_could_not_be_made_do_not_count_in_holms_correction():
+def test_missing_comparisons_do_not_count_in_holms_correction():
     adjusted = holm([math.nan, 0.04, math.nan, 0.01])
     assert adjusted[[1, 3]].tolist() == [0.04, 0.02]
     assert np.isnan(adjusted[[0, 2]]).all()

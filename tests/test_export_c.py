@@ -206,7 +206,7 @@ def test_nearly_collinear_components_are_summed_in_double(tmp_path):
 
 
 @pytest.mark.parametrize("stride", [1, 16, 37, 96, 150])
-def test_a_stream_gives_what_its_windows_give(small, stride, tmp_path):
+def test_a_stream_gives_the_results_of_its_windows(small, stride, tmp_path):
     classifier, X = small
     code = CLibrary(export.c(classifier, tmp_path / "model.c", stride=stride))
     signal = X[:5].transpose(0, 2, 1).reshape(-1, 3)  # 480 samples
@@ -254,7 +254,7 @@ def test_no_compiler_has_anything_to_say(small, compiler, int8, tmp_path):
             run(compiler, *STRICT, *STRICTER, *words, "-c", tmp_path / f"{name}.c", "-o", tmp_path / "model.o")
 
 
-def test_the_code_keeps_no_memory_and_calls_the_mathematical_library_alone(small, tmp_path):
+def test_the_c_code_keeps_no_state_and_calls_only_the_math_library(small, tmp_path):
     export.c(small[0], tmp_path / "model.c")
     run("gcc", *STRICT, "-O2", "-fno-pic", "-fno-pie", "-c", tmp_path / "model.c", "-o", tmp_path / "model.o")
     symbols = [line.split() for line in run("nm", tmp_path / "model.o").splitlines()]
@@ -358,7 +358,7 @@ def test_structures_and_tables_have_the_reported_sizes(small, tmp_path):
         assert counted == written.table_bytes
 
 
-def test_the_header_says_what_the_model_is(small, tmp_path):
+def test_the_header_describes_the_model(small, tmp_path):
     export.c(small[0], tmp_path / "model.c", units=["g", "g", "m/s²"], stride=25, sha256="ab12")
     text = (tmp_path / "model.h").read_text()
     for said in ("3 channels of 96 samples at 50 Hz, 1.92 s", "0: x (g), 1: y (g), 2: z (m/s²)", "sha256 ab12"):
@@ -404,7 +404,7 @@ def test_a_file_without_units_is_read_and_one_of_too_few_is_refused(units, known
 # --------------------------------------------------------------------------------- int8
 
 
-def test_int8_is_smaller_and_computes_what_it_says(small, tmp_path):
+def test_int8_is_smaller_and_computes_with_its_rounded_weights(small, tmp_path):
     classifier, X = small
     plain = export.c(classifier, tmp_path / "plain.c")
     written = export.c(classifier, tmp_path / "model.c", int8=True)
@@ -452,7 +452,7 @@ def test_rounded_profiles_have_a_matrix_fitted_to_them(small):
 # ------------------------------------------------------------------------------ refusals
 
 
-def test_what_has_no_c_form_is_refused(small, tmp_path):
+def test_models_without_a_c_form_are_refused(small, tmp_path):
     def doubled(batch):
         return batch * 2
 
@@ -541,7 +541,7 @@ def test_the_command_writes_c_and_compares_int8_on_windows(here):
         (("-o", "model.c", "--fs", 0), "fs must be above 0"),
     ],
 )
-def test_the_command_refuses_what_does_nothing(here, words, said):
+def test_the_command_refuses_options_without_effect(here, words, said):
     assert said in polyadic("export", "m.safetensors", *words, cwd=here, code=1).stderr
 
 

@@ -151,7 +151,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("form", ["folder", "zip"])
 @pytest.mark.parametrize("case", DAMAGE)
-def test_what_is_damaged_is_named_with_its_line(case, form, tmp_path):
+def test_damaged_files_are_named_with_the_line(case, form, tmp_path):
     name, change, message = DAMAGE[case]
     files, _ = dataset()
     files[name] = change(files[name])

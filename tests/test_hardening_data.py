@@ -738,7 +738,7 @@ def deflated(path: Path, size: int) -> Path:
     return path
 
 
-def test_an_archive_that_inflates_a_thousandfold_is_refused_by_what_it_declares(tmp_path: Path) -> None:
+def test_an_archive_that_inflates_a_thousandfold_is_refused_by_its_declared_size(tmp_path: Path) -> None:
     path = deflated(tmp_path / "w.npz", 512 * 2**20)
     assert path.stat().st_size < 2**20
     with pytest.raises(DataError, match=r"w\.npz: X would take 537 MB.*np\.savez"):
@@ -908,7 +908,7 @@ def test_a_gap_in_a_table_is_reported_at_its_line(tmp_path: Path, row: int) -> N
         read_csv(tmp_path / "a.csv")
 
 
-def test_what_is_left_open_is_closed_with_its_windows(tmp_path: Path) -> None:
+def test_open_files_are_closed_with_their_windows(tmp_path: Path) -> None:
     folder = Path("/proc/self/fd")
     if not folder.exists():
         pytest.skip("needs /proc to look at open files")

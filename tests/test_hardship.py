@@ -185,7 +185,7 @@ def test_an_error_that_does_not_name_the_cause_does_not_pass_for_a_clear_one(mes
         assert_clear(message, X)
 
 
-def test_a_small_channel_beside_a_large_one_does_not_spoil_the_fit_of_the_large_one() -> None:
+def test_a_channel_of_small_scale_does_not_spoil_the_fit_of_a_large_one() -> None:
     X = uneven_scales(np.random.default_rng(0))
     assert paper(SALS, 12, batch_size=None, max_sweeps=60, device="cpu", random_state=0).fit(X).score(X) > 0.6
 

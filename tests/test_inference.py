@@ -46,7 +46,7 @@ def test_a_stored_model_transforms_as_the_estimator_to_the_bit(tmp_path: Path, r
 @pytest.mark.parametrize("recenter", [False, True])
 @pytest.mark.parametrize("kind", PROBES)
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_predictor_says_what_the_classifier_says(
+def test_a_predictor_equals_the_classifier(
     features: ATD, tmp_path: Path, kind: str, n_classes: int, recenter: bool
 ) -> None:
     label = np.array(["a", "b", "c"])[np.arange(len(SIGNALS)) % n_classes]

@@ -392,7 +392,7 @@ def test_a_device_that_is_not_there_is_refused_by_name(device: Any) -> None:
             method(WINDOWS)
 
 
-def test_auto_is_the_accelerator_where_the_data_lies_or_any_there_is(device: torch.device) -> None:
+def test_auto_is_the_accelerator_of_the_data_or_any_available_one(device: torch.device) -> None:
     anywhere = "cuda" if torch.cuda.is_available() else "cpu"
     assert choose_device("auto").type == anywhere
     assert choose_device("auto", np.ones(3)).type == anywhere
@@ -426,7 +426,7 @@ def test_none_passes_only_where_it_means_something() -> None:
         (lambda T: T.to(torch.complex64), "must return finite real numbers, but .*returned type torch.complex64"),
     ],
 )
-def test_what_functions_of_the_user_give_back_is_checked(broken, message) -> None:
+def test_results_of_user_functions_are_checked(broken, message) -> None:
     with pytest.raises(PolyadicError, match=f"tensorize {message}"):
         paper(SALS, tensorize=broken, **SETTINGS).fit(WINDOWS)
     with pytest.raises(PolyadicError, match=f"augment {message}"):

@@ -60,7 +60,7 @@ def test_without_the_packages_the_extra_is_named(package, extra, use, monkeypatc
 # ------------------------------------------------------------------------------------------------------- TensorLy
 
 
-def test_tensorly_reconstructs_what_the_model_stands_for():
+def test_tensorly_reconstructs_the_same_tensor_as_the_model():
     tensorly = pytest.importorskip("tensorly")
     X = np.random.default_rng(0).normal(size=(30, 4, 5, 6))
     model = paper(SALS, rank=3, max_sweeps=3).fit(X)
@@ -127,7 +127,7 @@ def test_factors_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("parts", PARTS)
-def test_labels_stand_at_the_right_rows(parts):
+def test_labels_are_at_the_right_rows(parts):
     pytest.importorskip("xarray")
     model = framed(parts=parts)
     found = to_xarray(model, fs=FS, channels=["Fz", "Cz", "Pz"])
@@ -163,7 +163,7 @@ def test_without_rate_and_names_units_say_so():
     assert found.channel.values.tolist() == ["1", "2", "3"]
 
 
-def test_what_the_model_knows_of_its_windows_is_used():
+def test_sampling_rate_and_channels_of_the_model_are_used():
     pytest.importorskip("xarray")
     model = framed()
     model.fs_, model.channel_names_ = FS, ("a", "b", "c")
@@ -317,7 +317,7 @@ def test_windows_and_their_flat_rows_score_equally_in_a_pipeline(labelled):
     assert scores.mean() > 0.3  # by chance 0.25
 
 
-def test_scalers_that_know_matrices_only_can_stand_before(labelled):
+def test_scalers_for_matrices_can_precede_the_estimator(labelled):
     X, y = labelled
     pipeline = make_pipeline(
         FunctionTransformer(lambda X: X.reshape(len(X), -1)),

@@ -288,7 +288,7 @@ def test_the_rule_is_watched_as_by_the_plain_code():
     assert max(expected) > 1e-3
 
 
-def test_what_kernels_need_is_loaded_once_and_aside():
+def test_libraries_of_the_kernels_are_loaded_once_in_a_thread():
     loading = kernels.prepare()
     loading.join(60)
     assert not loading.is_alive()

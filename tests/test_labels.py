@@ -42,7 +42,7 @@ def test_development_subjects_are_exactly_those_the_defaults_were_chosen_on(data
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 12), st.integers(2, 4))
 @settings(max_examples=25, deadline=None)
-def test_halves_divide_people_and_have_every_class_on_both_sides(seed, n_people, n_classes):
+def test_halves_divide_subjects_and_have_every_class_on_both_sides(seed, n_people, n_classes):
     rng = np.random.default_rng(seed)
     subject = np.repeat([f"p{number}" for number in range(n_people)], 8)
     label = rng.integers(0, n_classes, len(subject))
@@ -203,7 +203,7 @@ def test_a_method_that_is_level_is_not_marked_and_p_is_of_the_corrected_test():
     assert [value[2] for value in comparisons.values()] == holm(every).tolist()
 
 
-def test_standard_errors_know_that_splits_share_people():
+def test_standard_errors_account_for_subjects_shared_between_splits():
     values = np.array([90.0, 94.0, 92.0, 96.0])
     mean, error = tables.mean_and_error(values, 0.5)
     assert mean == 93.0

@@ -156,7 +156,7 @@ def test_every_number_on_the_command_line_may_be_beyond_reason(path, key, value,
         (("fit", "own", "--seconds", "1e300"), "a window of 1e+300 s is too long"),
     ],
 )
-def test_the_sentence_says_what_is_too_large(words, message, made):
+def test_the_error_says_what_is_too_large(words, message, made):
     done = polyadic(*words, cwd=made, code=1)
     assert "polyadic: " in done.stderr
     assert message in done.stderr

@@ -48,7 +48,7 @@ def broken(page: Path, text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_points_at_is_there(page):
+def test_link_targets_of_pages_exist(page):
     assert list(broken(page, page.read_text(encoding="utf-8"))) == []
 
 

@@ -217,7 +217,7 @@ def test_pairings_come_first_in_compose_or_not_at_all():
             OneOf(wrong)
 
 
-def test_a_pairing_is_split_from_what_follows_it():
+def test_a_pairing_is_split_from_the_augmentations_after_it():
     jitter = Jitter(0.1)
     double = Compose([jitter, jitter])
     for augmentation in (None, jitter, double, OneOf([jitter]), torch.flip):
@@ -293,7 +293,7 @@ class Broken(Pairing):
         ("batches_may_be_empty", lambda index, ids, partners: partners + 0 * int(ids.max())),
     ],
 )
-def test_the_contract_catches_what_it_is_for(test, function):
+def test_the_contract_detects_broken_implementations(test, function):
     class Contract(PairingContract):
         pairing = Broken(function)
 

@@ -71,5 +71,5 @@ def test_a_rhythm_that_is_split_at_the_default_rank_is_named_above_the_table(tmp
     assert found == {"alpha": "EEG O1", "sigma": "EEG Cz"}
 
 
-def test_the_timeline_of_each_person_is_there(page):
+def test_each_subject_has_a_timeline(page):
     assert re.findall(r"<option value=\"\d\">(person\d)</option>", page) == [f"person{n}" for n in range(1, 7)]

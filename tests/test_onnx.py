@@ -295,7 +295,7 @@ def test_a_failed_export_leaves_the_old_file(labelled, tmp_path, monkeypatch):
         ({"fs": 0}, "fs must be above 0"),
     ],
 )
-def test_what_cannot_be_written_is_refused(labelled, options, said, tmp_path):
+def test_options_that_cannot_be_exported_are_refused(labelled, options, said, tmp_path):
     with pytest.raises(PolyadicError, match=said):
         export.onnx(labelled[1], tmp_path / "model.onnx", **options)
     assert not list(tmp_path.iterdir())
@@ -307,7 +307,7 @@ def test_functions_of_the_users_cannot_be_written(tmp_path):
         export.onnx(model, tmp_path / "model.onnx")
 
 
-def test_what_cannot_be_run_is_refused(labelled, tmp_path):
+def test_files_and_windows_that_cannot_be_run_are_refused(labelled, tmp_path):
     windows, model, _ = labelled
     (tmp_path / "other.onnx").write_bytes(b"no graph")
     with pytest.raises(PolyadicError, match=r"must be an ONNX file written by polyadic\.export\.onnx"):

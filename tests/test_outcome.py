@@ -133,7 +133,7 @@ def test_a_complete_repr_is_code_that_gives_the_same_value():
     assert "numbers" in repr(value)
 
 
-def test_a_fit_does_not_change_the_repr_and_str_says_what_it_came_to(windows, model, tmp_path):
+def test_a_fit_does_not_change_the_repr_and_str_shows_its_result(windows, model, tmp_path):
     assert repr(model) == "ATD(max_sweeps=3, rank=3)"
     sweeps = f"3 sweeps, loss {model.history_['loss'][-1]:.4g}, not converged"
     outcome = f"fitted to 60 windows of 3 × 256, as tensors 3 × 33 × 25; rank 3, 300 parameters; {sweeps}"

@@ -90,7 +90,7 @@ def test_the_plot_of_a_rank_is_not_written_over_the_data(tmp_path: Path) -> None
         check_out_file(tmp_path / "link.png", None, tmp_path / "w.png")
 
 
-def test_the_signals_beside_a_header_are_inputs_as_well(tmp_path: Path) -> None:
+def test_the_signal_files_of_a_header_are_also_inputs(tmp_path: Path) -> None:
     for name in ("r.hea", "r.dat", "r.atr", "r.safetensors"):
         (tmp_path / name).touch()
     for name in ("r.dat", "r.atr"):
@@ -135,7 +135,7 @@ def test_a_file_of_another_kind_is_not_replaced_even_by_force(name: str, tmp_pat
         (("tune", "w.npz", "-o", "x.safetensors"), "x.tuning.json"),
     ],
 )
-def test_files_beside_the_output_are_not_replaced_either(words: tuple[str, ...], there: str, made: Path) -> None:
+def test_files_next_to_the_output_are_not_replaced_either(words: tuple[str, ...], there: str, made: Path) -> None:
     (made / there).write_bytes(b"mine")
     assert f"{there} already exists: use --force to overwrite it" in said_by(*words, cwd=made, code=1)
     assert f"{there} already exists and is not a" in said_by(*words, "--force", cwd=made, code=1)
@@ -149,7 +149,7 @@ def test_c_and_onnx_files_of_polyadic_are_replaced_by_force(made: Path) -> None:
             polyadic("export", "m.safetensors", "-o", name, *words, cwd=made)
 
 
-def test_a_model_beside_its_recordings_may_be_written_twice_by_force(made: Path, tmp_path: Path) -> None:
+def test_a_model_next_to_its_recordings_can_be_overwritten_with_force(made: Path, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "night.csv").write_bytes((made / "own" / "night.csv").read_bytes())
     for words in ((), ("--force",)):

@@ -93,7 +93,7 @@ def test_markup_for_the_build_and_code_are_not_reported() -> None:
     assert faults("$$\n\\begin{aligned}\na &= b\n\\end{aligned}\n$$\n") == []
 
 
-def test_the_build_sees_what_the_repository_does_not() -> None:
+def test_markdown_is_translated_for_the_build() -> None:
     text = (
         "# P\n\n<!-- run -->\n```python\npass\n```\n[a](../examples/rank.py) [b](../examples)\n<!-- sphinx\n*x*\n-->\n"
     )

@@ -134,7 +134,7 @@ def test_a_loaded_model_continues_like_the_saved_one(fitted: tuple[Model, Any], 
     assert_same(again, model, X)
 
 
-def test_a_model_made_by_partial_fit_alone_is_saved_too(path: Path) -> None:
+def test_a_model_fitted_only_by_partial_fit_can_be_saved(path: Path) -> None:
     model = paper(ATD, tensorize=SHORT_TIME, augment=TURN, beta=0.05, **SETTINGS | MEMORY).partial_fit(CUBE)
     model.save(path)
     assert_same(load(path), model, CUBE)

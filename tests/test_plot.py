@@ -184,7 +184,7 @@ def test_an_overview_has_every_mode_of_every_component(model, windows):
 
 
 @pytest.mark.parametrize("count", [3, 9, 19, 64])
-def test_names_of_many_channels_stand_upright_and_of_very_many_some_are_shown(count):
+def test_many_channel_names_are_vertical_and_of_very_many_only_some_are_shown(count):
     names = [f"electrode {number}" for number in range(count)]
     taken = Windows(np.random.default_rng(0).normal(size=(8, count, 64)), fs=32.0, channels=names)
     figure = plot.components(paper(SALS, rank=2, tensorize=STFT(16, 8), max_sweeps=1).fit(taken), taken)
@@ -455,7 +455,7 @@ def test_probabilities_are_a_band_of_one_and_nothing_where_nothing_was_predicted
     assert figure.layout.showlegend
 
 
-def test_strengths_stand_on_the_same_axis_and_windows_without_times_are_counted():
+def test_strengths_share_the_time_axis_and_windows_without_times_are_numbered():
     strengths = np.arange(12.0).reshape(6, 2)
     figure = plot.timeline(night(start=None), strengths=strengths, names=["component 3", "component 1"])
     heat = figure.data[-1]
@@ -496,7 +496,7 @@ def test_shares_are_sorted_and_grey_for_components_that_do_not_replicate(model, 
         plot.shares(model, x[:, :2])
 
 
-def test_features_are_shown_as_what_they_are(windows):
+def test_plots_of_features_show_their_values(windows):
     model = ATD(rank=3, max_sweeps=2).fit(windows)
     Z = model.transform(windows)
     spectral, level = plot.readout(model, Z).data

@@ -83,7 +83,7 @@ def test_frames_and_shapes_are_the_papers(name: str) -> None:
 
 
 @each_dataset
-def test_tensors_are_those_the_papers_figures_were_made_with(name: str) -> None:
+def test_presets_have_the_stft_settings_of_the_papers_results(name: str) -> None:
     tensorize = preset(name).tensorize
     assert (tensorize.window, tensorize.parts, tensorize.floor) == ("rectangular", "log_re_im", "channel")
 
@@ -132,7 +132,7 @@ def test_the_number_of_parameters_at_rank_32_is_the_papers(name: str) -> None:
 
 
 @each_dataset
-def test_a_model_made_with_the_preset_fits(name: str) -> None:
+def test_a_model_with_the_settings_of_a_preset_can_be_fitted(name: str) -> None:
     settings = preset(name)
     model = ATD(**settings.parameters, tensorize=settings.tensorize, augment=settings.augment)
     assert model.get_params()["batch_size"] == PAPER[name].batch_size

@@ -240,5 +240,5 @@ def test_the_command_prints_json_and_nothing_else(file):
         (["-o", "missing/rank.png"], "--out must be in an existing folder"),
     ],
 )
-def test_the_command_says_what_it_cannot_use(file, words, said):
+def test_the_command_names_unusable_input(file, words, said):
     assert said in polyadic("rank", file, *words, cwd=file.parent, code=1).stderr

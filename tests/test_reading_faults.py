@@ -242,7 +242,7 @@ def test_a_table_of_pandas_with_its_index_is_read(tmp_path):
         read_csv(tmp_path / "c.csv")
 
 
-def test_a_pattern_of_the_fit_does_not_bind_what_is_predicted(tmp_path):
+def test_the_pattern_of_a_fit_does_not_apply_to_predict(tmp_path):
     people.wearables(tmp_path / "in", 3)
     options = ("--seconds", 2, "--label", "activity", "--pattern", "p0[12].csv")
     polyadic("fit", "in", "-o", "m.safetensors", "--probe", "plain", *options, *QUICK, cwd=tmp_path)

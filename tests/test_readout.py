@@ -191,7 +191,7 @@ def test_weak_components_with_large_coefficients_are_not_lost_to_rounding():
     assert_close(spectral(moved), spectral(case), 1e-7)
 
 
-def test_a_dead_component_leaves_an_axis_at_zero_and_the_others_as_they_are():
+def test_a_dead_component_leaves_an_axis_at_zero_and_the_others_unchanged():
     case = problem(rank=3)
     without = spectral(case)
     zero, noise = torch.zeros(3, 1, dtype=torch.float64), problem(seed=5).x[:, :1]
@@ -630,7 +630,7 @@ def test_levels_say_nothing_about_coefficients():
 # ------------------------------------------------------------------------ what it tells
 
 
-def test_columns_have_names_that_people_read():
+def test_feature_names_are_readable():
     model = fitted(problem())
     assert model.feature_names(["EEG Fpz-Cz", "EOG", "EMG"])[3:5] == ["z4", "level EEG Fpz-Cz"]
     assert model.feature_names() == ["z1", "z2", "z3", "z4", "level 1", "level 2", "level 3"]

@@ -133,7 +133,7 @@ def test_windows_have_a_length_and_a_step(length, step):
 
 @SHARED
 @given(recording=with_gaps(least=8), length=st.integers(1, 8), data=st.data())
-def test_a_cut_is_what_slicing_gives(recording, length, data):
+def test_cutting_windows_equals_slicing(recording, length, data):
     starts = data.draw(st.lists(st.integers(0, recording.signal.shape[1] - length), max_size=9))
     windows = cut_windows(recording, starts, length)
     expected = [recording.signal[:, start : start + length] for start in starts]
@@ -243,7 +243,7 @@ def test_an_annotation_over_a_gap_covers_both_sides_by_the_clock():
 # --------------------------------------------------------------------- quality
 
 
-def test_quality_counts_what_is_missing_flat_and_clipped_in_each_channel():
+def test_quality_counts_missing_flat_and_clipped_samples_of_each_channel():
     signal = np.array([[1, 2, 3, 9, 9], [7, 7, 7, 7, 9], [0, 9, 9, 9, -9], [8, -9, 1, 1, 1]], np.int16)
     missing = np.zeros((4, 5), bool)
     missing[1, 4] = missing[3, 0] = missing[3, 1] = True
@@ -265,7 +265,7 @@ def test_quality_finds_no_fault_in_a_good_signal_without_limits():
 
 @SHARED
 @given(data=st.data())
-def test_quality_is_what_counting_gives(data):
+def test_quality_equals_a_plain_count(data):
     samples = data.draw(st.lists(st.integers(-3, 3), min_size=1, max_size=8))
     gone = data.draw(st.lists(st.booleans(), min_size=len(samples), max_size=len(samples)))
     found = quality(
@@ -317,7 +317,7 @@ def test_a_resampled_line_stays_a_line_to_its_ends():
     np.testing.assert_allclose(result[:-1], np.arange(199) / 2, atol=0.1)
 
 
-def test_what_is_missing_stays_missing_and_spoils_only_its_surroundings():
+def test_missing_samples_stay_missing_and_affect_only_their_surroundings():
     values = np.ones(1000)
     values[500] = np.nan
     gone = np.flatnonzero(np.isnan(resample_polyphase(values, 100, 50)))

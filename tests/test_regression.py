@@ -37,7 +37,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_fits_come_to_what_they_came_to_before(name):
+def test_fits_reproduce_earlier_results(name):
     signals = synthetic(240, n_channels=4, length=128)
     model = MODELS[name]().fit(signals)
     norm = np.linalg.norm(np.asarray(model.transform(signals), np.float64))

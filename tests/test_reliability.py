@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as Linux does")
-def test_the_long_run_counts_what_it_does(tmp_path: Path) -> None:
+def test_the_reliability_run_counts_its_work(tmp_path: Path) -> None:
     out = tmp_path / "results" / "reliability.json"
     options = ["--kills", "2", "--each", "2", "--fits", "2", "--seconds", "0.5", "--gib", "0", "--no-faults"]
     words = [sys.executable, str(HERE / "reliability.py"), str(out), *options]

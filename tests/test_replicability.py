@@ -122,7 +122,7 @@ def test_a_given_graph_is_cut_to_the_half():
     assert replicability(model, X, people, refits=2).match.shape == (2,)
 
 
-def test_what_cannot_be_checked_is_refused():
+def test_impossible_replicability_checks_are_refused():
     X, people = _planted()
     model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(X)
     with pytest.raises(PolyadicError, match="two subjects or more, but has 1"):
@@ -156,7 +156,7 @@ def _noisy(bases: list[np.ndarray], size: float, seed: int) -> list[np.ndarray]:
     ]
 
 
-def test_the_average_of_fits_is_nearer_to_what_they_share_than_any_of_them():
+def test_the_average_of_fits_is_closer_to_their_common_components_than_any_of_them():
     random = np.random.default_rng(0)
     truth = [np.linalg.qr(random.normal(size=(size, 3)))[0] for size in (6, 7, 8)]
     fits = [_noisy(truth, 0.1, seed) for seed in range(12)]
@@ -165,7 +165,7 @@ def test_the_average_of_fits_is_nearer_to_what_they_share_than_any_of_them():
     assert match(truth, average).similarity.min() > 0.97
 
 
-def test_components_that_no_other_fit_has_stay_as_they_are():
+def test_components_that_no_other_fit_has_stay_unchanged():
     random = np.random.default_rng(1)
     fits = [[np.abs(random.normal(size=(size, 2))) * [1.0, -1.0] for size in (30, 40, 50)] for _ in range(5)]
     average = average_components(fits, [3.0, 1.0, 2.0, 4.0, 5.0])
@@ -262,7 +262,7 @@ def test_report_does_not_check_a_model_for_longer_than_a_minute(file, tmp_path, 
     assert "--data" in str(refused.exception)
 
 
-def test_what_is_checked_on_other_windows_is_shown_but_not_kept(file, tmp_path, monkeypatch):
+def test_replicability_on_other_windows_is_shown_but_not_stored(file, tmp_path, monkeypatch):
     model, page, other = tmp_path / "m.safetensors", tmp_path / "r.html", tmp_path / "other.npz"
     _run("fit", file, "-o", model, "--rank", "2", "--sweeps", "1", "--quiet")
     with np.load(file) as content:

@@ -394,7 +394,7 @@ def test_an_interval_of_the_balanced_accuracy_lies_around_it():
     assert interval(right)[0] > 0.93
 
 
-def test_an_interval_by_people_is_wider_than_one_by_windows():
+def test_an_interval_by_subjects_is_wider_than_one_by_windows():
     people = np.repeat(np.arange(10), 50)
     right = np.random.default_rng(0).uniform(size=500) < np.linspace(0.4, 1.0, 10)[people]
     low, high = interval(right, people)
@@ -513,7 +513,7 @@ def test_sampling_rates_that_were_mixed_are_shown(tmp_path, windows, model):
     assert "h 16 Hz (1), 1 Hz (1)" in page
 
 
-def test_a_timeline_has_what_was_predicted_for_its_windows(model, windows):
+def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
     order = np.lexsort([np.arange(300), windows.subject.astype(int)])
     place = np.arange(300) - np.searchsorted(windows.subject.astype(int)[order], windows.subject.astype(int)[order])
     start = np.empty(300, int)
@@ -674,7 +674,7 @@ def test_the_command_writes_a_report_that_says_where_it_is_from(tmp_path, model,
     assert hashlib.sha256((tmp_path / "m.safetensors").read_bytes()).hexdigest() in page
 
 
-def test_the_command_does_with_the_model_alone(tmp_path, model):
+def test_the_command_writes_a_report_from_the_model_alone(tmp_path, model):
     model.save(tmp_path / "m.safetensors")
     found = CliRunner().invoke(app, ["report", str(tmp_path / "m.safetensors"), "-o", str(tmp_path / "r.html")])
     assert found.exit_code == 0, found.output

@@ -296,7 +296,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
-def test_text_stands_out_from_its_ground_and_everything_has_a_name(running, written, scheme):
+def test_text_has_enough_contrast_and_every_element_has_an_accessible_name(running, written, scheme):
     with Page(running, written, scheme=scheme) as page:
 
         def colour(name: str) -> str:
@@ -439,7 +439,7 @@ def test_less_data_gives_a_shorter_report(running, tmp_path, what):
         assert page.page.locator("#window").count() == (what == "unlabelled")
 
 
-def test_the_page_says_what_the_run_found(page, written):
+def test_the_page_has_the_results_of_the_run(page, written):
     result = json.loads((written.parent / "results.json").read_text())
     first = next(entry for entry in result["summary"] if entry["method"] == "ATD")
     # The headline is the cross-validation of the model; the run's mean over seeds stands in the table.

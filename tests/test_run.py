@@ -308,7 +308,7 @@ def test_a_summary_is_mean_and_standard_deviation_over_seeds():
 
 
 @pytest.mark.parametrize("kind", PROBES)
-def test_the_probe_learns_what_can_be_learned(kind):
+def test_the_probe_learns_separable_classes(kind):
     rng = np.random.default_rng(0)
     y = np.arange(200) % 2
     Z = rng.normal(size=(200, 3)) + 4 * y[:, None]

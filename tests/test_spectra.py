@@ -137,7 +137,7 @@ def test_components_are_found_in_the_stretch_where_they_are(rhythm):
 # ----------------------------------------------------------------------- shares
 
 
-def test_shares_are_what_each_component_explains_on_top_of_those_before_it():
+def test_shares_are_the_additional_variation_explained_by_each_component():
     rng = np.random.default_rng(0)
     K, x = np.abs(rng.normal(size=(50, 6))), rng.normal(size=(500, 6)) @ rng.normal(size=(6, 6))
     T = x @ K.T
@@ -170,7 +170,7 @@ def test_effect_sizes_are_cohens():
     assert found == pytest.approx([(a.mean() - b.mean()) / pooled, (b.mean() - a.mean()) / pooled])
 
 
-def test_tensors_without_a_unit_stay_as_they_are():
+def test_tensors_without_a_unit_stay_unchanged():
     X = np.random.default_rng(0).normal(size=(20, 3, 4, 5))
     model = paper(SALS, rank=2, max_sweeps=2).fit(X)
     found = typical(model, X)

@@ -93,7 +93,7 @@ def test_the_papers_four_shapes_come_out(
 @pytest.mark.parametrize(
     ("channels", "time", "n_fft", "hop"), [(1, 8, 8, 3), (1, 21, 1, 2), (3, 20, 7, 1), (2, 9, 2, 9)]
 )
-def test_shape_tells_what_the_transform_gives_which_is_contiguous(
+def test_shape_predicts_the_shape_of_the_transform_which_is_contiguous(
     parts: str, channels: int, time: int, n_fft: int, hop: int
 ) -> None:
     stft = STFT(n_fft=n_fft, hop=hop, parts=parts)

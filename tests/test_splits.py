@@ -47,7 +47,7 @@ def nights(recordings: int, each: int = 3, people: int | None = None, dataset: s
 
 @SHARED
 @given(people=st.integers(3, 12), count=st.integers(12, 80), classes=st.integers(1, 4), seed=st.integers(0, 99))
-def test_by_subject_every_window_is_in_one_part_and_every_person_too(people, count, classes, seed):
+def test_by_subject_every_window_and_every_subject_is_in_one_part(people, count, classes, seed):
     rng = np.random.default_rng(seed)
     windows = windows_of(
         count, subject=rng.permutation(np.arange(count) % people), label=rng.integers(0, classes, count)
@@ -61,7 +61,7 @@ def test_by_subject_every_window_is_in_one_part_and_every_person_too(people, cou
 
 @SHARED
 @given(people=st.integers(3, 60), shares=st.tuples(*[st.floats(0.01, 1)] * 3))
-def test_people_are_shared_out_by_the_fractions_as_nearly_as_can_be(people, shares):
+def test_subjects_are_divided_by_the_fractions_as_closely_as_possible(people, shares):
     made = split(windows_of(people, subject=np.arange(people), label=np.arange(people) % 2), fractions=shares)
     sizes = np.array([len(who) for who in people_of(made)])
     wanted = np.array(shares) / sum(shares) * people
@@ -230,7 +230,7 @@ def har(**changes) -> Windows:
     return windows_of(300, **(given | changes))
 
 
-def test_the_official_test_people_of_har_are_halved_at_random_by_the_paper_and_by_person_else():
+def test_har_test_subjects_are_halved_by_window_under_protocol_paper_and_by_subject_otherwise():
     by_window, by_person = split(har(), "paper"), split(har(), "subject")
     for made in (by_window, by_person):
         assert made.unlabelled.tolist() == list(range(210))
@@ -241,7 +241,7 @@ def test_the_official_test_people_of_har_are_halved_at_random_by_the_paper_and_b
     assert not people_of(by_person)[1] & people_of(by_person)[2]
 
 
-def test_the_publishers_unlabelled_people_need_no_names():
+def test_unlabelled_subjects_of_the_publisher_need_no_names():
     people = np.repeat(np.arange(30), 10)
     windows = har(subject=np.where(people < 21, -1, people))
     assert split(windows).unlabelled.tolist() == list(range(210))
@@ -293,7 +293,7 @@ def test_fractions_refer_to_subjects_with_labels():
     assert [len(part) for part in parts_of(made)] == [60 + 30, 15, 15]
 
 
-def test_without_any_labels_people_are_shared_out_all_the_same():
+def test_subjects_are_also_divided_without_any_labels():
     windows = nights(20, people=20, label=None)
     assert [len(who) for who in people_of(split(windows))] == [16, 2, 2]
 
@@ -333,7 +333,7 @@ def test_a_subject_on_both_sides_is_refused_unless_allowed_explicitly():
     assert parts_of(Split(windows, [0, 1], [2], [3, 4], shared_subjects=True)) == [[0, 1], [2], [3, 4]]
 
 
-def test_windows_of_unknown_people_may_be_on_any_side():
+def test_windows_of_unknown_subjects_may_be_in_any_part():
     assert parts_of(Split(windows_of(3), [0], [1], [2])) == [[0], [1], [2]]
 
 
@@ -448,7 +448,7 @@ def test_windows_of_unknown_start_overlap_none():
     assert parts_of(Split(windows, [0, 3], [1], [2])) == [[0], [1], [2]]
 
 
-def test_what_is_purged_from_training_no_longer_purges_the_unlabelled():
+def test_windows_purged_from_training_no_longer_purge_unlabelled_ones():
     windows = windows_of(3, 8, recording=["r"] * 3, start=[0, 6, 12])
     assert parts_of(Split(windows, [0], [1], [2])) == [[0], [], [2]]
 
@@ -514,7 +514,7 @@ def test_the_hash_distinguishes_windows_of_unknown_origin():
         {"recording": np.array(list("rrsstu"), "U50")},
     ],
 )
-def test_the_hash_does_not_change_with_what_does_not_matter(changes):
+def test_the_hash_does_not_depend_on_irrelevant_details(changes):
     assert hashed(**changes) == hashed()
 
 

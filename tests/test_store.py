@@ -152,7 +152,7 @@ def test_invalid_rows_are_refused(store: WindowStore, bad: Any) -> None:
             read(bad)
 
 
-def test_what_is_described_is_what_was_written(store: WindowStore) -> None:
+def test_the_description_of_a_store_equals_what_was_written(store: WindowStore) -> None:
     assert (store.fs, store.channels, store.units) == (HEADER.fs, HEADER.channels, HEADER.units)
     assert (store.classes, store.dataset) == (HEADER.classes, "made")
     assert store.settings == {"seconds": 0.06, "trim": [1, 2]}
@@ -437,7 +437,7 @@ def test_a_complete_store_is_refused_unless_it_is_to_be_added_to(store: WindowSt
     assert files(store.path) == before
 
 
-def test_appending_adds_and_keeps_what_was_there(store: WindowStore) -> None:
+def test_appending_keeps_existing_windows(store: WindowStore) -> None:
     before, digits = files(store.path), store.digits(rows(store))
     more = write(store.path, range(12), append=True)
     more.verify()
@@ -463,7 +463,7 @@ def test_only_a_complete_store_can_be_added_to(tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
-def test_folders_with_other_files_and_files_are_refused_and_left_alone(tmp_path: Path) -> None:
+def test_files_and_folders_with_other_files_are_refused_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("important")
     for path, message in ((tmp_path, "new or empty folder"), (tmp_path / "thesis.tex", "is a file")):
         with pytest.raises(PolyadicError, match=message):
@@ -504,7 +504,9 @@ def test_an_exception_leaves_an_unfinished_store_without_temporary_files(tmp_pat
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="what is synchronised cannot be told")
-def test_what_counts_reaches_the_disk_after_what_it_counts_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manifest_is_synced_to_disk_after_the_files_it_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps: list[str] = []
     sync, move = os.fsync, os.replace
 
@@ -559,7 +561,7 @@ def test_half_a_recording_never_counts(tmp_path: Path, monkeypatch: pytest.Monke
     write(tmp_path / "s").verify()
 
 
-def test_windows_already_cut_are_written_as_they_are(tmp_path: Path) -> None:
+def test_windows_already_cut_are_written_unchanged(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(5, 3, LENGTH))
     X[1, 0, 0], X[3, 2, 5] = np.nan, 1e300
     windows = Windows(X, 100, recording=["a"] * 5, subject=["p"] * 5, label=[0, 1, 1, 0, -1], classes=HEADER.classes)

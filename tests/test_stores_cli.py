@@ -181,7 +181,7 @@ def test_har_from_a_uci_folder_to_the_table_of_methods(tmp_path, data_folder):
     assert len({row["split"] for row in result["rows"]}) == 2
 
 
-def test_prepare_fetches_what_is_missing_and_says_licence_and_size(tmp_path):
+def test_prepare_downloads_missing_files_and_prints_licence_and_size(tmp_path):
     trees.sleep_edf(tmp_path / "site")
     folder = tmp_path / "site" / "sleep-cassette"
     sums = (f"{digest(path)} sleep-cassette/{path.name}\n" for path in sorted(folder.iterdir()))

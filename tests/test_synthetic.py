@@ -16,7 +16,7 @@ def test_the_same_seed_gives_the_same_signals_and_another_seed_others():
     assert not np.array_equal(first.X, other.X)
 
 
-def test_classes_and_people_are_balanced():
+def test_classes_and_subjects_are_balanced():
     signals = synthetic(600, n_classes=3)
     assert np.bincount(signals.label).tolist() == [200, 200, 200]
     assert np.unique(signals.subject, return_counts=True)[1].tolist() == [20] * 30

@@ -191,7 +191,7 @@ class Broken(Tensorizer):
         ("test_it_is_calibrated_once", "never calibrated"),
     ],
 )
-def test_the_contract_catches_what_it_is_for(test: str, fault: str) -> None:
+def test_the_contract_detects_broken_implementations(test: str, fault: str) -> None:
     class Contract(TensorizerContract):
         tensorizer = Broken(fault)
 

@@ -147,7 +147,7 @@ def test_a_name_with_a_line_break_cannot_pass_for_a_message(tmp_path):
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_bars_show_names_as_they_are_and_no_codes(terminal, monkeypatch):
+def test_progress_bars_show_names_without_control_codes(terminal, monkeypatch):
     stream = io.StringIO()
     stream.isatty = lambda: terminal  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", stream)

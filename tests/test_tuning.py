@@ -48,7 +48,7 @@ def test_no_subject_tested_with_any_seed_under_any_protocol_is_used(tmp_path):
     assert not people[0] & people[1] | people[0] & people[2] | people[1] & people[2]
 
 
-def test_people_tested_with_a_later_seed_alone_are_put_away_too(tmp_path):
+def test_subjects_tested_only_with_a_later_seed_are_excluded_too(tmp_path):
     outer = replace(quick_settings(tmp_path, "table2"), protocols=("subject",), seeds=range(4))
     tested = [set(outer.windows.subject[outer.split_for("subject", seed).test].tolist()) for seed in outer.seeds]
     assert tested[3] - tested[0] - tested[1] - tested[2]
@@ -56,7 +56,7 @@ def test_people_tested_with_a_later_seed_alone_are_put_away_too(tmp_path):
     assert set(tuning.without_tested_subjects(outer).windows.subject.tolist()) == everyone - set().union(*tested)
 
 
-def test_a_tuning_never_reads_a_window_of_a_tested_person(tmp_path, monkeypatch):
+def test_tuning_never_reads_a_window_of_a_tested_subject(tmp_path, monkeypatch):
     """Windows of tested subjects are replaced by windows that raise an error when they are read."""
     windows = official()
     spoilt = windows.X.copy()
@@ -191,7 +191,7 @@ def test_unknown_views_are_refused(name):
         choose_views(TURNED, name)
 
 
-def test_settings_of_an_early_file_mean_what_they_did(tmp_path):
+def test_settings_of_an_early_file_keep_their_meaning(tmp_path):
     early = {"ATD": {"rotation": False, "alpha": 0.5}, "SimCLR": {"rotation": True}, "SALS": {}}
     (tmp_path / "s.json").write_text(json.dumps({"dataset": "har", "settings": early}))
     found = tuning.read_settings(tmp_path / "s.json", "har")
@@ -238,7 +238,7 @@ def test_every_cell_keeps_the_commit_it_was_run_at(tmp_path, monkeypatch):
     assert {row["commit"] for row in again["rows"] if row["method"] == "STL"} == {"third"}
 
 
-def test_the_score_of_a_try_is_that_of_all_held_out_people(tmp_path):
+def test_the_score_of_a_try_is_over_all_held_out_subjects(tmp_path):
     """Compare with a plain loop: each half of the held-out subjects trains the probe for the other."""
     from polyadic.evaluate import probe
 
@@ -258,7 +258,7 @@ def test_the_score_of_a_try_is_that_of_all_held_out_people(tmp_path):
     assert row["n_test"] == total
 
 
-def test_settings_that_cannot_be_fitted_fail_alone(tmp_path):
+def test_settings_that_cannot_be_fitted_do_not_stop_the_others(tmp_path):
     inner = quick_settings(tmp_path)
     row = tuning.run_try(variant("SALS", {"try": 1, "settings": {"alpha": -1.0}}, alpha=-1.0), inner, 0)[0]
     assert "alpha must be" in row["failed"]

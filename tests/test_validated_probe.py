@@ -99,7 +99,7 @@ def test_values_of_c_are_at_least_six_over_five_decades():
         assert max(tried) / min(tried) >= 1e5 * (1 - 1e-9)
 
 
-def test_what_only_holds_within_people_is_left_out_by_groups_and_taken_by_shuffled_folds():
+def test_features_that_hold_only_within_subjects_are_rejected_by_groups_and_chosen_by_shuffled_folds():
     Z, y, people, block = leaking()
     by_people = Probe().fit(Z, y, groups=people, level_columns=block)
     shuffled = Probe().fit(Z, y, groups=np.random.default_rng(0).permutation(400) % 5, level_columns=block)
@@ -153,7 +153,7 @@ def test_few_labels_or_one_group_get_the_fixed_choice():
     assert Probe().fit(Z[enough], y[enough], groups=people[enough]).validation_
 
 
-def test_what_is_given_is_kept_and_the_rest_chosen():
+def test_given_settings_are_kept_and_the_others_are_chosen():
     Z, y, people = example()
     given = Probe(C=0.3, scale="standardised", levels=False).fit(Z, y, people, [5])
     assert (given.C_, given.scale_, given.levels_, given.validation_) == (0.3, "standardised", False, [])
@@ -231,7 +231,7 @@ def test_coefficients_are_those_of_scikit_learn_with_the_scaling_folded_in(class
 
 @pytest.mark.parametrize("scale", ["plain", "standardised"])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_features_wider_than_the_rows_give_what_the_direct_fit_gives(scale, classes):
+def test_features_wider_than_the_rows_give_the_result_of_the_direct_fit(scale, classes):
     Z, y, _ = example(rows=30, width=200, classes=classes)
     Z[:, 7] = 1.0
     (wide,) = logistic.regressions(Z, y, scale, [0.5], "balanced", 1e-9)
@@ -507,7 +507,7 @@ def test_folds_keep_groups_together_and_classes_even():
     assert not np.array_equal(group_folds(y, people, 5, 0), group_folds(y, people, 5, 1))
 
 
-def test_people_of_one_class_each_are_spread_over_folds():
+def test_subjects_of_one_class_each_are_spread_over_folds():
     people = np.repeat(np.arange(20), 5)
     y = people % 2
     fold = group_folds(y, people, 5)

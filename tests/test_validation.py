@@ -329,7 +329,7 @@ def relabelled(windows: Windows, label: Any = None, subject: Any = None) -> Wind
         (lambda w: w, {"model": LogisticRegression()}, "model must be a feature extractor"),
     ],
 )
-def test_what_cannot_be_validated_is_refused_with_a_sentence(windows, options, said):
+def test_impossible_validation_is_refused_with_a_clear_error(windows, options, said):
     with pytest.raises(PolyadicError, match=said):
         cross_validate(**({"model": Means(), "windows": windows(signals())} | options))
     assert not SEEN

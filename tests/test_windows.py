@@ -89,7 +89,7 @@ def test_a_choice_of_a_choice_is_one_of_the_first_windows(first, second, third):
     assert_are(windows[first][second][third], windows, np.array(first)[second][third] if second else [])
 
 
-def test_a_choice_leaves_what_it_was_chosen_from_as_it_was():
+def test_selecting_windows_leaves_the_original_unchanged():
     windows = a_dozen()
     windows[::-1][2:5].split = "another"
     assert_are(windows, a_dozen(), np.arange(12))
@@ -164,7 +164,7 @@ def test_a_subject_that_is_a_number_is_selected_by_it():
         ({"label": "fly"}, "label must be one of rest, walk, run, but is 'fly'"),
     ],
 )
-def test_what_no_window_has_cannot_be_selected_even_if_others_had_it(wanted, message):
+def test_values_that_no_window_has_cannot_be_selected_even_if_other_windows_had_them(wanted, message):
     with pytest.raises(PolyadicError, match=message):
         a_dozen()[:2].select(**wanted)
 
@@ -283,7 +283,7 @@ def test_pieces_of_one_recording_are_one_recording_again():
     assert joined.index.recording[0] != joined.index.recording[12]
 
 
-def test_what_is_concatenated_does_not_change_with_the_list_it_came_in():
+def test_concatenated_windows_do_not_change_with_the_input_list():
     parts = [a_dozen(), a_dozen()[3:6]]
     joined = Windows.concatenate(parts)
     parts[1] = parts[0]
@@ -444,7 +444,7 @@ ZEROS = np.zeros((4, 2, 8))
         ({"part": list("aabb"), "recording": list("xyyz")}, "one subject and one part, but recording 'y' has sev"),
     ],
 )
-def test_what_does_not_fit_the_windows_is_refused_by_name(arguments, message):
+def test_arguments_that_do_not_fit_the_windows_are_refused_by_name(arguments, message):
     with pytest.raises(PolyadicError, match=message):
         Windows(**({"X": ZEROS} | arguments))
 
@@ -458,11 +458,11 @@ def test_what_does_not_fit_the_windows_is_refused_by_name(arguments, message):
         (Windows(ZEROS, 0.5, subject=["a", "", "b", "a"]), "<Windows (4, 2, 8), 0.5 Hz, 2 subjects, 0 classes>"),
     ],
 )
-def test_it_says_what_it_holds(windows, text):
+def test_repr_of_windows_describes_them(windows, text):
     assert repr(windows) == text
 
 
-def test_a_long_index_made_from_columns_is_the_one_with_codes():
+def test_a_long_index_built_from_columns_equals_one_built_from_codes():
     count, each = 200_000, 1000
     index = Index(
         np.repeat(np.arange(count // each), each).astype(np.int32),
