@@ -248,7 +248,8 @@ class _Run:
             )
         elif not gap > error:
             settings = first
-            reason = f"Kept the recommended settings: {measured} against them, which is within noise."
+            noise = ", which is within noise" if gap > 0 else ""
+            reason = f"Kept the recommended settings: {measured} against them{noise}."
         truth = labels_of(self.windows)[tested]
         total = {name: float(scores(truth, guess)["balanced_accuracy"]) for name, guess in predicted.items()}
         return Tuning(
