@@ -41,7 +41,7 @@ def table() -> str:
                 for method in METHODS
             ]
             lines.append(f"| {about['title']} | {count} | {' | '.join(cells)} |")
-    lines.append(f"| *numbers in the model* | | {' | '.join(_numbers(result, method) for method in METHODS)} |")
+    lines.append(f"| *parameters* | | {' | '.join(_numbers(result, method) for method in METHODS)} |")
     lines.append(f"| *seconds to fit* | | {' | '.join(_seconds(result, method) for method in METHODS)} |")
     link = (RESULTS / "labels.md").relative_to(ROOT).as_posix()
     lines += [

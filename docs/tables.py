@@ -100,7 +100,7 @@ def which_tool() -> str:
             cells = [_accuracy(result, data, method, count) for data in sets for count in (10, "all")]
             rows.append([name, *cells, _size(result, method)])
     heads = [f"{about['title']}, {count}" for about in sets.values() for count in (10, "all")]
-    return _markdown(["labels per class", *heads, "numbers"], rows)
+    return _markdown(["labels per class", *heads, "parameters"], rows)
 
 
 def _accuracy(result: dict[str, Any], data: str, method: str, count: object) -> str:
@@ -380,7 +380,7 @@ def statements() -> list[tuple[str, str]]:
         *_statements_on_memory(),
         *_statements_on_results(),
         *_statements_on_views(),
-        ("which-tool.md", f"with {_size(_json('labels/labels.json'), 'polyadic')} numbers for HAR"),
+        ("which-tool.md", f"with {_size(_json('labels/labels.json'), 'polyadic')} parameters for HAR"),
     ]
 
 
