@@ -30,6 +30,7 @@ import numpy as np
 from polyadic import ATD, export
 from polyadic.data import Windows
 from polyadic.evaluate import WindowClassifier
+from polyadic.experiments.labels.people import LabelSet, read_set
 from polyadic.files import write_atomically
 from polyadic.provenance import provenance
 
@@ -52,27 +53,20 @@ def _module(name: str, path: Path) -> Any:
 
 def sets(data: Path) -> dict[str, tuple[Windows, Windows]]:
     """Return the training and comparison windows of each set, by name."""
-    har, geotec, ptb, some, first, patient = _module("probe", HERE / "probe.py").people(data)
-
-    def halves(X: Any, y: Any, people: Any, fs: float) -> tuple[Windows, Windows]:
-        names = np.unique(people)
-        learned = np.isin(people, np.random.default_rng(0).permutation(names)[: len(names) // 2])
-        parts = (learned, ~learned)
-        one, two = (Windows(X[rows], fs, label=y[rows].astype(str), subject=people[rows].astype(str)) for rows in parts)
-        return one, two
-
-    parts = [
-        Windows(
-            har[f"X_{part}"], 50.0, label=har["classes"][har[f"y_{part}"]], subject=har[f"subject_{part}"].astype(str),
-            channels=[str(name) for name in har["channels"]],
-        )
-        for part in ("train", "test")
-    ]  # fmt: skip
+    har, geotec, ptb_xl = (read_set(data, name) for name in ("har", "geotec", "ptb_xl"))
     return {
-        "HAR": (parts[0], parts[1]),
-        "GeoTec phone": halves(geotec["X"][some], geotec["y"][some], geotec["subject"][some], 50.0),
-        "PTB-XL, sex": halves(ptb["X"][first], ptb["sex"][first], patient[first], 100.0),
+        "HAR": (har.windows[har.development], har.windows[~har.development]),
+        "GeoTec phone": _halves(geotec),
+        "PTB-XL, sex": _halves(ptb_xl),
     }
+
+
+def _halves(found: LabelSet) -> tuple[Windows, Windows]:
+    """Split the development subjects into two halves."""
+    own = found.windows[found.development]
+    names = np.unique(own.subject)
+    learned = np.isin(own.subject, np.random.default_rng(0).permutation(names)[: len(names) // 2])
+    return own[learned], own[~learned]
 
 
 def make(project: Path, *targets: str) -> str:
