@@ -151,7 +151,7 @@ def variant(
 
 @dataclass(frozen=True)
 class _Builder:
-    """Builds the estimator of a method. It is a class rather than a closure, so that it can be sent to other processes."""
+    """Builds the estimator of a method; a class rather than a closure, so that it can be sent to other processes."""
 
     name: str
     changes: dict[str, Any]
