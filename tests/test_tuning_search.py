@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from command_line import polyadic
+from typer.testing import CliRunner
 
-from polyadic import ATD, plot, tune
+from polyadic import ATD, load, plot, tune
+from polyadic.cli import app
 from polyadic.cli import tune as command
 from polyadic.data import Windows, synthetic
 from polyadic.engine import second_moments
@@ -186,7 +188,57 @@ def test_an_interrupt_keeps_the_best_so_far(windows):
     assert found.interrupted
     assert not found.nested
     assert len(found.tries) == 3
+    assert found.reason.startswith("Stopped before the search could be validated on left-out subjects")
     assert found.model.predict(windows[:3]).shape == (3,)
+
+
+def test_an_interrupt_while_the_search_is_validated_reports_no_score_of_left_out_subjects(windows):
+    def stop(number, count, one):
+        if number == 2:
+            raise KeyboardInterrupt
+
+    found = tune(windows, tries=2, folds=2, on_try=stop)
+    assert found.interrupted
+    assert (found.nested, str(found.nested_score)) == ({}, "nan")
+
+
+def test_the_command_keeps_its_journal_when_interrupted_and_resumes_without_force(windows, tmp_path, monkeypatch):
+    np.savez(tmp_path / "w.npz", X=windows.X, fs=64.0, label=windows.label, subject=windows.subject)
+    monkeypatch.chdir(tmp_path)
+    words = ["tune", "w.npz", "--folds", "2", "--device", "cpu"]
+    real, seen = nested.Journal.note, []
+
+    def stop_at_the_third(self, search, one):
+        real(self, search, one)
+        seen.append(one)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(nested.Journal, "note", stop_at_the_third)
+    stopped = CliRunner().invoke(app, [*words, "--tries", "3"])
+    assert "Stopped before the search could be validated" in stopped.output
+    assert load(tmp_path / "model.safetensors").rank == 4
+    assert len((tmp_path / "model.tries.jsonl").read_text().splitlines()) == 1 + 3
+    again = CliRunner().invoke(app, [*words, "--tries", "3", "--resume"])
+    assert again.exit_code == 0, again.output
+    searched = [entry.seconds for entry in seen[3:]]
+    assert searched[:3] == [entry.seconds for entry in seen[:3]]  # from the journal, not measured again
+    assert not (tmp_path / "model.tries.jsonl").exists()
+    nothing = CliRunner().invoke(app, [*words, "--tries", "3", "--resume"])
+    assert nothing.exit_code != 0
+
+
+def test_a_choice_of_recentring_says_what_it_excludes(windows):
+    found = tune(windows, minutes=0.0, folds=2)
+    assert "cannot be exported" not in found.summary()
+    recentred = replace(found, settings=replace(found.settings, recenter=True))
+    assert "predictions need at least 20 windows of each subject" in recentred.summary()
+    assert "cannot be exported to C or ONNX" in recentred.summary()
+
+
+def test_arrays_without_labels_and_subjects_are_refused(windows):
+    with pytest.raises(PolyadicError, match=r"must be Windows or a WindowStore, but is a ndarray: use Windows\("):
+        tune(windows.X)
 
 
 def test_minutes_bound_it(windows):
@@ -207,11 +259,12 @@ def test_where_nothing_can_be_judged_it_says_why_and_keeps_the_recommended_setti
     assert json.loads(json.dumps(found.to_dict()))["nested"] is None
     few = windows.label.copy()
     few[12:] = -1
-    assert "12 labelled windows; at least 20" in tune(relabelled(windows, few)).reason
+    assert "only 12 windows have a label, and at least 20 are needed." in tune(relabelled(windows, few)).reason
     few = windows.label.copy()
     few[24:] = -1
     unvalidated = tune(relabelled(windows, few))  # without some of the subjects, fewer than 20 labels are left
-    assert "a search could not be validated" in unvalidated.reason
+    assert "a search could not be validated, because without some of the subjects only" in unvalidated.reason
+    assert "0 tries" not in unvalidated.summary()
     assert (unvalidated.settings, unvalidated.tries, unvalidated.nested) == (unvalidated.recommended, [], {})
     with pytest.raises(PolyadicError, match="all labels are of one class; a classifier needs"):
         tune(relabelled(windows, np.zeros(len(windows), int)))
@@ -271,8 +324,9 @@ def test_the_command_writes_a_model_a_table_the_result_and_a_picture(windows, tm
     done = polyadic("tune", "w.npz", "--tries", 2, "--folds", 2, "--device", "cpu", "--json", cwd=tmp_path)
     result = json.loads(done.stdout)
     assert json.loads((tmp_path / "model.tuning.json").read_text())["tries"] == result["tries"]
-    assert len((tmp_path / "model.tries.csv").read_text().splitlines()) == 1 + len(result["tries"]) == 4
+    assert len((tmp_path / "model.tries.csv").read_text().splitlines()) == 1 + len(result["tries"]) == 3
     assert len({tuple(one[name] for name in result["settings"]) for one in result["tries"]}) == 2
+    assert result["tries"][0]["full"]  # evaluated coarsely, too, but counted once
     assert all(one["score"] == round(one["score"], 6) for one in result["tries"])
     assert (tmp_path / "model.tuning.png").read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "model.tries.jsonl").exists()
@@ -289,6 +343,7 @@ def test_there_is_no_plot_without_other_settings(windows, tmp_path, capsys):
     files = {kind: tmp_path / f"m.{kind}" for kind in ("tries.csv", "tuning.json", "tuning.png")}
     files["tuning.png"].write_text("of an earlier search")
     command._write(found, files)
+    assert found.reason == "Kept the recommended settings: ended before any other was tried."
     assert "no plot: only the recommended settings were tried" in capsys.readouterr().err
     assert [path.exists() for path in files.values()] == [True, True, False]
 

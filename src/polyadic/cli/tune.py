@@ -84,7 +84,8 @@ def tune(
     Tries frame lengths, the rank (number of components), signs of the profiles, augmentations, the readout (how
     components become features) and recentring by subject. Writes the model and, next to it, a table of all tries
     (.tries.csv), the result (.tuning.json) and, if settings were compared, a plot (.tuning.png). The reported score is
-    from subjects that took no part in the choice. Ctrl-C keeps the best settings so far.
+    from subjects that took no part in the choice. Ctrl-C keeps the best settings so far, and --resume
+    resumes.
     """
     from polyadic.engine.unusual import typical_windows
     from polyadic.progress import stage_bar
@@ -92,14 +93,17 @@ def tune(
 
     files = {kind: out.with_suffix(f".{kind}") for kind in ("tries.csv", "tuning.json", "tuning.png", "tries.jsonl")}
     journal = files.pop("tries.jsonl")
-    check_out_file(out, data, settings, endings=(".safetensors",), force=force)
-    for path in files.values():
-        check_out_file(path, data, settings, endings=(path.suffix,), force=force)
     check_out_file(journal, data, settings)
     if journal.exists() and not resume:
         raise PolyadicError(
             f"{journal.name} has the tries of an interrupted search: resume it with --resume, or remove the file"
         )
+    if resume and not journal.exists():
+        raise PolyadicError(f"--resume: there is no interrupted search to resume ({journal.name} does not exist)")
+    # An interrupted search has written its best settings so far, which are replaced.
+    check_out_file(out, data, settings, endings=(".safetensors",), force=force or resume)
+    for path in files.values():
+        check_out_file(path, data, settings, endings=(path.suffix,), force=force or resume)
     hidden = quiet or json
     with opened(data, given, on_error=on_error.value, hidden=hidden) as windows:
         describe(windows, hidden)
@@ -118,17 +122,20 @@ def tune(
         found.model.features_.typical_ = typical_windows(found.model.features_, windows)
     found.model.save(out)
     _write(found, files)
-    journal.unlink(missing_ok=True)
+    if not found.interrupted:
+        journal.unlink(missing_ok=True)
     if json:
         from polyadic.provenance import provenance
 
         print_json({**found.to_dict(), **provenance(str(device))})
-        return
-    for line in found.summary().splitlines():
-        echo(line)
-    about = {"tries.csv": "all tries", "tuning.json": "the result", "tuning.png": "a plot"}
-    others = ", ".join(f"{path.name} ({about[kind]})" for kind, path in files.items() if path.exists())
-    echo(f"wrote {out.name} (the model), {others}")
+    else:
+        for line in found.summary().splitlines():
+            echo(line)
+        about = {"tries.csv": "all tries", "tuning.json": "the result", "tuning.png": "a plot"}
+        others = ", ".join(f"{path.name} ({about[kind]})" for kind, path in files.items() if path.exists())
+        echo(f"wrote {out.name} (the model), {others}")
+    if found.interrupted:
+        raise KeyboardInterrupt("run the same command with --resume to continue the search")
 
 
 def _write(found: Any, files: dict[str, Path]) -> None:
@@ -141,22 +148,23 @@ def _write(found: Any, files: dict[str, Path]) -> None:
     from polyadic.files import open_atomically, write_atomically
 
     result = found.to_dict()
-    text = io.StringIO()
-    if result["tries"]:
-        table = csv.DictWriter(text, list(result["tries"][0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(result["tries"])
-    write_atomically(files["tries.csv"], text.getvalue().encode())
     write_atomically(files["tuning.json"], (json.dumps(result, indent=1) + "\n").encode())
-    names = result["recommended"]
-    if len({tuple(one[name] for name in names) for one in result["tries"]}) < _FEWEST:
+    for kind in ("tries.csv", "tuning.png"):
+        files[kind].unlink(missing_ok=True)
+    if not result["tries"]:
+        return
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(result["tries"][0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(result["tries"])
+    write_atomically(files["tries.csv"], text.getvalue().encode())
+    if len(result["tries"]) < _FEWEST:
         echo("no plot: only the recommended settings were tried", err=True, colour="yellow")
-        files["tuning.png"].unlink(missing_ok=True)
         return
     try:
         from polyadic import plot
 
-        picture = plot.static(plot.tuning(result["tries"], result["recommended"]))
+        picture = plot.static(plot.tuning(result["tries"], result["recommended"], result["settings"]))
     except MissingExtraError as error:
         echo(f"no plot: {error}", err=True, colour="yellow")
         return

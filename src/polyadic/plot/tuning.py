@@ -24,21 +24,24 @@ _LEAST = 2
 _ROW = 19
 
 
-def tuning(tries: Sequence[dict[str, Any]], recommended: dict[str, Any]) -> Figure:
+def tuning(
+    tries: Sequence[dict[str, Any]], recommended: dict[str, Any], chosen: dict[str, Any] | None = None
+) -> Figure:
     """Plot the balanced accuracy of every try, by the value of each setting that was varied.
 
-    `*` marks the recommended value.
+    `*` marks the recommended value, `✓` the chosen one.
 
     Parameters
     ----------
     tries : as in `Tuning.to_dict()["tries"]`
     recommended : as in `Tuning.to_dict()["recommended"]`
+    chosen : as in `Tuning.to_dict()["settings"]`
 
     Examples
     --------
     >>> tries = [{"rank": 8, "score": 0.7, "full": True}, {"rank": 16, "score": 0.8, "full": True}]
-    >>> tuning(tries, {"rank": 16}).layout.yaxis.ticktext
-    ('rank: 8', '16 *')
+    >>> tuning(tries, {"rank": 16}, {"rank": 8}).layout.yaxis.ticktext
+    ('rank: 8 ✓', '16 *')
     """
     go = graph_objects()
     places: dict[tuple[str, Any], int] = {}
@@ -52,6 +55,7 @@ def tuning(tries: Sequence[dict[str, Any]], recommended: dict[str, Any]) -> Figu
         for value in values:
             places[name, value] = len(texts)
             mark = " *" if value == recommended[name] else ""
+            mark += " ✓" if chosen is not None and value == chosen[name] else ""
             first = f"{_LABELS.get(name, name)}: " if value == values[0] else ""
             texts.append(first + short(_text(value)) + mark)
     figure = blank(height=90 + _ROW * len(texts), showlegend=True)
@@ -75,7 +79,8 @@ def tuning(tries: Sequence[dict[str, Any]], recommended: dict[str, Any]) -> Figu
         )
     for rule in rules[1:]:
         figure.add_hline(y=rule, line={"color": "#e6e8ec", "width": 1})
-    figure.update_xaxes(title_text="balanced accuracy on left-out subjects, %")
+    marks = "* recommended" + ("" if chosen is None else ", ✓ chosen")
+    figure.update_xaxes(title_text=f"balanced accuracy on left-out subjects, % ({marks})")
     figure.update_yaxes(
         tickvals=list(range(len(texts))), ticktext=texts, range=[len(texts) - 0.5, -0.5], showgrid=False, zeroline=False
     )

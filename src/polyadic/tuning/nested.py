@@ -18,6 +18,7 @@ from polyadic.data.store import WindowStore
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
+from polyadic.recentring import FEWEST_WINDOWS
 from polyadic.tuning.journal import Journal
 from polyadic.tuning.search import Budget, Search, Try
 from polyadic.tuning.space import Settings, Space
@@ -32,11 +33,6 @@ _REFIT_SHARE = 0.1
 """Fraction of the time reserved for fitting the best settings to all windows."""
 _DIGITS = 6
 """Digits of scores in files."""
-
-_NOT_VALIDATED = (
-    "Kept the recommended settings: a search could not be validated, because too few labels remain when some of the "
-    "subjects are left out."
-)
 
 OnTry = Callable[[int, int, Try], None]
 _Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
@@ -80,13 +76,20 @@ class Tuning:
         lines = [self.reason]
         if self.nested:
             lines += [
-                f"Balanced accuracy on subjects left out of the search: {_percent(self.nested_score)} tuned, "
-                f"{_percent(self.recommended_score)} with the recommended settings.",
+                f"Balanced accuracy on left-out subjects: {_percent(self.nested_score)} with the settings that a "
+                f"search without them chose, {_percent(self.recommended_score)} with the recommended settings.",
                 f"Balanced accuracy within the search, which is optimistic: {_percent(self.inner)}.",
             ]
         changes = self.settings.changed_from(self.recommended)
         what = ", ".join(f"{name}={value}" for name, value in changes.items()) or "recommended"
         lines.append(f"Settings: {what}.")
+        if self.settings.recenter:
+            lines.append(
+                "Features are recentred by subject: predictions need at least "
+                f"{FEWEST_WINDOWS} windows of each subject, and the classifier cannot be exported to C or ONNX."
+            )
+        if not self.tries:
+            return "\n".join(lines)
         fits = sum(one.fitted for one in self.tries)
         count = len({one.settings for one in self.tries})
         work = f"{_count(count, 'try', 'tries')}, {_count(fits, 'fit', 'fits')}"
@@ -96,7 +99,9 @@ class Tuning:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the model, in types that JSON can store."""
+        """Return everything but the model, in types that JSON can store; a setting that was tried twice counts once."""
+        tries = {one.settings: one for one in sorted(self.tries, key=lambda one: one.full)}
+        fitted = {one.settings for one in self.tries if one.fitted}
         return {
             "settings": asdict(self.settings),
             "recommended": asdict(self.recommended),
@@ -110,12 +115,12 @@ class Tuning:
             "interrupted": self.interrupted,
             "tries": [
                 {
-                    **asdict(one.settings),
-                    "score": round(one.judged.score, _DIGITS),
-                    "full": one.full,
-                    "fitted": one.fitted,
+                    **asdict(settings),
+                    "score": round(tries[settings].judged.score, _DIGITS),
+                    "full": tries[settings].full,
+                    "fitted": settings in fitted,
                 }
-                for one in self.tries
+                for settings in dict.fromkeys(one.settings for one in self.tries)
             ],
         }
 
@@ -165,12 +170,20 @@ def tune(
     check_number("minutes", minutes, 0)
     check_integer("tries", tries, 1, none=True)
     check_integer("folds", folds, 2)
+    if not isinstance(windows, Windows | WindowStore):
+        raise PolyadicError(
+            f"windows must be Windows or a WindowStore, but is a {type(windows).__name__}: use "
+            "Windows(X, fs, label=..., subject=...)"
+        )
     whole = windows.windows if isinstance(windows, WindowStore) else windows
     begun, space = time.monotonic(), Space.of(whole)
-    cannot = _why_not(whole)
-    outer = [] if cannot else _outer_folds(whole, folds)
+    cause = _why_not(whole)
+    if cause:
+        return _recommended(whole, space, f"others cannot be compared, because {cause}", seed, device, begun)
+    outer, cause = _outer_folds(whole, folds)
     if not outer:
-        return _recommended(whole, space, cannot or _NOT_VALIDATED, seed, device, begun)
+        why = f"a search could not be validated, because without some of the subjects {cause}"
+        return _recommended(whole, space, why, seed, device, begun)
     run = _Run(whole, space, outer, seed, device, begun + 60 * minutes, tries, Journal.at(journal, whole, seed), on_try)
     return run.result(begun)
 
@@ -208,8 +221,10 @@ class _Run:
                 predicted = _classifier(search, settings).predict(self.windows[left])
                 guesses[name].append(predicted[np.searchsorted(left, test)])
             rows.append(test)
+        if interrupted:
+            rows, guesses = [], {}
         tested = np.concatenate(rows) if rows else np.empty(0, np.intp)
-        together = {name: np.concatenate(own) for name, own in guesses.items() if own}
+        together = {name: np.concatenate(own) for name, own in guesses.items()}
         return self._decided(whole, best, tested, together, begun, interrupted)
 
     def _search(self, windows: Windows, number: int) -> Search:
@@ -240,12 +255,16 @@ class _Run:
         points = round(100 * gap, 1) + 0.0  # never "-0.0"
         measured = f"on subjects left out of the search, its choice scored {points:+.1f} ± {100 * error:.1f} points"
         reason = f"Changed the settings: {measured} against the recommended ones."
-        if settings == first:
-            reason = "Kept the recommended settings: no other promised a gain."
+        if len({one.settings for one in search.tries}) == 1:
+            reason = (
+                f"Kept the recommended settings: {'stopped' if interrupted else 'ended'} before any other was tried."
+            )
         elif interrupted:
             reason = (
                 "Stopped before the search could be validated on left-out subjects; these are the best settings so far."
             )
+        elif settings == first:
+            reason = "Kept the recommended settings: in the search on all subjects, no other promised a gain."
         elif not gap > error:
             settings = first
             noise = ", which is within noise" if gap > 0 else ""
@@ -291,22 +310,25 @@ def _compare(
     return found, float(gaps.mean()), error
 
 
-def _outer_folds(windows: Windows, count: int) -> list[_Fold]:
+def _outer_folds(windows: Windows, count: int) -> tuple[list[_Fold], str]:
     """Split subjects into groups to leave out in turn, skipping groups that the search cannot do without.
 
     Returns
     -------
-    for each group, the rows of all other windows, and the labelled rows of its subjects
+    for each group, the rows of all other windows, and the labelled rows of its subjects; and why a group was skipped
     """
     labelled = np.flatnonzero((windows.label >= 0) & (windows.subject != ""))
     fold = group_folds(windows.label[labelled], windows.subject[labelled], count)
-    found = []
+    found, skipped = [], ""
     for number in range(int(fold.max()) + 1):
         test = labelled[fold == number]
         train = np.flatnonzero(~np.isin(windows.subject, np.unique(windows.subject[test])))
-        if not _why_not(windows[train]):
+        cause = _why_not(windows[train])
+        if cause:
+            skipped = cause
+        else:
             found.append((train, test))
-    return found
+    return found, skipped
 
 
 def _why_not(windows: Windows) -> str:
@@ -315,29 +337,23 @@ def _why_not(windows: Windows) -> str:
     label, subject = windows.label[known], windows.subject[known]
     classes = np.unique(label)
     if len(classes) < 2:
-        what = "no window has both a label and a subject" if not len(classes) else "all labels are of one class"
-        return f"Kept the recommended settings: others cannot be judged, because {what}."
+        return "no window has both a label and a subject" if not len(classes) else "all labels are of one class"
     for code in classes.tolist():
         if len(np.unique(subject[label == code])) < _FEWEST_SUBJECTS:
-            return (
-                f"Kept the recommended settings: others cannot be judged, because class {windows.classes[code]!r} has "
-                "labels from one subject only, so that no subject can be left out."
-            )
+            return f"class {windows.classes[code]!r} has labels from one subject only"
     if len(label) < _FEWEST_WINDOWS:
-        return (
-            "Kept the recommended settings: others cannot be judged on "
-            f"{_count(len(label), 'labelled window', 'labelled windows')}; at least {_FEWEST_WINDOWS} are needed."
-        )
+        return f"only {len(label)} windows have a label, and at least {_FEWEST_WINDOWS} are needed"
     return ""
 
 
-def _recommended(windows: Windows, space: Space, reason: str, seed: int, device: Any, begun: float) -> Tuning:
-    """Fit the recommended settings, for windows on which settings cannot be compared."""
+def _recommended(windows: Windows, space: Space, why: str, seed: int, device: Any, begun: float) -> Tuning:
+    """Fit the recommended settings, if settings cannot be compared."""
     if len(np.unique(windows.label[windows.label >= 0])) < 2:
-        what = reason.partition("because ")[2].rstrip(".")
         raise PolyadicError(
-            f"{what}; a classifier needs labels of at least two classes. Without labels, use polyadic fit"
+            f"{why.partition('because ')[2]}; a classifier needs labels of at least two classes. Without labels, use "
+            "polyadic fit"
         )
+    reason = f"Kept the recommended settings: {why}."
     features = space.recommended.estimator(space.views, seed, device).fit(windows)
     model = WindowClassifier(features).fit(windows)
     nothing: list[Try] = []
