@@ -415,6 +415,20 @@ def test_losses_are_shown_over_sweeps_and_seconds(model):
     assert np.allclose(by_name["fit"].y, model.history_["fit"])
 
 
+def test_the_loss_has_an_axis_of_its_own_scaled_to_the_sweeps_after_the_first(model):
+    longer = copy(model)
+    history = {"loss": [900.0, 500.0, 480.0, 475.0], "fit": [899.0, 499.0, 479.0, 474.0], "tikhonov": [1.0] * 4}
+    longer.history_ = history | {"seconds": [1.0] * 4}
+    figure = plot.training(longer)
+    assert [(trace.name, trace.yaxis) for trace in figure.data] == [("loss", "y"), ("fit", "y2"), ("Tikhonov", "y2")]
+    assert figure.layout.yaxis.range == pytest.approx((475 - 2, 500 + 2))
+    assert (figure.layout.yaxis.type, figure.layout.yaxis2.type) == (None, "log")
+    drawn = plot.static(figure)
+    assert [axes.get_ylabel() for axes in drawn.axes] == ["loss", "terms"]
+    assert drawn.axes[0].get_ylim() == pytest.approx((473, 502))
+    assert [axes.get_xlabel() for axes in drawn.axes] == ["", "sweep"]
+
+
 def test_names_are_plain_text_and_not_too_long():
     assert short("<img src=x>") == "&lt;img src=x&gt;"
     assert len(short("x" * 100)) == 28
@@ -566,6 +580,21 @@ def test_every_plot_is_there_without_a_browser_with_the_same_numbers(windows):
                    if type(container).__name__ == "BarContainer") == bars, name  # fmt: skip
         titles = {axis.title.text for axis in figure.select_xaxes() if axis.title.text}
         assert titles <= {axes.get_xlabel() for axes in drawn.axes}, name
+
+
+@pytest.mark.parametrize(
+    ("figure", "width", "words"),
+    [
+        (3, 700, "figure must be a plotly figure from polyadic.plot, but is int"),
+        (None, 0, "width must be a number of at least"),
+        (None, 40, "width must be a number of at least"),
+        (None, "wide", "width must be a number of at least"),
+    ],
+)
+def test_a_static_plot_of_something_else_or_without_width_is_refused(figure, width, words):
+    given = plot.low_label({10: [60.0], 100: [90.0]}) if figure is None else figure
+    with pytest.raises(PolyadicError, match=words):
+        plot.static(given, width=width)
 
 
 # ------------------------------------------------------------------- notebooks

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.errors import MissingExtraError
+from polyadic.checks import check_number
+from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.plot.canvas import PALETTE
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ def static(figure: Figure, width: int = 700) -> StaticFigure:
         raise MissingExtraError(
             "static plots need matplotlib, which is not installed: pip install 'polyadic[report]'"
         ) from error
+    if not (hasattr(figure, "layout") and hasattr(figure, "data")):
+        raise PolyadicError(f"figure must be a plotly figure from polyadic.plot, but is {type(figure).__name__}")
     margins = _margins(figure)
+    check_number("width", width, margins["left"] + margins["right"] + 1)  # at least a pixel for the axes
     height = int(figure.layout.height or 400) + margins["bottom"] - 40
     drawn = StaticFigure(figsize=(width / _DOTS_PER_INCH, height / _DOTS_PER_INCH), dpi=_DOTS_PER_INCH)
     space = _space(margins, width, height)
