@@ -13,10 +13,8 @@ __all__ = ["MORE_SWEEPS", "describe_fit", "is_converged", "warn_of_outcome"]
 _USER = 4
 """Stack level of the line that called `fit`, above this function, `fit` and its decorator."""
 
-MORE_SWEEPS = (
-    "Increase max_sweeps (--sweeps on the command line), or set tol=0 if exactly this many sweeps are intended."
-)
-"""Advice for a loss that has not converged; commands mention only their own option."""
+MORE_SWEEPS = "Increase max_sweeps, or set tol=0 if exactly this many sweeps are intended."
+"""Advice for a loss that has not converged; commands name their own option instead."""
 
 
 def is_converged(model: Any) -> bool | None:
