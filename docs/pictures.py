@@ -136,7 +136,7 @@ def start() -> Any:
 def tuning() -> Any:
     """Plot the tries of a run of `polyadic tune` on the GeoTec phone data."""
     run = json.loads((Path(__file__).parent / "results" / "tuning" / "geotec.json").read_text(encoding="utf-8"))
-    return plot.tuning(run["tries"], run["recommended"])
+    return plot.tuning(run["tries"], run["recommended"], run["settings"])
 
 
 def save(figures: dict[str, Any], folder: Path) -> None:
