@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import PolyadicError
@@ -201,7 +201,10 @@ def low_label(curve: Mapping[int, Sequence[float]]) -> Figure:
 
 
 def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
-    """Plot each term of the loss over sweeps or seconds. Terms that are always zero are left out.
+    """Plot the loss over sweeps or seconds and, below it, each of its terms on a logarithmic axis.
+
+    The axis of the loss is scaled to the sweeps after the first, to make convergence visible: the first sweep usually
+    decreases the loss much more than all others. Terms that are always zero are left out, except for the fit.
 
     Parameters
     ----------
@@ -221,36 +224,51 @@ def training(model: Any, x: Literal["sweeps", "seconds"] = "sweeps") -> Figure:
     go = graph_objects()
     history = model.history_
     place = np.cumsum(history["seconds"]) if x == "seconds" else np.arange(1, len(history["seconds"]) + 1)
-    figure = blank(height=340)
+    figure = blank(height=440, showlegend=True)
     for number, (term, name) in enumerate(_TERMS.items()):
         values = np.array(history.get(term, []))
-        if not len(values) or (term != "loss" and not values.any()):
+        if not len(values) or (term not in ("loss", "fit") and not values.any()):
             continue
+        panel = "" if term == "loss" else "2"
         # The fits of both views nearly coincide: dashes keep the other line visible.
         dash = "dash" if term == "fit_augmented" else "solid"
         figure.add_trace(
             go.Scatter(
                 x=place,
                 # The self-supervised term is negative if views agree: the logarithmic axis shows its absolute value.
-                y=np.abs(values),
+                y=values if term == "loss" else np.abs(values),
                 mode="lines+markers",
-                name=f"−{name}" if values.max() < 0 else f"|{name}|" if values.min() < 0 else name,
+                name=name if term == "loss" or values.min() >= 0 else f"−{name}" if values.max() < 0 else f"|{name}|",
+                showlegend=term != "loss",
+                xaxis=f"x{panel}",
+                yaxis=f"y{panel}",
                 line={"color": PALETTE[number % len(PALETTE)], "width": 2.5 if term == "loss" else 1.5, "dash": dash},
                 marker={"size": 5, "symbol": SYMBOLS[number % len(SYMBOLS)]},
                 hovertemplate=f"%{{x:.3g}} {x}: %{{y:.5g}}<extra>%{{fullData.name}}</extra>",
             )
         )
-    ticks = {"dtick": max(1, -(-len(place) // 10))} if x == "sweeps" else {}
-    shown = np.abs(np.concatenate([trace.y for trace in figure.data]))
-    decades = float(np.log10(shown.max() / shown[shown > 0].min())) if shown.any() else 0.0
+    across = {"rangemode": "tozero"} | ({"dtick": max(1, -(-len(place) // 10))} if x == "sweeps" else {})
+    terms = np.concatenate([trace.y for trace in figure.data[1:]])
+    decades = float(np.log10(terms.max() / terms[terms > 0].min())) if terms.any() else 0.0
     figure.update_layout(
-        xaxis={"title": {"text": "sweep" if x == "sweeps" else "seconds"}, "rangemode": "tozero"} | ticks,
+        xaxis=across | {"anchor": "y", "matches": "x2", "showticklabels": False},
+        xaxis2=across | {"anchor": "y2", "title": {"text": "sweep" if x == "sweeps" else "seconds"}},
+        yaxis={"title": {"text": "loss"}, "domain": [0.56, 1], "range": _loss_range(np.array(history["loss"]))},
         # Over several decades, label only powers of ten.
-        yaxis={
-            "title": {"text": "loss"},
+        yaxis2={
+            "title": {"text": "terms"},
+            "domain": [0, 0.48],
+            "anchor": "x2",
             "type": "log",
             "exponentformat": "power",
             "dtick": 1 if decades > 2 else "D2",
         },
     )
     return figure
+
+
+def _loss_range(loss: NDArray[Any]) -> list[float] | None:
+    """Return the range of the loss after the first sweep with a margin, or None if plotly should choose a range."""
+    low, high = float(loss.min()), float(loss[1 if len(loss) > 2 else 0 :].max())
+    margin = 0.08 * (high - low)
+    return [low - margin, high + margin] if margin > 0 else None
