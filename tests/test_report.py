@@ -188,8 +188,10 @@ def test_a_large_component_that_does_not_replicate_is_hidden_but_named(model, wi
     assert [_row_state(one, place) for place, one in enumerate(found)] == ["", "", "folded gone", "folded gone"]
     assert _row_state(found[1], 6) == "folded-small"
     assert [one.number for one in large_but_not_replicating(found)] == [1]
+    many = [replace(found[2], number=number, share=share) for number, share in enumerate([12, 9, *[3.95] * 20], 1)]
+    assert [one.number for one in large_but_not_replicating(many)] == [1]
 
-    model = copy(model)
+    unchecked, model = model, copy(model)
     explained = shares(model, np.asarray(model.coefficients(windows)))
     largest = int(np.argmax(explained))
     lost = np.where(np.arange(4) == largest, 0.4, 1.0)
@@ -198,10 +200,15 @@ def test_a_large_component_that_does_not_replicate_is_hidden_but_named(model, wi
     named = re.search(r"component (\d) \(([^)]*\)?[^)]*)\) has a share of (\d+) % and a match of 0\.85", page)
     assert (int(named[1]), int(named[3])) == (largest + 1, round(explained[largest]))
     assert "; " in named[2]
+    assert "One of them accounts for much of the explained variation: component" in page
+    assert "sorted by share times match, with those that do not replicate last; click a heading" in page
+    assert "sorted by share; click a heading" in render(unchecked, windows, probe="plain")
+    assert "sorted by" not in render(unchecked)
     model.replicability_ = Replicability([0.5] * 4, [0.0] * 4, refits=10)
     none = render(model, windows, probe="plain")
-    assert "0 of 4 components replicate" in none
-    assert "All are grey and hidden below the table" in none
+    assert "None of the 4 components replicates, that is, none is found again in at least half of 10 refits" in none
+    assert "The table hides all of them at first: " in none
+    assert "sorted by share times match; click" in none
 
 
 def test_a_fit_that_has_not_converged_is_called_so(windows, model):
@@ -255,7 +262,7 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     assert probe.probability.sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert np.array_equal(probe.probability.argmax(axis=1), probe.predicted)
     assert len(list(probe.curve.values())[-1]) == 5
-    assert probe.curve_of == f"5 of {probe.groups} folds, evenly spaced"
+    assert probe.curve_of == f"5 of the {probe.groups} folds"
     assert list(probe.curve) == sorted(probe.curve)
 
 
@@ -286,7 +293,7 @@ def test_the_curve_over_labels_is_from_folds_all_over_the_subjects(windows, monk
         test = np.arange(8) == number % 8
         folds(Fold(number, 17, np.zeros((8, 1)), y, np.arange(8).astype(str), test, np.arange(0), None))
     assert drawn == [1, 5, 9, 13, 17]
-    assert folds.curve_of == "5 of 17 folds, evenly spaced"
+    assert folds.curve_of == "5 of the 17 folds"
 
 
 def test_a_subject_of_one_class_does_not_take_the_spread_away(windows):
@@ -339,6 +346,31 @@ def test_evaluate_and_the_report_have_the_same_numbers(tmp_path, windows, people
     assert found["over_subjects"] == pytest.approx(probe.over_subjects)
 
 
+def test_a_class_of_one_subject_is_not_hidden_by_the_mean_over_subjects(windows):
+    subject = np.arange(300) % 6
+    label = np.where((subject == 0) & (windows.label == 0), 4, windows.label)
+    names = ["walk", "sit", "run", "lie", "w<lak"]
+    typo = Windows(windows.X, windows.fs, subject=subject, label=label, classes=names)
+    model = paper(SALS, rank=2, tensorize=STFT(64, 32), max_sweeps=1).fit(typo)
+    probe = score_probe(model, typo, None, 0, "plain", transductive=True)
+    assert (probe.classes_differ, probe.of_one_subject) == (True, ("w<lak",))
+    assert "Not every subject has every class: each is scored on its own classes" in headline([], 0, probe).words
+    page = " ".join(render(model, typo, probe="plain", transductive=True).split())
+    assert "Class w&lt;lak has labels of one subject only, so a probe tested on this subject cannot predict it." in page
+    assert "on the features, on subjects it was not trained on" in page
+    same = Windows(windows.X, windows.fs, subject=subject, label=windows.label, classes=names[:4])
+    probe = score_probe(model, same, None, 0, "plain", transductive=True)
+    assert (probe.classes_differ, probe.of_one_subject) == (False, ())
+    assert "Not every subject" not in headline([], 0, probe).words
+
+
+def test_a_score_on_few_windows_is_called_uncertain(probe):
+    few = "Only 40 windows were tested, so the score is uncertain."
+    assert headline([], 0, perfect(by_subject=True)).words.endswith(few)
+    assert headline([], 0, perfect(by_subject=False)).words.endswith(few)
+    assert "uncertain" not in headline([], 0, replace(probe, n_test=100)).words
+
+
 def perfect(by_subject: bool, spread: float = 0.0) -> ProbeResult:
     """A result without an error, or with subjects that all have the same score."""
     y = np.tile([0, 1], 20)
@@ -358,7 +390,7 @@ def test_no_interval_has_a_width_of_zero():
     assert headline([], 0, probe).words.startswith("No interval: every resample of the 10 subjects gives")
     alike = headline([], 0, perfect(by_subject=True))
     assert (alike.value, alike.spread) == (100.0, None)
-    assert alike.words == "Equal for all 10 subjects; leave-one-out."
+    assert alike.words.startswith("Equal for all 10 subjects; leave-one-out.")
     same = result()
     for row in same["rows"]:
         row["standardised"] = 91.0
@@ -455,6 +487,13 @@ def test_intervals_over_seeds_are_students(model, windows):
     assert f"95 % interval {first.low:.1f} to" in best.words
 
 
+def test_intervals_over_seeds_lie_between_0_and_100_percent():
+    wide = result()
+    for row in wide["rows"]:
+        row["standardised"] = [100.0, 100.0, 10.0][row["seed"]]
+    assert [(method.low, method.high) for method in methods_of(wide)] == [(0.0, 100.0)] * 2
+
+
 def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
     found = methods_of(result(("paper", "subject")), "SALS", probe)
     assert [(m.protocol, m.name) for m in found][:2] == [("subject", "SALS"), ("subject", "ATD")]
@@ -463,6 +502,7 @@ def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
     assert found[0].other == ("accuracy, plain probe", 80.0)
     page = render(model, windows, result=result(("paper", "subject")), probe="plain")
     assert page.index("Protocol subject") < page.index("Protocol paper")
+    assert page.count("The score at the top is measured differently: it is a cross-validation over subjects") == 1
     costs = re.findall(r'<th scope="row">(ATD|SALS)</th>.*?432</td>(.*?)</tr>', page, re.DOTALL)[:2]
     shown = [(name, re.findall(r">([^<>]+)</td>", cells)) for name, cells in sorted(costs)]
     assert shown == [("ATD", ["0.5", "3", "0.400"]), ("SALS", ["0.5", "–", "–"])]
@@ -488,6 +528,39 @@ def test_skipped_recordings_of_a_store_are_reported_with_reasons(tmp_path, windo
     assert "<code>broken &lt;night&gt;</code>: the file is cut short" in page
     assert "3 recordings, 1 skipped" in page
     assert "<strong>flat</strong> in some recordings: c (3)" in page
+
+
+def test_a_store_of_one_recording_is_described_in_the_singular(tmp_path, windows, model):
+    header = Header(fs=64.0, channels=tuple("abcdefgh"), units=("",) * 8, length=256, dtype="float32")
+    for name, flat in (("good", []), ("flat", [2])):
+        with StoreWriter(tmp_path / name, header) as writer:
+            signal = np.concatenate(list(windows.X[:9]), axis=1)
+            signal[flat] = 0.0
+            recording = Recording("r", "s", 64.0, header.channels, header.units, signal, np.ones(8), np.zeros(8))
+            writer.add(recording, np.arange(9) * 256, np.full(9, -1))
+    page = render(model, WindowStore(tmp_path / "good"))
+    assert "1 recording, none skipped; no channel is missing, flat or clipped.</p>" in page
+    assert "Gaps are times without a window.</p>" in page  # no window was tested
+    assert "<strong>flat</strong>: c</li>" in render(model, WindowStore(tmp_path / "flat"))
+
+
+def test_the_report_says_how_many_components_a_timeline_shows():
+    windows = synthetic(60)
+    one = Windows(windows.X, windows.fs, recording=["r"] * 60, start=np.arange(60) * 256)
+    page = render(paper(SALS, rank=8, tensorize=STFT(64, 32), max_sweeps=1).fit(one), one)
+    assert "the strengths of 6 of the 8 components, those at the top of the table." in page
+
+
+@pytest.mark.parametrize("channels", [3, 5])
+def test_the_report_gives_the_standard_deviation_of_levels(channels):
+    windows = synthetic(60, n_channels=channels)
+    model = ATD(rank=6, max_sweeps=1).fit(windows)
+    page = render(model, windows, probe="plain", transductive=True)
+    told = float(re.search(r"Each is scaled to a standard deviation of ([\d.]+) in the windows of the fit", page)[1])
+    spread = model.transform(windows).std(axis=0)
+    assert spread[6:] == pytest.approx(told, rel=1e-2)
+    assert np.linalg.norm(spread[6:]) == pytest.approx(0.25 * np.linalg.norm(spread[:6]), rel=1e-2)
+    assert "Together, they weigh 0.25 times as much as all spectral features together" in page
 
 
 def test_sampling_rates_that_were_mixed_are_shown(tmp_path, windows, model):
@@ -544,7 +617,8 @@ def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
     assert contents.recordings == len(able) > len(contents.timelines) == 12
     page = render(everything, named, probe="plain", transductive=True)
     assert f"12 of {len(able)} recordings, evenly spaced." in page
-    assert "over 5 of 10 folds, evenly spaced." in page
+    assert "tested on the left-out subjects. Points are means, bars standard deviations over 5 of the 10 folds." in page
+    assert "class probabilities and component strengths. Gaps are times without a window, or windows that were" in page
     figure = content(page)["figures"]["timeline-0"]
     assert [axis["title"]["text"] for name, axis in figure["layout"].items() if name.startswith("yaxis")] == [
         "predicted",

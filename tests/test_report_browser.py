@@ -198,12 +198,13 @@ def test_components_that_do_not_replicate_are_grey_and_hidden_until_requested(ru
     model.replicability_ = Replicability(np.where(back, 0.95, 0.5), back.astype(float), refits=4)
     report.write(tmp_path / "r.html", model)
     shown = "#component-table tbody tr:visible"
+    rest = {12: "Show 4 more, which do not replicate", 6: "Show 10 more (4 do not replicate)"}
     for width, count in ((1280, 12), (390, 6)):
         with Page(running, tmp_path / "r.html", width=width) as page:
             assert page.page.locator(shown).count() == count
             assert page.page.locator(f"{shown}.gone").count() == 0
             button = page.page.locator("#unfold")
-            assert button.inner_text() == "Show all 16 (4 do not replicate)"
+            assert button.inner_text() == rest[count]
             button.click()
             assert page.page.locator(shown).count() == 16
             grey = page.page.locator("tr.gone").first.evaluate("one => getComputedStyle(one).filter")
@@ -213,6 +214,21 @@ def test_components_that_do_not_replicate_are_grey_and_hidden_until_requested(ru
             page.page.locator("#filter").fill("1")
             assert page.page.locator(f"{shown}.gone").count() > 0  # who searches finds all
             assert page.complaints == []
+
+
+def test_without_a_component_that_replicates_the_table_has_no_empty_head(running, tmp_path):
+    model = paper(SALS, rank=3, tensorize=STFT(32, 16), max_sweeps=1).fit(synthetic(60).X)
+    model.replicability_ = Replicability(np.full(3, 0.5), np.zeros(3), refits=4)
+    report.write(tmp_path / "r.html", model)
+    for width in (1280, 390):
+        with Page(running, tmp_path / "r.html", width=width) as page:
+            head = page.page.locator("#component-table thead")
+            assert not head.is_visible()
+            button = page.page.locator("#unfold")
+            assert button.inner_text() == "Show all 3, which do not replicate"
+            button.click()
+            assert head.is_visible()
+            assert page.page.locator("#component-table tbody tr:visible").count() == 3
 
 
 def test_on_a_phone_the_page_is_short_and_links_open_their_sections(running, written):
@@ -359,7 +375,7 @@ def test_the_map_tells_and_draws_the_window_it_is_pointed_at(page):
 @pytest.mark.long
 def test_training_can_be_seen_over_seconds(page):
     page.draw_all()
-    axis = page.page.locator('#training [data-figure^="training"] .xtitle')
+    axis = page.page.locator('#training [data-figure^="training"] .x2title')
     assert axis.text_content() == "sweep"
     page.page.locator("#training-x").select_option("seconds")
     page.page.wait_for_timeout(300)

@@ -28,6 +28,8 @@ _RHYTHMS = ((0.0, "delta"), (4.0, "theta"), (8.0, "alpha"), (12.0, "sigma"), (16
 """Lower limits of the EEG bands in Hz; sigma is the band of sleep spindles."""
 _EVERYWHERE = {"channel": "all channels", "frequency": "all frequencies", "time": "throughout"}
 _MOST_NAMED = 3
+_LARGE = 10.0
+"""Smallest share, in percent, of a component that the report mentions although it does not replicate."""
 _COARSE = 5.0
 """Step size of an axis from which positions are rounded to integers."""
 
@@ -108,13 +110,16 @@ def describe_components(
 
 
 def large_but_not_replicating(components: list[Component]) -> list[Component]:
-    """Return the components that do not replicate, but whose share times match is at least the mean share.
+    """Return the components that do not replicate despite a large share.
+
+    Their share is at least 10 %, and their share times match at least the mean share.
 
     If the rank is too high, each fit may split a real rhythm differently between components, so that none of them
     replicates. The report mentions these components, because its table hides them at first.
     """
     mean = 100 / len(components)
-    return [one for one in components if not one.replicates and _reliable_share(one) >= mean]
+    hidden = [one for one in components if not one.replicates and (one.share or 0.0) >= _LARGE]
+    return [one for one in hidden if _reliable_share(one) >= mean]
 
 
 def _reliable_share(component: Component) -> float:

@@ -43,6 +43,8 @@ _SCORES = {
 
 _SAMPLED = 4000
 _SCORED = 1024
+_FEW_TESTED = 100
+"""Below this number of test windows, the headline is called uncertain."""
 
 
 @dataclass(frozen=True)
@@ -230,11 +232,12 @@ def methods_of(result: dict[str, Any], first: str = "", probe: ProbeResult | Non
 
 
 def _mean_interval(values: list[float]) -> tuple[float | None, float | None]:
-    """Return a 95 % interval of the mean by Student's t; None for a single value or for equal values."""
+    """Return a 95 % interval of the mean, in percent, by Student's t; None for a single value or for equal values."""
     if len(values) < 2 or np.ptp(values) == 0:
         return None, None
     half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
-    return float(np.mean(values)) - half, min(100.0, float(np.mean(values)) + half)
+    mean = float(np.mean(values))
+    return max(0.0, mean - half), min(100.0, mean + half)
 
 
 @dataclass(frozen=True)
@@ -243,7 +246,7 @@ class Headline:
 
     value : in percent
     spread : standard deviation over subjects, or None
-    words : description of the spread and of how the score was measured
+    words : description of the spread and of how the score was measured, with what makes it uncertain
     """
 
     measure: str
@@ -266,6 +269,7 @@ def headline(methods: list[MethodScores], seeds: int, probe: ProbeResult | None)
 
 
 def _probe_headline(probe: ProbeResult) -> Headline:
+    few = f" Only {probe.n_test} windows were tested, so the score is uncertain." if probe.n_test < _FEW_TESTED else ""
     over = {name: 100 * value for name, value in probe.over_subjects.items()}
     if over:
         spread = over["std"] if over["std"] > 0 else None
@@ -276,11 +280,18 @@ def _probe_headline(probe: ProbeResult) -> Headline:
             if spread is not None
             else f"Equal for all {whom}"
         )
-        return Headline("balanced accuracy", over["mean"], spread, f"{told}; {probe.how}.")
+        lacking = (
+            " Not every subject has every class: each is scored on its own classes, so this number gives a class of "
+            "few subjects less weight than the score over all windows."
+            if probe.classes_differ
+            else ""
+        )
+        return Headline("balanced accuracy", over["mean"], spread, f"{told}; {probe.how}.{lacking}{few}")
     whom = f"{probe.groups} subjects" if probe.by_people else f"{probe.groups:,} windows"
     told = (
         f"95 % interval {100 * probe.low:.1f} to {100 * probe.high:.1f} %, by resampling {whom}"
         if probe.low is not None and probe.high is not None
         else f"No interval: every resample of the {whom} gives the same score"
     )
-    return Headline("balanced accuracy", 100 * probe.scores["balanced_accuracy"], None, f"{told}; {probe.how}.")
+    words = f"{told}; {probe.how}.{few}"
+    return Headline("balanced accuracy", 100 * probe.scores["balanced_accuracy"], None, words)

@@ -199,7 +199,8 @@
 
   const rows = () => all("#component-table tbody tr");
   const table = one("#component-table");
-  const visible = () => rows().filter((row) => row.offsetParent !== null);
+  const isShown = (row) => getComputedStyle(row).display !== "none";
+  const visible = () => rows().filter(isShown);
   const unfold = one("#unfold");
 
   function filter() {
@@ -216,12 +217,17 @@
 
   function count() {
     const folded = rows().filter((row) => row.className.includes("folded")).length;
-    const gone = rows().filter((row) => row.classList.contains("gone")).length;
+    const hidden = rows().filter((row) => !isShown(row));
+    const gone = hidden.filter((row) => row.classList.contains("gone")).length;
     const open = table.classList.contains("unfolded");
+    const none = hidden.length === rows().length;
     one("#shown").textContent = `${visible().length} of ${rows().length}`;
-    unfold.hidden = !folded || table.classList.contains("searched") || (!open && visible().length === rows().length);
+    table.tHead.hidden = none;
+    unfold.hidden = !folded || table.classList.contains("searched") || (!open && !hidden.length);
     unfold.setAttribute("aria-expanded", String(open));
-    unfold.textContent = open ? "Show fewer" : `Show all ${rows().length}` + (gone ? ` (${gone} do not replicate)` : "");
+    const verb = gone === 1 ? "does" : "do";
+    const told = !gone ? "" : gone === hidden.length ? `, which ${verb} not replicate` : ` (${gone} ${verb} not replicate)`;
+    unfold.textContent = open ? "Show fewer" : `Show ${none ? `all ${hidden.length}` : `${hidden.length} more`}${told}`;
   }
   unfold.addEventListener("click", () => { table.classList.toggle("unfolded"); count(); });
   addEventListener("resize", count);

@@ -64,8 +64,11 @@ class ProbeResult:
     chance : balanced accuracy of guessing
     classes : for each class, its name, precision, recall, F1 and number of test windows
     curve : for each number of labels, the accuracies of random draws, in percent
-    curve_of : description of the folds used for the curve; "" for all folds
+    curve_of : the folds or draws of the curve, such as "5 of the 6 folds"
     spread_over : the number of subjects in `over_subjects`
+    classes_differ : whether some tested subjects lack a class that others have
+    of_one_subject : classes that only one of the tested subjects has, so that no probe was trained on them when they
+        were tested; empty unless the protocol is "subject"
     """
 
     protocol: str
@@ -93,6 +96,8 @@ class ProbeResult:
     curve: dict[int, list[float]]
     curve_of: str = ""
     spread_over: int = 0
+    classes_differ: bool = False
+    of_one_subject: tuple[str, ...] = ()
 
 
 def thinned(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
@@ -161,6 +166,7 @@ def _by_subject(
     )
     codes = {name: code for code, name in enumerate(windows.classes)}
     over, counted = _over_subjects(found, windows)
+    holders = _subjects_by_class(found, windows)
     return _result(
         windows,
         found.rows,
@@ -181,6 +187,8 @@ def _by_subject(
         guess=found.majority,
         curve=seen_folds.curve.values,
         curve_of=seen_folds.curve_of,
+        classes_differ=min(holders.values()) < len(found.per_subject),
+        of_one_subject=tuple(name for name, count in holders.items() if count == 1),
     )
 
 
@@ -200,6 +208,12 @@ def _over_subjects(found: CrossValidation, windows: Windows) -> tuple[dict[str, 
     return spread([found.per_subject[name]["balanced_accuracy"] for name in several]), len(several)
 
 
+def _subjects_by_class(found: CrossValidation, windows: Windows) -> dict[str, int]:
+    """Return the number of tested subjects that have each class."""
+    subject, label = windows.subject[found.rows], windows.label[found.rows]
+    return {windows.classes[code]: len(np.unique(subject[label == code])) for code in np.unique(label).tolist()}
+
+
 class _SeenFolds:
     """Collects probabilities, training sizes and a learning curve from the folds of a cross-validation."""
 
@@ -214,8 +228,7 @@ class _SeenFolds:
         train = ~fold.test
         parts = fold.Z[train], fold.y[train], fold.Z[fold.test], fold.y[fold.test]
         drawn = thinned(np.arange(1, fold.count + 1), _DRAWS)
-        if fold.count > len(drawn):
-            self.curve_of = f"{len(drawn)} of {fold.count} folds, evenly spaced"
+        self.curve_of = f"{len(drawn)} of the {fold.count} folds" if fold.count > len(drawn) else f"{fold.count} folds"
         if fold.number in drawn:
             self.curve.add(*parts, fold.subject[train], fold.level_columns, fold.number, fold.probe)
         self.trained.append(int(train.sum()))
@@ -268,6 +281,7 @@ def _by_split(model: Any, windows: Windows, protocol: Protocol, seed: int, kind:
         classes=_scores_by_class(y_test, predicted, windows.classes),
         guess=float((y_test == np.bincount(y_train).argmax()).mean()),
         curve=curve.values,
+        curve_of=f"{_DRAWS} random draws",
     )
 
 
