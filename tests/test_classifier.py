@@ -84,7 +84,7 @@ def test_by_default_it_is_a_probe_chosen_by_leaving_subjects_out_and_the_file_pr
     expected = Probe().fit(Z, labels_of(SIGNALS), groups=SIGNALS.subject)
     np.testing.assert_array_equal(model.predict_proba(SIGNALS), expected.predict_proba(Z))
     assert model.probe_.reason_ == expected.reason_
-    assert f"leaving out {len(np.unique(SIGNALS.subject))} groups" in model.probe_.reason_
+    assert f"leaving out {len(np.unique(SIGNALS.subject))} subjects" in model.probe_.reason_
     model.save(path)
     again = WindowClassifier.load(path)
     assert again.probe == "auto"

@@ -324,7 +324,8 @@ def test_fit_reports_how_its_probe_was_chosen_and_offers_the_papers_probes(here)
     chosen = load(here / "m.safetensors").probe_
     assert isinstance(chosen, Probe)
     assert f"probe settings: {chosen.reason_}" in " ".join(said.split())
-    assert "by leaving out 30 groups" in chosen.reason_
+    assert "by leaving out 30 subjects" in chosen.reason_
+    assert "to score it on subjects it has not seen: polyadic evaluate m.safetensors w.npz\n" in said
     outcome = json.loads(run("fit", "--probe", "w.npz", *QUICK, "-o", "m.safetensors", "--force", "--json").stdout)
     assert outcome["reason"] == chosen.reason_
     for kind in PROBES:
@@ -489,7 +490,11 @@ def test_info_reports_damaged_and_unknown_files(name, content, message, here):
         (("evaluate", "plain.safetensors", "y.npz", "--folds", "3"), 1, "need --protocol subject"),
         (("evaluate", "plain.safetensors", "y.npz", "--transductive"), 1, "need --protocol subject"),
         (("evaluate", "plain.safetensors", "y.npz", "--protocol", "subject"), 1, "windows must have subjects"),
+        (("evaluate", "model.safetensors", "w.npz"), 1, "To label new recordings, use polyadic predict"),
         (("fit", "y.npz", "--probe", "best"), 2, "unexpected extra argument"),
+        (("fit", "model.safetensors", "y.npz"), 2, "(y.npz). fit takes only DATA, and writes a new model to -o FILE."),
+        (("report", "model.safetensors", "y.npz"), 2, "(y.npz). The data is an option: --data y.npz."),
+        (("export", "model.safetensors", "m.onnx"), 2, "(m.onnx). The output file is an option: -o m.onnx."),
     ],
 )
 def test_exit_codes_match_the_manual(words, code, message, here):

@@ -263,7 +263,7 @@ def test_rows_of_an_unknown_subject_are_one_group_however_they_are_marked() -> N
     one = Probe().fit(Z, y, groups=np.repeat(["a", "b", "", ""], 30))
     two = Probe().fit(Z, y, groups=np.repeat(np.array(["a", "b", None, float("nan")], object), 30))
     assert one.reason_ == two.reason_
-    assert "3 groups" in two.reason_
+    assert "3 subjects" in two.reason_
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)

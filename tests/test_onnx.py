@@ -408,3 +408,4 @@ def test_the_command_prints_opset_and_size_and_compares_int8_on_windows(labelled
     said = " ".join(polyadic(*words, "--force", cwd=tmp_path).stdout.split())
     assert "kB, opset 17" in said
     assert "accuracy on the 120 with labels: model" in said
+    assert "(only to compare the two: if the model was trained on these windows, both are optimistic)" in said

@@ -224,6 +224,15 @@ def test_the_command_shows_a_table_and_writes_the_plot(file, tmp_path):
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_command_says_how_accuracy_is_measured_if_there_are_labels(file, tmp_path):
+    words = ("--ranks", "1,2", "--refits", 1)
+    assert "optimistic" not in polyadic("rank", file, *words, cwd=tmp_path).stdout
+    signals = synthetic(60, n_channels=2)
+    np.savez(tmp_path / "labelled.npz", X=signals.X, y=signals.label, subject=signals.subject, fs=signals.fs)
+    said = polyadic("rank", "labelled.npz", *words, cwd=tmp_path).stdout
+    assert "Balanced accuracy is that of a probe on left-out subjects. It is optimistic" in said
+
+
 def test_the_command_prints_json_and_nothing_else(file):
     result = polyadic("rank", file, "--ranks", "1,2", "--refits", "1", "--json", cwd=file.parent)
     content = json.loads(result.stdout)

@@ -87,8 +87,8 @@ def test_settings_are_chosen_together_as_a_slow_search_over_all_of_them_would(mo
         assert entry["balanced_accuracy"] == pytest.approx(score, abs=1e-12)
     best = max(expected.values())
     assert expected[min(expected, key=lambda s: (abs(s[0] - probe.C_), s[1:] != (probe.scale_, probe.levels_)))] == best
-    assert f"balanced accuracy {100 * best:.1f} %" in probe.reason_
-    assert "12 groups in 5 folds" in probe.reason_
+    assert f"balanced accuracy {100 * best:.1f} % (optimistic: the setting was chosen by it)" in probe.reason_
+    assert "12 subjects in 5 folds" in probe.reason_
 
 
 def test_values_of_c_are_at_least_six_over_five_decades():
@@ -141,7 +141,7 @@ def test_few_labels_or_one_group_get_the_fixed_choice():
     few = np.arange(validated_probe.FEWEST_LABELS - 1)
     for rows, groups, why in (
         (few, people[few], f"{len(few)} labels are too few"),
-        (np.arange(len(y)), np.full(len(y), "anna"), "all labels are from one group"),
+        (np.arange(len(y)), np.full(len(y), "anna"), "all labels are from one subject"),
         (np.arange(3), None, "3 labels are too few"),
     ):
         probe = Probe().fit(Z[rows], y[rows], groups=groups, level_columns=[5])

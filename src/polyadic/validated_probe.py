@@ -255,10 +255,10 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         table = [{**setting._asdict(), "balanced_accuracy": scores[setting]} for setting in candidates]
         if not len(rows.levels):
             table = [entry | {"levels": None} for entry in table]
-        who = f"{len(np.unique(rows.groups))} {'contiguous blocks' if rows.blocks else 'groups'}"
+        who = f"{len(np.unique(rows.groups))} {'contiguous blocks' if rows.blocks else 'subjects'}"
         reason = (
             f"the best of {len(candidates)} settings by leaving out {who} in {fold.max() + 1} folds, "
-            f"balanced accuracy {100 * scores[chosen]:.1f} %"
+            f"balanced accuracy {100 * scores[chosen]:.1f} % (optimistic: the setting was chosen by it)"
         )
         return chosen, table, reason
 
@@ -271,7 +271,7 @@ def _reason_not_to_validate(rows: _Labelled, candidates: int) -> str:
     if candidates == 1:
         return "as given"
     if len(np.unique(rows.groups)) < 2 and not rows.blocks:
-        return "the fixed settings, because all labels are from one group"
+        return "the fixed settings, because all labels are from one subject"
     if len(rows.y) < FEWEST_LABELS or len(np.unique(rows.groups)) < 2:
         return f"the fixed settings, because {len(rows.y)} labels are too few to validate (fewer than {FEWEST_LABELS})"
     return ""

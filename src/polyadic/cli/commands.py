@@ -13,6 +13,7 @@ from polyadic.cli.export import EXPORT_EXAMPLES, export
 from polyadic.cli.fit import FIT_EXAMPLES, FitCommand, fit
 from polyadic.cli.info import INFO_EXAMPLES, info
 from polyadic.cli.manual import Manual
+from polyadic.cli.options import FewArguments
 from polyadic.cli.predict import PREDICT_EXAMPLES, predict
 from polyadic.cli.rank import RANK_EXAMPLES, rank
 from polyadic.cli.report import REPORT_EXAMPLES, report
@@ -112,8 +113,8 @@ app.command(epilog=TUNE_EXAMPLES, rich_help_panel=_MODEL)(tune)
 app.command(epilog=TRANSFORM_EXAMPLES, rich_help_panel=_USE)(transform)
 app.command(epilog=PREDICT_EXAMPLES, rich_help_panel=_USE)(predict)
 app.command(epilog=EVALUATE_EXAMPLES, rich_help_panel=_USE)(evaluate)
-app.command(epilog=EXPORT_EXAMPLES, rich_help_panel=_USE)(export)
-app.command(epilog=REPORT_EXAMPLES, rich_help_panel=_LOOK)(report)
+app.command(cls=FewArguments, epilog=EXPORT_EXAMPLES, rich_help_panel=_USE)(export)
+app.command(cls=FewArguments, epilog=REPORT_EXAMPLES, rich_help_panel=_LOOK)(report)
 app.command(epilog=RANK_EXAMPLES, rich_help_panel=_LOOK)(rank)
 app.command(epilog=INFO_EXAMPLES, rich_help_panel=_LOOK)(info)
 app.command(epilog=BENCH_EXAMPLES, rich_help_panel=_PAPER)(bench)

@@ -162,7 +162,9 @@ def evaluate(
     hidden = not shows_progress(quiet, json) or team.index > 0
     with opened_for(loaded, data, given, labels=True, hidden=hidden) as windows:
         if not (windows.label >= 0).any():
-            raise PolyadicError(f"evaluate needs labels, but {data.name} has none")
+            raise PolyadicError(
+                f"evaluate needs labels, but {data.name} has none. To label new recordings, use polyadic predict"
+            )
         by_subject = not own_probe and _chosen(protocol, windows) == Protocol.SUBJECT
         if team.index == 0 and not (by_subject and windows.index.n_subjects == 1):  # one subject raises an error below
             describe(windows, hidden=True)

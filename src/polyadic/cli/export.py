@@ -119,7 +119,7 @@ def export(
     options: dict[str, Any] = {"fs": fs, "channels": _listed(channels), "int8": int8}
     with ExitStack() as stack:
         windows = (
-            None if data is None else stack.enter_context(opened_for(loaded, data, {}, labels=True, hidden=hidden))
+            None if data is None else stack.enter_context(opened_for(loaded, data, {}, labels=None, hidden=hidden))
         )
         if in_c:
             known = loaded.units_ if any(loaded.units_) else getattr(windows, "units", ())
@@ -290,4 +290,7 @@ def _in_words(comparison: dict[str, Any]) -> str:
     if comparison["accuracy_before"] is None:
         return f"{line}; accuracy is unknown, because no window has a label"
     before, after = 100 * comparison["accuracy_before"], 100 * comparison["accuracy_after"]
-    return f"{line}; accuracy on the {comparison['labelled']:,} with labels: model {before:.2f} %, file {after:.2f} %"
+    return (
+        f"{line}; accuracy on the {comparison['labelled']:,} with labels: model {before:.2f} %, file {after:.2f} % "
+        "(only to compare the two: if the model was trained on these windows, both are optimistic)"
+    )

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import typer.core
 
 from polyadic.cli.interrupts import resumable_fit
 from polyadic.cli.options import (
@@ -15,6 +14,7 @@ from polyadic.cli.options import (
     PROBE_KINDS,
     DataArgument,
     DeviceOption,
+    FewArguments,
     ForceOption,
     JsonOption,
     OnError,
@@ -259,7 +259,7 @@ def fit(
             team.once(lambda: _save(model, unlabelled, out))
     if team.index > 0:
         return
-    _tell_fit(model, method, unlabelled, None if probe is None else labelled, out, json)
+    _tell_fit(model, method, unlabelled, None if probe is None else labelled, data, out, json)
     if check and not json:
         tell_replicability(model.replicability_)
 
@@ -273,7 +273,7 @@ def _save(model: Any, windows: Windows, out: Path) -> None:
     model.save(out)
 
 
-class FitCommand(typer.core.TyperCommand):
+class FitCommand(FewArguments):
     """A command whose --probe takes an optional value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
@@ -327,7 +327,11 @@ def _trained(model: Any, windows: Windows, kind: ProbeKind, recenter: bool, hidd
         return WindowClassifier(model, kind.value, recenter).fit(used, on_rows=on_rows).probe_
 
 
-def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | None, out: Path, json: bool) -> None:
+def _tell_fit(
+    model: Any, method: Method, windows: Windows, labelled: Windows | None, data: Path, out: Path, json: bool
+) -> None:
+    import shlex
+
     from polyadic.engine.outcome import is_converged
 
     seconds = model.fit_seconds_
@@ -369,5 +373,7 @@ def _tell_fit(model: Any, method: Method, windows: Windows, labelled: Windows | 
         echo(f"probe: {', '.join(map(str, outcome['classes']))}, trained on {trained:,} labelled windows")
         if outcome["reason"]:
             echo(f"probe settings: {outcome['reason']}")
+        if windows.index.n_subjects > 1:
+            echo(f"to score it on subjects it has not seen: polyadic evaluate {shlex.join([str(out), str(data)])}")
         if outcome["recenter"]:
             echo("features are recentred by subject: predict needs at least 20 windows per subject")

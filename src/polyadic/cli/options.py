@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from polyadic.cli.settings import apply
-from polyadic.terminal import is_terminal
+from polyadic.terminal import is_terminal, printable
 
 __all__ = [
     "MOST_EPOCHS",
@@ -23,6 +24,7 @@ __all__ = [
     "SECONDS",
     "DataArgument",
     "DeviceOption",
+    "FewArguments",
     "ForceOption",
     "JsonOption",
     "ModelArgument",
@@ -151,6 +153,26 @@ OnErrorOption = Annotated[
     OnError,
     typer.Option(help="Stop at a recording that cannot be read, or skip it.", rich_help_panel=RECORDINGS),
 ]
+
+
+_EXTRA_HINTS = {
+    "fit": "fit takes only DATA, and writes a new model to -o FILE",
+    "report": "The data is an option: --data {}",
+    "export": "The output file is an option: -o {}",
+}
+"""What to do about an extra argument, by command."""
+
+
+class FewArguments(typer.core.TyperCommand):
+    """A command that says where an extra argument belongs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        ctx.allow_extra_args = True  # they are refused below, with a hint
+        extra = super().parse_args(ctx, args)
+        if extra and not ctx.resilient_parsing:
+            words = printable(" ".join(extra))
+            ctx.fail(f"Got unexpected extra argument(s) ({words}). {_EXTRA_HINTS[self.name or ''].format(words)}.")
+        return extra
 
 
 def shows_progress(quiet: bool, json: bool) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -121,6 +122,11 @@ def rank(
     else:
         for line in repr(found).splitlines():
             echo(line)
+        if not quiet and not all(math.isnan(value) for value in found.accuracy):
+            echo(
+                "Balanced accuracy is that of a probe on left-out subjects. It is optimistic, because the "
+                "components were learned from all subjects; polyadic evaluate refits them."
+            )
         if not quiet and refits != REFITS:
             made = f"{refits} refit{'s' * (refits != 1)}"
             echo(f"Replicability is from {made} per rank; a report has {REFITS} (use --refits {REFITS}).")

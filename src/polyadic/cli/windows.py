@@ -67,7 +67,7 @@ def opened_for(
     data: Path,
     given: Mapping[str, Any],
     *,
-    labels: bool = False,
+    labels: bool | None = False,
     hidden: bool = False,
 ) -> Iterator[Windows]:
     """Open the windows of a path for a model, cut in the same way as for the fit.
@@ -77,7 +77,8 @@ def opened_for(
     model : the loaded model
     data : a store, a file of arrays, a recording or a folder of recordings
     given : options for reading recordings; options that contradict the model are an error
-    labels : whether labels are needed; if so, the same recording must not belong to two subjects
+    labels : whether labels are needed; if so, the same recording must not belong to two subjects. None reads those
+        that there are
     hidden : do not show a progress bar
     """
     from polyadic.data.channels import match_signals
@@ -90,6 +91,8 @@ def opened_for(
         yield match_signals(windows, model.fs_, model.channel_names_, data.name)
         return
     reading = _reading_for(model, data, given)
+    if labels and "label" not in given:
+        _check_label_column(data, reading)
     with _cut(data, reading, labels=labels, check_classes="classes" in given, hidden=hidden) as windows:
         if labels:
             _refuse_shared(windows)
@@ -124,34 +127,36 @@ def _cut(
     data: Path,
     reading: Reading,
     *,
-    labels: bool = True,
+    labels: bool | None = True,
     check_classes: bool = True,
     on_error: Any = "raise",
     shuffle: Any = "full",
     hidden: bool = False,
 ) -> Iterator[Windows]:
-    """Cut recordings into a temporary store, and print notes about them."""
+    """Cut recordings into a temporary store, and print notes about them; `labels` as for `opened_for`."""
     from polyadic.data import WindowStore
     from polyadic.data.collection import write_store
     from polyadic.progress import file_bar
 
-    with tempfile.TemporaryDirectory(prefix="polyadic-") as folder:
+    def written(name: str, labels: bool) -> WindowStore:
+        options = {"labels": labels, "check_classes": check_classes, "on_error": on_error}
         try:
             with file_bar("reading", hidden) as update:
-                store = write_store(
-                    data,
-                    Path(folder) / "store",
-                    reading,
-                    labels=labels,
-                    check_classes=check_classes,
-                    on_error=on_error,
-                    progress=update,
-                )
+                return write_store(data, Path(folder) / name, reading, **options, progress=update)
         except DataError as error:
             if data.is_file() or str(error).startswith("No recordings"):
                 raise
             file = re.split(r"[:,]? ", str(error), maxsplit=1)[0]
             raise DataError(f"{data}{'/' if (data / file).is_file() else ': '}{error}") from error
+
+    with tempfile.TemporaryDirectory(prefix="polyadic-") as folder:
+        try:
+            store = written("store", labels is not False)
+        except PolyadicError as error:
+            if labels is not None:
+                raise
+            store = written("unlabelled", labels=False)  # raises again if the error has another cause
+            echo(f"read without labels: {error}", err=True, colour="yellow")
         reasons: dict[str, list[str]] = {}
         for entry in store.skipped:
             reasons.setdefault(entry["reason"], []).append(entry["name"])
@@ -193,6 +198,25 @@ def _reading_for(model: Any, data: Path, given: Mapping[str, Any]) -> Reading:
         fs=model.fs_,
     )
     return known.with_given(given, "the model", known=bool(stored))
+
+
+def _check_label_column(data: Path, reading: Reading) -> None:
+    """Raise if the labels of a model are in a table column that none of these recordings has."""
+    from polyadic.data.bids import is_bids
+    from polyadic.data.readers.cells import read_heads
+    from polyadic.data.readers.tables import table_ending
+    from polyadic.data.reading import listed
+    from polyadic.data.sources import find_recordings
+
+    if reading.label is None or is_bids(data):
+        return
+    tables = [file for file in find_recordings(data, "skip", reading.pattern).files if table_ending(file)]
+    heads = [read_heads(file) for file in tables]
+    if all(heads) and tables and not any(reading.label in columns for columns in heads):
+        raise DataError(
+            f"scores need labels, but {data.name} has none: the model reads labels from the column {reading.label!r}, "
+            f"and {tables[0].name} has only {listed(heads[0])}. To label new recordings, use polyadic predict"
+        )
 
 
 def _fits_files(data: Path, pattern: str) -> bool:
