@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import shutil
@@ -513,7 +514,7 @@ def test_tables_without_the_label_column_are_unlabelled_if_others_have_it(tmp_pa
     labelled = store.windows.label >= 0
     assert set(store.windows.subject[labelled].tolist()) == {"p01"}
     assert set(store.windows.subject[~labelled].tolist()) >= {"p02", "p03"}
-    note = "p02.csv and 1 other file: there is no column 'activity' (--label), so that no window has a label"
+    note = "p02.csv and 1 other file: read without labels, because there is no column 'activity' (--label)"
     assert note in store.notes
     with pytest.raises(DataError, match=r"p02.csv: there is no column 'activity' \(--label\)"):
         datasets.folder(tmp_path / "in", tmp_path / "t", seconds=2, label="activity", pattern="p0[23].csv")
@@ -536,3 +537,73 @@ def test_info_shows_rate_and_unit_of_every_channel(tmp_path):
     assert "Temp rectal: 1 Hz, DegC" in said
     edfio.Edf([], annotations=[edfio.EdfAnnotation(0, 30, "W")]).write(tmp_path / "h.edf")
     assert "annotations" in polyadic("info", "h.edf", cwd=tmp_path).stdout
+
+
+def test_info_of_a_folder_tells_the_first_recording_from_the_folder(tmp_path):
+    people.sleep(tmp_path / "in", 2)
+    lines = polyadic("info", "in", cwd=tmp_path).stdout.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("first recording"))
+    assert "S01/night.edf" in lines[first]
+    assert all(line.startswith("  ") for line in lines[first + 1 :])
+    assert [line.split()[0] for line in lines[:first]][:3] == ["path", "kind", "recordings"]
+    assert not any("by rate" in line for line in lines)
+    for number, rate in enumerate((40, 50, 50)):
+        folder = tmp_path / "mixed" / f"S{number}"
+        folder.mkdir(parents=True)
+        edfio.Edf([edfio.EdfSignal(np.arange(10.0 * rate), rate, label="a")]).write(folder / "night.edf")
+    (tmp_path / "mixed" / "S2" / "damaged.edf").write_bytes(b"nothing")
+    facts = json.loads(polyadic("info", "mixed", "--json", cwd=tmp_path).stdout)
+    assert facts["recordings_by_rate"] == {"40 Hz": 1, "50 Hz": 2}
+
+
+# ------------------------------------------------------------------------------------------- labels for a fitted model
+
+
+@pytest.fixture(scope="module")
+def worn(tmp_path_factory):
+    """A folder with labelled tables, the same without labels, and a model with a probe."""
+    here = tmp_path_factory.mktemp("worn")
+    people.wearables(here / "in", 3)
+    (here / "new").mkdir()
+    for path in sorted((here / "in").glob("p??.csv")):
+        rows = [line.split(",") for line in path.read_text().splitlines()]
+        place = rows[0].index("activity")
+        (here / "new" / path.name).write_text(
+            "\n".join(",".join(row[:place] + row[place + 1 :]) for row in rows) + "\n"
+        )
+    polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", "plain", *QUICK, cwd=here)
+    return here
+
+
+def features_table(here, *words):
+    done = polyadic("transform", "model.safetensors", *words, "-o", "f.csv", "--force", cwd=here)
+    with (here / "f.csv").open(newline="") as file:
+        return list(csv.DictReader(file)), done.stderr
+
+
+def test_transform_writes_the_labels_that_recordings_have(worn):
+    store = datasets.folder(worn / "in", worn / "s", seconds=2, label="activity")
+    expected = ["" if label < 0 else store.classes[label] for label in store.windows.label]
+    assert len(set(expected)) > 1
+    rows, _ = features_table(worn, "in")
+    assert [row["label"] for row in rows] == expected
+    unlabelled, said = features_table(worn, "new")
+    assert {row["label"] for row in unlabelled} == {""}
+    assert said.startswith("read without labels: new/p01.csv: there is no column 'activity' (--label)")
+    assert [row["start"] for row in unlabelled] == [row["start"] for row in rows]
+    (worn / "new" / "p02.csv").rename(worn / "p02.csv")
+    (worn / "new" / "p02.csv").write_text("time\n0\n")
+    failed = polyadic("transform", "model.safetensors", "new", "-o", "f.npy", cwd=worn, code=1)
+    assert "p02.csv" in failed.stderr
+    assert "--label" not in failed.stderr
+    (worn / "p02.csv").rename(worn / "new" / "p02.csv")
+
+
+def test_evaluate_says_that_recordings_without_the_column_of_labels_have_none(worn):
+    said = polyadic("evaluate", "model.safetensors", "new", cwd=worn, code=1).stderr
+    assert "scores need labels, but new has none: the model reads labels from the column 'activity'" in said
+    assert "p01.csv has only 'time'" in said
+    assert "To label new recordings, use polyadic predict" in said
+    assert "--label" not in said
+    given = polyadic("evaluate", "model.safetensors", "new", "--label", "activity", cwd=worn, code=1).stderr
+    assert "there is no column 'activity' (--label)" in given

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as json_module
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,10 +64,14 @@ def info(
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
+    indent = ""
     for name, value in facts.items():
         hidden = name == "units" and "rates" in facts  # rates include the units
         if value not in (None, "", [], {}) and not hidden:
-            grid.add_row(name.replace("_", " "), Text(_shown(name, value)))
+            title = "first recording" if name == "first" else name.replace("_", " ")
+            grid.add_row(f"{indent}{title}", Text(_shown(name, value)))
+        if name == "first":
+            indent = "  "  # all that follows describes the first recording of a folder
     console().print(grid)
 
 
@@ -207,8 +213,30 @@ def _folder(path: Path) -> Facts:
         "subjects_from": join_sources(subject.source for subject in subjects),
         "left_out": left_out,
         "bytes": sum(file.stat().st_size for file in files if file.exists()),
+        "recordings_by_rate": _count_rates(files),
         **_first_recording(dict(zip(names, files, strict=True))),
     }
+
+
+def _count_rates(files: Sequence[Path]) -> dict[str, int]:
+    """Return how many recordings have each sampling rate, by their headers; empty if all have the same.
+
+    The rate of a recording is that of its fastest channel. Tables have no header with their rate, and are not read.
+    """
+    from polyadic.data.readers import edf, wfdb
+    from polyadic.data.sources import ending_of
+
+    found: Counter[float] = Counter()
+    for file in files:
+        try:
+            if ending_of(file) in (".edf", ".bdf"):
+                rates = [rate for rate, _ in edf.read_channels(file).values()]
+            else:
+                rates = list(wfdb.read_rates(file).values()) if ending_of(file) == ".hea" else []
+        except (DataError, OSError):
+            continue
+        found.update([max(rates)] if rates else [])
+    return {f"{rate:g} Hz": count for rate, count in sorted(found.items())} if len(found) > 1 else {}
 
 
 def _first_recording(files: dict[str, Path]) -> Facts:

@@ -70,7 +70,7 @@ def transform(
         raise PolyadicError(f"several processes can only write a .npy file, but --out is {out.name}")
     loaded = load_for_inference(model, device=device)
     hidden = not shows_progress(quiet, json) or team.index > 0
-    with opened_for(loaded, data, given, hidden=hidden) as windows:
+    with opened_for(loaded, data, given, labels=None, hidden=hidden) as windows:
         count = len(windows)
         with window_bar("transforming", windows.shape, hidden) as on_rows:
             if out.suffix == ".npy":

@@ -356,7 +356,7 @@ class Sources:
         )
         notes: tuple[str, ...] = ()
         if self.labels and reading.label is not None and columns.label is None:
-            notes = (f"there is no column {reading.label!r} (--label), so that no window has a label",)
+            notes = (f"read without labels, because there is no column {reading.label!r} (--label)",)
         if columns.subject is not None:
             return read_csv_by_subject(path, reading.fs, name, columns), notes
         return [read_csv(path, reading.fs, name, subject, columns)], notes
