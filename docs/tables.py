@@ -119,10 +119,12 @@ def _size(result: dict[str, Any], method: str) -> str:
 def tuned() -> str:
     """Return the balanced accuracy of tuned and recommended settings, from the results file."""
     rows = _table("tuning/tuning.md", "Written by", "labels per class").values()
-    names = ("labels per class", "tuned", "recommended", "difference", "tries per minute", "speed-up by sharing")
-    return _markdown(
-        names, ([row[name].replace("-", "−") if name == "difference" else row[name] for name in names] for row in rows)
-    )
+    names = ("labels per class", "tuned", "recommended", "difference", "changed", "without validation")
+    return _markdown(names, ([_with_minus(row[name]) for name in names] for row in rows))
+
+
+def _with_minus(cell: str) -> str:
+    return f"−{cell[1:]}" if cell.startswith("-") else cell
 
 
 def _statements_on_views() -> Iterable[tuple[str, str]]:
