@@ -575,7 +575,7 @@ def test_a_terminal_shows_stage_throughput_and_time_left(columns, big):
 
 BARS = {
     ("run", "--seeds", "1", "--sweeps", "2"): (
-        r"fitting .* 4/4 fits, [\d.]+/(s|min), SALS, seed 0 done .*left",
+        r"fitting .* 4/4 fits, [\d.]+/(s|min), hand features, seed 0 done .*left",
         r"report .* 9/11 parts, [\d.]+/(s|min), component 8 .*left",
     ),
     ("rank", "big.npz", "--ranks", "1,2", "--refits", "1"): (r"fitting .* 6/6 components, [\d.]+/s, rank 2 .*left",),

@@ -344,9 +344,9 @@ def test_genuine_records_are_read(data_folder: Path, name: str, annotations: str
 
 
 REFUSED = {
-    "multi-segment/p000878/3269321_layout": "the layout of a record of several segments",
+    "multi-segment/p000878/3269321_layout": "the layout header of a multi-segment record",
     "multi-segment/p000878/p000878-2137-10-26-16-57": r"3269321_0003.hea: there is no such file",
-    "multi-segment/s25047/3234460_layout": "the layout of a record of several segments",
+    "multi-segment/s25047/3234460_layout": "the layout header of a multi-segment record",
 }
 """Genuine records that cannot be read, by wfdb either: the files of two lack samples, and one lacks files."""
 
