@@ -54,6 +54,7 @@ def test_run_writes_a_table_the_results_and_a_model_of_each_method(arrays, finis
     result, out = finished
     assert all(method in result.stdout for method in METHODS)
     assert "protocol subject: subject-wise split" in result.stdout
+    assert "…" not in result.stdout  # the table fits into 80 columns
     text = (out / "results.json").read_text()
     written = json.loads(text)
     assert text == encode_result(written)

@@ -370,13 +370,13 @@ def _checksum(data: Path | None) -> str | None:
 
 def _cells(entry: Row) -> list[str]:
     """Return one row of the table."""
-    spread = {name: f" ± {entry[f'{name}_std']:.2f}" if f"{name}_std" in entry else "" for name in _SCORES}
-    accuracies = [f"{entry[name]:.2f}{spread[name]}" for name in _SCORES if name in entry]
+    spread = {name: f" ± {entry[f'{name}_std']:.1f}" if f"{name}_std" in entry else "" for name in _SCORES}
+    accuracies = [f"{entry[name]:.1f}{spread[name]}" for name in _SCORES if name in entry]
     return [
         entry["method"],
         *accuracies,
         f"{entry['parameters']:,.0f}",
-        f"{entry['seconds']:.3g}",
+        f"{entry['seconds']:.1f}",
         f"{entry['sweeps']:.0f}" if "sweeps" in entry else "–",
         f"{entry['fit']:.3f}" if "fit" in entry else "–",
     ]
