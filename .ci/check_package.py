@@ -78,7 +78,7 @@ def build(folder: Path, out: Path) -> list[Path]:
     python = environment(folder / "tools")
     install(python, *TOOLS, "--constraint", ROOT / "requirements.lock")
     run(python, "-m", "build", "--outdir", out, ROOT, quiet=True)
-    found = re.search(r'__version__ = "(.+)"', (ROOT / "src/polyadic/version.py").read_text("utf-8"))
+    found = re.search(r'__version__ = "(.+)"', (ROOT / "src/polyadic/_util/version.py").read_text("utf-8"))
     assert found is not None
     archives = [out / f"polyadic-{found[1]}.tar.gz", out / f"polyadic-{found[1]}-py3-none-any.whl"]
     run(python, "-m", "twine", "check", "--strict", *archives)

@@ -20,10 +20,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD
+from polyadic._util.files import write_atomically
+from polyadic._util.provenance import provenance
 from polyadic.evaluate import probe_accuracy
 from polyadic.experiments.speed import race
-from polyadic.files import write_atomically
-from polyadic.provenance import provenance
 
 CANDIDATE = "blend 0.05"
 

@@ -25,17 +25,17 @@ from joblib import Parallel, delayed
 from probe import balanced, drawn
 
 from polyadic import ATD
+from polyadic._util.files import write_atomically
+from polyadic._util.provenance import provenance
 from polyadic.augment import Jitter, Neighbour
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
+from polyadic.evaluate.logistic import unthreaded
+from polyadic.evaluate.validated_probe import level_columns
 from polyadic.experiments.labels.people import FILES, read_set
-from polyadic.files import write_atomically
-from polyadic.logistic import unthreaded
-from polyadic.provenance import provenance
 from polyadic.readout import Readout
 from polyadic.spectral import FLOOR_SHARE, STFT, recommended_stft
-from polyadic.validated_probe import level_columns
 
 PARTS, DRAWS = 3, 3
 COUNTS = (10, "all")

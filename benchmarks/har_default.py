@@ -19,12 +19,12 @@ from typing import Any, Literal
 import numpy as np
 
 from polyadic import ATD
+from polyadic._util.files import write_atomically
+from polyadic._util.provenance import provenance
 from polyadic.baselines import MiniRocket
 from polyadic.data import Windows
 from polyadic.evaluate import Probe
-from polyadic.files import write_atomically
-from polyadic.provenance import provenance
-from polyadic.validated_probe import level_columns
+from polyadic.evaluate.validated_probe import level_columns
 
 ROUNDS = 3
 

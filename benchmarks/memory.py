@@ -22,11 +22,11 @@ from pathlib import Path
 import torch
 
 from polyadic import ATD
+from polyadic._util.files import write_atomically
+from polyadic._util.provenance import provenance
 from polyadic.data import WindowStore
 from polyadic.experiments.speed.measure import Peak
-from polyadic.files import write_atomically
 from polyadic.presets import preset
-from polyadic.provenance import provenance
 
 
 def measure(store: Path, hop: int, flip: bool) -> dict:

@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 
 from polyadic import ATD, export
+from polyadic._util.files import write_atomically
+from polyadic._util.provenance import provenance
 from polyadic.data import Windows
 from polyadic.evaluate import WindowClassifier
 from polyadic.experiments.labels.people import LabelSet, read_set
-from polyadic.files import write_atomically
-from polyadic.provenance import provenance
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent / "examples" / "microcontroller"

@@ -21,10 +21,10 @@ import onnxruntime  # noqa: F401  imported here so that its import is not timed
 import torch
 
 from polyadic import ATD, export
+from polyadic._util.provenance import provenance
 from polyadic.evaluate import probe as unfitted
 from polyadic.export import Features
 from polyadic.presets import preset
-from polyadic.provenance import provenance
 
 PRESETS = ("sleep_edf", "har", "ptb_xl", "mgh", "ptb_xl_100hz")
 N_WINDOWS, N_CLASSES = 64, 5

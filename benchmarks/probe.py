@@ -22,14 +22,14 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 
-from polyadic import SALS, validated_probe
+from polyadic import SALS
+from polyadic._util.provenance import provenance
 from polyadic.data.folds import group_folds
-from polyadic.evaluate import Probe
+from polyadic.evaluate import Probe, validated_probe
+from polyadic.evaluate.logistic import regressions, unthreaded
+from polyadic.evaluate.stored_probe import SCALES, decisions, named
 from polyadic.experiments.labels.people import read_set
-from polyadic.logistic import regressions, unthreaded
-from polyadic.provenance import provenance
 from polyadic.spectral import STFT
-from polyadic.stored_probe import SCALES, decisions, named
 
 RANK, SWEEPS, LEVELS, FLOOR = 64, 30, 0.25, 0.1
 PARTS, DRAWS = 3, 4

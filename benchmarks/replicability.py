@@ -24,11 +24,11 @@ import numpy as np
 from front_end import development, scored
 
 from polyadic import ATD, match
+from polyadic._util.files import write_atomically
+from polyadic._util.provenance import provenance
 from polyadic.data import Windows
 from polyadic.data.folds import group_folds
 from polyadic.errors import PolyadicError
-from polyadic.files import write_atomically
-from polyadic.provenance import provenance
 
 SPLITS = range(100, 104)
 FEW = SPLITS[:2]

@@ -39,8 +39,8 @@ def seconds(name: str, how: str) -> float:
 
 
 def main() -> None:
-    from polyadic.files import write_atomically
-    from polyadic.provenance import provenance
+    from polyadic._util.files import write_atomically
+    from polyadic._util.provenance import provenance
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)

@@ -34,10 +34,10 @@ import numpy as np
 import torch
 
 from polyadic import ATD
+from polyadic._util.provenance import provenance
 from polyadic.augment import Jitter
 from polyadic.engine import processes
 from polyadic.evaluate import seconds_per_sweep
-from polyadic.provenance import provenance
 from polyadic.spectral import STFT
 
 RANK = 32

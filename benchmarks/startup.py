@@ -84,8 +84,8 @@ def measure(trees: dict[str, Path], folder: Path, rounds: int) -> list[dict]:
 
 
 def main() -> None:
-    from polyadic.files import write_atomically
-    from polyadic.provenance import provenance
+    from polyadic._util.files import write_atomically
+    from polyadic._util.provenance import provenance
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)

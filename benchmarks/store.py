@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from polyadic import ATD
+from polyadic._util.files import write_atomically
+from polyadic._util.provenance import provenance
 from polyadic.data import Header, Recording, StoreWriter, WindowStore
-from polyadic.files import write_atomically
 from polyadic.presets import preset
-from polyadic.provenance import provenance
 
 CHANNELS, LENGTH, BATCH, NIGHT = 7, 3000, 128, 1200
 

@@ -27,6 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic import tune
+from polyadic._util.files import write_atomically
+from polyadic._util.provenance import provenance
 from polyadic.data import Windows
 from polyadic.evaluate import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
@@ -35,8 +37,6 @@ from polyadic.experiments.labels.people import FILES, Count, LabelSet, drawn, ha
 from polyadic.experiments.labels.tables import mean_and_error
 from polyadic.experiments.markdown import as_code, machine_name, table
 from polyadic.experiments.result_files import write_result
-from polyadic.files import write_atomically
-from polyadic.provenance import provenance
 from polyadic.tuning.search import Try, best_try
 from polyadic.tuning.space import Settings, Space
 

@@ -19,7 +19,7 @@ from PIL import Image
 
 from polyadic import ATD, report
 from polyadic.data import Windows, split
-from polyadic.electrodes import position
+from polyadic.plot.electrodes import position
 
 ROWS = ("Fp1 Fp2", "F7 F3 Fz F4 F8", "T7 C3 Cz C4 T8", "P7 P3 Pz P4 P8", "O1 O2")
 CHANNELS = " ".join(ROWS).split()

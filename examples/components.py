@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from polyadic import ATD, match, plot
 from polyadic.data import Windows
-from polyadic.electrodes import position
+from polyadic.plot.electrodes import position
 from polyadic.spectral import STFT
 
 # %%

@@ -11,7 +11,7 @@ from polyadic import ATD, match, plot
 from polyadic.data import Windows
 from polyadic.evaluate import cross_validate
 from polyadic.explain import typical
-from polyadic.replication import Replicability
+from polyadic.explain.replication import Replicability
 
 # %%
 # Synthetic nights of eight subjects in four stages: occipital alpha in W, central spindles in N2, frontal slow waves in

@@ -28,7 +28,7 @@ from problems import paper
 
 from polyadic import ATD, SALS
 from polyadic.augment import Jitter
-from polyadic.engine import checkpoints
+from polyadic.scale import checkpoints
 from polyadic.spectral import STFT
 
 WINDOWS = np.random.default_rng(0).normal(size=(90, 3, 96)).astype(np.float32)

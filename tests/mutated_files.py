@@ -19,10 +19,12 @@ from mutations import Target, damage_bytes, damage_json
 from problems import paper
 from safetensors.numpy import save as to_bytes
 
-from polyadic import ATD, SALS, persist
+from polyadic import ATD, SALS
+from polyadic._util.files import digest
 from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.cli.settings import model_of, read_settings
+from polyadic.core import persist
 from polyadic.data import StoreWriter, WindowStore, synthetic
 from polyadic.data.readers.arrays import read_arrays
 from polyadic.data.readers.edf import read_annotations, read_edf
@@ -32,9 +34,8 @@ from polyadic.data.readers.tables import read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.recordings import Recording
 from polyadic.data.store_files import Header, sealed
-from polyadic.engine import checkpoints
 from polyadic.evaluate.classifier import WindowClassifier
-from polyadic.files import digest
+from polyadic.scale import checkpoints
 from polyadic.spectral import STFT
 
 SIGNALS = synthetic(40, 3, 64)

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from polyadic.files import write_atomically
-from polyadic.provenance import provenance
+from polyadic._util.files import write_atomically
+from polyadic._util.provenance import provenance
 
 HERE = Path(__file__).parent
 BENCHMARK = HERE.parent / "benchmarks" / "memory.py"

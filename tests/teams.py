@@ -21,16 +21,18 @@ import torch
 import torch.distributed as dist
 from problems import paper
 
-from polyadic import ATD, GRSALS, SALS, als
+from polyadic import ATD, GRSALS, SALS
 from polyadic.augment import Jitter
-from polyadic.data import WindowStore, synthetic
-from polyadic.engine import batches, checkpoints, processes
+from polyadic.core import step as als
+from polyadic.core.terms import TERMS
+from polyadic.data import WindowStore, batches, synthetic
+from polyadic.engine import processes
 from polyadic.engine.loop import FitProgress
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.scoring import score_splits
+from polyadic.scale import checkpoints
 from polyadic.spectral import STFT
 from polyadic.team import Team
-from polyadic.terms import TERMS
 
 Model = ATD | GRSALS | SALS
 FIXED = {"tensorize": STFT(32, 8, floor="channel"), "max_sweeps": 4, "tol": 0.0, "device": "cpu"}

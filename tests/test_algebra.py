@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from polyadic.algebra import (
+from polyadic.core.algebra import (
     collect,
     components,
     contract,
@@ -389,7 +389,7 @@ def test_samples_correlated_with_components_are_the_plain_product(shape, monkeyp
     torch.manual_seed(0)
     T, factors = torch.randn(shape), [torch.randn(size, 5) for size in shape[1:]]
     expected = T.double().flatten(1) @ khatri_rao([factor.double() for factor in factors])
-    monkeypatch.setattr("polyadic.algebra._LARGE", 0)
+    monkeypatch.setattr("polyadic.core.algebra._LARGE", 0)
     assert torch.allclose(project(T, factors).double(), expected, atol=1e-5)
     assert torch.equal(components(factors).flatten(1).T, khatri_rao(factors))
 
@@ -399,6 +399,6 @@ def test_much_is_contracted_as_little_is(shape, monkeypatch):
     torch.manual_seed(0)
     Y, factors = torch.randn(shape), [torch.randn(size, shape[0]) for size in shape[1:]]
     expected = [contract(Y, mode, factor) for mode, factor in enumerate(factors)]
-    monkeypatch.setattr("polyadic.algebra._LARGE", 0)
+    monkeypatch.setattr("polyadic.core.algebra._LARGE", 0)
     for mode, factor in enumerate(factors):
         torch.testing.assert_close(contract(Y, mode, factor), expected[mode])

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from polyadic import als
-from polyadic.algebra import gram, khatri_rao, project, ridge_inverse
-from polyadic.alignment import (
+from polyadic.core import step as als
+from polyadic.core.algebra import gram, khatri_rao, project, ridge_inverse
+from polyadic.core.alignment import (
     align,
     bound_constants,
     class_similarity,

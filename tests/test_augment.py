@@ -23,8 +23,8 @@ from scipy.stats import kstest
 from torch import Tensor
 
 from polyadic import ATD
+from polyadic._util.random_streams import derive, uniform, window_keys
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
-from polyadic.draws import derive, uniform, window_keys
 from polyadic.errors import PolyadicError
 from polyadic.presets import preset
 from polyadic.testing import AugmentationContract

@@ -21,16 +21,18 @@ from command_line import polyadic, python
 from problems import paper
 from scipy import sparse
 
-from polyadic import ATD, GRSALS, SALS, als
-from polyadic.algebra import gram, project
+from polyadic import ATD, GRSALS, SALS
 from polyadic.augment import Augmentation, Compose, Jitter
-from polyadic.consensus import average_components
+from polyadic.core import step as als
+from polyadic.core.algebra import gram, project
+from polyadic.core.consensus import average_components
+from polyadic.core.terms import TERMS
 from polyadic.data import WindowStore, synthetic
-from polyadic.engine import checkpoints, messages
+from polyadic.engine import messages
 from polyadic.errors import CheckpointError, PolyadicError
 from polyadic.explain import match
+from polyadic.scale import checkpoints
 from polyadic.spectral import STFT
-from polyadic.terms import TERMS
 
 HERE = Path(__file__).parent
 X = np.random.default_rng(1).normal(size=(30, 4, 5))

@@ -17,12 +17,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from polyadic import SALS, evaluate, linear_probe, load
+from polyadic import SALS, evaluate, load
 from polyadic.data import StoreWriter, Windows, WindowStore, synthetic
 from polyadic.data.store import Header
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate import Probe, WindowClassifier, labels_of
-from polyadic.recentring import means_by_group, recentred
+from polyadic.evaluate import Probe, WindowClassifier, labels_of, linear_probe
+from polyadic.evaluate.recentring import means_by_group, recentred
 from polyadic.spectral import STFT
 
 SIGNALS = synthetic(240)
@@ -236,7 +236,7 @@ def test_probes_that_a_model_file_cannot_store_are_errors(probe):
 
 def change(path: Path, edit: Any) -> None:
     """Change the header or the arrays of a model file."""
-    from polyadic import persist
+    from polyadic.core import persist
 
     arrays, header = persist.read(path)
     edit(arrays, header)

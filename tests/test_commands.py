@@ -37,7 +37,7 @@ from polyadic.evaluate import (
     scores,
     summarise,
 )
-from polyadic.prediction import WindowPredictor
+from polyadic.evaluate.prediction import WindowPredictor
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 STOPPED = r"polyadic: warning: The fit stopped at max_sweeps=2 [^\n]*\n"

@@ -21,12 +21,12 @@ from polyadic.baselines.backbone import Backbone, Standardize, grids, widths
 from polyadic.baselines.cnn import ReferenceCNN
 from polyadic.baselines.contrastive import BYOL, SimCLR, byol_loss, nce_loss
 from polyadic.baselines.training import DeepBaseline, Learner, Plateau, Settings, batches_of, hold_out, train
+from polyadic.core.tensorizer import tensors
+from polyadic.data.batches import WindowSource
+from polyadic.data.samples import Samples
 from polyadic.data.synthetic import synthetic
-from polyadic.engine.batches import WindowSource
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples
 from polyadic.spectral import STFT
-from polyadic.tensorize import tensors
 from polyadic.testing import BaselineContract
 
 SMALL: dict[str, Any] = {

@@ -134,7 +134,7 @@ def test_a_solver_that_cannot_do_it_is_refused() -> None:
             ATD(2, solver="moments", **settings).fit(X)
     with pytest.raises(PolyadicError, match="solver='moments' needs"):
         GRSALS(2, solver="moments").fit(X)
-    from polyadic.als import Objective
+    from polyadic.core.step import Objective
 
     large = (20, 129, 32)
     assert choose_solver("auto", "auto", large, 32, Objective(alpha=1e-3)) == ("blend", 128)
@@ -300,7 +300,7 @@ def test_a_file_holds_front_end_and_readout(model: ATD, tmp_path) -> None:
     ],
 )
 def test_a_damaged_readout_is_refused(change, model: ATD, tmp_path) -> None:
-    from polyadic import model_files
+    from polyadic._util import model_files
 
     model.save(tmp_path / "m.safetensors")
     arrays, header = model_files.read(tmp_path / "m.safetensors")
@@ -312,7 +312,7 @@ def test_a_damaged_readout_is_refused(change, model: ATD, tmp_path) -> None:
 
 
 def test_files_of_the_schema_before_have_no_readout_and_signed_bases(tmp_path) -> None:
-    from polyadic import model_files
+    from polyadic._util import model_files
 
     old = paper(ATD, 3, tensorize=STFT(16, 8, floor="channel"), augment=Jitter(0.1), beta=0.05, **SHORT).fit(X)
     old.save(tmp_path / "m.safetensors")

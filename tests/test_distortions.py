@@ -10,8 +10,8 @@ import torch
 from scipy.stats import kstest
 
 from polyadic.augment import DropChannels, Rotate3D, Scale, Shift
+from polyadic.core.persist import decode, encode
 from polyadic.errors import PolyadicError
-from polyadic.persist import decode, encode
 from polyadic.testing import AugmentationContract
 
 TRIADS = ((0, 1, 2), (3, 4, 5), (6, 7, 8))

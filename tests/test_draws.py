@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from polyadic.draws import derive, integer_seed, permutation, uniform, window_keys
+from polyadic._util.random_streams import derive, integer_seed, permutation, uniform, window_keys
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=40)
 

@@ -26,8 +26,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from polyadic import ATD, GRSALS, SALS, als, draws
+from polyadic import ATD, GRSALS, SALS
+from polyadic._util import random_streams as draws
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
+from polyadic.core import step as als
 from polyadic.engine.loop import normalise_components
 from polyadic.errors import PolyadicError
 from polyadic.presets import preset
@@ -947,7 +949,7 @@ def test_verbose_writes_lines_with_the_loss_terms_to_standard_error_where_there_
 def test_verbose_shows_a_bar_with_sweeps_loss_terms_and_remaining_time_on_a_terminal(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("polyadic.progress._has_terminal", lambda: True)
+    monkeypatch.setattr("polyadic._util.progress._has_terminal", lambda: True)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TTY_INTERACTIVE", "1")
     monkeypatch.setenv("TERM", "xterm")

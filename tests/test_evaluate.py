@@ -30,10 +30,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor
 
 from polyadic import ATD, SALS
+from polyadic._util.random_streams import integer_seed, window_keys
 from polyadic.augment import Augmentation, Jitter, Rotate3D
 from polyadic.data import Split, StoreWriter, Windows, WindowStore, split, synthetic
 from polyadic.data.store import Header
-from polyadic.draws import integer_seed, window_keys
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import (
     PROBES,
@@ -646,7 +646,7 @@ def test_copies_share_the_group_of_their_window(standardise):
 
 def test_convergence_warnings_are_hidden_for_the_default_probe_and_shown_for_a_custom_classifier(monkeypatch):
     X, y = windows()
-    module = sys.modules["polyadic.evaluate.probe"]
+    module = sys.modules["polyadic.evaluate.probes"]
     monkeypatch.setattr(module, "LogisticRegression", lambda max_iter: LogisticRegression(max_iter=1))
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from problems import paper
 from sklearn.linear_model import LogisticRegression
 
-from polyadic import ATD, SALS, export, load, persist
+from polyadic import ATD, SALS, export, load
 from polyadic.augment import Jitter
+from polyadic.core import persist
 from polyadic.data import Windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import WindowClassifier

@@ -14,9 +14,9 @@ from command_line import polyadic
 from problems import paper
 
 from polyadic import SALS
+from polyadic._util.files import check_output, open_atomically, output_path, write_atomically
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.files import check_output, open_atomically, output_path, write_atomically
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="devices, pipes and modes are those of POSIX systems")
 

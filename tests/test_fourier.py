@@ -16,7 +16,7 @@ import torch
 from polyadic.spectral import STFT
 
 pytest.importorskip("triton", reason="Triton is not installed")
-from polyadic.kernels.fourier import definitions, source
+from polyadic.scale.gpu.kernels.fourier import definitions, source
 
 COMPILER = shutil.which("g++")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no g++")

@@ -33,9 +33,9 @@ from polyadic.data.readers.arrays import read_arrays
 from polyadic.data.readers.edf import read_edf
 from polyadic.data.readers.tables import read_csv
 from polyadic.data.readers.wfdb import read_wfdb
+from polyadic.data.samples import Samples
 from polyadic.errors import DataError, MissingExtraError, ModelFileError, PolyadicError
 from polyadic.evaluate import AugmentedProbe, Probe, WindowClassifier
-from polyadic.inputs import Samples
 from polyadic.spectral import STFT
 
 FS = 20.0
@@ -697,8 +697,8 @@ def test_a_store_larger_than_the_limits_of_a_process_is_read(
 
 def _grow(store: WindowStore, factor: int) -> None:
     """Make every shard `factor` times as long by windows of zeros that take no room on the disk."""
+    from polyadic._util.files import digest
     from polyadic.data.store_files import DATA_OFFSET, INDEX, npy_header, sealed
-    from polyadic.files import digest
 
     manifest = json.loads((store.path / "manifest.json").read_bytes())
     for shard, entry in zip(store.shards, manifest["shards"], strict=True):

@@ -11,14 +11,14 @@ from scipy.special import expit, softmax
 
 from polyadic import ATD, SALS, load
 from polyadic.baselines import PCAFeatures
+from polyadic.core.persist import load_for_inference
 from polyadic.data import Windows, synthetic
 from polyadic.engine.inference import StoredModel
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier
-from polyadic.persist import load_for_inference
-from polyadic.prediction import WindowPredictor
+from polyadic.evaluate.prediction import WindowPredictor
+from polyadic.evaluate.stored_probe import StoredProbe, probabilities
 from polyadic.spectral import STFT
-from polyadic.stored_probe import StoredProbe, probabilities
 
 SIGNALS = synthetic(120, 2, 64)
 FRONT = STFT(n_fft=16, hop=8)

@@ -14,9 +14,9 @@ from problems import paper
 from scipy import sparse
 
 from polyadic import ATD, GRSALS, SALS
-from polyadic.checks import check_integer, check_number
+from polyadic._util.checks import check_integer, check_number
+from polyadic.data.samples import Samples, choose_device
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples, choose_device
 from polyadic.spectral import STFT
 
 SETTINGS: dict[str, Any] = {

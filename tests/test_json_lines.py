@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polyadic._util.json_lines import append_line, read_lines
 from polyadic.errors import PolyadicError
-from polyadic.json_lines import append_line, read_lines
 
 FLOATS = st.floats(allow_nan=False, allow_subnormal=False)
 VALUES = st.lists(st.one_of(st.integers(), st.text(), st.dictionaries(st.text(), FLOATS)))

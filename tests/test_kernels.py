@@ -12,14 +12,17 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from problems import paper
 
-from polyadic import ATD, alignment, als, draws, kernels
-from polyadic.algebra import contract, gram, khatri_rao, project, ridge_inverse
+from polyadic import ATD
+from polyadic._util import random_streams as draws
 from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
 from polyadic.augment.signals import _JITTER_STREAMS
-from polyadic.engine import cuda_graphs
+from polyadic.core import alignment
+from polyadic.core import step as als
+from polyadic.core.algebra import contract, gram, khatri_rao, project, ridge_inverse
 from polyadic.engine.loop import FitSettings
 from polyadic.explain.matching import match
-from polyadic.kernels import signals, steps
+from polyadic.scale.gpu import cuda_graphs, kernels
+from polyadic.scale.gpu.kernels import signals, steps
 from polyadic.spectral import STFT
 
 long = pytest.mark.long  # Triton's interpreter takes seconds for what a GPU does in no time
@@ -333,7 +336,7 @@ def both(monkeypatch, X, **other):
 @pytest.mark.parametrize("place", ["host", "device", "streamed", "int16"])
 @pytest.mark.parametrize("solver", ["blend", "memory"])
 def test_a_captured_fit_is_the_plain_one(stretch, place, solver, monkeypatch):
-    from polyadic.engine import device_batches
+    from polyadic.scale.gpu import device_batches
 
     monkeypatch.setattr(device_batches, "_GROUP_BYTES", stretch)
     X = torch.randn(203, 3, 64).cumsum(dim=2)

@@ -18,9 +18,9 @@ from polyadic.data import Windows
 from polyadic.errors import DataError, PolyadicError
 from polyadic.evaluate import Probe
 from polyadic.evaluate.significance import corrected_resampled, holm
+from polyadic.evaluate.validated_probe import level_columns
 from polyadic.experiments.labels import methods, people, tables
 from polyadic.experiments.labels.runner import LabelRequest, run
-from polyadic.validated_probe import level_columns
 
 pytest.importorskip("matplotlib")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from polyadic.als import State, Statistics
+from polyadic.core.step import State, Statistics
 from polyadic.engine.loop import FitProgress
 from polyadic.engine.messages import decode_message, encode_message
 from polyadic.errors import CheckpointError, DataError, PolyadicError

@@ -15,8 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD, GRSALS, SALS, load
 from polyadic.augment import Jitter
+from polyadic.core.nonnegative import nonnegative_solve
 from polyadic.explain.matching import match
-from polyadic.nonnegative import nonnegative_solve
 from polyadic.spectral import STFT
 
 FRAMES = STFT(16, 8, parts="log_amplitude", mean="auto")

@@ -12,13 +12,13 @@ from command_line import polyadic
 from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD, GRSALS, SALS, load, match
+from polyadic._util.immutable import complete_repr
 from polyadic.augment import Compose, Jitter
 from polyadic.data import Windows, split, synthetic
 from polyadic.engine.outcome import is_converged
 from polyadic.evaluate import WindowClassifier, cross_validate
+from polyadic.evaluate.prediction import WindowPredictor
 from polyadic.explain import typical
-from polyadic.immutable import complete_repr
-from polyadic.prediction import WindowPredictor
 from polyadic.readout import Readout
 from polyadic.spectral import STFT
 

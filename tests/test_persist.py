@@ -22,8 +22,9 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 import polyadic
-from polyadic import ATD, GRSALS, SALS, load, persist
+from polyadic import ATD, GRSALS, SALS, load
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
+from polyadic.core import persist
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.presets import preset
 from polyadic.spectral import STFT

@@ -16,15 +16,15 @@ from sklearn.metrics import silhouette_score
 from polyadic import ATD, SALS, plot
 from polyadic.augment import Jitter
 from polyadic.data import Windows, synthetic
-from polyadic.electrodes import position, positions
 from polyadic.errors import PolyadicError
 from polyadic.explain import typical
+from polyadic.explain.replication import Replicability
 from polyadic.explain.scalp import interpolated
 from polyadic.plot.canvas import short
+from polyadic.plot.electrodes import position, positions
 from polyadic.plot.previews import envelope, outlines
-from polyadic.replication import Replicability
+from polyadic.plot.sketches import model_html, picture, sketch
 from polyadic.spectral import PARTS, STFT
-from polyadic.thumbnails import model_html, picture, sketch
 
 CHANNELS = ["Fz", "C3", "C4", "Pz", "Oz", "EMG"]
 

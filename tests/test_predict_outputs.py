@@ -19,7 +19,7 @@ from polyadic import SALS
 from polyadic.data import Windows, datasets, synthetic
 from polyadic.data.readers.edf import read_annotations, read_edf
 from polyadic.data.readers.wfdb import read_wfdb
-from polyadic.engine.unusual import typical_windows, unusual_windows
+from polyadic.evaluate.unusual import typical_windows, unusual_windows
 
 QUICK = ("--rank", 4, "--sweeps", 5, "--probe", "plain")
 

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from polyadic import persist
-from polyadic.algebra import khatri_rao
 from polyadic.augment import Jitter, Neighbour
+from polyadic.core import persist
+from polyadic.core.algebra import khatri_rao
+from polyadic.core.readout_statistics import SAMPLED, Accumulator
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.moments import SAMPLED, Accumulator
 from polyadic.readout import PREFIX, QUANTILES, FittedReadout, Readout
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=40)

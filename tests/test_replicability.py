@@ -9,15 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 from polyadic import GRSALS, SALS, load
+from polyadic._util.model_files import read, write
 from polyadic.baselines import PCAFeatures
 from polyadic.cli import app
 from polyadic.cli.replication import tell_replicability
-from polyadic.consensus import average_components
+from polyadic.core.consensus import average_components
 from polyadic.data import Windows
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.explain import match, replicability
 from polyadic.explain.replicability import Replicability, estimate_seconds
-from polyadic.model_files import read, write
 
 
 def _checked_model():

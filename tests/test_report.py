@@ -23,17 +23,19 @@ from problems import paper
 from typer.testing import CliRunner
 
 from polyadic import ATD, SALS, load, plot, report
-from polyadic.algebra import khatri_rao
+from polyadic._util.version import __version__
 from polyadic.augment import Jitter
 from polyadic.cli import app
+from polyadic.core.algebra import khatri_rao
+from polyadic.core.tensorizer import Axis
 from polyadic.data import Header, StoreWriter, Windows, WindowStore, split, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, probe_accuracy
 from polyadic.evaluate.validation import Fold
+from polyadic.explain.replication import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
-from polyadic.replication import Replicability
 from polyadic.report.citation import AUTHORS, TITLE, VENUE, YEAR
 from polyadic.report.components import _place, describe_components, large_but_not_replicating, strongest_class
 from polyadic.report.contents import collect_contents, headline, methods_of
@@ -41,8 +43,6 @@ from polyadic.report.figures import figures
 from polyadic.report.page import _row_state, render
 from polyadic.report.scores import ProbeResult, _result, _SeenFolds, interval, score_probe
 from polyadic.spectral import STFT
-from polyadic.tensorize import Axis
-from polyadic.version import __version__
 
 
 @pytest.fixture(scope="module")

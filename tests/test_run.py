@@ -19,11 +19,11 @@ from polyadic.data import Windows, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES, Probe, probe_accuracy, score_split, seconds_per_sweep
+from polyadic.evaluate.validated_probe import level_columns
 from polyadic.experiments.result_files import encode_result
 from polyadic.experiments.run import fit_and_score_methods, split_for, summarise_methods
 from polyadic.methods import paper_methods
 from polyadic.presets import preset
-from polyadic.validated_probe import level_columns
 
 METHODS = ["ATD", "ATD, paper", "PCA", "hand features"]
 QUICK = ("--seeds", "2", "--sweeps", "2", "--rank", "4", "--quiet")

@@ -14,9 +14,9 @@ from problems import paper
 
 from polyadic import SALS
 from polyadic.data import synthetic
-from polyadic.engine import checkpoints
 from polyadic.engine.loop import FitProgress
 from polyadic.errors import CheckpointError
+from polyadic.scale import checkpoints
 
 X = np.random.default_rng(1).normal(size=(30, 4, 5))
 FIT = ("fit", "w.npz", "--rank", "4", "--batch-size", "8", "--checkpoint-every", "3600", "--sweeps", "1000000")

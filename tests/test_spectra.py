@@ -8,12 +8,12 @@ from problems import paper
 from sklearn.base import clone
 
 from polyadic import ATD, SALS, plot
+from polyadic.core.tensorizer import Axis
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.explain import typical
 from polyadic.explain.spectra import band, effect_sizes, greedy_shares, is_flat, where_strongest
 from polyadic.spectral import STFT
-from polyadic.tensorize import Axis
 
 FS = 64.0
 

@@ -12,9 +12,10 @@ import torch
 from problems import paper
 from typer.testing import CliRunner
 
-from polyadic import ATD, als
+from polyadic import ATD
 from polyadic.augment import Jitter
 from polyadic.cli import app
+from polyadic.core import step as als
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
 from polyadic.experiments.result_files import encode_result

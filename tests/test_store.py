@@ -22,15 +22,15 @@ import torch
 from problems import paper
 
 from polyadic import ATD, SALS
+from polyadic._util.files import digest
+from polyadic._util.random_streams import block_permutation
 from polyadic.augment import Jitter
 from polyadic.data import Header, Recording, StoreWriter, Windows, WindowStore
 from polyadic.data import store as store_module
+from polyadic.data.batches import WindowSource, prefetch
+from polyadic.data.samples import Samples
 from polyadic.data.store_files import INDEX, npy_header, sealed
-from polyadic.draws import block_permutation
-from polyadic.engine.batches import WindowSource, prefetch
 from polyadic.errors import DataError, PolyadicError
-from polyadic.files import digest
-from polyadic.inputs import Samples
 
 LENGTH = 6
 HEADER = Header(

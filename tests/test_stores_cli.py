@@ -19,9 +19,9 @@ import trees
 from command_line import Piped, polyadic
 
 from polyadic import load
+from polyadic._util.files import digest
 from polyadic.data import WindowStore, split, synthetic
 from polyadic.errors import DataError
-from polyadic.files import digest
 
 
 @pytest.fixture

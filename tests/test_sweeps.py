@@ -16,13 +16,15 @@ from problems import arrays, assert_same, bases, draw, graph_weights, paper
 from scipy.optimize import linear_sum_assignment
 from sklearn.exceptions import ConvergenceWarning
 
-from polyadic import ATD, SALS, als, draws
-from polyadic.algebra import gram, project, reconstruct
-from polyadic.als import Objective, State, Statistics
+from polyadic import ATD, SALS
+from polyadic._util import random_streams as draws
+from polyadic.core import step as als
+from polyadic.core.algebra import gram, project, reconstruct
+from polyadic.core.step import Objective, State, Statistics
+from polyadic.core.terms import TERMS
 from polyadic.engine import loop
 from polyadic.engine.loop import Fit, FitSettings, has_converged, normalise_components
 from polyadic.errors import PolyadicError
-from polyadic.terms import TERMS
 
 CPU = torch.device("cpu")
 FULL = FitSettings(solver="blend", learning_rate=1.0, batch_size=None, max_sweeps=4, tol=0.0, patience=3, seed=0)

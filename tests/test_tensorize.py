@@ -20,12 +20,7 @@ from torch import Tensor, nn
 from polyadic import ATD, GRSALS, SALS, export, load, plot, report
 from polyadic.augment import Jitter
 from polyadic.baselines import PCAFeatures
-from polyadic.data import Windows, synthetic
-from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.explain import suggest_rank
-from polyadic.export import Features
-from polyadic.spectral import STFT
-from polyadic.tensorize import (
+from polyadic.core.tensorizer import (
     Axis,
     FunctionTensorizer,
     ModuleTensorizer,
@@ -36,6 +31,11 @@ from polyadic.tensorize import (
     tensors,
     time_axis,
 )
+from polyadic.data import Windows, synthetic
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.explain import suggest_rank
+from polyadic.export import Features
+from polyadic.spectral import STFT
 from polyadic.testing import TensorizerContract
 
 
@@ -233,7 +233,7 @@ def test_the_rank_of_wavelet_tensors_can_be_suggested(signals):
 
 
 def test_a_file_names_the_module_of_a_tensorizer_that_is_not_defined(signals, tmp_path, monkeypatch):
-    from polyadic.immutable import Immutable
+    from polyadic._util.immutable import Immutable
 
     paper(SALS, rank=2, tensorize=Haar(), max_sweeps=1).fit(signals).save(tmp_path / "m.safetensors")
     monkeypatch.delitem(Immutable._kinds, Haar.type_name())

@@ -20,13 +20,14 @@ from problems import paper
 from rich.table import Table
 from terminals import in_a_terminal
 
-from polyadic import ATD, SALS, load, version
+from polyadic import ATD, SALS, load
+from polyadic._util import version
+from polyadic._util.progress import epoch_bar, file_bar, stage_bar, sweep_bar
+from polyadic._util.terminal import console, echo, print_json, printable
 from polyadic.augment import Jitter
 from polyadic.baselines import AutoEncoder
 from polyadic.data import Windows, synthetic
 from polyadic.evaluate import WindowClassifier
-from polyadic.progress import epoch_bar, file_bar, stage_bar, sweep_bar
-from polyadic.terminal import console, echo, print_json, printable
 
 SOURCE = Path(version.__file__).parent
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\x08[/b][red]b\u202e\r\nZZ"

@@ -9,8 +9,8 @@ import pytest
 import torch
 from scipy import signal
 
-from polyadic import als
 from polyadic.augment import Bandpass, Compose, Jitter, OneOf, Rotate3D
+from polyadic.core import step as als
 from polyadic.errors import PolyadicError
 from polyadic.experiments.speed import textbook
 from polyadic.presets import preset

@@ -14,11 +14,11 @@ import torch
 from problems import paper
 
 from polyadic import ATD, spectral
-from polyadic.algebra import collect, project, squared_norms
+from polyadic._util.threads import for_each, row_slices, start, thread_pool
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, OneOf, Rotate3D
+from polyadic.core.algebra import collect, project, squared_norms
 from polyadic.presets import preset
 from polyadic.spectral import PARTS, STFT
-from polyadic.threads import for_each, row_slices, start, thread_pool
 
 
 @pytest.fixture(params=[2, 3])
@@ -41,7 +41,7 @@ def test_nested_background_work_does_not_deadlock() -> None:
     # In a process of its own, which can be given up: those that wait for each other would do so for ever. There is more
     # work than there are helpers, and each piece waits for more: those that wait have to do it themselves.
     program = (
-        "import torch; from polyadic.threads import start, thread_pool; torch.set_num_threads(3)\n"
+        "import torch; from polyadic._util.threads import start, thread_pool; torch.set_num_threads(3)\n"
         "with thread_pool():\n"
         "    outcomes = [start(lambda: 1 + start(lambda: start(lambda: 1)() + 1)()) for _ in range(6)]\n"
         "    print([outcome() for outcome in outcomes])"
@@ -83,7 +83,7 @@ def test_the_library_leaves_its_process_alone() -> None:
         "before = dict(os.environ)\n"
         "from polyadic import SALS; import polyadic.baselines, polyadic.evaluate\n"
         "SALS(rank=2, max_sweeps=1).fit(np.eye(12))\n"
-        "print(dict(os.environ) == before, 'polyadic.memory' in sys.modules)"
+        "print(dict(os.environ) == before, 'polyadic._util.memory' in sys.modules)"
     )
     environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
@@ -162,8 +162,8 @@ def test_shares_cover_all_rows_and_little_work_is_not_shared(threads: int) -> No
 def test_products_and_norms_of_a_pool_are_those_of_one_thread(
     shape: tuple[int, ...], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("polyadic.algebra._LARGE", 0)
-    monkeypatch.setattr("polyadic.threads._SMALLEST_SLICE", 1)
+    monkeypatch.setattr("polyadic.core.algebra._LARGE", 0)
+    monkeypatch.setattr("polyadic._util.threads._SMALLEST_SLICE", 1)
     generator = torch.Generator().manual_seed(0)
     for dtype in (torch.float32, torch.float64):
         T = torch.randn(shape, generator=generator, dtype=dtype)
@@ -191,7 +191,7 @@ AUGMENTATIONS = [
 def test_augmentations_by_a_pool_are_those_of_one_thread(
     augment: Augmentation, dtype: torch.dtype, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("polyadic.threads._SMALLEST_SLICE", 1)
+    monkeypatch.setattr("polyadic._util.threads._SMALLEST_SLICE", 1)
     X = torch.randn(23, 6, 150, generator=torch.Generator().manual_seed(0), dtype=dtype)
     ids = torch.arange(23) * 7
     torch.set_num_threads(1)

@@ -18,11 +18,11 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from polyadic import SALS, linear_probe, load, logistic, validated_probe
+from polyadic import SALS, load
 from polyadic.data import synthetic
 from polyadic.data.folds import contiguous_blocks, group_folds
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.evaluate import Probe
+from polyadic.evaluate import Probe, linear_probe, logistic, validated_probe
 from polyadic.spectral import STFT
 
 

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from polyadic.version import __version__
+from polyadic._util.version import __version__
 
 if TYPE_CHECKING:
+    from polyadic._util.memory import reuse_memory
+    from polyadic.core.persist import load
     from polyadic.estimators import ATD, GRSALS, SALS
     from polyadic.explain.matching import match
     from polyadic.explain.rank import suggest_rank
-    from polyadic.memory import reuse_memory
-    from polyadic.persist import load
     from polyadic.tuning import tune
 
 __all__ = ["ATD", "GRSALS", "SALS", "__version__", "load", "match", "reuse_memory", "suggest_rank", "tune"]
 
 _MODULES = {
-    "load": "persist",
+    "load": "core.persist",
     "match": "explain.matching",
-    "reuse_memory": "memory",
+    "reuse_memory": "_util.memory",
     "suggest_rank": "explain.rank",
     "tune": "tuning",
 }

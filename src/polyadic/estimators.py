@@ -15,13 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyadic import als
+from polyadic._util.checks import check_integer, check_memory, check_number
+from polyadic._util.random_streams import integer_seed
+from polyadic._util.torch_state import plain_torch
 from polyadic.augment import Jitter
-from polyadic.checks import check_integer, check_memory, check_number
-from polyadic.draws import integer_seed
-from polyadic.engine import cuda_graphs
-from polyadic.engine.batches import WindowSource, check_modes
-from polyadic.engine.checkpoints import Checkpoints
+from polyadic.core import step as als
+from polyadic.data.batches import WindowSource, check_modes
 from polyadic.engine.cp_files import MOST_ROUNDS
 from polyadic.engine.cp_model import CPModel
 from polyadic.engine.estimator import all_or_nothing
@@ -32,8 +31,9 @@ from polyadic.engine.observers import observing
 from polyadic.engine.outcome import warn_of_outcome
 from polyadic.engine.solvers import SOLVERS, choose_solver
 from polyadic.errors import PolyadicError
+from polyadic.scale.checkpoints import Checkpoints
+from polyadic.scale.gpu import cuda_graphs
 from polyadic.team import ALONE, Team
-from polyadic.torch_state import plain_torch
 
 __all__ = ["ATD", "GRSALS", "SALS"]
 

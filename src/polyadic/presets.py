@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from polyadic._util.checks import check_number
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
-from polyadic.checks import check_number
 from polyadic.errors import PolyadicError
 from polyadic.spectral import SHORTEST_FRAME, STFT, recommended_stft
 

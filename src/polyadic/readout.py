@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyadic.algebra import gram
-from polyadic.checks import check_number
+from polyadic._util.checks import check_number
+from polyadic._util.immutable import Immutable
+from polyadic._util.threads import thread_pool
+from polyadic.core.algebra import gram
+from polyadic.core.readout_statistics import Accumulator
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.immutable import Immutable
-from polyadic.moments import Accumulator
-from polyadic.threads import thread_pool
 
 __all__ = ["PREFIX", "QUANTILES", "FittedReadout", "Readout"]
 

@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyadic import kernels
-from polyadic.checks import check_integer
+from polyadic._util.checks import check_integer
+from polyadic._util.threads import for_each
+from polyadic.core.tensorizer import Axis, CForm, Layout, OnnxGraph, Scale, Tensorizer, channel_axis, time_axis
 from polyadic.errors import PolyadicError
-from polyadic.tensorize import Axis, CForm, Layout, OnnxGraph, Scale, Tensorizer, channel_axis, time_axis
-from polyadic.threads import for_each
+from polyadic.scale.gpu import kernels
 
 __all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "Part", "recommended_stft"]
 
@@ -236,7 +236,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
 
     def _by_kernel(self, X: Tensor, T: Tensor, constants: _Constants) -> Tensor:
         """Transform one piece on a GPU: with a fused kernel, or with a Fourier transform and a kernel for the parts."""
-        from polyadic.kernels import fourier, signals
+        from polyadic.scale.gpu.kernels import fourier, signals
 
         weights = None if self.window == "rectangular" else self._weights(X)
         # Odd n_fft has as many frequencies as n_fft - 1, so the fused kernel could not tell them apart.
@@ -494,7 +494,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         amplitude = "amplitude" in self.parts
         return CForm(
             shape=self.shape(channels, time),
-            code=files("polyadic.kernels").joinpath("fourier.c").read_text(encoding="utf-8"),
+            code=files("polyadic.scale.gpu.kernels").joinpath("fourier.c").read_text(encoding="utf-8"),
             defines={
                 "N_FFT": n,
                 "HOP": self.hop,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor
 
-from polyadic.alignment import Add
+from polyadic.core.alignment import Add
 
 if TYPE_CHECKING:
-    from polyadic.als import State, Statistics
+    from polyadic.core.step import State, Statistics
 
 __all__ = ["ALONE", "Team"]
 

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from polyadic.draws import integer_seed, window_keys
+from polyadic._util.immutable import Immutable
+from polyadic._util.random_streams import integer_seed, window_keys
+from polyadic._util.threads import one_torch_thread
+from polyadic._util.torch_state import plain_torch
 from polyadic.errors import PolyadicError
-from polyadic.immutable import Immutable
-from polyadic.threads import one_torch_thread
-from polyadic.torch_state import plain_torch
 
 __all__ = ["Augmentation", "FunctionAugmentation", "as_augmentation"]
 

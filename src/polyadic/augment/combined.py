@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from polyadic._util.random_streams import derive, uniform
 from polyadic.augment.base import Augmentation
 from polyadic.augment.pairing import Pairing
-from polyadic.draws import derive, uniform
 from polyadic.errors import PolyadicError
 
 __all__ = ["Compose", "OneOf", "split_pairing"]

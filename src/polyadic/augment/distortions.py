@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from polyadic._util.checks import check_number
+from polyadic._util.random_streams import uniform
 from polyadic.augment.base import Augmentation
-from polyadic.checks import check_number
-from polyadic.draws import uniform
 from polyadic.errors import PolyadicError
 
 __all__ = ["DropChannels", "Scale", "Shift"]

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from polyadic._util.checks import check_integer, check_number
 from polyadic.augment.base import Augmentation
-from polyadic.checks import check_integer, check_number
 from polyadic.errors import PolyadicError
 
 __all__ = ["Neighbour", "Pairing", "WindowIndex"]

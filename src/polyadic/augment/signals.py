@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyadic import kernels
+from polyadic._util.checks import check_number
+from polyadic._util.random_streams import derive, stream_constant, uniform
 from polyadic.augment.base import Augmentation
-from polyadic.checks import check_number
-from polyadic.draws import derive, stream_constant, uniform
 from polyadic.errors import PolyadicError
+from polyadic.scale.gpu import kernels
 
 __all__ = ["Bandpass", "Jitter", "Rotate3D"]
 
@@ -80,7 +80,7 @@ class Jitter(Augmentation, trusted=True, capturable=True):
 
     def _by_kernel(self, X: Tensor, keys: Tensor) -> Tensor:
         """Add the noise on a GPU in one pass."""
-        from polyadic.kernels.signals import jitter
+        from polyadic.scale.gpu.kernels.signals import jitter
 
         return jitter(X, keys, float(self.degree), _JITTER_STREAMS, min(_SHORTEST_NOISE, X.shape[2]))
 
@@ -167,7 +167,7 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
 
     def _by_kernel(self, X: Tensor, kind: Tensor) -> Tensor:
         """Apply the recursive filter on a GPU, to all channels of all windows in parallel."""
-        from polyadic.kernels.signals import biquads
+        from polyadic.scale.gpu.kernels.signals import biquads
 
         return biquads(X, kind, _filter_sections(self, X.device))
 
@@ -278,7 +278,7 @@ class Rotate3D(Augmentation, trusted=True, capturable=True):
 
     def _by_kernel(self, X: Tensor, keys: Tensor) -> Tensor:
         """Rotate on a GPU in one pass, for degrees=180."""
-        from polyadic.kernels.signals import rotate
+        from polyadic.scale.gpu.kernels.signals import rotate
 
         return rotate(X, keys, _channel_numbers(self, X.device), self.independent)
 

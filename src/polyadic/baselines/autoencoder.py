@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
+from polyadic._util.checks import check_integer, check_number
 from polyadic.baselines.backbone import Backbone, Encoder
 from polyadic.baselines.contrastive import check_temperature, nce_loss
 from polyadic.baselines.training import DeepBaseline, Learner
-from polyadic.checks import check_integer, check_number
 from polyadic.errors import PolyadicError
 
 __all__ = ["AutoEncoder", "Decoder"]

@@ -12,11 +12,11 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from polyadic._util.torch_state import plain_torch
+from polyadic.core.tensorizer import tensors
+from polyadic.data.samples import Samples, choose_device
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing, labelled_windows
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples, choose_device
-from polyadic.tensorize import tensors
-from polyadic.torch_state import plain_torch
 
 __all__ = ["Baseline", "known_tensor_shape", "labels_of", "repeatable", "restored_factors"]
 

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from polyadic.baselines.backbone import Backbone
 from polyadic.baselines.base import labels_of
 from polyadic.baselines.training import DeepBaseline, Learner
-from polyadic.engine.batches import WindowSource
+from polyadic.data.batches import WindowSource
 
 __all__ = ["ReferenceCNN"]
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
+from polyadic._util.checks import check_integer, check_number
 from polyadic.baselines.backbone import Encoder
 from polyadic.baselines.training import DeepBaseline, Learner
-from polyadic.checks import check_integer, check_number
 from polyadic.errors import PolyadicError
 
 __all__ = ["BYOL", "SimCLR", "byol_loss", "nce_loss"]

@@ -16,12 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.nn.functional import conv1d
 
+from polyadic._util.checks import check_integer
+from polyadic._util.random_streams import integer_seed
 from polyadic.baselines.base import Baseline
-from polyadic.checks import check_integer
-from polyadic.draws import integer_seed
-from polyadic.engine.batches import WindowSource
+from polyadic.data.batches import WindowSource
+from polyadic.data.samples import Samples
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples
 
 __all__ = ["MiniRocket"]
 

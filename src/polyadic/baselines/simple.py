@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyadic import als
-from polyadic.algebra import gram, project
+from polyadic._util.checks import check_integer, check_number
 from polyadic.baselines.base import Baseline, known_tensor_shape, repeatable, restored_factors
-from polyadic.checks import check_integer, check_number
-from polyadic.engine.batches import check_modes
+from polyadic.core import step as als
+from polyadic.core.algebra import gram, project
+from polyadic.data.batches import check_modes
+from polyadic.data.samples import Samples
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples
 
 __all__ = ["CPALS", "HandFeatures", "PCAFeatures"]
 

@@ -15,10 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from polyadic.algebra import collect, contract, khatri_rao, project
+from polyadic._util.checks import check_integer, check_number
 from polyadic.baselines.base import Baseline, labels_of, repeatable, restored_factors
-from polyadic.checks import check_integer, check_number
-from polyadic.engine.batches import check_modes
+from polyadic.core.algebra import collect, contract, khatri_rao, project
+from polyadic.data.batches import check_modes
 
 __all__ = ["STL"]
 

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from polyadic._util.checks import check_integer, check_number
+from polyadic._util.progress import epoch_bar
+from polyadic._util.random_streams import integer_seed, uniform, window_keys
 from polyadic.baselines.backbone import Standardize
 from polyadic.baselines.base import Baseline
-from polyadic.checks import check_integer, check_number
-from polyadic.draws import integer_seed, uniform, window_keys
-from polyadic.engine.batches import WindowSource
+from polyadic.data.batches import WindowSource
 from polyadic.errors import PolyadicError
-from polyadic.progress import epoch_bar
 
 __all__ = ["DeepBaseline", "Learner", "Settings", "batches_of", "hold_out", "train"]
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from scipy import linalg
 from torch import Tensor
 
-from polyadic.algebra import khatri_rao, project
+from polyadic._util.checks import check_integer, check_number
 from polyadic.baselines.base import Baseline, labels_of, repeatable, restored_factors
-from polyadic.checks import check_integer, check_number
-from polyadic.engine.batches import check_modes
+from polyadic.core.algebra import khatri_rao, project
+from polyadic.data.batches import check_modes
 from polyadic.errors import PolyadicError
 
 __all__ = ["UMLDA"]

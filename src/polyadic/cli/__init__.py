@@ -25,9 +25,9 @@ def main() -> None:
 
     handle_signals(main.__code__)
     with exit_on_interrupt():
+        from polyadic._util.memory import reuse_memory
+        from polyadic._util.terminal import robust_streams
         from polyadic.cli.errors import exit_on_error, plain_warnings
-        from polyadic.memory import reuse_memory
-        from polyadic.terminal import robust_streams
 
         reuse_memory()
 

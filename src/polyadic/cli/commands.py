@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from polyadic._util.terminal import echo
+from polyadic._util.version import __version__
 from polyadic.cli import prepare
 from polyadic.cli.bench import BENCH_EXAMPLES, bench
 from polyadic.cli.evaluate import EVALUATE_EXAMPLES, evaluate
@@ -20,8 +22,6 @@ from polyadic.cli.report import REPORT_EXAMPLES, report
 from polyadic.cli.run import RUN_EXAMPLES, run
 from polyadic.cli.transform import TRANSFORM_EXAMPLES, transform
 from polyadic.cli.tune import TUNE_EXAMPLES, tune
-from polyadic.terminal import echo
-from polyadic.version import __version__
 
 __all__ = ["app"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from polyadic._util.terminal import echo
 from polyadic.errors import PolyadicError
-from polyadic.terminal import echo
 
 __all__ = ["SettingsError", "exit_on_error", "plain_warnings"]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyadic._util.terminal import console, print_json, printable
 from polyadic.cli.options import (
     MOST_REPEATS,
     PROBE_KINDS,
@@ -27,7 +28,6 @@ from polyadic.cli.reading import reads_recordings
 from polyadic.cli.tables import describe
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
-from polyadic.terminal import console, print_json, printable
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -217,8 +217,8 @@ def _cross_validate(
     team: Any,
 ) -> dict[str, Any]:
     """Return the scores of left-out subjects, and a summary in words."""
+    from polyadic._util.progress import stage_bar
     from polyadic.evaluate.validation import cross_validate, default_folds, subjects_to_test, unseen_rows
-    from polyadic.progress import stage_bar
 
     rows = unseen_rows(model, windows)
     chosen: Any = folds
@@ -324,8 +324,8 @@ def _write_scores(out: Path, outcome: dict[str, Any]) -> None:
     import csv
     import io
 
+    from polyadic._util.files import write_atomically
     from polyadic.cli.tables import harmless
-    from polyadic.files import write_atomically
 
     rows: list[tuple[str, str, Any]] = []
     if "folds" in outcome:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from polyadic._util.terminal import echo, print_json
 from polyadic.cli.options import (
     ForceOption,
     JsonOption,
@@ -22,7 +23,6 @@ from polyadic.cli.options import (
 from polyadic.cli.outputs import check_out_file
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
-from polyadic.terminal import echo, print_json
 
 __all__ = ["EXPORT_EXAMPLES", "export"]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyadic._util.terminal import echo, print_json
 from polyadic.cli.interrupts import resumable_fit
 from polyadic.cli.options import (
     MOST_REPEATS,
@@ -31,7 +32,6 @@ from polyadic.cli.replication import checked, tell_replicability
 from polyadic.cli.tables import describe, describe_sizes
 from polyadic.cli.windows import are_recordings, opened
 from polyadic.errors import PolyadicError
-from polyadic.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -209,9 +209,9 @@ def fit(
     windows in a temporary folder; if you use them more than once, write a store with [bold]polyadic prepare[/bold].
     """
     from polyadic.engine import processes
+    from polyadic.explain.replication import Replicability
     from polyadic.methods import paper_methods
     from polyadic.presets import settings_for
-    from polyadic.replication import Replicability
 
     team = processes.join()
     if recenter and probe is None:
@@ -266,7 +266,7 @@ def fit(
 
 def _save(model: Any, windows: Windows, out: Path) -> None:
     """Write a model with statistics of its windows, which predict uses to flag unusual ones."""
-    from polyadic.engine.unusual import typical_windows
+    from polyadic.evaluate.unusual import typical_windows
 
     if hasattr(model, "_batches"):
         model.typical_ = typical_windows(model, windows)

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from polyadic._util.files import check_regular_file
+from polyadic._util.terminal import console, echo, print_json, printable
 from polyadic.cli.options import JsonOption
 from polyadic.errors import DataError, PolyadicError
-from polyadic.files import check_regular_file
-from polyadic.terminal import console, echo, print_json, printable
 
 __all__ = ["INFO_EXAMPLES", "describe", "info"]
 
@@ -144,7 +144,7 @@ def _size(count: int) -> str:
 
 def _model(path: Path) -> Facts:
     """Describe a model file by its header and the shapes of its arrays."""
-    from polyadic import model_files
+    from polyadic._util import model_files
 
     arrays, header = model_files.read(path)
     shapes = {name: {"shape": list(array.shape), "type": str(array.dtype)} for name, array in arrays.items()}

@@ -87,7 +87,7 @@ def exit_on_interrupt() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        from polyadic.terminal import echo
+        from polyadic._util.terminal import echo
 
         # Commands that can be resumed put the instructions into the exception.
         first, *more = (str(stop) or "no partial output is left").split("\n")
@@ -111,7 +111,7 @@ def resumable_fit(folder: Path, keep: bool, team: Team) -> Iterator[None]:
     keep : whether to keep the folder after the fit
     team : the processes of the fit; the first one prints
     """
-    from polyadic.engine import checkpoints
+    from polyadic.scale import checkpoints
 
     def has_checkpoints() -> bool:
         return folder.is_dir() and bool(checkpoints.list_checkpoints(folder))

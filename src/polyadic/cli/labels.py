@@ -69,7 +69,7 @@ def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Col
     labels : the labels, in order of onset
     classes : annotation texts of classes; in a copy of the recording, the labels replace these annotations
     """
-    from polyadic.files import write_atomically
+    from polyadic._util.files import write_atomically
 
     ending = out.suffix.lower()
     if ending == ".tsv":
@@ -88,8 +88,8 @@ def _write_edf(out: Path, data: Path, labels: Sequence[Labelled], classes: Colle
     """Write a copy of an EDF file with the labels as annotations, which replace existing annotations of classes."""
     import edfio
 
+    from polyadic._util.files import write_atomically
     from polyadic.data.readers.edf import mark_copy
-    from polyadic.files import write_atomically
 
     try:
         with warnings.catch_warnings():
@@ -111,8 +111,8 @@ def _write_wfdb(out: Path, data: Path, labels: Sequence[Labelled]) -> None:
 
     import numpy as np
 
+    from polyadic._util.files import write_atomically
     from polyadic.data.readers.wfdb import _import_wfdb, read_header
-    from polyadic.files import write_atomically
 
     wfdb, fs = _import_wfdb(), read_header(data, segments=True).fs
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

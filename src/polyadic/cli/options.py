@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from polyadic._util.terminal import is_terminal, printable
 from polyadic.cli.settings import apply
-from polyadic.terminal import is_terminal, printable
 
 __all__ = [
     "MOST_EPOCHS",
@@ -194,7 +194,7 @@ def window_bar(title: str, shape: tuple[int, ...], hidden: bool) -> Iterator[Cal
     ------
     a function that takes the number of windows done
     """
-    from polyadic.progress import file_bar
+    from polyadic._util.progress import file_bar
 
     size = int(shape[1] * shape[2] * 4)
     with file_bar(title, hidden) as update:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from polyadic._util.files import check_output
 from polyadic.errors import PolyadicError
-from polyadic.files import check_output
 
 __all__ = ["check_out_file", "check_out_folder"]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyadic._util.terminal import echo, print_json
 from polyadic.cli.labels import LABEL_ENDINGS, Labelled, check_label_file, write_labels
 from polyadic.cli.options import (
     DataArgument,
@@ -25,7 +26,6 @@ from polyadic.cli.reading import reads_recordings
 from polyadic.cli.tables import write_table
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
-from polyadic.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -76,8 +76,8 @@ def predict(
     unusual (1 for windows unlike those of the fit), and the probability of each class. Recordings are read in the
     same way as for the fit. A model fitted with --recenter needs at least 20 windows per subject.
     """
-    from polyadic.engine.unusual import QUANTILE, unusual_windows
-    from polyadic.prediction import WindowPredictor
+    from polyadic.evaluate.prediction import WindowPredictor
+    from polyadic.evaluate.unusual import QUANTILE, unusual_windows
 
     check_out_file(out, model, data, settings, endings=LABEL_ENDINGS, force=force)
     check_label_file(out, data)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyadic._util.terminal import echo, print_json
 from polyadic.cli.manual import Manual
 from polyadic.cli.options import JsonOption, OnError, QuietOption, SettingsOption
 from polyadic.cli.reading import reads_recordings
 from polyadic.errors import PolyadicError
-from polyadic.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from polyadic.data import WindowStore
@@ -220,8 +220,8 @@ def verify(
     quiet: QuietOption = False,
 ) -> None:
     """Verify the checksums of a store."""
+    from polyadic._util.progress import file_bar
     from polyadic.data import WindowStore
-    from polyadic.progress import file_bar
 
     opened = WindowStore(store)
     with file_bar("verifying", quiet or json) as update:
@@ -246,8 +246,8 @@ def _fetch(name: str, root: Path, wanted: bool, quiet: bool, mirror: str | None 
     """Download a dataset into its folder, after showing its title, size, licence and citation."""
     if not wanted:
         return root
+    from polyadic._util.progress import file_bar
     from polyadic.data.download import download, sources
-    from polyadic.progress import file_bar
 
     for source in sources():
         if source.name == name:
@@ -265,7 +265,7 @@ def _fetch(name: str, root: Path, wanted: bool, quiet: bool, mirror: str | None 
 
 def _write(make: Callable[..., WindowStore], source: Any, store: Path, quiet: bool, json: bool, **options: Any) -> None:
     """Write a store with a progress bar, and print a summary."""
-    from polyadic.progress import file_bar
+    from polyadic._util.progress import file_bar
 
     try:
         with file_bar("preparing", quiet or json) as update:

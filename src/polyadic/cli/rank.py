@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from polyadic._util.terminal import echo, print_json
 from polyadic.cli.options import (
     MOST_REPEATS,
     DataArgument,
@@ -23,7 +24,6 @@ from polyadic.cli.outputs import check_out_file
 from polyadic.cli.reading import reads_recordings
 from polyadic.cli.windows import opened
 from polyadic.errors import MissingExtraError, PolyadicError
-from polyadic.terminal import echo, print_json
 
 __all__ = ["RANK_EXAMPLES", "rank"]
 
@@ -88,12 +88,12 @@ def rank(
     several ranks and checks which components are found again. With labels, it also shows how accuracy on other subjects
     depends on the rank.
     """
+    from polyadic._util.files import open_atomically
+    from polyadic._util.progress import stage_bar
+    from polyadic._util.provenance import provenance
     from polyadic.explain.rank import suggest_rank
     from polyadic.explain.replicability import REFITS
-    from polyadic.files import open_atomically
     from polyadic.presets import settings_for
-    from polyadic.progress import stage_bar
-    from polyadic.provenance import provenance
 
     if out is not None:
         check_out_file(out, data, settings, endings=(".png", ".svg", ".pdf"), force=force)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from polyadic.terminal import echo
+from polyadic._util.terminal import echo
 
 if TYPE_CHECKING:
-    from polyadic.replication import Replicability
+    from polyadic.explain.replication import Replicability
 
 __all__ = ["LONGEST", "checked", "tell_replicability"]
 
@@ -17,8 +17,8 @@ LONGEST = 60.0
 
 def checked(model: Any, windows: Any, seed: int, hidden: bool) -> Replicability:
     """Return the replicability of a model; show a progress bar unless hidden."""
+    from polyadic._util.progress import stage_bar
     from polyadic.explain.replicability import replicability
-    from polyadic.progress import stage_bar
 
     with stage_bar("replicability", hidden, "refits") as show:
         return replicability(model, windows, random_state=seed, progress=lambda done, total: show(done, total, ""))

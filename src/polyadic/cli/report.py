@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from polyadic._util.files import check_regular_file
+from polyadic._util.terminal import echo, print_json
 from polyadic.cli.options import (
     PROBE_KINDS,
     DeviceOption,
@@ -28,8 +30,6 @@ from polyadic.cli.replication import LONGEST, checked
 from polyadic.cli.tables import describe
 from polyadic.cli.windows import opened_for
 from polyadic.errors import MissingExtraError, PolyadicError
-from polyadic.files import check_regular_file
-from polyadic.terminal import echo, print_json
 
 __all__ = ["REPORT_EXAMPLES", "report"]
 
@@ -116,10 +116,10 @@ def report(
     """
     from polyadic import load
     from polyadic import report as reports
-    from polyadic.files import digest
-    from polyadic.inputs import choose_device
-    from polyadic.progress import stage_bar
-    from polyadic.provenance import provenance
+    from polyadic._util.files import digest
+    from polyadic._util.progress import stage_bar
+    from polyadic._util.provenance import provenance
+    from polyadic.data.samples import choose_device
 
     if importlib.util.find_spec("plotly") is None:
         raise MissingExtraError("report needs plotly, which is not installed: pip install 'polyadic[report]'")

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
+from polyadic._util.files import check_regular_file
 from polyadic.cli.errors import SettingsError
-from polyadic.files import check_regular_file
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError

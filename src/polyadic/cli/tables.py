@@ -43,7 +43,7 @@ def describe(windows: Windows, hidden: bool) -> None:
     """
     import numpy as np
 
-    from polyadic.terminal import console, echo, printable
+    from polyadic._util.terminal import console, echo, printable
 
     counts = np.bincount(windows.label[windows.label >= 0], minlength=len(windows.classes))
     known = int(counts.sum())
@@ -167,8 +167,8 @@ def write_table(
     on_rows : called with the number of windows done
     clock : also write the date and time of the start in ISO 8601; empty if unknown
     """
+    from polyadic._util.files import open_atomically
     from polyadic.data.clock import clock_time
-    from polyadic.files import open_atomically
 
     entries = windows.store.recordings if clock and windows.store is not None else ()
     began = {str(entry["name"]): str(entry.get("began", "")) for entry in entries}

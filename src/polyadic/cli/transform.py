@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyadic._util.terminal import echo, print_json
 from polyadic.cli.options import (
     DataArgument,
     DeviceOption,
@@ -24,7 +25,6 @@ from polyadic.cli.reading import reads_recordings
 from polyadic.cli.tables import write_table
 from polyadic.cli.windows import opened_for
 from polyadic.errors import PolyadicError
-from polyadic.terminal import echo, print_json
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -61,8 +61,8 @@ def transform(
     given: dict[str, Any],
 ) -> None:
     """Compute the features of all windows and write them to a file."""
+    from polyadic.core.persist import load_for_inference
     from polyadic.engine import processes
-    from polyadic.persist import load_for_inference
 
     team = processes.join()
     check_out_file(out, model, data, settings, endings=(".npy", ".csv"), force=force)

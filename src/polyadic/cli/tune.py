@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from polyadic._util.terminal import echo, print_json
 from polyadic.cli.options import (
     MOST_REPEATS,
     DataArgument,
@@ -23,7 +24,6 @@ from polyadic.cli.reading import reads_recordings
 from polyadic.cli.tables import describe
 from polyadic.cli.windows import opened
 from polyadic.errors import PolyadicError
-from polyadic.terminal import echo, print_json
 
 __all__ = ["TUNE_EXAMPLES", "tune"]
 
@@ -87,8 +87,8 @@ def tune(
     from subjects that took no part in the choice. Ctrl-C keeps the best settings so far, and --resume
     resumes.
     """
-    from polyadic.engine.unusual import typical_windows
-    from polyadic.progress import stage_bar
+    from polyadic._util.progress import stage_bar
+    from polyadic.evaluate.unusual import typical_windows
     from polyadic.tuning import tune as run
 
     files = {kind: out.with_suffix(f".{kind}") for kind in ("tries.csv", "tuning.json", "tuning.png", "tries.jsonl")}
@@ -125,7 +125,7 @@ def tune(
     if not found.interrupted:
         journal.unlink(missing_ok=True)
     if json:
-        from polyadic.provenance import provenance
+        from polyadic._util.provenance import provenance
 
         print_json({**found.to_dict(), **provenance(str(device))})
     else:
@@ -144,8 +144,8 @@ def _write(found: Any, files: dict[str, Path]) -> None:
     import io
     import json
 
+    from polyadic._util.files import open_atomically, write_atomically
     from polyadic.errors import MissingExtraError
-    from polyadic.files import open_atomically, write_atomically
 
     result = found.to_dict()
     write_atomically(files["tuning.json"], (json.dumps(result, indent=1) + "\n").encode())

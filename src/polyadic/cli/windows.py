@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polyadic._util.terminal import echo
 from polyadic.errors import DataError, PolyadicError
-from polyadic.terminal import echo
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -134,9 +134,9 @@ def _cut(
     hidden: bool = False,
 ) -> Iterator[Windows]:
     """Cut recordings into a temporary store, and print notes about them; `labels` as for `opened_for`."""
+    from polyadic._util.progress import file_bar
     from polyadic.data import WindowStore
     from polyadic.data.collection import write_store
-    from polyadic.progress import file_bar
 
     def written(name: str, labels: bool) -> WindowStore:
         options = {"labels": labels, "check_classes": check_classes, "on_error": on_error}

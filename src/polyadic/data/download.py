@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
+from polyadic._util.files import open_atomically
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
-from polyadic.files import open_atomically
 
 __all__ = ["OnBytes", "Source", "download", "sources"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyadic.checks import check_integer
+from polyadic._util.checks import check_integer
 from polyadic.errors import PolyadicError
 
 __all__ = ["contiguous_blocks", "group_folds"]

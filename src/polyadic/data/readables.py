@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.checks import Readable, check_unmasked
+from polyadic._util.checks import Readable, check_unmasked
 from polyadic.errors import PolyadicError
 
 __all__ = ["ArraySamples", "ChosenChannels", "Concatenated", "as_readable", "read_raw"]

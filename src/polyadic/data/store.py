@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.files import check_regular_file, digest
 from polyadic.data.index import Index
 from polyadic.data.row_files import OpenFiles, row_runs
 from polyadic.data.store_files import (
@@ -26,7 +27,6 @@ from polyadic.data.store_files import (
 )
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
-from polyadic.files import check_regular_file, digest
 
 __all__ = ["Added", "WindowStore", "read_recordings"]
 
@@ -222,7 +222,7 @@ class WindowStore:
             return digits.astype(np.float32, copy=False)
         result = np.empty(digits.shape, np.float32)
         # Window by window, while each is still in the CPU cache. One product and one sum, each rounded once, as in
-        # `polyadic.inputs.Samples`, so that fits to the store and to this array are bit-identical.
+        # `polyadic.data.samples.Samples`, so that fits to the store and to this array are bit-identical.
         for number, window in enumerate(result):
             window[...] = digits[number]
             window *= scale[number]
@@ -244,7 +244,9 @@ class WindowStore:
         """Return the order in which a sweep visits the windows if shuffle="block", or None if any order is allowed."""
         if self.shuffle == "full":
             return None
-        from polyadic.draws import block_permutation  # imports torch, which reading a store does not need
+        from polyadic._util.random_streams import (
+            block_permutation,  # imports torch, which reading a store does not need
+        )
 
         sizes = [shard.rows for shard in self.shards]
         return block_permutation(sizes, max(1, _BUFFER_BYTES // self.header.window_bytes), seed, sweep).numpy()

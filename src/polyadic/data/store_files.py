@@ -21,8 +21,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.files import check_regular_file, digest
 from polyadic.errors import DataError, PolyadicError
-from polyadic.files import check_regular_file, digest
 
 __all__ = [
     "DATA_OFFSET",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyadic.checks import Readable
+from polyadic._util.checks import Readable
 from polyadic.data.index import Index, check_column
 from polyadic.data.labels import encode_labels
 from polyadic.data.readables import ArraySamples, ChosenChannels, Concatenated, as_readable, read_raw

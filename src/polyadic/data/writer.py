@@ -14,6 +14,8 @@ from typing import IO, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.files import digest, sync_folder, write_atomically
+from polyadic._util.version import __version__
 from polyadic.data.reading import listed, shell_word
 from polyadic.data.recordings import Recording, SignalFaults, complete_windows, cut_windows, quality
 from polyadic.data.store import WindowStore
@@ -34,8 +36,6 @@ from polyadic.data.store_files import (
 )
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
-from polyadic.files import digest, sync_folder, write_atomically
-from polyadic.version import __version__
 
 __all__ = ["StoreWriter"]
 

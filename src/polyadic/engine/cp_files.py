@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from polyadic import linear_probe, persist
-from polyadic.als import Statistics
+from polyadic.core import persist
+from polyadic.core.step import Statistics
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.replication import Replicability
-from polyadic.stored_probe import StoredProbe
+from polyadic.evaluate.stored_probe import StoredProbe
 
 __all__ = ["MOST_ROUNDS", "arrays_of", "extra_of", "restore"]
 
@@ -31,7 +30,7 @@ def arrays_of(model: Any) -> dict[str, np.ndarray]:
         raise PolyadicError("the model's bases contain NaN or infinity, so its file could not be loaded: fit it again")
     readout = getattr(model, "readout_", None)
     arrays |= {} if readout is None else readout.arrays()
-    return arrays | (linear_probe.pack(model.probe_)[0] if hasattr(model, "probe_") else {})
+    return arrays | (_packed_probe(model)[0] if hasattr(model, "probe_") else {})
 
 
 def extra_of(model: Any) -> dict[str, Any]:
@@ -41,7 +40,7 @@ def extra_of(model: Any) -> dict[str, Any]:
         "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)),
         "settled": {name: getattr(model, name, None) for name in _SETTLED},
         "readout": persist.encode(model.readout_.readout) if getattr(model, "readout_", None) is not None else None,
-        "probe": linear_probe.pack(model.probe_)[1] if hasattr(model, "probe_") else None,
+        "probe": _packed_probe(model)[1] if hasattr(model, "probe_") else None,
         "replicability": None if getattr(model, "replicability_", None) is None else model.replicability_.to_dict(),
     }
 
@@ -68,6 +67,16 @@ def restore(model: Any, arrays: dict[str, np.ndarray], extra: dict[str, Any]) ->
     if hasattr(model, "augment"):
         model.augment_ = model._augmentation()
     if StoredProbe.is_in(arrays, extra):
+        from polyadic.evaluate import linear_probe
+
         model.probe_ = linear_probe.unpack(arrays, extra.get("probe"), model._n_features_out)
     if extra.get("replicability") is not None:
+        from polyadic.explain.replication import Replicability
+
         model.replicability_ = Replicability.from_dict(extra["replicability"], model.rank)
+
+
+def _packed_probe(model: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    from polyadic.evaluate import linear_probe
+
+    return linear_probe.pack(model.probe_)

@@ -14,22 +14,21 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from polyadic import als
-from polyadic.algebra import reconstruct
+from polyadic._util.torch_state import plain_torch
+from polyadic.core import step as als
+from polyadic.core.algebra import reconstruct
+from polyadic.core.tensorizer import Axis, Tensorizer
+from polyadic.data.batches import WindowSource
+from polyadic.data.samples import Samples, choose_device
 from polyadic.engine import cp_files
-from polyadic.engine.batches import WindowSource
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing
 from polyadic.engine.inference import Inference
 from polyadic.engine.outcome import describe_fit
 from polyadic.engine.readout_pass import fit_readout
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples, choose_device
 from polyadic.readout import Readout
 from polyadic.spectral import recommended_stft
 from polyadic.team import ALONE, Team
-from polyadic.tensorize import Axis, Tensorizer
-from polyadic.thumbnails import model_html
-from polyadic.torch_state import plain_torch
 
 __all__ = ["CPModel"]
 
@@ -201,7 +200,11 @@ class CPModel(TransformerMixin, Inference, WindowEstimator):  # type: ignore[mis
 
     def _html_repr(self) -> str:
         """Return HTML for notebooks: scikit-learn's diagram before the fit, pictures of the components after it."""
-        return model_html(self, describe_fit(self)) if hasattr(self, "factors_") else str(super()._html_repr())
+        if not hasattr(self, "factors_"):
+            return str(super()._html_repr())
+        from polyadic.plot.sketches import model_html
+
+        return model_html(self, describe_fit(self))
 
     def __str__(self) -> str:
         """Return the settings and, if fitted, a one-line summary of the fit."""

@@ -13,15 +13,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from polyadic import persist
+from polyadic._util.immutable import Immutable
+from polyadic._util.threads import thread_pool
+from polyadic._util.version import __version__
 from polyadic.augment import Augmentation, as_augmentation
-from polyadic.data.labels import known_labels
-from polyadic.engine.batches import WindowSource
-from polyadic.engine.window_model import WindowModel
-from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.immutable import Immutable
-from polyadic.inputs import Samples, choose_device, integer_random_state
-from polyadic.tensorize import (
+from polyadic.core import persist
+from polyadic.core.tensorizer import (
     Axis,
     Tensorizer,
     as_tensorizer,
@@ -30,8 +27,11 @@ from polyadic.tensorize import (
     tensor_shape,
     time_axis,
 )
-from polyadic.threads import thread_pool
-from polyadic.version import __version__
+from polyadic.data.batches import WindowSource
+from polyadic.data.labels import known_labels
+from polyadic.data.samples import Samples, choose_device, integer_random_state
+from polyadic.engine.window_model import WindowModel
+from polyadic.errors import ModelFileError, PolyadicError
 
 __all__ = ["WindowEstimator", "all_or_nothing", "labelled_windows"]
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Hashable
 from typing import Any
 
-from polyadic import persist
-from polyadic.checks import check_number
-from polyadic.engine.batches import WindowSource
-from polyadic.engine.checkpoints import Checkpoints
-from polyadic.engine.fingerprints import check_alike, data_fingerprint, describe
+from polyadic._util.checks import check_number
+from polyadic.core import persist
+from polyadic.data.batches import WindowSource
 from polyadic.errors import PolyadicError
+from polyadic.scale.checkpoints import Checkpoints
+from polyadic.scale.fingerprints import check_alike, data_fingerprint, describe
 from polyadic.team import Team
 
 __all__ = ["agreed_tensorizer", "checkpoints_of", "share_key"]

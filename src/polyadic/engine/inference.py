@@ -14,19 +14,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyadic import als, persist
-from polyadic.algebra import gram, project, ridge_inverse, squared_errors
-from polyadic.checks import check_integer, check_number
-from polyadic.engine.batches import check_modes
+from polyadic._util.checks import check_integer, check_number
+from polyadic._util.torch_state import plain_torch
+from polyadic.core import persist
+from polyadic.core import step as als
+from polyadic.core.algebra import gram, project, ridge_inverse, squared_errors
+from polyadic.core.tensorizer import tensors
+from polyadic.data.batches import check_modes
+from polyadic.data.samples import Samples, choose_device
 from polyadic.engine.processes import write_rows
 from polyadic.engine.window_model import WindowModel
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.inputs import Samples, choose_device
+from polyadic.evaluate.stored_probe import StoredProbe
 from polyadic.readout import PREFIX, FittedReadout, Readout
-from polyadic.stored_probe import StoredProbe
 from polyadic.team import ALONE, Team
-from polyadic.tensorize import tensors
-from polyadic.torch_state import plain_torch
 
 __all__ = ["Inference", "StoredModel"]
 
@@ -209,7 +210,7 @@ class Inference(WindowModel):
 
 
 class StoredModel(Inference):
-    """A CP model from a file, for inference only; see `polyadic.persist.load_for_inference`.
+    """A CP model from a file, for inference only; see `polyadic.core.persist.load_for_inference`.
 
     Attributes
     ----------

@@ -15,14 +15,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from polyadic import als
-from polyadic.algebra import project
-from polyadic.als import LossSums, Objective, State, Statistics
-from polyadic.consensus import average_components
+from polyadic.core import step as als
+from polyadic.core.algebra import project
+from polyadic.core.consensus import average_components
+from polyadic.core.step import LossSums, Objective, State, Statistics
+from polyadic.core.terms import TERMS, Term
 from polyadic.engine.second_moments import SecondMoments, keep_shared, shared
 from polyadic.errors import PolyadicError
 from polyadic.team import ALONE, Team
-from polyadic.terms import TERMS, Term
 
 __all__ = [
     "BatchSource",

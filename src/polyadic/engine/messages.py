@@ -13,7 +13,7 @@ from safetensors.numpy import save as to_bytes
 from torch import Tensor
 
 from polyadic import errors
-from polyadic.als import State, Statistics
+from polyadic.core.step import State, Statistics
 from polyadic.engine.loop import FitProgress
 
 __all__ = ["decode_message", "encode_message", "in_memory_order", "restore_layout"]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
+from polyadic._util.progress import SweepProgress, sweep_bar
 from polyadic.engine.loop import History
-from polyadic.progress import SweepProgress, sweep_bar
 
 __all__ = ["Observer", "observing"]
 

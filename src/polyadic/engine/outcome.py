@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from polyadic.core.nonnegative import warn_of_vanished
 from polyadic.engine.loop import Fit, has_converged
-from polyadic.nonnegative import warn_of_vanished
 
 __all__ = ["MORE_SWEEPS", "describe_fit", "is_converged", "warn_of_outcome"]
 

@@ -21,11 +21,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from polyadic.alignment import Add
-from polyadic.als import State, Statistics
+from polyadic._util.files import create_temporary, publish, sync_folder
+from polyadic.core.alignment import Add
+from polyadic.core.step import State, Statistics
 from polyadic.engine.messages import decode_message, encode_message
 from polyadic.errors import PolyadicError
-from polyadic.files import create_temporary, publish, sync_folder
 from polyadic.team import ALONE, Team
 
 __all__ = ["Processes", "join", "write_rows"]

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from polyadic.augment import as_augmentation, split_pairing
-from polyadic.engine.batches import WindowSource
+from polyadic.core.tensorizer import tensors
+from polyadic.data.batches import WindowSource
 from polyadic.readout import FittedReadout, Readout
 from polyadic.team import Team
-from polyadic.tensorize import tensors
 
 __all__ = ["fit_readout"]
 

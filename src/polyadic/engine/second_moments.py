@@ -15,10 +15,10 @@ from itertools import combinations_with_replacement
 import torch
 from torch import Tensor
 
-from polyadic import als
-from polyadic.algebra import khatri_rao, ridge_inverse, squared_norms
-from polyadic.als import LossSums, Objective, State, Statistics
-from polyadic.threads import for_each
+from polyadic._util.threads import for_each
+from polyadic.core import step as als
+from polyadic.core.algebra import khatri_rao, ridge_inverse, squared_norms
+from polyadic.core.step import LossSums, Objective, State, Statistics
 
 __all__ = ["BUDGET", "SecondMoments", "fits_budget", "keep_shared", "shared", "sharing"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from polyadic.als import Objective
+from polyadic.core.step import Objective
 from polyadic.engine.second_moments import fits_budget
 from polyadic.errors import PolyadicError
 

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyadic import persist
+from polyadic._util.threads import thread_pool
 from polyadic.augment import as_augmentation
+from polyadic.core import persist
+from polyadic.core.tensorizer import Tensorizer, tensors
+from polyadic.data.batches import prefetch
 from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.data.reading import Reading
-from polyadic.engine.batches import prefetch
+from polyadic.data.samples import Samples, choose_device
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.inputs import Samples, choose_device
-from polyadic.tensorize import Tensorizer, tensors
-from polyadic.threads import thread_pool
 
 __all__ = ["WindowModel"]
 
@@ -142,7 +142,7 @@ class WindowModel:
 
 
 def _typical(content: Any) -> dict[str, Any]:
-    """Return the description of typical windows by `polyadic.engine.unusual`, or {} if the file has none."""
+    """Return the description of typical windows by `polyadic.evaluate.unusual`, or {} if the file has none."""
     if not content:
         return {}
     columns = {name: [float(value) for value in content[name]] for name in ("mean", "scale")}

@@ -21,19 +21,19 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
+from polyadic._util.checks import Readable, check_integer
+from polyadic._util.random_streams import integer_seed
 from polyadic.augment import as_augmentation
-from polyadic.checks import Readable, check_integer
+from polyadic.data.batches import prefetch
 from polyadic.data.folds import contiguous_blocks
 from polyadic.data.labels import UNKNOWN_MARKS, as_column, known_labels
+from polyadic.data.samples import Samples, integer_random_state
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
-from polyadic.draws import integer_seed
-from polyadic.engine.batches import prefetch
 from polyadic.engine.estimator import WindowEstimator, all_or_nothing, labelled_windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.probe import probe, quiet_training, takes_groups, train_probe
-from polyadic.inputs import Samples, integer_random_state
-from polyadic.validated_probe import FOLDS, level_columns
+from polyadic.evaluate.probes import probe, quiet_training, takes_groups, train_probe
+from polyadic.evaluate.validated_probe import FOLDS, level_columns
 
 __all__ = ["AugmentedProbe", "augmented_features", "perturbed"]
 

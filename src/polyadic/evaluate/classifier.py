@@ -15,18 +15,18 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from polyadic.core.persist import load
 from polyadic.data.labels import UNKNOWN_MARKS, known_labels
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.engine.outcome import describe_fit
 from polyadic.errors import PolyadicError
 from polyadic.estimators import ATD, GRSALS, SALS
-from polyadic.evaluate.probe import AUTO, PROBES, probe, quiet_training, train_probe
-from polyadic.linear_probe import linear_form
-from polyadic.persist import load
-from polyadic.prediction import WindowPredictor, check_probe, groups_of
-from polyadic.recentring import check_sizes, group_names, means_by_group, recentred
-from polyadic.validated_probe import Probe, level_columns
+from polyadic.evaluate.linear_probe import linear_form
+from polyadic.evaluate.prediction import WindowPredictor, check_probe, groups_of
+from polyadic.evaluate.probes import AUTO, PROBES, probe, quiet_training, train_probe
+from polyadic.evaluate.recentring import check_sizes, group_names, means_by_group, recentred
+from polyadic.evaluate.validated_probe import Probe, level_columns
 
 __all__ = ["WindowClassifier", "labels_of", "rows_to_transform"]
 
@@ -59,7 +59,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features, so `cross_val_score` and `GridSearchCV` train and score only the probe; to refit the features in
         every fold, pass an unfitted estimator
     probe : "auto" for a `Probe`, which selects its settings for unseen subjects; "plain" or "standardised" for one
-        logistic regression, as for `polyadic.evaluate.probe`; or any scikit-learn classifier. Model files can hold a
+        logistic regression, as for `polyadic.evaluate.probes`; or any scikit-learn classifier. Model files can hold a
         `Probe`, a LogisticRegression, or a pipeline of a StandardScaler and a LogisticRegression
     recenter : subtract from the features of each window the mean over all windows of its subject, in training and in
         prediction. This needs at least 20 windows (labelled or not) of every subject, with a similar mix of classes

@@ -23,10 +23,10 @@ from polyadic.estimators import ATD, GRSALS, SALS
 from polyadic.evaluate.augmented import augmented_features, perturbed
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.probe import PROBES, probe, train_probe, unthreaded
-from polyadic.recentring import group_names, means_by_group, recentred
+from polyadic.evaluate.probes import PROBES, probe, train_probe, unthreaded
+from polyadic.evaluate.recentring import group_names, means_by_group, recentred
+from polyadic.evaluate.validated_probe import level_columns
 from polyadic.team import ALONE, Team
-from polyadic.validated_probe import level_columns
 
 __all__ = [
     "default_protocol",
@@ -107,7 +107,7 @@ def probe_accuracy(
 
     Parameters
     ----------
-    kind : as for `polyadic.evaluate.probe`
+    kind : as for `polyadic.evaluate.probes`
     Z_train, Z_test : (n, R), features
     y_train, y_test : (n,), labels
     """
@@ -237,7 +237,7 @@ def score_splits(
     on_rows : called with the number of windows done, while their features are computed
     team : the processes that share the work, from `polyadic.engine.join`, in one common folder; each returns the same
         result
-    kinds : kinds of probes, as for `polyadic.evaluate.probe`
+    kinds : kinds of probes, as for `polyadic.evaluate.probes`
 
     Returns
     -------

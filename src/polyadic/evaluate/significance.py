@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from polyadic.checks import check_number
+from polyadic._util.checks import check_number
 from polyadic.errors import PolyadicError
 
 __all__ = ["corrected_resampled", "holm", "paired", "unpaired"]

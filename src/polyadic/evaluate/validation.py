@@ -13,17 +13,17 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.checks import check_integer
+from polyadic._util.checks import check_integer
 from polyadic.data.folds import group_folds
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of
 from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.probe import AUTO, quiet_training, train_probe
-from polyadic.evaluate.probe import probe as make_probe
+from polyadic.evaluate.probes import AUTO, quiet_training, train_probe
+from polyadic.evaluate.probes import probe as make_probe
 from polyadic.evaluate.scoring import features_of, own_split
+from polyadic.evaluate.validated_probe import level_columns
 from polyadic.team import ALONE, Team
-from polyadic.validated_probe import level_columns
 
 __all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread", "subjects_to_test", "unseen_rows"]
 

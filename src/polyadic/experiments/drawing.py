@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polyadic.files import open_atomically
+from polyadic._util.files import open_atomically
 
 if TYPE_CHECKING:
     import numpy as np

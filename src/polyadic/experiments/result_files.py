@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from polyadic.files import write_atomically
+from polyadic._util.files import write_atomically
 
 __all__ = ["encode_result", "write_result"]
 

@@ -25,25 +25,25 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import load, report
+from polyadic._util.files import digest, write_atomically
+from polyadic._util.progress import stage_bar
+from polyadic._util.provenance import provenance
+from polyadic._util.terminal import console, echo, print_json, printable
 from polyadic.baselines import HandFeatures, PCAFeatures
+from polyadic.core.persist import encode
 from polyadic.data import Split, Windows, split, synthetic
 from polyadic.data.loading import open_windows
+from polyadic.data.samples import choose_device
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
 from polyadic.data.store_files import read_manifest
 from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.evaluate import PROBES, probe, score_split, seconds_per_sweep, summarise
-from polyadic.evaluate.probe import AUTO
+from polyadic.evaluate.probes import AUTO
 from polyadic.evaluate.scoring import default_protocol
 from polyadic.experiments import markdown
 from polyadic.experiments.result_files import encode_result
-from polyadic.files import digest, write_atomically
-from polyadic.inputs import choose_device
 from polyadic.methods import paper_methods
-from polyadic.persist import encode
 from polyadic.presets import settings_for
-from polyadic.progress import stage_bar
-from polyadic.provenance import provenance
-from polyadic.terminal import console, echo, print_json, printable
 
 __all__ = ["RunSettings", "compare_methods", "fit_and_score_methods", "split_for", "summarise_methods"]
 
@@ -156,7 +156,7 @@ def fit_and_score_methods(
     protocols : how to split; if the data has its own unlabelled part, one fit serves all protocols
     jobs : number of processes
     on_fit : called with the method's name, the seed and the fitted model after each fit
-    probes : kinds of probes, as for `polyadic.evaluate.probe`
+    probes : kinds of probes, as for `polyadic.evaluate.probes`
 
     Returns
     -------

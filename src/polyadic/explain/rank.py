@@ -16,15 +16,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import _safe_indexing
 
-from polyadic.checks import check_integer
+from polyadic._util.checks import check_integer
+from polyadic._util.torch_state import plain_torch
+from polyadic.data.samples import Samples
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.estimators import ATD
 from polyadic.evaluate.validation import cross_validate, subjects_to_test
 from polyadic.explain.replicability import replicability
-from polyadic.inputs import Samples
-from polyadic.replication import Replicability
-from polyadic.torch_state import plain_torch
+from polyadic.explain.replication import Replicability
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,14 +17,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.checks import check_integer, check_number
+from polyadic._util.checks import check_integer, check_number
+from polyadic._util.random_streams import integer_seed
 from polyadic.data.folds import contiguous_blocks, group_folds
 from polyadic.data.labels import known_labels
-from polyadic.draws import integer_seed
+from polyadic.data.samples import Samples
 from polyadic.errors import PolyadicError
 from polyadic.explain.matching import match
-from polyadic.inputs import Samples
-from polyadic.replication import Replicability
+from polyadic.explain.replication import Replicability
 
 __all__ = ["REFITS", "Replicability", "estimate_seconds", "replicability"]
 

@@ -13,7 +13,7 @@ def interpolated(places: NDArray[np.float64], values: NDArray[np.float64], size:
 
     Parameters
     ----------
-    places : (n, 2), as returned by `polyadic.electrodes.positions`
+    places : (n, 2), as returned by `polyadic.plot.electrodes.positions`
     values : (n,)
     size : number of grid points per side
 

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from polyadic.core.tensorizer import Axis, Scale, tensors
 from polyadic.data.channels import match_signals
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.tensorize import Axis, Scale, tensors
 
 __all__ = [
     "Typical",

@@ -16,7 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyadic.checks import check_integer
+from polyadic._util.checks import check_integer
+from polyadic._util.files import write_atomically
+from polyadic._util.torch_state import plain_torch
+from polyadic._util.version import __version__
+from polyadic.core.tensorizer import CForm, Tensorizer, tensors
 from polyadic.errors import PolyadicError
 from polyadic.export.inference import (
     Inference,
@@ -27,10 +31,6 @@ from polyadic.export.inference import (
     needs_double,
     quantise,
 )
-from polyadic.files import write_atomically
-from polyadic.tensorize import CForm, Tensorizer, tensors
-from polyadic.torch_state import plain_torch
-from polyadic.version import __version__
 
 __all__ = ["CExport", "c"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.checks import check_number
+from polyadic._util.checks import check_number
 from polyadic.errors import PolyadicError
 
 __all__ = [
@@ -64,8 +64,8 @@ class Inference:
         """Return the arrays of a fitted model, by default with the model's own probe if it has one."""
         import torch
 
-        from polyadic.algebra import gram, ridge_inverse
-        from polyadic.linear_probe import linear
+        from polyadic.core.algebra import gram, ridge_inverse
+        from polyadic.evaluate.linear_probe import linear
 
         factors = [np.array(factor, np.float64) for factor in model.factors_]
         G = gram([torch.from_numpy(factor) for factor in factors])
@@ -290,7 +290,7 @@ def needs_double(model: Any, inference: Inference) -> bool:
     """Return whether sums need double precision to agree with `transform`, because components are nearly collinear."""
     import torch
 
-    from polyadic.tensorize import tensors
+    from polyadic.core.tensorizer import tensors
 
     T = tensors(model.tensorize_, torch.from_numpy(typical_windows(model))).numpy()
     return inference.float32_error(T) > _MOST_ERROR

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.checks import check_integer, check_number
+from polyadic._util.checks import check_integer, check_number
 from polyadic.data import Windows
 from polyadic.data.readers.mne import from_epochs, from_raw
 from polyadic.data.recordings import complete_windows, cut_windows, window_starts

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyadic._util.files import check_regular_file, write_atomically
+from polyadic._util.version import __version__
 from polyadic.errors import PolyadicError
-from polyadic.files import check_regular_file, write_atomically
-from polyadic.version import __version__
 
 if TYPE_CHECKING:
     from polyadic.export.inference import Inference
@@ -168,9 +168,9 @@ def onnx(
     """
     from sklearn.utils.validation import check_is_fitted
 
-    from polyadic.checks import check_integer
+    from polyadic._util.checks import check_integer
+    from polyadic._util.torch_state import plain_torch
     from polyadic.export.inference import Inference, check_rate
-    from polyadic.torch_state import plain_torch
 
     check_is_fitted(model)
     check_integer("batch", batch, 1, none=True)

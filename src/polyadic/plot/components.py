@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.checks import check_integer
+from polyadic._util.checks import check_integer
+from polyadic.core.tensorizer import Axis
 from polyadic.errors import PolyadicError
 from polyadic.explain.spectra import Typical, effect_sizes, is_flat
 from polyadic.plot.canvas import LESS, MORE, NEUTRAL, PALETTE, blank, compact, graph_objects, short
-from polyadic.tensorize import Axis
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.electrodes import positions, site
+from polyadic.core.tensorizer import Axis
 from polyadic.explain.scalp import interpolated
 from polyadic.explain.spectra import Typical
 from polyadic.plot.canvas import PALETTE, blank, compact, graph_objects, short
 from polyadic.plot.components import checked_axes
-from polyadic.tensorize import Axis
+from polyadic.plot.electrodes import positions, site
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.checks import check_integer
+from polyadic._util.checks import check_integer
 from polyadic.errors import PolyadicError
 from polyadic.plot.canvas import PALETTE, blank, compact, graph_objects, short
 from polyadic.plot.samples import MOST_CHANNELS, add_title, scale_texts, window_titles

@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import PolyadicError
 from polyadic.explain import spectra
+from polyadic.explain.replication import Replicability
 from polyadic.plot.canvas import LESS, NEUTRAL, PALETTE, blank, compact, graph_objects, short
-from polyadic.replication import Replicability
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

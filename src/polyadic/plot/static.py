@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.checks import check_number
+from polyadic._util.checks import check_number
 from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.plot.canvas import PALETTE
 

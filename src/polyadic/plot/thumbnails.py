@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyadic.checks import check_integer
+from polyadic._util.checks import check_integer
 from polyadic.errors import PolyadicError
 from polyadic.plot.canvas import PALETTE, blank, compact, graph_objects
 from polyadic.plot.components import checked_axes
-from polyadic.thumbnails import Sketch, sketch
+from polyadic.plot.sketches import Sketch, sketch
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from polyadic import augment
+from polyadic._util.immutable import complete_repr
 from polyadic.data.splits import PROTOCOLS
 from polyadic.data.windows import Windows
 from polyadic.evaluate.scoring import own_split
-from polyadic.immutable import complete_repr
 
 __all__ = ["fit_script"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyadic.version import __version__
+from polyadic._util.version import __version__
 
 __all__ = ["AUTHORS", "TITLE", "VENUE", "YEAR", "bibtex"]
 

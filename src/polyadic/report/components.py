@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.electrodes import positions
+from polyadic.core.tensorizer import Axis
 from polyadic.explain.spectra import band, count_peaks, effect_sizes, is_flat, shares
-from polyadic.tensorize import Axis
+from polyadic.plot.electrodes import positions
 
 __all__ = [
     "Component",

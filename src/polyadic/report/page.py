@@ -11,19 +11,19 @@ from collections.abc import Callable, Mapping
 from importlib import metadata, resources
 from typing import Any
 
+from polyadic._util.files import write_atomically
+from polyadic._util.version import __version__
+from polyadic.core.persist import encode
 from polyadic.data.splits import Protocol
-from polyadic.electrodes import positions
-from polyadic.evaluate.probe import AUTO
-from polyadic.files import write_atomically
-from polyadic.persist import encode
+from polyadic.evaluate.probes import AUTO
 from polyadic.plot.canvas import graph_objects
+from polyadic.plot.electrodes import positions
+from polyadic.plot.sketches import picture
 from polyadic.report.again import fit_script
 from polyadic.report.citation import bibtex
 from polyadic.report.components import Component, large_but_not_replicating, strongest_class
 from polyadic.report.contents import ReportContents, as_windows, collect_contents, headline, methods_of
 from polyadic.report.figures import figures, previews
-from polyadic.thumbnails import picture
-from polyadic.version import __version__
 
 __all__ = ["packed", "render", "write"]
 
@@ -64,7 +64,7 @@ def write(
     title : title of the page; by default the estimator's name
     protocol, seed : how the probe is trained and tested: "subject" for cross-validation by subject, the default where
         subjects are known, "paper" for one random split
-    probe : as for `polyadic.evaluate.probe`
+    probe : as for `polyadic.evaluate.probes`
     transductive : keep the model's features in cross-validation, even if they were learned from windows of test
         subjects; otherwise they are refitted in every fold
     source : an expression that reads the data, such as `open_windows("sleep.store")`, for the script that refits the

@@ -14,8 +14,9 @@ from polyadic.data.splits import Protocol, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, low_label_rows, probe, scores
-from polyadic.evaluate.probe import AUTO, train_probe, unthreaded
+from polyadic.evaluate.probes import AUTO, train_probe, unthreaded
 from polyadic.evaluate.scoring import default_protocol, features_of, subjects_of
+from polyadic.evaluate.validated_probe import level_columns
 from polyadic.evaluate.validation import (
     MEASURES,
     CrossValidation,
@@ -25,7 +26,6 @@ from polyadic.evaluate.validation import (
     subjects_to_test,
     unseen_rows,
 )
-from polyadic.validated_probe import level_columns
 
 __all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
@@ -45,7 +45,7 @@ class ProbeResult:
 
     protocol : "subject" for cross-validation by subject, "paper" for one random split
     how : description of how windows were left out
-    kind : kind of probe, as for `polyadic.evaluate.probe`
+    kind : kind of probe, as for `polyadic.evaluate.probes`
     reason : how its settings were chosen; "" if they are fixed
     features : one sentence on whether features were learned from the test windows
     seen : whether features may have been learned from the test windows
@@ -126,7 +126,7 @@ def score_probe(
     protocol : "subject" for `polyadic.evaluate.cross_validate`, "paper" for one random split; None for "subject" if
         subjects are known, else "paper"
     seed : random seed of the split or of the folds
-    kind : kind of probe, as for `polyadic.evaluate.probe`
+    kind : kind of probe, as for `polyadic.evaluate.probes`
     transductive : keep the model's features even if they were learned from windows of test subjects
     on_fold : called with the number of folds done and the total
 

@@ -10,8 +10,8 @@ import warnings
 import torch
 from torch import Tensor
 
+from polyadic._util.random_streams import window_keys
 from polyadic.augment import Augmentation
-from polyadic.draws import window_keys
 
 __all__ = ["AugmentationContract"]
 
@@ -28,7 +28,7 @@ class AugmentationContract:
 
     Examples
     --------
-    >>> from polyadic.draws import uniform
+    >>> from polyadic._util.random_streams import uniform
     >>> class Flip(Augmentation):
     ...     def apply(self, X, keys):
     ...         return torch.where(uniform(keys, (1, 1)) < 0.5, X, -X)

@@ -15,7 +15,7 @@ import torch
 from sklearn.base import clone
 
 from polyadic.baselines.base import Baseline
-from polyadic.persist import load
+from polyadic.core.persist import load
 
 __all__ = ["BaselineContract"]
 
@@ -211,7 +211,7 @@ class BaselineContract:
     def test_damaged_files_are_refused(self, tmp_path: Path) -> None:
         import pytest
 
-        from polyadic import persist
+        from polyadic.core import persist
         from polyadic.errors import ModelFileError
 
         path = tmp_path / "model.safetensors"

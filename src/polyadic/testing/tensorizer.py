@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyadic import persist
+from polyadic.core import persist
+from polyadic.core.tensorizer import Tensorizer, tensor_shape
 from polyadic.estimators import SALS
-from polyadic.tensorize import Tensorizer, tensor_shape
 
 __all__ = ["TensorizerContract"]
 

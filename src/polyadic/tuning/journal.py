@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from polyadic._util.json_lines import append_line, read_lines
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
-from polyadic.json_lines import append_line, read_lines
 from polyadic.tuning.judging import Judged
 from polyadic.tuning.search import Try
 from polyadic.tuning.space import Settings

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.data.folds import group_folds
-from polyadic.logistic import left_out
-from polyadic.stored_probe import SCALES
-from polyadic.validated_probe import FEWEST_LABELS, FIXED_C, FIXED_SCALE, FOLDS, GRID
+from polyadic.evaluate.logistic import left_out
+from polyadic.evaluate.stored_probe import SCALES
+from polyadic.evaluate.validated_probe import FEWEST_LABELS, FIXED_C, FIXED_SCALE, FOLDS, GRID
 
 __all__ = ["Judged", "difference", "judge"]
 

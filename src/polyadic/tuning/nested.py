@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.checks import check_integer, check_number
+from polyadic._util.checks import check_integer, check_number
 from polyadic.data import Windows
 from polyadic.data.folds import group_folds
 from polyadic.data.store import WindowStore
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
-from polyadic.recentring import FEWEST_WINDOWS
+from polyadic.evaluate.recentring import FEWEST_WINDOWS
 from polyadic.tuning.journal import Journal
 from polyadic.tuning.search import Budget, Search, Try
 from polyadic.tuning.space import Settings, Space

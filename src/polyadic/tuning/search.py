@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD
+from polyadic._util.threads import thread_pool
 from polyadic.data import Windows
 from polyadic.engine.second_moments import sharing
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of
-from polyadic.evaluate.probe import unthreaded
-from polyadic.recentring import group_names, means_by_group, recentred
-from polyadic.threads import thread_pool
+from polyadic.evaluate.probes import unthreaded
+from polyadic.evaluate.recentring import group_names, means_by_group, recentred
+from polyadic.evaluate.validated_probe import level_columns
 from polyadic.tuning.judging import Judged, difference, judge
 from polyadic.tuning.space import Settings, Space
-from polyadic.validated_probe import level_columns
 
 __all__ = ["Budget", "Search", "Try", "best_try", "worth"]
 

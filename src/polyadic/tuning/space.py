@@ -22,8 +22,8 @@ from polyadic.augment import (
     Shift,
 )
 from polyadic.data import Windows
+from polyadic.evaluate.recentring import FEWEST_WINDOWS
 from polyadic.readout import Readout
-from polyadic.recentring import FEWEST_WINDOWS
 from polyadic.spectral import SHORTEST_FRAME, STFT, recommended_stft
 
 __all__ = ["NO_VIEW", "Settings", "Space", "tries", "views_for"]

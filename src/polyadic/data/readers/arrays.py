@@ -20,12 +20,12 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.files import check_regular_file
 from polyadic.data.readables import Concatenated, as_readable
 from polyadic.data.readers.compression import check_inflation
 from polyadic.data.row_files import RowFile
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
-from polyadic.files import check_regular_file
 
 __all__ = ["read_arrays"]
 

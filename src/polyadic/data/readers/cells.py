@@ -15,10 +15,10 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.files import check_regular_file
 from polyadic.data.readers.compression import check_inflation
 from polyadic.data.reading import shell_word
 from polyadic.errors import DataError
-from polyadic.files import check_regular_file
 
 __all__ = ["Table", "is_number", "read_heads", "read_table"]
 

@@ -20,12 +20,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_start
 from polyadic.data.readers.texts import as_unit, decode_text
 from polyadic.data.reading import close_match
 from polyadic.data.recordings import Annotation, Recording, Segment, repeat_samples, resample_polyphase
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
-from polyadic.files import check_regular_file
 
 __all__ = [
     "common_ending",

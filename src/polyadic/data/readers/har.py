@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.files import check_regular_file
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError
-from polyadic.files import check_regular_file
 
 __all__ = ["CHANNELS", "FS", "LENGTH", "UNITS", "read_har"]
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_time
 from polyadic.data.recordings import Annotation, Recording
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
-from polyadic.files import check_regular_file
 
 __all__ = ["from_epochs", "from_raw", "read_mne"]
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.files import check_regular_file
 from polyadic.errors import DataError
-from polyadic.files import check_regular_file
 
 __all__ = ["read_metadata"]
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from polyadic._util.files import check_regular_file
 from polyadic.data.labels import is_unknown
 from polyadic.data.readers import edf, wfdb
 from polyadic.data.readers.cells import is_number, read_heads, read_table
@@ -16,7 +17,6 @@ from polyadic.data.readers.texts import decode_text
 from polyadic.data.reading import listed
 from polyadic.data.recordings import Annotation, Recording
 from polyadic.errors import DataError, PolyadicError
-from polyadic.files import check_regular_file
 
 __all__ = ["find_scoring", "matches", "read_events", "read_scoring"]
 

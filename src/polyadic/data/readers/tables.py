@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_time, unix_time
 from polyadic.data.labels import is_unknown
 from polyadic.data.readers.cells import Table, is_number, read_heads, read_table
 from polyadic.data.reading import close_match, listed, shell_word
 from polyadic.data.recordings import Annotation, Recording, Segment
 from polyadic.errors import DataError, PolyadicError
-from polyadic.files import check_regular_file
 
 __all__ = ["TableColumns", "guess_columns", "read_csv", "read_csv_by_subject", "table_ending"]
 

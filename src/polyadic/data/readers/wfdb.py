@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.files import check_regular_file
 from polyadic.data.clock import clock_start
 from polyadic.data.readers.compression import check_inflation
 from polyadic.data.readers.texts import as_unit, decode_text
 from polyadic.data.reading import close_match
 from polyadic.data.recordings import Annotation, Recording, Segment, as_values, resample_recording
 from polyadic.errors import DataError, MissingExtraError, PolyadicError
-from polyadic.files import check_regular_file
 
 __all__ = [
     "WfdbHeader",

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from polyadic import ATD, SALS
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, WindowIndex, split_pairing
 from polyadic.errors import PolyadicError
+from polyadic.evaluate.validated_probe import level_columns
 from polyadic.experiments.labels.people import LabelSet
 from polyadic.presets import PAPER_METHOD
 from polyadic.readout import Readout
 from polyadic.spectral import STFT, recommended_stft
 from polyadic.tuning.space import views_for
-from polyadic.validated_probe import level_columns
 
 __all__ = ["DEFAULT", "METHODS", "Features", "Group", "Method", "features_of", "method"]
 

@@ -19,22 +19,22 @@ from rich.markdown import Markdown
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import balanced_accuracy_score
 
+from polyadic._util.files import output_path, write_atomically
+from polyadic._util.json_lines import append_line, read_lines
+from polyadic._util.progress import stage_bar
+from polyadic._util.provenance import provenance
+from polyadic._util.terminal import console, echo, print_json
+from polyadic.core.persist import encode
 from polyadic.data import Windows
+from polyadic.data.samples import choose_device
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
-from polyadic.evaluate.probe import probe, train_probe, unthreaded
+from polyadic.evaluate.probes import probe, train_probe, unthreaded
+from polyadic.evaluate.recentring import FEWEST_WINDOWS, group_names, means_by_group, recentred
 from polyadic.experiments.labels.methods import METHODS, Features, Method, features_of, method
 from polyadic.experiments.labels.people import COUNTS, FILES, Count, Half, LabelSet, drawn, halves, read_set
 from polyadic.experiments.labels.tables import draw, page
 from polyadic.experiments.result_files import write_result
-from polyadic.files import output_path, write_atomically
-from polyadic.inputs import choose_device
-from polyadic.json_lines import append_line, read_lines
-from polyadic.persist import encode
-from polyadic.progress import stage_bar
-from polyadic.provenance import provenance
-from polyadic.recentring import FEWEST_WINDOWS, group_names, means_by_group, recentred
-from polyadic.terminal import console, echo, print_json
 
 __all__ = ["LabelRequest", "run"]
 

@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from polyadic import ATD, alignment
-from polyadic.algebra import gram, project, ridge_inverse
-from polyadic.als import initial_factors
+from polyadic import ATD
 from polyadic.augment import Augmentation, Compose, Jitter
+from polyadic.core import alignment
+from polyadic.core.algebra import gram, project, ridge_inverse
+from polyadic.core.step import initial_factors
+from polyadic.core.tensorizer import tensors
 from polyadic.errors import PolyadicError
 from polyadic.experiments.paper import figures, reference, tables, tuning
 from polyadic.experiments.paper.methods import (
@@ -27,7 +29,6 @@ from polyadic.experiments.paper.methods import (
 )
 from polyadic.experiments.paper.runner import Experiment
 from polyadic.presets import preset
-from polyadic.tensorize import tensors
 
 __all__ = ["EXPERIMENTS", "experiment"]
 

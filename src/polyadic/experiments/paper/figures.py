@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from polyadic.core.tensorizer import tensors
 from polyadic.experiments.drawing import new_figure, save_figure
 from polyadic.experiments.paper.tables import Result, distinct_values, percentages, select_rows
-from polyadic.tensorize import tensors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,7 +21,7 @@ from polyadic.data import Split, Windows, split
 from polyadic.data.splits import Protocol
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES, low_label_rows, seconds_per_sweep
-from polyadic.evaluate.probe import unthreaded
+from polyadic.evaluate.probes import unthreaded
 from polyadic.evaluate.scoring import logistic_probes, score_classifier, score_split
 from polyadic.spectral import STFT
 

@@ -14,23 +14,23 @@ import torch
 from joblib import Parallel, delayed
 from rich.markdown import Markdown
 
+from polyadic._util.files import check_regular_file, write_atomically
+from polyadic._util.json_lines import append_line, read_lines
+from polyadic._util.progress import stage_bar
+from polyadic._util.provenance import commit, provenance
+from polyadic._util.terminal import console, echo, print_json
 from polyadic.augment import Bandpass, Compose, Jitter
+from polyadic.core.persist import encode
 from polyadic.data import synthetic
 from polyadic.data.loading import open_windows
+from polyadic.data.samples import choose_device
 from polyadic.data.splits import PROTOCOLS, Protocol
 from polyadic.errors import PolyadicError
 from polyadic.experiments.paper.methods import ExperimentSettings, MethodVariant, Row, fit_and_score
 from polyadic.experiments.paper.tuning import read_settings
 from polyadic.experiments.result_files import write_result
-from polyadic.files import check_regular_file, write_atomically
-from polyadic.inputs import choose_device
-from polyadic.json_lines import append_line, read_lines
-from polyadic.persist import encode
 from polyadic.presets import PAPER_METHOD, preset
-from polyadic.progress import stage_bar
-from polyadic.provenance import commit, provenance
 from polyadic.spectral import STFT
-from polyadic.terminal import console, echo, print_json
 
 __all__ = ["Experiment", "Request", "experiment_settings", "read_cells", "render", "run"]
 

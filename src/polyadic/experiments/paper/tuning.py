@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from polyadic._util.files import check_regular_file
 from polyadic.data import Split
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES
@@ -32,7 +33,6 @@ from polyadic.experiments.paper.methods import (
     variant,
 )
 from polyadic.experiments.paper.tables import Result, distinct_values, footer, heading
-from polyadic.files import check_regular_file
 from polyadic.tuning.judging import Judged, difference
 from polyadic.tuning.search import worth
 from polyadic.tuning.space import tries

@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyadic import SALS, als
-from polyadic.algebra import collect, contract, project
+from polyadic import SALS
+from polyadic._util.threads import thread_pool
+from polyadic.core import step as als
+from polyadic.core.algebra import collect, contract, project
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import seconds_per_sweep
 from polyadic.experiments.paper import reference
@@ -21,7 +23,6 @@ from polyadic.experiments.speed.measure import median_and_range, repeat_in_turn
 from polyadic.experiments.speed.stages import build_model, fit_quietly, random_windows
 from polyadic.experiments.speed.textbook import TextbookSweeps, spectra
 from polyadic.presets import preset
-from polyadic.threads import thread_pool
 
 __all__ = ["against_mttkrp", "against_tensorly", "against_textbook"]
 

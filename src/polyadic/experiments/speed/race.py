@@ -20,11 +20,17 @@ from numpy.typing import NDArray
 from rich.markdown import Markdown
 from sklearn.exceptions import ConvergenceWarning
 
-from polyadic import ATD, als
-from polyadic.algebra import gram, project
+from polyadic import ATD
+from polyadic._util.progress import stage_bar
+from polyadic._util.provenance import provenance
+from polyadic._util.terminal import console, echo, print_json
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter
+from polyadic.core import step as als
+from polyadic.core.algebra import gram, project
+from polyadic.core.tensorizer import tensors
 from polyadic.data import Split, Windows, split, synthetic
 from polyadic.data.loading import open_windows
+from polyadic.data.samples import choose_device
 from polyadic.engine.loop import has_converged
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import probe_accuracy, seconds_per_sweep
@@ -32,13 +38,8 @@ from polyadic.experiments.drawing import new_figure, save_figure
 from polyadic.experiments.markdown import mean_and_std, table
 from polyadic.experiments.speed.runner import write_files
 from polyadic.experiments.speed.tables import footer
-from polyadic.inputs import choose_device
 from polyadic.presets import PAPER_METHOD, preset
-from polyadic.progress import stage_bar
-from polyadic.provenance import provenance
 from polyadic.spectral import STFT
-from polyadic.tensorize import tensors
-from polyadic.terminal import console, echo, print_json
 
 __all__ = ["CANDIDATES", "REFERENCE", "markdown", "open_training_people", "plot", "run", "split_people", "summary"]
 

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from rich.markdown import Markdown
 
+from polyadic._util.files import write_atomically
+from polyadic._util.progress import stage_bar
+from polyadic._util.provenance import provenance
+from polyadic._util.terminal import console, echo, print_json
+from polyadic.data.samples import choose_device
 from polyadic.errors import PolyadicError
 from polyadic.experiments.paper import reference
 from polyadic.experiments.result_files import write_result
 from polyadic.experiments.speed import comparisons, scaling, stages, tables
-from polyadic.files import write_atomically
-from polyadic.inputs import choose_device
-from polyadic.progress import stage_bar
-from polyadic.provenance import provenance
-from polyadic.terminal import console, echo, print_json
 
 __all__ = ["run", "write_files"]
 

@@ -19,15 +19,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from polyadic import ATD, als
+from polyadic import ATD
+from polyadic._util.threads import thread_pool
 from polyadic.augment import Bandpass, Compose, Jitter
+from polyadic.core import step as als
+from polyadic.core.tensorizer import tensors
 from polyadic.evaluate import seconds_per_sweep
 from polyadic.experiments.speed.measure import Peak, repeat_in_turn, timed_calls
 from polyadic.experiments.speed.stages import build_model, fit_quietly
 from polyadic.presets import preset
 from polyadic.spectral import STFT
-from polyadic.tensorize import tensors
-from polyadic.threads import thread_pool
 
 __all__ = ["ProblemSize", "exponent", "measure_memory", "measure_seconds"]
 

@@ -20,10 +20,14 @@ from scipy import signal
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from polyadic import ATD, als
-from polyadic.algebra import khatri_rao, project
+from polyadic import ATD
+from polyadic._util.random_streams import permutation
+from polyadic._util.threads import thread_pool
 from polyadic.augment import Bandpass, Compose
-from polyadic.draws import permutation
+from polyadic.core import step as als
+from polyadic.core.algebra import khatri_rao, project
+from polyadic.core.tensorizer import tensors
+from polyadic.data.samples import Samples
 from polyadic.evaluate import seconds_per_sweep
 from polyadic.experiments.paper import reference
 from polyadic.experiments.speed.measure import (
@@ -34,11 +38,8 @@ from polyadic.experiments.speed.measure import (
     repeat_in_turn,
     timed_calls,
 )
-from polyadic.inputs import Samples
 from polyadic.presets import Preset, preset
 from polyadic.spectral import STFT, recommended_stft
-from polyadic.tensorize import tensors
-from polyadic.threads import thread_pool
 
 __all__ = ["STAGES", "StageCase", "build_model", "fit_quietly", "measure_dataset", "random_windows"]
 

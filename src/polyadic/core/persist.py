@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from polyadic import augment as _augment  # noqa: F401  registers its classes
-from polyadic import readout as _readout  # noqa: F401  registers its classes
-from polyadic import spectral as _spectral  # noqa: F401  registers its classes
+from polyadic._util.immutable import Immutable
+from polyadic._util.model_files import SCHEMA, read, write
+from polyadic._util.torch_state import plain_torch
+from polyadic.core.tensorizer import ModuleTensorizer, Tensorizer, as_tensorizer
 from polyadic.errors import ModelFileError, PolyadicError
-from polyadic.immutable import Immutable
-from polyadic.model_files import SCHEMA, read, write
-from polyadic.tensorize import ModuleTensorizer, Tensorizer, as_tensorizer
-from polyadic.torch_state import plain_torch
 
 __all__ = ["SCHEMA", "decode", "decode_tensorizer", "encode", "load", "load_for_inference", "read", "write"]
 
@@ -81,6 +78,8 @@ def decode(value: Any, given: Any = None) -> Any:
     name = value.get("type")
     if name in _OWN_KINDS:
         return given
+    for module in ("augment", "readout", "spectral"):  # they register their classes
+        import_module(f"polyadic.{module}")
     kind = Immutable.find(str(name))
     if kind is None and given is not None:
         return given

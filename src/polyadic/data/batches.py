@@ -11,12 +11,12 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
+from polyadic._util.random_streams import permutation
+from polyadic._util.threads import in_pool, start
 from polyadic.augment import Augmentation, WindowIndex, split_pairing
-from polyadic.draws import permutation
+from polyadic.core.tensorizer import Layout, Tensorizer, tensor_shape, tensors
+from polyadic.data.samples import Raw, Samples
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Raw, Samples
-from polyadic.tensorize import Layout, Tensorizer, tensor_shape, tensors
-from polyadic.threads import in_pool, start
 
 __all__ = ["WindowSource", "check_modes", "empty_tensors", "in_mode_order", "prefetch"]
 

@@ -19,12 +19,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
+from polyadic._util.threads import for_each, thread_pool
 from polyadic.data.folds import contiguous_blocks, group_folds
 from polyadic.data.labels import UNKNOWN_MARKS, as_column, as_text, known_labels
 from polyadic.errors import PolyadicError
-from polyadic.logistic import left_out, regressions, unthreaded
-from polyadic.stored_probe import SCALES, STANDARDISED, check_parameters, decisions, named, probabilities
-from polyadic.threads import for_each, thread_pool
+from polyadic.evaluate.logistic import left_out, regressions, unthreaded
+from polyadic.evaluate.stored_probe import SCALES, STANDARDISED, check_parameters, decisions, named, probabilities
 
 __all__ = ["FEWEST_LABELS", "FIXED_C", "FIXED_SCALE", "FOLDS", "GRID", "Probe", "level_columns"]
 

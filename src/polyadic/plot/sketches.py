@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.electrodes import positions
-from polyadic.tensorize import Axis
+from polyadic.core.tensorizer import Axis
+from polyadic.plot.electrodes import positions
 
 __all__ = ["Sketch", "model_html", "picture", "sketch"]
 

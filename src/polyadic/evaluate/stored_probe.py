@@ -199,7 +199,7 @@ class StoredProbe:
 
     @classmethod
     def of_file(cls, arrays: Mapping[str, NDArray[Any]], header: Any, features: int) -> StoredProbe:
-        """Build the probe from the output of `polyadic.linear_probe.pack`.
+        """Build the probe from the output of `polyadic.evaluate.linear_probe.pack`.
 
         Parameters
         ----------

@@ -14,14 +14,15 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from polyadic import alignment, draws
-from polyadic.algebra import collect, contract, gram, project, ridge_inverse, ridge_solve, squared_errors
-from polyadic.alignment import Add
+from polyadic._util import random_streams as draws
+from polyadic._util.threads import start
+from polyadic.core import alignment
+from polyadic.core.algebra import collect, contract, gram, project, ridge_inverse, ridge_solve, squared_errors
+from polyadic.core.alignment import Add
+from polyadic.core.nonnegative import nonnegative_solve
+from polyadic.core.terms import Term
 from polyadic.errors import PolyadicError
-from polyadic.nonnegative import nonnegative_solve
 from polyadic.team import ALONE, Team
-from polyadic.terms import Term
-from polyadic.threads import start
 
 __all__ = [
     "Add",

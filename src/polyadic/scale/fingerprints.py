@@ -13,9 +13,9 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from polyadic.core.persist import encode
+from polyadic.data.samples import Samples
 from polyadic.errors import PolyadicError
-from polyadic.inputs import Samples
-from polyadic.persist import encode
 from polyadic.team import Team
 
 __all__ = ["check_alike", "data_fingerprint", "describe", "differences"]

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyadic.core.persist import load_for_inference
 from polyadic.data.labels import as_column
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import ModelFileError
-from polyadic.persist import load_for_inference
-from polyadic.recentring import check_sizes, group_names, means_by_group, recentred
+from polyadic.evaluate.recentring import check_sizes, group_names, means_by_group, recentred
 
 __all__ = ["WindowPredictor", "check_probe", "groups_of"]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from polyadic.draws import window_keys
-from polyadic.engine.batches import WindowSource, in_mode_order, prefetch
-from polyadic.inputs import Raw, Samples
-from polyadic.tensorize import Layout, tensors_into
+from polyadic._util.random_streams import window_keys
+from polyadic.core.tensorizer import Layout, tensors_into
+from polyadic.data.batches import WindowSource, in_mode_order, prefetch
+from polyadic.data.samples import Raw, Samples
 
 __all__ = ["BatchGroup", "BatchGroups"]
 
@@ -145,7 +145,7 @@ class BatchGroups:
 
     def _load_windows(self, ids: Tensor, raw: Raw | None) -> Tensor:
         """Load windows to a fixed buffer, in the tensorizer's layout."""
-        from polyadic.kernels.signals import gather
+        from polyadic.scale.gpu.kernels.signals import gather
 
         source = self.source
         if self._windows is None:

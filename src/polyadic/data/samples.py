@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyadic import kernels
-from polyadic.checks import Readable, check_unmasked
+from polyadic._util.checks import Readable, check_unmasked
 from polyadic.errors import PolyadicError
+from polyadic.scale.gpu import kernels
 
 __all__ = ["Raw", "Samples", "choose_device", "integer_random_state"]
 

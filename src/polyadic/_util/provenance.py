@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from polyadic.version import __version__
+from polyadic._util.version import __version__
 
 __all__ = ["commit", "provenance"]
 

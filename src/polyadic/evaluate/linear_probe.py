@@ -16,8 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import PolyadicError
-from polyadic.stored_probe import PREFIX, VALIDATED, Settings, StoredProbe, are_classes
-from polyadic.validated_probe import Probe
+from polyadic.evaluate.stored_probe import PREFIX, VALIDATED, Settings, StoredProbe, are_classes
+from polyadic.evaluate.validated_probe import Probe
 
 __all__ = ["linear", "linear_form", "pack", "unpack"]
 

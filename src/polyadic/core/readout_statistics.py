@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from polyadic.checks import check_integer
-from polyadic.draws import uniform, window_keys
+from polyadic._util.checks import check_integer
+from polyadic._util.random_streams import uniform, window_keys
 from polyadic.errors import PolyadicError
 
 __all__ = ["SAMPLED", "Accumulator", "SampledWindows"]

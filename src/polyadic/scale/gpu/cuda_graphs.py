@@ -14,12 +14,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from polyadic import alignment, als, kernels
-from polyadic.algebra import khatri_rao
-from polyadic.engine.batches import WindowSource
-from polyadic.engine.device_batches import BatchGroups
+from polyadic.core import alignment
+from polyadic.core import step as als
+from polyadic.core.algebra import khatri_rao
+from polyadic.core.terms import Term
+from polyadic.data.batches import WindowSource
 from polyadic.engine.loop import FitSettings
-from polyadic.terms import Term
+from polyadic.scale.gpu import kernels
+from polyadic.scale.gpu.device_batches import BatchGroups
 
 __all__ = ["Steps", "Sweeps", "sweeps"]
 
@@ -137,7 +139,7 @@ class Steps:
 
         It runs on the CPU when called, so that the device can continue meanwhile.
         """
-        from polyadic.kernels.steps import inverse, least_squares
+        from polyadic.scale.gpu.kernels.steps import inverse, least_squares
 
         exact, _ = inverse(self.grams, -1, self.ridge, self.limits, self.flag)
         _, both = least_squares(self._project(self._flat(T)), exact, self._scale(T))
@@ -155,7 +157,7 @@ class Steps:
 
     def step(self, T: Tensor) -> None:
         """Run `als.step` on one batch (views · b, I, J, K), in place; the totals do not include the energy of T."""
-        from polyadic.kernels.steps import collect, inverse, least_squares, tally
+        from polyadic.scale.gpu.kernels.steps import collect, inverse, least_squares, tally
 
         flat = self._flat(T)
         with self._in_side_stream():
@@ -178,7 +180,7 @@ class Steps:
         return T.permute(0, *(1 + mode for mode in self.order)).flatten(1)
 
     def _project(self, flat: Tensor) -> Tensor:
-        from polyadic.kernels.steps import halves, project
+        from polyadic.scale.gpu.kernels.steps import halves, project
 
         bases = [self.narrow[mode] for mode in self.order]
         return project(flat, halves(bases, self.peaks) if flat.dtype == torch.float16 else khatri_rao(bases))
@@ -187,7 +189,7 @@ class Steps:
         return self.peaks if T.dtype == torch.float16 else None
 
     def _coefficients(self, M: Tensor, ls: Tensor, V: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-        from polyadic.kernels.steps import LARGEST_PRODUCT, coefficients
+        from polyadic.scale.gpu.kernels.steps import LARGEST_PRODUCT, coefficients
 
         align = self.objective.beta > 0 and self.views == 2
         if kernels.power_of_two(batch, 16) * kernels.power_of_two(self.rank, 16) ** 2 <= LARGEST_PRODUCT:
@@ -209,7 +211,7 @@ class Steps:
         ----------
         first : the ridge inverse for A, which does not depend on Y
         """
-        from polyadic.kernels.steps import contract
+        from polyadic.scale.gpu.kernels.steps import contract
 
         R, (rows, outer, inner) = self.rank, (self.sizes[mode] for mode in self.order)
         middle, last = self.order[1:]
@@ -232,12 +234,12 @@ class Steps:
         self._solve(2, mttkrp, third)
 
     def _inverse(self, mode: int) -> Tensor:
-        from polyadic.kernels.steps import inverse
+        from polyadic.scale.gpu.kernels.steps import inverse
 
         return inverse(self.grams, mode, self.ridge, self.limits, self.flag, self.S)[0]
 
     def _solve(self, mode: int, mttkrp: Tensor, V: Tensor) -> None:
-        from polyadic.kernels.steps import solve
+        from polyadic.scale.gpu.kernels.steps import solve
 
         solve(mttkrp, V, self.bases[mode], self.narrow[mode], self.grams[mode], self.peaks[mode], self.eta)
 

@@ -15,8 +15,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
+from polyadic._util.files import check_regular_file, write_atomically
 from polyadic.errors import ModelFileError
-from polyadic.files import check_regular_file, write_atomically
 
 __all__ = ["SCHEMA", "read", "write"]
 

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyadic._util.threads import for_each, row_slices
 from polyadic.errors import PolyadicError
-from polyadic.threads import for_each, row_slices
 
 __all__ = [
     "collect",

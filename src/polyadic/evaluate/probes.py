@@ -17,11 +17,11 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
-from polyadic.checks import check_integer
-from polyadic.draws import permutation
+from polyadic._util.checks import check_integer
+from polyadic._util.random_streams import permutation
 from polyadic.errors import PolyadicError
-from polyadic.logistic import unthreaded
-from polyadic.validated_probe import Probe
+from polyadic.evaluate.logistic import unthreaded
+from polyadic.evaluate.validated_probe import Probe
 
 __all__ = ["AUTO", "PROBES", "low_label_rows", "probe", "quiet_training", "takes_groups", "train_probe", "unthreaded"]
 

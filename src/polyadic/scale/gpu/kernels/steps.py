@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from polyadic.kernels import power_of_two
-from polyadic.terms import Term
+from polyadic.core.terms import Term
+from polyadic.scale.gpu.kernels import power_of_two
 
 __all__ = [
     "LARGEST_PRODUCT",

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from polyadic.terminal import console, echo, is_terminal, printable
-from polyadic.terms import Term
+from polyadic._util.terminal import console, echo, is_terminal, printable
+from polyadic.core.terms import Term
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

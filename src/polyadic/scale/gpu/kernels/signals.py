@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from polyadic.kernels import power_of_two, spacing
+from polyadic.scale.gpu.kernels import power_of_two, spacing
 
 __all__ = ["PART_CODES", "biquads", "gather", "jitter", "parts", "rotate", "rows"]
 

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from polyadic._util.files import check_regular_file, output_path
 from polyadic.errors import PolyadicError
-from polyadic.files import check_regular_file, output_path
 
 __all__ = ["append_line", "read_lines"]
 

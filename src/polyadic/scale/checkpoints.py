@@ -32,14 +32,14 @@ from safetensors.numpy import load as from_bytes
 from safetensors.numpy import save as to_bytes
 from torch import Tensor
 
-from polyadic.als import State, Statistics
-from polyadic.engine.fingerprints import differences
+from polyadic._util.files import LOCKED, check_regular_file, lock_folder, open_atomically, sync_folder
+from polyadic.core.step import State, Statistics
+from polyadic.core.terms import Term
 from polyadic.engine.loop import FitProgress
 from polyadic.engine.messages import in_memory_order, restore_layout
 from polyadic.errors import CheckpointError
-from polyadic.files import LOCKED, check_regular_file, lock_folder, open_atomically, sync_folder
+from polyadic.scale.fingerprints import differences
 from polyadic.team import ALONE, Team
-from polyadic.terms import Term
 
 __all__ = ["Checkpoints", "list_checkpoints", "remove_checkpoints"]
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.cuda import _utils
 
-from polyadic.kernels.signals import PART_CODES, rows
+from polyadic.scale.gpu.kernels.signals import PART_CODES, rows
 
 __all__ = ["definitions", "source", "stft"]
 
@@ -27,7 +27,7 @@ _POINTS = [2**power for power in range(5, 12)]
 
 def source() -> str:
     """Return the CUDA source of the kernel."""
-    return files("polyadic.kernels").joinpath("fourier.cu").read_text()
+    return files("polyadic.scale.gpu.kernels").joinpath("fourier.cu").read_text()
 
 
 def definitions(

@@ -19,8 +19,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from polyadic.stored_probe import STANDARDISED, decisions, named
-from polyadic.threads import for_each
+from polyadic._util.threads import for_each
+from polyadic.evaluate.stored_probe import STANDARDISED, decisions, named
 
 __all__ = ["left_out", "regressions", "unthreaded"]
 
@@ -110,7 +110,7 @@ def left_out(
 ) -> NDArray[Any]:
     """Predict each row with regressions trained without its fold, one per C: (len(Cs), n).
 
-    Within `polyadic.threads.thread_pool`, folds run in parallel.
+    Within `polyadic._util.threads.thread_pool`, folds run in parallel.
 
     Parameters
     ----------

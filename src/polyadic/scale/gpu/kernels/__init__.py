@@ -63,7 +63,7 @@ def _load() -> None:
         # Modules that Triton would load at the first kernel launch.
         from triton.experimental.gluon.nvidia import hopper  # noqa: F401
 
-        from polyadic.kernels import signals, steps  # noqa: F401
+        from polyadic.scale.gpu.kernels import signals, steps  # noqa: F401
 
         _ = driver.active.utils
         hashing.join()

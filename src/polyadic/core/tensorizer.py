@@ -18,10 +18,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from polyadic.algebra import squared_norms
+from polyadic._util.immutable import Immutable
+from polyadic._util.torch_state import plain_torch
+from polyadic.core.algebra import squared_norms
 from polyadic.errors import PolyadicError
-from polyadic.immutable import Immutable
-from polyadic.torch_state import plain_torch
 
 __all__ = [
     "Axis",
@@ -210,7 +210,7 @@ class Tensorizer(Immutable, ABC):
     - `onnx` and `c_form`: the ONNX and C forms, by default an error.
 
     A subclass defined with `trusted=True` guarantees finite values of the right shape for every finite batch and does
-    not modify its input; its output is not checked. One with `threaded=True` uses `polyadic.threads`.
+    not modify its input; its output is not checked. One with `threaded=True` uses `polyadic._util.threads`.
     `polyadic.testing.TensorizerContract` contains the tests that every tensorizer should pass.
     """
 

@@ -1,0 +1,1 @@
+"""Helpers without knowledge of the method: files, checks, progress, terminal, random streams."""

@@ -1,0 +1,1 @@
+"""What a first reading can skip: checkpoints and GPU kernels."""
