@@ -1,6 +1,6 @@
 """polyadic: interpretable features from unlabelled multichannel recordings, and classifiers from few labels.
 
-from polyadic import ATD, SALS, GRSALS, load, match, suggest_rank, tune, reuse_memory
+from polyadic import CPD, ATD, SALS, GRSALS, load, tune
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from polyadic._util.version import __version__
 if TYPE_CHECKING:
     from polyadic._util.memory import reuse_memory
     from polyadic.core.persist import load
-    from polyadic.estimators import ATD, GRSALS, SALS
+    from polyadic.estimators import ATD, CPD, GRSALS, SALS
     from polyadic.explain.matching import match
     from polyadic.explain.rank import suggest_rank
     from polyadic.tuning import tune
 
-__all__ = ["ATD", "GRSALS", "SALS", "__version__", "load", "match", "reuse_memory", "suggest_rank", "tune"]
+__all__ = ["ATD", "CPD", "GRSALS", "SALS", "__version__", "load", "match", "reuse_memory", "suggest_rank", "tune"]
 
 _MODULES = {
     "load": "core.persist",

@@ -1,48 +1,435 @@
-"""ATD, SALS and GR-SALS as scikit-learn transformers: raw windows or tensors in, features out.
+"""CPD, ATD, SALS and GR-SALS as scikit-learn transformers: raw windows or tensors in, features out.
 
-The classes hold parameters and validate input; `als` does the computation.
+The classes hold parameters, check input and call `core`; `WindowEstimator` is also the base class of the baselines.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
+from polyadic._util import model_files
 from polyadic._util.checks import check_integer, check_memory, check_number
+from polyadic._util.files import write_array
+from polyadic._util.immutable import Immutable
 from polyadic._util.random_streams import integer_seed
+from polyadic._util.threads import thread_pool
 from polyadic._util.torch_state import plain_torch
-from polyadic.augment import Jitter
-from polyadic.core import step as als
-from polyadic.data.batches import WindowSource, check_modes
-from polyadic.engine.cp_files import MOST_ROUNDS
-from polyadic.engine.cp_model import CPModel
-from polyadic.engine.estimator import all_or_nothing
-from polyadic.engine.fit_identity import agreed_tensorizer, checkpoints_of, share_key
-from polyadic.engine.graph import Graph
-from polyadic.engine.loop import Fit, FitSettings, History, empty_history
-from polyadic.engine.observers import observing
-from polyadic.engine.outcome import warn_of_outcome
-from polyadic.engine.solvers import SOLVERS, choose_solver
-from polyadic.errors import PolyadicError
-from polyadic.scale.checkpoints import Checkpoints
-from polyadic.scale.gpu import cuda_graphs
-from polyadic.team import ALONE, Team
+from polyadic._util.version import __version__
+from polyadic.augment import Jitter, as_augmentation, split_pairing
+from polyadic.core import moments, persist
+from polyadic.core.algebra import reconstruct
+from polyadic.core.graph import Graph
+from polyadic.core.nonnegative import warn_of_vanished
+from polyadic.core.solve import KEPT_BYTES, Progress, Settings, empty_history, plain_sweep, solve
+from polyadic.core.step import Objective, State, Statistics, feature_extractor, initial_factors, step
+from polyadic.core.tensorizer import (
+    Axis,
+    Tensorizer,
+    as_tensorizer,
+    channel_axis,
+    numbered_axes,
+    tensor_shape,
+    tensors,
+    time_axis,
+)
+from polyadic.data.batches import WindowSource, check_modes, prefetch
+from polyadic.data.channels import match_signals, recorded_signals
+from polyadic.data.labels import known_labels
+from polyadic.data.reading import Reading
+from polyadic.data.samples import Samples, choose_device, integer_random_state
+from polyadic.errors import ModelFileError, PolyadicError
+from polyadic.readout import PREFIX, FittedReadout, Readout
+from polyadic.spectral import recommended_stft
 
-__all__ = ["ATD", "GRSALS", "SALS"]
+__all__ = ["ATD", "CPD", "GRSALS", "SALS", "WindowEstimator", "all_or_nothing", "describe_fit", "labelled_windows"]
 
-_JITTER = 0.05
+MORE_SWEEPS = "Increase max_sweeps, or set tol=0 if exactly this many sweeps are intended."
+"""Advice for a loss that has not converged; commands name their own option instead."""
+
+_CALIBRATION_WINDOWS = 1024
+_BATCH_BYTES = 2**25
+_GPU_BATCHES = 32
+_BATCH_SIZE = 128
+_LEARNING_RATE = 0.05
+_WIDEST = 256
+"""Maximum number of tensor entries, per component and restart, for second moments on a CPU: beyond, the pass over the
+data costs more than the sweeps."""
+_MOST_ROUNDS = 10_000
+"""Maximum number of fixed-point iterations per step; the paper uses 1, and 100 are more than enough to converge."""
 _RESTART = 0x5E7A  # separates the random stream of further restarts from all others
+_RESUMABLE_CHANGES = {"max_sweeps", "tol", "patience", "device", "verbose", "random_state"}
+"""Parameters that may change when a fit is resumed; `random_state` is compared by its seed."""
+_RESOLVED = ("solver_", "batch_size_", "nonnegative_", "attempt_", "converged_")
+"""Values of "auto" parameters and the outcome of the fit, stored for information only."""
 
 
-class _CPEstimator(CPModel):
-    """Base class of ATD, SALS and GR-SALS: everything but their objective."""
+@contextmanager
+def all_or_nothing(model: object) -> Iterator[None]:
+    """Restore the previous state of a model if its fit fails."""
+    before = dict(vars(model))
+    try:
+        yield
+    except BaseException:
+        vars(model).clear()
+        vars(model).update(before)
+        raise
+
+
+def labelled_windows(X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    """Return the windows that have a label, and their labels; X itself if all have one.
+
+    Parameters
+    ----------
+    X : (N, …), any input of an estimator
+    y : (N,), with unknown labels as in `polyadic.data.labels`; a column (N, 1) is raveled with scikit-learn's warning
+    """
+    flat = column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y
+    known, labels = known_labels(flat, len(Samples(X)))
+    if known.all():
+        return X, labels
+    return _safe_indexing(getattr(X, "windows", X), np.flatnonzero(known)), labels
+
+
+# ------------------------------------------------------------------ base class
+
+
+class WindowEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base class of estimators with the parameters `tensorize`, `device`, `random_state` and, with views, `augment`.
+
+    It checks input, calibrates the tensorizer, yields batches and writes model files. For model files, a subclass
+    implements `_arrays` and `_extra`, which return its state, and `_restore`.
+    """
+
+    tensorize: Any
+    random_state: Any
+    device: str | torch.device
+    tensorize_: Tensorizer | None
+    history_: dict[str, list[float]]
+    fs_: float | None
+    channel_names_: tuple[str, ...]
+    units_: tuple[str, ...]
+    reading_: dict[str, Any]
+    typical_: dict[str, Any]
+    _sample_shape: tuple[int, ...]
+    _kinds: ClassVar[dict[str, type[WindowEstimator]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        WindowEstimator._kinds[cls.__name__] = cls
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; a nested one, such as `tensorize__n_fft`, replaces the immutable object by a changed copy."""
+        nested: dict[str, dict[str, Any]] = {}
+        plain = {}
+        for name, value in params.items():
+            owner, _, inner = name.partition("__")
+            if inner and owner in ("tensorize", "augment", "readout"):
+                nested.setdefault(owner, {})[inner] = value
+            else:
+                plain[name] = value
+        super().set_params(**plain)
+        for owner, changes in nested.items():
+            held = getattr(self, owner, None)
+            if not isinstance(held, Immutable):
+                raise PolyadicError(
+                    f"{owner} is {held!r}, which has no parameters to set: {', '.join(changes)}; first set {owner} to "
+                    "an object that has them, such as tensorize=STFT(...)"
+                )
+            setattr(self, owner, held.with_params(**changes))
+        return self
+
+    # ------------------------------------------------------------------ input
+
+    def _tensorizer(self, shape: tuple[int, ...]) -> Tensorizer | None:
+        """Return the tensorizer for samples of this shape (N, …), not yet calibrated."""
+        return as_tensorizer(self.tensorize)
+
+    def _check_windows(self) -> None:
+        """Raise if `tensorize` or `augment` is invalid."""
+        self._tensorizer(())
+        as_augmentation(getattr(self, "augment", None))
+
+    def _samples(self, X: Any, reset: bool = False) -> Samples:
+        """Return X as samples, checked against the windows of the fit; with `reset`, they define those of a new fit."""
+        if reset:
+            self.fs_, self.channel_names_ = recorded_signals(X)
+        else:
+            X = match_signals(X, getattr(self, "fs_", None), getattr(self, "channel_names_", ()))
+        samples = Samples(X)
+        # Leave a wrong number of columns to scikit-learn, whose error message users know.
+        flat = not reset and len(samples.shape) == 1 + len(self._sample_shape) == 2
+        if not reset and not flat and samples.shape[1:] != self._sample_shape:
+            expected = ", ".join(str(size) for size in self._sample_shape)
+            raise PolyadicError(f"X must have shape (N, {expected}) as in fit, but has shape {samples.shape}")
+        validate_data(self, X if hasattr(X, "columns") else samples.data, reset=reset, skip_check_array=True)
+        return samples
+
+    def _source(self, X: Any, reset: bool = True) -> WindowSource:
+        """Return the source of batches of X; with `reset`, also set seed, shape, calibration and axes of the model."""
+        samples = self._samples(X, reset)
+        device = choose_device(self.device, samples.data)
+        if reset:
+            self.seed_ = integer_random_state(self.random_state)
+            self.units_ = tuple(str(unit) for unit in getattr(X, "units", ()))
+            # Always use the pool: otherwise the last digits of the floors would depend on device and augmentation.
+            with thread_pool():
+                self.tensorize_ = self._calibrated(samples, self.units_)
+            self._sample_shape = samples.shape[1:]
+            self.split_ = str(getattr(X, "split", ""))
+            self.reading_ = dict(getattr(X, "reading", {}))
+            self.typical_ = {}
+        augment = as_augmentation(getattr(self, "augment", None))
+        return WindowSource(samples, self.tensorize_, augment, self.seed_, device, samples.dtype)
+
+    def _calibrated(self, samples: Samples, units: tuple[str, ...]) -> Tensorizer | None:
+        """Return the tensorizer, calibrated on evenly spaced windows; the result is the same on every device."""
+        tensorizer = self._tensorizer(samples.shape)
+        if tensorizer is None:
+            return None
+        count = min(len(samples), _CALIBRATION_WINDOWS)
+        ids = torch.linspace(0, len(samples) - 1, count, dtype=torch.float64, device="cpu").long()
+        return tensorizer.calibrated(samples.take(ids, torch.device("cpu"), samples.dtype), units)
+
+    def _pool(self, device: torch.device) -> AbstractContextManager[None]:
+        """Return the thread pool for batches on a CPU; a user's functions and modules use torch's threads instead."""
+        tensorize, augment = self.tensorize_, as_augmentation(getattr(self, "augment", None))
+        ours = (tensorize is None or tensorize.threaded) and (augment is None or augment.per_window)
+        return thread_pool() if ours and device.type == "cpu" else nullcontext()
+
+    def _tensor_shape(self, source: WindowSource) -> tuple[int, ...]:
+        """Return the shape (I, J, …) of one sample's tensor."""
+        return tensor_shape(source.tensorize, source.samples.take(slice(0, 1), source.device, source.dtype))
+
+    def _raw_batches(self, samples: Samples, size: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield indices (b,) and samples (b, …) in order, in batches of some MiB.
+
+        Parameters
+        ----------
+        size : number of values in one sample's tensor, if known
+        """
+        device, rows = choose_device(self.device, samples.data), self._batch_rows(samples, size)
+        for part, batch, _ in prefetch(samples, torch.split(torch.arange(len(samples), device="cpu"), rows)):
+            yield part, samples.checked(batch, part, device, samples.dtype)
+
+    def _tensors(self, samples: Samples) -> Iterator[Tensor]:
+        """Yield samples in order as tensors (b, I, J, …), in batches."""
+        for _, batch in self._raw_batches(samples):
+            yield tensors(self.tensorize_, batch)
+
+    def _batch_rows(self, samples: Samples, size: int | None = None) -> int:
+        """Return the number of samples per batch for which tensors of this size take some MiB."""
+        device = choose_device(self.device, samples.data)
+        known = self.tensorize_.shape(*samples.shape[1:]) if self.tensorize_ is not None and size is None else None
+        largest = max(size or math.prod(known or (1,)), math.prod(samples.shape[1:]))
+        room = _BATCH_BYTES * (_GPU_BATCHES if device.type == "cuda" else 1)
+        return max(1, room // (largest * samples.dtype.itemsize))
+
+    # ------------------------------------------------------------------- axes
+
+    def _channel_labels(self, data: Any) -> tuple[str, ...]:
+        """Return the names of the channels: from the data, the fit or a table's columns, else numbers from 1."""
+        count = self._sample_shape[0]
+        given = tuple(str(name) for name in getattr(data, "channels", ()) or getattr(self, "channel_names_", ()))
+        if len(given) not in (0, count):
+            raise PolyadicError(f"data must have {count} channels like the model, but has {len(given)}")
+        columns = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
+        return given or columns or tuple(str(number + 1) for number in range(count))
+
+    def _axes(self, sizes: Sequence[int], data: Any = None) -> list[Axis]:
+        """Return the axes of the tensors, of these sizes."""
+        shape = self._sample_shape
+        fs = getattr(data, "fs", None) or getattr(self, "fs_", None)
+        labels = self._channel_labels(data)
+        if self.tensorize_ is not None and len(shape) == 2:
+            return self.tensorize_.axes(shape, labels, fs) or numbered_axes(sizes)
+        # Only `Windows` are known to be channels by time; the modes of other tensors are unknown.
+        if self.tensorize_ is None and len(shape) == 2 and hasattr(data, "fs"):
+            return [channel_axis(labels), time_axis(np.arange(shape[1]), fs)]
+        return numbered_axes(sizes)
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the fitted model to one safetensors file, atomically; `polyadic.load` loads it.
+
+        Your own functions and modules, a given graph and a RandomState are not saved: files contain no code and no
+        data. For a module, the file contains a hash of its weights.
+
+        Parameters
+        ----------
+        path : the file, conventionally with the extension .safetensors
+        """
+        check_is_fitted(self)
+        parameters = {name: persist.encode(value) for name, value in self.get_params(deep=False).items()}
+        parameters["device"] = str(self.device)
+        header = {
+            "version": __version__,
+            "estimator": type(self).__name__,
+            "parameters": parameters,
+            "tensorize": persist.encode(self.tensorize_),
+            "sample_shape": [int(size) for size in self._sample_shape],
+            "feature_names": [str(name) for name in getattr(self, "feature_names_in_", [])],
+            "seed": int(self.seed_),
+            "split": self.split_,
+            "fs": self.fs_,
+            "channels": list(self.channel_names_),
+            "units": list(self.units_),
+            "reading": self.reading_,
+            "typical": self.typical_,
+            "history": self.history_,
+            **self._extra(),
+        }
+        model_files.write(path, self._arrays(), header)
+
+    @classmethod
+    def _from_file(
+        cls, arrays: dict[str, np.ndarray], header: dict[str, Any], tensorize: Any, augment: Any
+    ) -> WindowEstimator:
+        """Build the model that `save` wrote, and check that its parts are consistent."""
+        given = {"tensorize": tensorize, "augment": augment}
+        model = cls(**{name: persist.decode(value, given.get(name)) for name, value in header["parameters"].items()})
+        model._restore_windows(header, tensorize)
+        model.history_ = {str(name): [float(v) for v in values] for name, values in header["history"].items()}
+        model.seed_, model.split_ = int(header["seed"]), str(header["split"])
+        if not all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays.values()):
+            raise ModelFileError("the file's arrays hold NaN or infinity")
+        model._restore(arrays, header)
+        return model
+
+    def _restore_windows(self, header: dict[str, Any], tensorize: Any) -> None:
+        """Restore the calibrated tensorizer and the description of the windows from the header of a model file."""
+        self.tensorize_ = persist.decode_tensorizer(header["tensorize"], tensorize)
+        self._sample_shape = tuple(int(size) for size in header["sample_shape"])
+        if self.tensorize_ is not None:
+            self.tensorize_.check(self._sample_shape)
+        self.n_features_in_ = self._sample_shape[0]
+        columns, fs, names, units = (header[name] for name in ("feature_names", "fs", "channels", "units"))
+        for what, values in (("columns", columns), ("channels", names), ("units", units)):
+            if not isinstance(values, list) or len(values) not in (0, self.n_features_in_):
+                raise ModelFileError(f"the file names {values!r} as {what}, but the model has {self.n_features_in_}")
+        if fs is not None and not 0 < fs < np.inf:
+            raise ModelFileError(f"the file's sampling rate must be a positive number of Hz, but is {fs!r}")
+        if columns:
+            self.feature_names_in_ = np.asarray(columns, dtype=object)
+        self.fs_ = None if fs is None else float(fs)
+        self.channel_names_, self.units_ = tuple(str(name) for name in names), tuple(str(unit) for unit in units)
+        self.reading_ = header["reading"] and Reading.from_json(header["reading"]).to_json()
+        self.typical_ = _typical(header["typical"])
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """Return the learned arrays, by name."""
+        raise NotImplementedError
+
+    def _extra(self) -> dict[str, Any]:
+        """Return further state to save, as JSON."""
+        return {}
+
+    def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+        """Restore the state from `_arrays` and `_extra`; raise ValueError, KeyError or TypeError if invalid."""
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def _typical(content: Any) -> dict[str, Any]:
+    """Return the description of typical windows by `polyadic.evaluate.unusual`, or {} if the file has none."""
+    if not content:
+        return {}
+    columns = {name: [float(value) for value in content[name]] for name in ("mean", "scale")}
+    numbers = {name: float(content[name]) for name in ("distance", "residual", "quantile")}
+    if len(columns["mean"]) != len(columns["scale"]) or not np.isfinite([*columns["mean"], *columns["scale"]]).all():
+        raise ModelFileError("the file's description of typical windows is damaged")
+    return columns | numbers
+
+
+# ------------------------------------------------------------------------- CPD
+
+
+class _Batch(NamedTuple):
+    """Raw windows (b, …), their tensors (b, I, J, …), coefficients (b, R) and squared residuals (b,)."""
+
+    windows: Tensor
+    T: Tensor
+    x: Tensor
+    residuals: Tensor
+
+
+class CPD(TransformerMixin, WindowEstimator):  # type: ignore[misc]
+    """Learn components of multichannel windows without labels, and compute features of new windows from them.
+
+    This is the CP decomposition of centred log spectra, with non-negative components and isometric features. It is the
+    default of every command.
+
+    Parameters
+    ----------
+    rank : number of components; default 32
+    tensorize : maps a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
+        `polyadic.spectral.STFT`, a torch module or a function; None if X already holds tensors. "auto" (default)
+        uses `polyadic.spectral.recommended_stft` for three-dimensional X and None otherwise
+    readout : a `polyadic.readout.Readout`, which maps coefficients to features; None returns the coefficients
+        themselves, as in the paper. "auto" (default) is `Readout()`
+    nonnegative : constrain the bases to be non-negative; "auto" (default) does so for centred log amplitudes
+    restarts : number of random initialisations, default 1; the fit with the lowest loss is kept
+    consensus : average the components on which the restarts agree, then sweep until the next check of the loss,
+        instead of keeping the best restart (default False); the components replicate better and fit slightly worse
+    alpha : weight of the Tikhonov (ridge) term; default 1e-3
+    max_sweeps : maximum number of sweeps, default 200; `fit` warns if the loss has not converged by then. A sweep
+        updates the coefficients of all windows and each basis. Tensors of up to 16,384 entries (1 GiB of second
+        moments) need a single pass over the data for all sweeps; larger ones are fitted in mini-batches of 128
+        windows, with one pass and many updates of the bases in each sweep
+    tol, patience : stop when the relative change of the loss is below `tol` in `patience` checks in a row; default
+        1e-3 and 3. The loss is checked after every sweep, on second moments after every fourth. tol=0 disables this
+    device : "auto" (default; CUDA if available), "cpu", "cuda", …
+    random_state : random seed of the initialisation, the order of the windows and the augmentations; default 0
+    verbose : 1 shows a progress bar; default 0
+
+    Attributes
+    ----------
+    factors_ : the bases, matrices of shapes (I, R), (J, R), …
+    history_ : `loss`, its terms and `seconds`, one value per sweep
+    n_sweeps_, n_parameters_, seed_ : number of sweeps, number of learned parameters, integer seed
+    converged_ : whether the loss converged; with a consensus, the losses of all restarts
+    attempt_ : number of the restart that was kept, from 1; `restarts` + 1 for the consensus
+    tensorize_, readout_ : the calibrated tensorizer and the fitted readout, or None
+    solver_, batch_size_, nonnegative_ : the values in use, with "auto" resolved
+    split_ : hash and part of the split that X belongs to, or ""
+    fs_, channel_names_, units_ : sampling rate in Hz, channel names and units of X; None and () if unknown
+    probe_ : the classifier stored in the model file, if any; see `polyadic.evaluate.WindowClassifier`
+    replicability_ : which components replicate in other subjects, as found by `polyadic.explain.replicability`
+    fit_seconds_, waited_ : total seconds of all sweeps and restarts, and the seconds of I/O wait among them
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(60, 3, 128)).astype(np.float32)
+    >>> model = CPD(rank=4).fit(X)
+    >>> [factor.shape for factor in model.factors_], model.coefficients(X).shape
+    ([(3, 4), (33, 4), (9, 4)], (60, 4))
+    >>> list(model.get_feature_names_out())
+    ['z1', 'z2', 'z3', 'z4', 'level 1', 'level 2', 'level 3']
+    """
+
+    factors_: list[np.ndarray]
+    readout_: FittedReadout | None
+    n_sweeps_: int
+    _memory: Statistics | None
+    _n_seen: int
 
     def __init__(
         self,
@@ -54,10 +441,7 @@ class _CPEstimator(CPModel):
         restarts: int = 1,
         consensus: bool = False,
         alpha: float = 1e-3,
-        solver: Literal["auto", "moments", "blend", "memory"] = "auto",
-        learning_rate: float = 0.05,
-        batch_size: int | Literal["auto"] | None = "auto",
-        max_sweeps: int = 50,
+        max_sweeps: int = 200,
         tol: float = 1e-3,
         patience: int = 3,
         device: str | torch.device = "auto",
@@ -71,9 +455,6 @@ class _CPEstimator(CPModel):
         self.restarts = restarts
         self.consensus = consensus
         self.alpha = alpha
-        self.solver = solver
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
         self.max_sweeps = max_sweeps
         self.tol = tol
         self.patience = patience
@@ -93,7 +474,6 @@ class _CPEstimator(CPModel):
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
         checkpoint_every: float = 60.0,
-        team: Team = ALONE,
     ) -> Self:
         """Learn the bases from unlabelled samples.
 
@@ -104,62 +484,154 @@ class _CPEstimator(CPModel):
         y : ignored
         after_sweep : called with the estimator after every sweep; its `factors_` and `history_` are those of the
             current restart, whose number (from 1) is `attempt_`. The sweep of the consensus comes last
-        checkpoint : folder in which to save the state of the fit from time to time
-        resume : resume from the last checkpoint in that folder, if any. On a CPU the result is bit-identical to that
-            of an uninterrupted fit. `max_sweeps`, `tol`, `patience`, `device` and `verbose` may change
-        checkpoint_every : seconds between checkpoints
-        team : the processes that fit in parallel, from `polyadic.engine.join`; all pass the same X and end with the
-            same model
+        checkpoint : file in which to save the state of the fit from time to time
+        resume : resume from that file, if it exists. On a CPU the result is bit-identical to that of an
+            uninterrupted fit. `max_sweeps`, `tol`, `patience`, `device` and `verbose` may change
+        checkpoint_every : seconds between checkpoints, which are written after a sweep
 
         Returns
         -------
         the estimator itself
         """
-        with all_or_nothing(self):
+        if checkpoint is None and resume:
+            raise PolyadicError("resume=True needs the file of the checkpoint, but checkpoint is None: pass checkpoint")
+        with all_or_nothing(self), ExitStack() as stack:
             source, objective, settings = self._begin(X)
-            source.tensorize = self.tensorize_ = agreed_tensorizer(self.tensorize_, team)
             self._n_seen = source.n_windows
-            fit = Fit(source, als.State(self._initial_factors(source)), objective, settings, team=team)
-            fit.share_key = share_key(self.tensorize_, source)
-            fit.start = lambda attempt: self._initial_factors(source, attempt)
-            kept = checkpoints_of(self, source, team, checkpoint, resume, checkpoint_every)
-            with kept or nullcontext():
-                self._run(fit, source, kept, after_sweep)
-            self.n_sweeps_ = len(self.history_["loss"])
-            self.attempt_ = settings.attempts if self.consensus else int(np.argmin(fit.progress.finished)) + 1
-            self.fit_seconds_, self.waited_ = fit.progress.spent, source.waited
-            self._keep(fit.state)
-            warn_of_outcome(fit, self.nonnegative_)
+            observers: list[Callable[[Progress], None]] = []
+            progress = None
+            if self.verbose:
+                observers.append(stack.enter_context(self._bar(source, settings)))
+            if checkpoint is not None:
+                saved = stack.enter_context(self._checkpoints(source, checkpoint, resume, checkpoint_every))
+                progress = saved.load(source.device)
+                observers.append(saved)
+            if after_sweep is not None:
+                observers.append(lambda current: after_sweep(self._at(current)))
+
+            def observe(current: Progress) -> None:
+                for observer in observers:
+                    observer(current)
+
+            stack.enter_context(self._pool(source.device))
+            progress = solve(
+                lambda attempt: self._initial_factors(source, attempt),
+                self._sweep(source, objective, settings),
+                objective,
+                settings,
+                observe if observers else None,
+                progress,
+            )
+            assert progress.best is not None
+            self.history_, self.n_sweeps_ = progress.best_history, len(progress.best_history["loss"])
+            self.attempt_ = settings.attempts if self.consensus else int(np.argmin(progress.finished)) + 1
+            self.fit_seconds_, self.waited_ = progress.spent, source.waited
+            self.converged_ = progress.all_converged if self.consensus else settings.is_converged(self.history_["loss"])
+            self._keep(progress.best)
+            self._warn_of_outcome(progress.best)
             # After the last checkpoint: a fit that is interrupted here only repeats this pass on resume.
-            self._fit_readout(source, team)
+            self._fit_readout(source)
         return self
 
-    def _run(
-        self, fit: Fit, source: WindowSource, kept: Checkpoints | None, after_sweep: Callable[[Self], None] | None
-    ) -> None:
-        """Run a fit from its last checkpoint, by the fastest available path."""
-        if kept is not None:
-            fit.on_step, fit.on_pause = kept, kept.when_stopped
-            fit.progress, fit.state = kept.load(fit.state) or (fit.progress, fit.state)
-        if fit.team.size == 1:
-            shape = tuple(len(factor) for factor in fit.state.factors)
-            fit.fast_sweep = cuda_graphs.sweeps(source, fit.objective, fit.settings, shape)
+    def _begin(self, X: Any, reset: bool = True) -> tuple[WindowSource, Objective, Settings]:
+        """Check parameters and input, and resolve what depends on both: non-negativity, solver, batch size."""
+        self._check_parameters()
+        source = self._source(X, reset)
+        suits = self.tensorize_ is not None and self.tensorize_.suits_nonnegative
+        self.nonnegative_ = suits if isinstance(self.nonnegative, str) else bool(self.nonnegative)
+        objective = replace(self._objective(len(source.samples)), nonnegative=self.nonnegative_)
+        self.solver_, self.batch_size_, learning_rate = self._choose_solver(source)
+        settings = Settings(
+            solver=self.solver_,
+            learning_rate=learning_rate,
+            batch_size=self.batch_size_,
+            max_sweeps=int(self.max_sweeps),
+            tol=float(self.tol),
+            patience=int(self.patience),
+            seed=self.seed_,
+            restarts=int(self.restarts),
+            consensus=bool(self.consensus),
+        )
+        return source, objective, settings
 
-        def show(history: History) -> None:
-            assert after_sweep is not None
-            self.history_, self.n_sweeps_ = history, len(history["loss"])
-            self.attempt_ = fit.progress.attempt + 1
-            self._keep(fit.state)
-            after_sweep(self)
+    def _tensorizer(self, shape: tuple[int, ...]) -> Tensorizer | None:
+        if not (isinstance(self.tensorize, str) and self.tensorize == "auto"):
+            return super()._tensorizer(shape)
+        # Three-dimensional input is windows of channels by time; any other already holds tensors.
+        return recommended_stft(shape[-1], self.fs_) if len(shape) == 3 else None
 
-        bar, shown = bool(self.verbose and fit.team.index == 0), None if after_sweep is None else show
-        with observing(type(self).__name__, self.max_sweeps, source.n_windows, bar, shown) as observer:
-            fit.on_sweep = observer
-            if observer is not None:
-                source.on_batch = observer.windows
-                fit.on_attempt = lambda attempt: observer.start(attempt + 1, fit.settings.attempts)
-            with self._pool(source.device):
-                self.history_ = fit.run()
+    def _objective(self, count: int) -> Objective:
+        """Return the objective for this number of windows."""
+        return Objective(alpha=float(self.alpha))
+
+    def _choose_solver(self, source: WindowSource) -> tuple[str, int | None, float]:
+        """Return solver, batch size and learning rate: second moments if they are cheap to collect, else mini-batches.
+
+        On a GPU they always are. On a CPU, beyond 256 tensor entries per component and restart, the pass over the data
+        costs more than the sweeps.
+        """
+        shape = self._tensor_shape(source)
+        cheap = source.device.type == "cuda" or math.prod(shape) <= _WIDEST * self.rank * self.restarts
+        if cheap and moments.fits_budget(shape, source.dtype):
+            return "moments", None, 1.0
+        return "blend", _BATCH_SIZE, _LEARNING_RATE
+
+    def _initial_factors(self, source: WindowSource, attempt: int = 0) -> list[Tensor]:
+        """Return the initial bases of a restart; the order of windows and their views are the same in all restarts."""
+        shape = self._tensor_shape(source)
+        # The minimum of any fit: the bases and one Gram matrix in float64.
+        check_memory(f"rank={self.rank:,}", 8 * self.rank * (sum(shape) + self.rank))
+        seed = integer_seed(self.seed_, _RESTART, attempt) if attempt else self.seed_
+        return initial_factors(shape, self.rank, seed, source.dtype, source.device, self.nonnegative_)
+
+    def _sweep(self, source: WindowSource, objective: Objective, settings: Settings) -> Any:
+        """Return the function that runs a sweep, by the fastest available path."""
+        own = self.tensorize_ is not None and self.tensorize_.describe() is not None
+        encoded = repr(persist.encode(self.tensorize_))
+        key = None if own else (id(source.samples.data), encoded, source.dtype, source.device)
+        plain = plain_sweep(source, objective, settings, key)
+        if source.device.type != "cuda":
+            return plain
+        from polyadic.scale.gpu.cuda_graphs import captured_sweep
+
+        return captured_sweep(source, objective, settings, self._tensor_shape(source), plain)
+
+    @contextmanager
+    def _bar(self, source: WindowSource, settings: Settings) -> Iterator[Callable[[Progress], None]]:
+        """Yield an observer that shows a progress bar."""
+        from polyadic._util.progress import sweep_bar
+
+        with sweep_bar(type(self).__name__, settings.max_sweeps, source.n_windows) as bar:
+            source.on_batch = bar.windows
+
+            def show(progress: Progress) -> None:
+                if progress.attempt and len(progress.history["loss"]) == 1:
+                    bar.start(progress.attempt + 1, settings.attempts)
+                bar(progress.history)
+
+            yield show
+
+    def _checkpoints(self, source: WindowSource, path: Any, resume: bool, every: float) -> Any:
+        from polyadic.scale.checkpoints import Checkpoints, data_fingerprint, describe
+
+        check_number("checkpoint_every", every, 0)
+        parameters = self.get_params(deep=False)
+        fixed = {name: describe(value) for name, value in parameters.items() if name not in _RESUMABLE_CHANGES}
+        learned = {"tensorize": describe(self.tensorize_), "seed": self.seed_}
+        fingerprint = {
+            "estimator": type(self).__name__,
+            **fixed,
+            **learned,
+            "data": data_fingerprint(source.samples),
+        }
+        return Checkpoints(path, fingerprint, every, resume)
+
+    def _at(self, progress: Progress) -> Self:
+        """Set the model to the current sweep, for `after_sweep`."""
+        self.history_, self.n_sweeps_ = progress.history, len(progress.history["loss"])
+        self.attempt_ = progress.attempt + 1
+        self._keep(progress.state)
+        return self
 
     @plain_torch()
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -176,61 +648,30 @@ class _CPEstimator(CPModel):
         """
         with all_or_nothing(self):
             new = not hasattr(self, "factors_")
-            source, objective, settings = self._begin(X, reset=new)
+            source, objective, _ = self._begin(X, reset=new)
             if new:
                 self._n_seen, self.n_sweeps_ = 0, 0
-                self._memory: als.Statistics | None = None
+                self._memory = None
                 self.history_ = empty_history()
                 factors = self._initial_factors(source)
             else:
                 self._check_rank()
                 factors = self._factors(source.device, source.dtype)
             source = replace(source, first_id=self._n_seen)
-            state = als.State(factors, _moved(self._memory, source.device, source.dtype))
+            state = State(factors, _moved(self._memory, source.device, source.dtype))
             ids = torch.arange(len(source.samples), device="cpu")
+            # Second moments and Algorithm 1 need all windows; a batch has the step size of Algorithm 2.
+            solver = "blend" if self.solver_ == "moments" else self.solver_
+            rate = float(getattr(self, "learning_rate", _LEARNING_RATE))
             with self._pool(source.device):
                 T = source.views(ids, 0)
                 check_modes(T, factors)
-                solver = "blend" if settings.solver == "moments" else settings.solver
-                als.step(T, state, objective, source.n_views, solver, settings.learning_rate, ids, watch=True)
+                step([T], state, objective, source.n_views, solver=solver, learning_rate=rate, ids=ids, watch=True)
             self._n_seen += len(source.samples)
             self._keep(state)
         return self
 
-    def _begin(self, X: Any, reset: bool = True) -> tuple[WindowSource, als.Objective, FitSettings]:
-        """Validate parameters and input, and resolve what depends on both: solver, batch size, non-negativity."""
-        self._check_parameters()
-        source = self._source(X, reset)
-        suits = self.tensorize_ is not None and self.tensorize_.suits_nonnegative
-        self.nonnegative_ = suits if isinstance(self.nonnegative, str) else bool(self.nonnegative)
-        objective = replace(self._objective(len(source.samples)), nonnegative=self.nonnegative_)
-        shape = self._tensor_shape(source)
-        where = source.n_views, source.dtype, source.device
-        self.solver_, self.batch_size_ = choose_solver(
-            self.solver, self.batch_size, shape, self.rank, objective, *where, restarts=int(self.restarts)
-        )
-        settings = FitSettings(
-            solver=self.solver_,
-            learning_rate=float(self.learning_rate),
-            batch_size=self.batch_size_,
-            max_sweeps=int(self.max_sweeps),
-            tol=float(self.tol),
-            patience=int(self.patience),
-            seed=self.seed_,
-            restarts=int(self.restarts),
-            consensus=bool(self.consensus),
-        )
-        return source, objective, settings
-
-    def _initial_factors(self, source: WindowSource, attempt: int = 0) -> list[Tensor]:
-        """Return the initial bases of a restart; the order of windows and their views are the same in all restarts."""
-        shape = self._tensor_shape(source)
-        # The minimum of any fit: the bases and one Gram matrix in float64.
-        check_memory(f"rank={self.rank:,}", 8 * self.rank * (sum(shape) + self.rank))
-        seed = integer_seed(self.seed_, _RESTART, attempt) if attempt else self.seed_
-        return als.initial_factors(shape, self.rank, seed, source.dtype, source.device, self.nonnegative_)
-
-    def _keep(self, state: als.State) -> None:
+    def _keep(self, state: State) -> None:
         if not all(bool(torch.isfinite(factor).all()) for factor in state.factors):
             raise PolyadicError(
                 "the bases did not stay finite: the values in X, or those that tensorize or augment compute from it, "
@@ -244,16 +685,20 @@ class _CPEstimator(CPModel):
         if self.readout is None:
             self.readout_ = None
 
-    def _objective(self, count: int) -> als.Objective:
-        return als.Objective(alpha=float(self.alpha))
+    def _warn_of_outcome(self, state: State) -> None:
+        """Warn about vanished components, and about a loss that has not converged."""
+        if self.nonnegative_:
+            warn_of_vanished(state.factors)
+        if not self.converged_ and self.tol > 0:  # with tol=0, max_sweeps is the intended number
+            warnings.warn(
+                f"The fit stopped at max_sweeps={self.max_sweeps} before the loss converged. {MORE_SWEEPS}",
+                ConvergenceWarning,
+                stacklevel=4,  # the line that called `fit`
+            )
 
     def _check_parameters(self) -> None:
         check_integer("rank", self.rank, 1)
         check_number("alpha", self.alpha, 0)
-        if self.solver not in SOLVERS:
-            raise PolyadicError(
-                f"solver must be {', '.join(map(repr, SOLVERS[:-1]))} or 'memory', but is {self.solver!r}"
-            )
         if self.nonnegative not in ("auto", True, False):
             raise PolyadicError(f"nonnegative must be 'auto', True or False, but is {self.nonnegative!r}")
         check_integer("restarts", self.restarts, 1)
@@ -262,11 +707,6 @@ class _CPEstimator(CPModel):
         if self.consensus and self.restarts < 2:
             raise PolyadicError("consensus=True averages the components of several restarts, but restarts=1")
         self._check_readout()
-        check_number("learning_rate", self.learning_rate, 0, 1)
-        if self.learning_rate == 0:
-            raise PolyadicError("learning_rate must be greater than 0, but is 0: the bases would never change")
-        if self.batch_size != "auto":
-            check_integer("batch_size", self.batch_size, 1, none=True)
         check_integer("max_sweeps", self.max_sweeps, 1)
         check_number("tol", self.tol, 0)
         check_integer("patience", self.patience, 1)
@@ -274,124 +714,477 @@ class _CPEstimator(CPModel):
             raise PolyadicError(f"verbose must be a whole number >= 0, but is {self.verbose!r}")
         self._check_windows()
 
+    # --------------------------------------------------------------- features
 
-def _moved(memory: als.Statistics | None, device: torch.device, dtype: torch.dtype) -> als.Statistics | None:
+    @plain_torch()
+    def transform(
+        self, X: Any, *, out: str | os.PathLike[str] | None = None, on_rows: Callable[[int], None] | None = None
+    ) -> Any:
+        """Compute features of new samples: coefficients, mapped by the readout.
+
+        Parameters
+        ----------
+        X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; any input of `fit`
+        out : a `.npy` file to write the features to, batch by batch and atomically
+        on_rows : called after each batch with the number of samples done
+
+        Returns
+        -------
+        (N, features), the same kind of array as X, or the memory map of `out`
+        """
+        check_is_fitted(self)
+        readout, samples = self._fitted_readout(), self._samples(X)
+
+        def features() -> Iterator[Tensor]:
+            done = 0
+            for batch in self._batches(samples):
+                yield batch.x if readout is None else readout.features(batch.x, batch.windows)
+                done += len(batch.x)
+                if on_rows is not None:
+                    on_rows(done)
+
+        with self._pool(choose_device(self.device, samples.data)):
+            if out is None:
+                return samples.like_input(torch.cat(list(features())))
+            dtype = np.dtype(np.float64 if samples.dtype == torch.float64 else np.float32)
+            write_array(out, (len(samples), self._n_features_out), dtype, (Z.cpu().numpy() for Z in features()))
+        return np.load(out, mmap_mode="r")
+
+    @plain_torch()
+    def coefficients(self, X: Any) -> Any:
+        """Compute coefficients of new samples in closed form (Eqn. feature_extractor), without the readout.
+
+        Parameters
+        ----------
+        X : as for `transform`
+
+        Returns
+        -------
+        (N, rank), the same kind of array as X
+        """
+        check_is_fitted(self)
+        samples = self._samples(X)
+        with self._pool(choose_device(self.device, samples.data)):
+            return samples.like_input(torch.cat([batch.x for batch in self._batches(samples)]))
+
+    def _batches(self, samples: Samples) -> Iterator[_Batch]:
+        """Yield samples in order, with their tensors, coefficients and residuals."""
+        extract = self._extractor(choose_device(self.device, samples.data), samples.dtype)
+        for _, windows in self._raw_batches(samples, math.prod(len(factor) for factor in self.factors_)):
+            T = tensors(self.tensorize_, windows)
+            yield _Batch(windows, T, *extract(T))
+
+    def _extractor(self, device: torch.device, dtype: torch.dtype) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """Return a function that maps tensors (b, I, J, …) to coefficients (b, R) and squared residuals (b,)."""
+        check_number("alpha", self.alpha, 0)
+        factors = self._factors(device, dtype)
+        extract = feature_extractor(factors, float(self.alpha))
+
+        def checked(T: Tensor) -> tuple[Tensor, Tensor]:
+            check_modes(T, factors)
+            x, residuals = extract(T)
+            if not bool(torch.isfinite(x).all()):
+                raise PolyadicError(
+                    "the features are not finite: the values in X or in the bases are too large; rescale X or pass it "
+                    "as float64"
+                )
+            return x, residuals
+
+        return checked
+
+    def _factors(self, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+        return [torch.as_tensor(factor, dtype=dtype, device=device) for factor in self.factors_]
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the features: z1, z2, … and levels by channel, or x1, x2, … without a readout.
+
+        Parameters
+        ----------
+        input_features : ignored
+
+        Returns
+        -------
+        (features,) of strings
+        """
+        check_is_fitted(self)
+        readout = self._fitted_readout()
+        if readout is None:
+            return np.array([f"x{number + 1}" for number in range(self._n_features_out)], dtype=object)
+        return np.array(readout.feature_names(self._channel_labels(None) if readout.n_channels else ()), dtype=object)
+
+    @property
+    def _n_features_out(self) -> int:
+        readout = getattr(self, "readout_", None)
+        return int(self.factors_[0].shape[1]) if readout is None else readout.n_features
+
+    # --------------------------------------------------------- reconstruction
+
+    @plain_torch()
+    def inverse_transform(self, Z: Any) -> Any:
+        """Reconstruct tensors from features, including the mean that the tensorizer subtracted.
+
+        The result is in tensor space: an STFT is not inverted to signals.
+
+        Parameters
+        ----------
+        Z : (N, features), as returned by `transform`
+
+        Returns
+        -------
+        (N, I, J, …), the same kind of array as Z
+        """
+        check_is_fitted(self)
+        readout = self._fitted_readout()
+        samples, rows = self._matrix(Z, "Z", self._n_features_out)
+        return samples.like_input(self._reconstructed(rows if readout is None else readout.inverse(rows)))
+
+    @plain_torch()
+    def reconstruct(self, x: Any) -> Any:
+        """Reconstruct tensors from coefficients, including the mean that the tensorizer subtracted.
+
+        Parameters
+        ----------
+        x : (N, rank), as returned by `coefficients`
+
+        Returns
+        -------
+        (N, I, J, …), the same kind of array as x
+        """
+        check_is_fitted(self)
+        samples, rows = self._matrix(x, "x", self.factors_[0].shape[1])
+        return samples.like_input(self._reconstructed(rows))
+
+    def _matrix(self, values: Any, name: str, columns: int) -> tuple[Samples, Tensor]:
+        samples = Samples(values, name)
+        if samples.shape[1:] != (columns,):
+            raise PolyadicError(f"{name} must have shape (N, {columns}), but has shape {samples.shape}")
+        return samples, samples.take(slice(None), choose_device(self.device, samples.data), samples.dtype)
+
+    def _reconstructed(self, x: Tensor) -> Tensor:
+        T = reconstruct(x, self._factors(x.device, x.dtype))
+        return T if self.tensorize_ is None else self.tensorize_.uncentred(T)
+
+    @plain_torch()
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the goodness of fit of the bases: 1 − ‖T − T̂‖ / ‖T‖ over all samples, at most 1.
+
+        Parameters
+        ----------
+        X : as for `transform`
+        y : ignored
+        """
+        check_is_fitted(self)
+        error = norm = 0.0
+        for batch in self._batches(self._samples(X)):
+            error += float(batch.residuals.sum())
+            norm += float(torch.linalg.vector_norm(batch.T, dtype=torch.float64)) ** 2
+        error = max(error, 0.0)
+        return 1.0 - float(np.sqrt(error / norm)) if norm > 0 else float(error == 0)
+
+    # ---------------------------------------------------------------- readout
+
+    @plain_torch()
+    def fit_readout(self, X: Any, readout: Any = None) -> Self:
+        """Fit the readout to unlabelled samples, with fixed components.
+
+        `fit` does this at its end. Call it after `partial_fit`, for an imported model, or to try another readout
+        without refitting the components. A probe trained on the previous features is dropped.
+
+        Parameters
+        ----------
+        X : as for `transform`
+        readout : the new `polyadic.readout.Readout`; by default the model's `readout` parameter
+
+        Returns
+        -------
+        the model itself
+        """
+        check_is_fitted(self)
+        with all_or_nothing(self):
+            if readout is not None:
+                self.readout = readout
+            self._check_readout()
+            source = self._source(X, reset=False)
+            with self._pool(source.device):
+                self._fit_readout(source)
+        return self
+
+    def _check_readout(self) -> None:
+        known = self.readout is None or isinstance(self.readout, Readout)
+        if not known and not (isinstance(self.readout, str) and self.readout == "auto"):
+            raise PolyadicError(f"readout must be 'auto', None or a polyadic.readout.Readout, but is {self.readout!r}")
+
+    def _fit_readout(self, source: WindowSource) -> None:
+        """Fit the readout in one pass over the windows, in batches and constant memory."""
+        if hasattr(self, "probe_"):
+            del self.probe_
+        readout = Readout() if isinstance(self.readout, str) else self.readout
+        self.readout_ = None
+        if readout is None:
+            return
+        count, extract = source.n_windows, self._extractor(source.device, source.dtype)
+        n_channels = source.samples.shape[1] if source.tensorize is not None else 0
+        collected = readout.accumulator(self.factors_[0].shape[1], count, n_channels)
+        views = None if readout.whiten is None else replace(source, augment=as_augmentation(readout.whiten))
+        rows = self._batch_rows(source.samples, math.prod(len(factor) for factor in self.factors_))
+        for ids in torch.split(torch.arange(count, device="cpu"), rows):
+            X = source.samples.take(ids, source.device, source.dtype)
+            x, residuals = extract(tensors(source.tensorize, X))
+            view = has_view = None
+            if views is not None:
+                view, has_view = _views_of(views, X, ids)
+                view = extract(tensors(source.tensorize, view))[0] if len(view) else x[:0]
+            collected.add(ids, x, residuals, X if collected.n_channels else None, view, has_view)
+        self.readout_ = readout.fitted(collected, self.factors_)
+
+    def _fitted_readout(self) -> FittedReadout | None:
+        """Return the readout, or None if the features are the coefficients."""
+        if self.readout is not None and not hasattr(self, "readout_"):
+            raise PolyadicError(
+                "the readout has not been fitted to these components: call fit_readout(X) with unlabelled windows, or "
+                "coefficients(X) for the coefficients alone"
+            )
+        return getattr(self, "readout_", None)
+
+    # ------------------------------------------------------------ description
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of learned parameters: those of the bases, the tensorizer's mean and the readout."""
+        check_is_fitted(self)
+        readout = getattr(self, "readout_", None)
+        front = 0 if self.tensorize_ is None else self.tensorize_.n_parameters
+        return front + sum(factor.size for factor in self.factors_) + (0 if readout is None else readout.n_parameters)
+
+    def axes(self, data: Any = None) -> list[Axis]:
+        """Return the axes of the bases: channels, frequencies in Hz, times in seconds.
+
+        Parameters
+        ----------
+        data : `Windows` or a `WindowStore` with the sampling rate and channel names; by default those of the fit
+
+        Examples
+        --------
+        >>> from polyadic.data import synthetic
+        >>> from polyadic.spectral import STFT
+        >>> model = CPD(rank=2, tensorize=STFT(n_fft=32, hop=16), max_sweeps=1).fit(synthetic(20, n_channels=2))
+        >>> [axis.title for axis in model.axes()], model.axes()[0].labels
+        (['channel', 'frequency (Hz)', 'time (s)'], ('1', '2'))
+        """
+        check_is_fitted(self)
+        return self._axes([len(factor) for factor in self.factors_], data)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "factors_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _html_repr(self) -> str:
+        """Return HTML for notebooks: scikit-learn's diagram before the fit, pictures of the components after it."""
+        if not hasattr(self, "factors_"):
+            return str(super()._html_repr())
+        from polyadic.plot.sketches import model_html
+
+        return model_html(self, describe_fit(self))
+
+    def __str__(self) -> str:
+        """Return the settings and, if fitted, a one-line summary of the fit."""
+        settings = repr(self)
+        return f"{settings}\n{describe_fit(self)}" if hasattr(self, "factors_") else settings
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        check_is_fitted(self)
+        self._check_rank()
+        super().save(path)
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        arrays = {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}
+        if self._memory is not None:
+            arrays |= {"memory.Y": self._memory.Y.numpy(), "memory.S": self._memory.S.numpy()}
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise PolyadicError("the model's bases contain NaN or infinity: fit it again")
+        readout = getattr(self, "readout_", None)
+        arrays |= {} if readout is None else readout.arrays()
+        return arrays | (_packed_probe(self.probe_)[0] if hasattr(self, "probe_") else {})
+
+    def _extra(self) -> dict[str, Any]:
+        readout, replicability = getattr(self, "readout_", None), getattr(self, "replicability_", None)
+        return {
+            "n_seen": int(self._n_seen),
+            "fit_seconds": float(getattr(self, "fit_seconds_", 0.0)),
+            "resolved": {name: getattr(self, name, None) for name in _RESOLVED},
+            "readout": None if readout is None else persist.encode(readout.readout),
+            "probe": _packed_probe(self.probe_)[1] if hasattr(self, "probe_") else None,
+            "replicability": None if replicability is None else replicability.to_dict(),
+        }
+
+    def _restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+        self._check_parameters()
+        self._restore_factors(arrays)
+        self._restore_readout(arrays, header["readout"])
+        self._n_seen, self.n_sweeps_ = int(header["n_seen"]), len(self.history_["loss"])
+        self.fit_seconds_ = float(header["fit_seconds"])
+        for name in _RESOLVED:
+            setattr(self, name, header["resolved"][name])
+        if header["probe"] is not None:
+            from polyadic.evaluate import linear_probe
+
+            self.probe_ = linear_probe.unpack(arrays, header["probe"], self._n_features_out)
+        if header["replicability"] is not None:
+            from polyadic.explain.replication import Replicability
+
+            self.replicability_ = Replicability.from_dict(header["replicability"], self.rank)
+
+    def _restore_factors(self, arrays: dict[str, np.ndarray]) -> None:
+        count = sum(name.startswith("factors.") for name in arrays)
+        self.factors_ = [arrays[f"factors.{mode}"] for mode in range(count)]
+        known = self._sample_shape if self.tensorize_ is None else self.tensorize_.shape(*self._sample_shape)
+        expected = [(size, self.rank) for size in known or (len(factor) for factor in self.factors_)]
+        shapes = [factor.shape for factor in self.factors_]
+        if shapes != expected or not expected:
+            raise ModelFileError(f"the file's factors have shapes {shapes}, but its header calls for {expected}")
+        self._memory = None
+        if "memory.Y" in arrays:
+            Y, S = arrays["memory.Y"], arrays["memory.S"]
+            sizes = tuple(len(factor) for factor in self.factors_)
+            if Y.shape != (self.rank, *sizes) or S.shape != (self.rank, self.rank):
+                raise ModelFileError(f"the file's solver memory has shapes {Y.shape} and {S.shape}, which do not match")
+            self._memory = Statistics(torch.from_numpy(Y), torch.from_numpy(S))
+
+    def _restore_readout(self, arrays: dict[str, np.ndarray], described: Any) -> None:
+        if described is None:
+            if any(name.startswith(PREFIX) for name in arrays):
+                raise ModelFileError("the file has arrays of a readout, but no description of one")
+            if self.readout is None:
+                self.readout_ = None
+            return
+        readout = persist.decode(described)
+        if not isinstance(readout, Readout):
+            raise ModelFileError(f"the file's description of its readout must be a JSON object, but is {described!r}")
+        channels = 0 if self.tensorize_ is None else self._sample_shape[0]
+        self.readout_ = FittedReadout.from_arrays(readout, arrays, self.rank, channels)
+
+    def _check_rank(self) -> None:
+        rank = self.factors_[0].shape[1]
+        if self.rank != rank:
+            raise PolyadicError(f"rank must stay {rank} as in fit, but is now {self.rank}: fit again, or reset it")
+
+
+def _packed_probe(probe: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    from polyadic.evaluate import linear_probe
+
+    return linear_probe.pack(probe)
+
+
+def _moved(memory: Statistics | None, device: torch.device, dtype: torch.dtype) -> Statistics | None:
     if memory is None:
         return None
-    return als.Statistics(memory.Y.to(device, dtype), memory.S.to(device))
+    return Statistics(memory.Y.to(device, dtype), memory.S.to(device))
 
 
-class SALS(_CPEstimator):
-    """Stochastic alternating least squares for the CP decomposition with a Tikhonov term, without augmentations.
+def _views_of(source: WindowSource, X: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return the views of the windows that have one, and a mask of these windows (None if all have one)."""
+    pairing, _ = split_pairing(source.augment)
+    view = source.augmented(X, ids, 0)
+    if pairing is None:
+        return view, None
+    has_view = source.partners(ids) >= 0
+    return view[has_view.to(view.device)], has_view
 
-    Parameters
-    ----------
-    rank : number of components; default 32
-    tensorize : maps a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
-        `polyadic.spectral.STFT`, a torch module or a function; None if X already holds tensors. "auto" (default)
-        uses `polyadic.spectral.recommended_stft` for three-dimensional X and None otherwise
-    readout : a `polyadic.readout.Readout`, which maps coefficients to features; None returns the coefficients
-        themselves, as in the paper. "auto" (default) is `Readout()`
-    nonnegative : constrain the bases to be non-negative; "auto" (default) does so for centred log amplitudes
-    restarts : number of random initialisations, default 1; the fit with the lowest loss is kept
-    consensus : average the components on which the restarts agree, then run one more sweep, instead of keeping the
-        best restart (default False); the components replicate better and fit slightly worse
-    alpha : weight of the Tikhonov (ridge) term; default 1e-3
-    solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as in the paper; "memory" solves
-        for exponentially weighted statistics of all batches; "moments" reads the data once to compute its second
-        moments and runs full-batch sweeps on those (no views, no graph, small tensors); "auto" (default) is
-        "moments" where that is possible and faster, else "blend"
-    learning_rate : step size η towards a batch's solution ("blend") or forgetting rate ("memory"); default 0.05
-    batch_size : windows in a batch; None for full-batch updates; "auto" (default) is None for "moments", else 128
-    max_sweeps : maximum number of passes over the data, default 50; `fit` warns if the loss has not converged by then
-    tol, patience : stop when the relative change of the loss is below `tol` in `patience` sweeps in a row; default
-        1e-3 and 3. tol=0 disables this
-    device : "auto" (default; CUDA if available), "cpu", "cuda", …
-    random_state : random seed of the initialisation, the order of the windows and the augmentations; default 0
-    verbose : 1 shows a progress bar; default 0
 
-    Attributes
-    ----------
-    factors_ : the bases, matrices of shapes (I, R), (J, R), …
-    history_ : `loss`, its terms and `seconds`, one value per sweep
-    n_sweeps_, n_parameters_, seed_ : number of sweeps, number of learned parameters, integer seed
-    attempt_ : number of the restart that was kept, from 1; `restarts` + 1 for the consensus
-    tensorize_, readout_ : the calibrated tensorizer and the fitted readout, or None
-    solver_, batch_size_, nonnegative_ : the values in use, with "auto" resolved
-    split_ : hash and part of the split that X belongs to, or ""
-    fs_, channel_names_, units_ : sampling rate in Hz, channel names and units of X; None and () if unknown
-    probe_ : the classifier stored in the model file, if any; see `polyadic.evaluate.WindowClassifier`
-    replicability_ : which components replicate in other subjects, as found by `polyadic.explain.replicability`
-    fit_seconds_, waited_ : total seconds of all sweeps and restarts, and the seconds of I/O wait among them
+def describe_fit(model: CPD) -> str:
+    """Summarise a fitted model in one line: windows, tensor shape, size, sweeps, loss and convergence.
 
     Examples
     --------
-    >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
-    >>> SALS(rank=3, tensorize=None).fit_transform(X).shape
-    (50, 3)
+    >>> from polyadic.data import synthetic
+    >>> describe_fit(CPD(rank=2, max_sweeps=500).fit(synthetic(50)))  # doctest: +ELLIPSIS
+    'fitted to 50 windows of 8 × 256, as tensors 8 × 33 × 25; rank 2, ... parameters; ... sweeps, loss ..., converged'
     """
+    sizes = " × ".join(str(len(factor)) for factor in model.factors_)
+    count, sweeps, losses = model._n_seen, model.n_sweeps_, model.history_["loss"]
+    shape = " × ".join(str(size) for size in model._sample_shape)
+    as_tensors = f", as tensors {sizes}" if sizes != shape else ""
+    parts = [f"fitted to {count:,} window{'s' * (count != 1)} of {shape}{as_tensors}"]
+    parts.append(f"rank {model.factors_[0].shape[1]}, {model.n_parameters_:,} parameters")
+    if losses:
+        converged = {True: ", converged", False: ", not converged", None: ""}[getattr(model, "converged_", None)]
+        parts.append(f"{sweeps} sweep{'s' * (sweeps != 1)}, loss {losses[-1]:.4g}{converged}")
+    return "; ".join(parts)
 
 
-class ATD(_CPEstimator):
-    """Learn components of multichannel windows without labels, and compute features of new windows from them.
+# ----------------------------------------------------- the paper's estimators
 
-    With beta > 0 this is the paper's augmented tensor decomposition. The default, beta=0, uses no augmented views.
+
+class _StochasticCPD(CPD):
+    """Base class of the paper's estimators: mini-batches with a step size."""
+
+    solver: Literal["auto", "blend", "memory"]
+    learning_rate: float
+    batch_size: int | Literal["auto"] | None
+
+    def _choose_solver(self, source: WindowSource) -> tuple[str, int | None, float]:
+        size = self._auto_batch_size(source) if self.batch_size == "auto" else self.batch_size
+        solver = "blend" if self.solver == "auto" else self.solver
+        return solver, None if size is None else int(size), float(self.learning_rate)
+
+    def _auto_batch_size(self, source: WindowSource) -> int | None:
+        return _BATCH_SIZE
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.solver not in ("auto", "blend", "memory"):
+            raise PolyadicError(f"solver must be 'auto', 'blend' or 'memory', but is {self.solver!r}")
+        check_number("learning_rate", self.learning_rate, 0, 1)
+        if self.learning_rate == 0:
+            raise PolyadicError("learning_rate must be greater than 0, but is 0: the bases would never change")
+        if self.batch_size != "auto":
+            check_integer("batch_size", self.batch_size, 1, none=True)
+
+
+class ATD(_StochasticCPD):
+    """Augmented tensor decomposition, the method of the paper, by default on the recommended front end of `CPD`.
+
+    Windows and their augmented views are decomposed together, and a self-supervised loss pulls the coefficients of a
+    window and its view towards each other. `polyadic.presets.preset` has the paper's settings for its data sets.
 
     Parameters
     ----------
-    rank : number of components; default 32
-    tensorize : maps a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
-        `polyadic.spectral.STFT`, a torch module or a function; None if X already holds tensors. "auto" (default)
-        uses `polyadic.spectral.recommended_stft` for three-dimensional X and None otherwise
+    rank, tensorize, readout, nonnegative, restarts, consensus, alpha : as for `CPD`
     augment : maps a batch to an augmented view: an augmentation from `polyadic.augment` or any function (which should
-        use torch's generator: it is seeded for each batch); None for no view. "auto" (default) is None if
-        beta=0, else `Jitter(0.05)`
-    readout : a `polyadic.readout.Readout`, which maps coefficients to features; None returns the coefficients
-        themselves, as in the paper. "auto" (default) is `Readout()`
-    nonnegative : constrain the bases to be non-negative; "auto" (default) does so for centred log amplitudes
-    restarts : number of random initialisations, default 1; the fit with the lowest loss is kept
-    consensus : average the components on which the restarts agree, then run one more sweep, instead of keeping the
-        best restart (default False); the components replicate better and fit slightly worse
-    alpha : weight of the Tikhonov (ridge) term; default 1e-3
-    beta : weight of the self-supervised loss; default 0, which with an augmentation is the paper's ATD_ss-
+        use torch's generator: it is seeded for each batch); None for no view, with beta=0. Default `Jitter(0.05)`
+    beta : weight of the self-supervised loss; default 2. beta=0 with an augmentation is the paper's ATD_ss-
     gamma : weight of the random (negative) pairs; None (default) for the batch size, as in the paper
     rounds : number of fixed-point iterations for each view in each step; default 1
-    solver : "blend" moves the bases by `learning_rate` towards each batch's solution, as in the paper; "memory" solves
-        for exponentially weighted statistics of all batches; "moments" reads the data once to compute its second
-        moments and runs full-batch sweeps on those (no views, no graph, small tensors); "auto" (default) is
-        "moments" where that is possible and faster, else "blend"
+    solver : how a mini-batch moves the bases. "blend" moves them by `learning_rate` towards the batch's solution, our
+        interpretation of the paper's Algorithm 2, which names a step size but does not use it; "memory" solves for
+        exponentially weighted statistics of all batches. "auto" (default) is "blend"
     learning_rate : step size η towards a batch's solution ("blend") or forgetting rate ("memory"); default 0.05
-    batch_size : windows in a batch (Algorithm 2); None for full-batch alternating least squares (Algorithm 1); "auto"
-        (default) is None for "moments", else 128
-    max_sweeps : maximum number of passes over the data, default 50; `fit` warns if the loss has not converged by then
+    batch_size : windows in a mini-batch (Algorithm 2, with new views in every sweep); None for all windows at once
+        (Algorithm 1, with one view of each window). "auto" (default) is None if all tensors and their views fit into
+        1 GiB, else 128
+    max_sweeps : maximum number of sweeps, default 50; `fit` warns if the loss has not converged by then. A sweep visits
+        every window once
     tol, patience : stop when the relative change of the loss is below `tol` in `patience` sweeps in a row; default
         1e-3 and 3. tol=0 disables this
-    device : "auto" (default; CUDA if available), "cpu", "cuda", …
-    random_state : random seed of the initialisation, the order of the windows and the augmentations; default 0
-    verbose : 1 shows a progress bar; default 0
+    device, random_state, verbose : as for `CPD`. On a GPU, mini-batch sweeps over windows with an STFT hold tensors
+        in float16, which halves the memory traffic; bases and sums stay in float64
 
     Attributes
     ----------
-    factors_ : the bases, matrices of shapes (I, R), (J, R), …
-    history_ : `loss`, its terms and `seconds`, one value per sweep
-    n_sweeps_, n_parameters_, seed_ : number of sweeps, number of learned parameters, integer seed
-    attempt_ : number of the restart that was kept, from 1; `restarts` + 1 for the consensus
-    tensorize_, readout_ : the calibrated tensorizer and the fitted readout, or None
-    solver_, batch_size_, nonnegative_ : the values in use, with "auto" resolved
-    split_ : hash and part of the split that X belongs to, or ""
-    fs_, channel_names_, units_ : sampling rate in Hz, channel names and units of X; None and () if unknown
-    probe_ : the classifier stored in the model file, if any; see `polyadic.evaluate.WindowClassifier`
-    replicability_ : which components replicate in other subjects, as found by `polyadic.explain.replicability`
-    fit_seconds_, waited_ : total seconds of all sweeps and restarts, and the seconds of I/O wait among them
+    factors_, history_, … : as for `CPD`
 
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(60, 3, 128)).astype(np.float32)
-    >>> model = ATD(rank=4).fit(X)
-    >>> [factor.shape for factor in model.factors_], model.coefficients(X).shape
-    ([(3, 4), (33, 4), (9, 4)], (60, 4))
-    >>> list(model.get_feature_names_out())
-    ['z1', 'z2', 'z3', 'z4', 'level 1', 'level 2', 'level 3']
+    >>> model = ATD(rank=4, max_sweeps=100).fit(X)
+    >>> model.batch_size_, min(model.history_["self_supervised"]) < 0
+    (None, True)
     """
 
     def __init__(
@@ -399,17 +1192,17 @@ class ATD(_CPEstimator):
         rank: int = 32,
         *,
         tensorize: Any = "auto",
-        augment: Any = "auto",
+        augment: Any = Jitter(0.05),  # noqa: B008  immutable
         readout: Any = "auto",
         nonnegative: bool | Literal["auto"] = "auto",
         restarts: int = 1,
         consensus: bool = False,
         alpha: float = 1e-3,
-        beta: float = 0.0,
+        beta: float = 2.0,
         gamma: float | None = None,
         rounds: int = 1,
-        solver: Literal["auto", "moments", "blend", "memory"] = "auto",
-        learning_rate: float = 0.05,
+        solver: Literal["auto", "blend", "memory"] = "auto",
+        learning_rate: float = _LEARNING_RATE,
         batch_size: int | Literal["auto"] | None = "auto",
         max_sweeps: int = 50,
         tol: float = 1e-3,
@@ -426,9 +1219,6 @@ class ATD(_CPEstimator):
             restarts=restarts,
             consensus=consensus,
             alpha=alpha,
-            solver=solver,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
             max_sweeps=max_sweeps,
             tol=tol,
             patience=patience,
@@ -440,55 +1230,51 @@ class ATD(_CPEstimator):
         self.beta = beta
         self.gamma = gamma
         self.rounds = rounds
+        self.solver = solver
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
 
-    def _augmentation(self) -> Any:
-        if isinstance(self.augment, str) and self.augment == "auto":
-            return Jitter(_JITTER) if self.beta > 0 else None
-        return self.augment
+    def _auto_batch_size(self, source: WindowSource) -> int | None:
+        size = source.n_windows * source.n_views * math.prod(self._tensor_shape(source)) * source.dtype.itemsize
+        return None if size <= KEPT_BYTES else _BATCH_SIZE
 
-    def _begin(self, X: Any, reset: bool = True) -> tuple[WindowSource, als.Objective, FitSettings]:
-        begun = super()._begin(X, reset)
-        self.augment_ = self._augmentation()
-        return begun
-
-    def _objective(self, count: int) -> als.Objective:
+    def _objective(self, count: int) -> Objective:
         gamma = None if self.gamma is None else float(self.gamma)
-        return als.Objective(alpha=float(self.alpha), beta=float(self.beta), gamma=gamma, rounds=int(self.rounds))
+        return Objective(alpha=float(self.alpha), beta=float(self.beta), gamma=gamma, rounds=int(self.rounds))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("beta", self.beta, 0)
         check_number("gamma", self.gamma, 0, float(np.finfo(np.float32).max), none=True)
         check_integer("rounds", self.rounds, 1)
-        if self.rounds > MOST_ROUNDS:
-            raise PolyadicError(f"rounds must be at most {MOST_ROUNDS:,}, but is {self.rounds}")
+        if self.rounds > _MOST_ROUNDS:
+            raise PolyadicError(f"rounds must be at most {_MOST_ROUNDS:,}, but is {self.rounds}")
         if self.augment is None and self.beta > 0:
             raise PolyadicError(
                 f"beta={self.beta:g} weights a loss between samples and their augmented views, but augment is None: "
-                "pass an augmentation, or beta=0 for plain stochastic ALS"
+                "pass an augmentation, or use CPD or SALS, which need none"
             )
 
 
-class GRSALS(_CPEstimator):
-    """SALS with a graph regulariser w·Tr(XᵀLX) that pulls the coefficients of connected windows towards each other.
+class SALS(_StochasticCPD):
+    """Stochastic alternating least squares for the CP decomposition, without augmentations: a baseline of the paper.
 
     Parameters
     ----------
-    graph : "complete" (default) for equal weights 1/b among the b windows of a batch, or a symmetric (N, N) array or
-        sparse matrix of weights between the windows passed to `fit`. Each batch uses its submatrix; with
-        batch_size=None the whole matrix is decomposed in every sweep, in O(N³) time
-    graph_weight : weight w of the regulariser; default 1e-3
-    rank, tensorize, readout, nonnegative, restarts, consensus, alpha, solver, learning_rate : as for `SALS`
-    batch_size, max_sweeps, tol, patience, device, random_state, verbose : as for `SALS`
+    rank, tensorize, readout, nonnegative, restarts, consensus, alpha : as for `CPD`
+    solver, learning_rate : as for `ATD`
+    batch_size : windows in a mini-batch; None for all windows at once. "auto" (default) is 128
+    max_sweeps, tol, patience : as for `ATD`
+    device, random_state, verbose : as for `CPD`
 
     Attributes
     ----------
-    factors_, history_, n_sweeps_, n_parameters_, seed_, tensorize_, readout_ : as for `SALS`
+    factors_, history_, … : as for `CPD`
 
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
-    >>> GRSALS(rank=3, tensorize=None, graph_weight=0.1).fit_transform(X).shape
+    >>> SALS(rank=3, tensorize=None, max_sweeps=500).fit_transform(X).shape
     (50, 3)
     """
 
@@ -501,11 +1287,9 @@ class GRSALS(_CPEstimator):
         nonnegative: bool | Literal["auto"] = "auto",
         restarts: int = 1,
         consensus: bool = False,
-        graph: Any = "complete",
-        graph_weight: float = 1e-3,
         alpha: float = 1e-3,
-        solver: Literal["auto", "moments", "blend", "memory"] = "auto",
-        learning_rate: float = 0.05,
+        solver: Literal["auto", "blend", "memory"] = "auto",
+        learning_rate: float = _LEARNING_RATE,
         batch_size: int | Literal["auto"] | None = "auto",
         max_sweeps: int = 50,
         tol: float = 1e-3,
@@ -522,9 +1306,72 @@ class GRSALS(_CPEstimator):
             restarts=restarts,
             consensus=consensus,
             alpha=alpha,
-            solver=solver,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
+            max_sweeps=max_sweeps,
+            tol=tol,
+            patience=patience,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.solver = solver
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+
+
+class GRSALS(_StochasticCPD):
+    """SALS with a graph regulariser w·Tr(XᵀLX) that pulls the coefficients of connected windows towards each other.
+
+    Parameters
+    ----------
+    rank, tensorize, readout, nonnegative, restarts, consensus, alpha : as for `CPD`
+    graph : "complete" (default) for equal weights 1/b among the b windows of a batch, or a symmetric (N, N) array or
+        sparse matrix of weights between the windows passed to `fit`. Each batch uses its submatrix; with
+        batch_size=None the whole matrix is decomposed in every sweep, in O(N³) time
+    graph_weight : weight w of the regulariser; default 1e-3
+    solver, learning_rate, batch_size, max_sweeps, tol, patience : as for `SALS`
+    device, random_state, verbose : as for `CPD`
+
+    Attributes
+    ----------
+    factors_, history_, … : as for `CPD`
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
+    >>> GRSALS(rank=3, tensorize=None, graph_weight=0.1, max_sweeps=500).fit_transform(X).shape
+    (50, 3)
+    """
+
+    def __init__(
+        self,
+        rank: int = 32,
+        *,
+        tensorize: Any = "auto",
+        readout: Any = "auto",
+        nonnegative: bool | Literal["auto"] = "auto",
+        restarts: int = 1,
+        consensus: bool = False,
+        alpha: float = 1e-3,
+        graph: Any = "complete",
+        graph_weight: float = 1e-3,
+        solver: Literal["auto", "blend", "memory"] = "auto",
+        learning_rate: float = _LEARNING_RATE,
+        batch_size: int | Literal["auto"] | None = "auto",
+        max_sweeps: int = 50,
+        tol: float = 1e-3,
+        patience: int = 3,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            rank,
+            tensorize=tensorize,
+            readout=readout,
+            nonnegative=nonnegative,
+            restarts=restarts,
+            consensus=consensus,
+            alpha=alpha,
             max_sweeps=max_sweeps,
             tol=tol,
             patience=patience,
@@ -534,10 +1381,13 @@ class GRSALS(_CPEstimator):
         )
         self.graph = graph
         self.graph_weight = graph_weight
+        self.solver = solver
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
 
-    def _objective(self, count: int) -> als.Objective:
+    def _objective(self, count: int) -> Objective:
         graph = None if isinstance(self.graph, str) else Graph.of(self.graph, count)
-        return als.Objective(alpha=float(self.alpha), graph_weight=float(self.graph_weight), graph=graph)
+        return Objective(alpha=float(self.alpha), graph_weight=float(self.graph_weight), graph=graph)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

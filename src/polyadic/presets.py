@@ -1,7 +1,9 @@
 """The paper's settings for its four datasets (appendices D.2 to D.5), and settings for other windows.
 
 Not from the paper: "ptb_xl_100hz", for the records at 100 Hz, and the limit of 50 sweeps. The paper's text describes
-amplitude and phase, but its results were computed with log|Re| and log|Im|, which the presets use.
+amplitude and phase, but its results were computed with log|Re| and log|Im|, which the presets use. Appendix D.3 adds
+noise d·s to a signal without saying in which unit s is; `Jitter` scales d by half the channel's range, so that the
+degrees of the appendix mean the same share of the signal for channels of any unit.
 """
 
 from __future__ import annotations
@@ -154,11 +156,13 @@ _BUILT_IN_BANDS = ((2.0, 24.0), (4.0, 20.0))
 _BUILT_IN = MappingProxyType({"rank": 8})
 
 
+paper_preset = preset  # `settings_for` has a parameter of the same name
+
+
 def settings_for(
     windows: Any,
     *,
     preset: str | None = None,
-    defaults: bool = False,
     n_fft: int | None = None,
     hop: int | None = None,
     paper_method: bool = False,
@@ -169,7 +173,6 @@ def settings_for(
     ----------
     windows : the `Windows` to fit
     preset : name of a preset with the paper's settings
-    defaults : with a preset, use only its frames and augmentations, and the library's settings otherwise
     n_fft, hop : frame length and hop, to override the above
     paper_method : without a preset, use the paper's method with these frames: log|Re| and log|Im|, augmented views, the
         self-supervised loss, and no readout
@@ -181,10 +184,8 @@ def settings_for(
     >>> settings_for(Windows(np.zeros((5, 2, 512), np.float32), fs=100.0)).tensorize.n_fft
     128
     """
-    if defaults and preset is None:
-        raise PolyadicError("--defaults requires --preset; without a preset the library's settings are used anyway")
     if preset is not None:
-        chosen = _paper_settings(windows, preset, defaults)
+        chosen = paper_preset(preset, windows.fs)
         frames = chosen.tensorize
         return replace(chosen, tensorize=replace(frames, n_fft=n_fft or frames.n_fft, hop=hop or frames.hop))
     if len(windows.shape) != 3:
@@ -198,14 +199,6 @@ def settings_for(
     second = Compose([Jitter(0.05), Bandpass(_BUILT_IN_BANDS, fs or 64.0)]) if built_in else _views(fs)
     plain = STFT(frames.n_fft, frames.hop, floor="channel")
     return Preset(name, fs, shape, plain, second, MappingProxyType({**PAPER_METHOD, **parameters}))
-
-
-def _paper_settings(windows: Any, name: str, defaults: bool) -> Preset:
-    paper = preset(name, windows.fs)
-    if not defaults:
-        return paper
-    frames = STFT(paper.tensorize.n_fft, paper.tensorize.hop, floor="channel")
-    return replace(paper, tensorize=frames, parameters=PAPER_METHOD)
 
 
 def _frames(length: int, fs: float | None, n_fft: int | None, hop: int | None) -> STFT:

@@ -32,7 +32,6 @@ PREFIX = "readout."
 QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
 """Quantiles stored for the distances and residuals of the sampled windows; the last is the maximum."""
 
-_METRICS = ("isometric",)
 _ALWAYS = ("matrix", "back", "centre", "quantiles")
 _OF_LEVELS = ("level_mean", "level_scale")
 _EPS = float(np.finfo(np.float64).eps)
@@ -65,7 +64,6 @@ class Readout(Immutable):
 
     Parameters
     ----------
-    metric : "isometric"
     levels : weight of the level columns; 0 for none
     whiten : the augmentation that provides the views, such as `Jitter(0.05)` or `Neighbour()`; None for no whitening
     shrinkage : regularisation of the whitening; larger values whiten less
@@ -80,15 +78,11 @@ class Readout(Immutable):
     2.0
     """
 
-    metric: str = "isometric"
     levels: float = 0.25
     whiten: Any = None
     shrinkage: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.metric not in _METRICS:
-            known = " or ".join(repr(metric) for metric in _METRICS)
-            raise PolyadicError(f"metric must be {known}, but is {self.metric!r}")
         check_number("levels", self.levels, 0)
         check_number("shrinkage", self.shrinkage, 0)
         if self.whiten is not None and (isinstance(self.whiten, type) or not callable(self.whiten)):
@@ -97,12 +91,12 @@ class Readout(Immutable):
             )
 
     def accumulator(self, rank: int, n_windows: int, n_channels: int = 0) -> Accumulator:
-        """Create the accumulator of the statistics that this readout needs; each process of a fit has its own.
+        """Create the accumulator of the statistics that this readout needs.
 
         Parameters
         ----------
         rank : number of components
-        n_windows : total number of windows, over all processes
+        n_windows : total number of windows
         n_channels : number of channels of the raw windows; 0 if there are none, and so no levels
         """
         return Accumulator(rank, n_windows, n_channels if self.levels > 0 else 0, paired=self.whiten is not None)
@@ -114,7 +108,7 @@ class Readout(Immutable):
 
         Parameters
         ----------
-        statistics : from `accumulator`, after all windows of all processes have been added
+        statistics : from `accumulator`, after all windows have been added
         factors : matrices of shapes (I, R), (J, R), …
 
         Raises

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
+
+import numpy as np
 
 from polyadic.errors import DataError, PolyadicError
 
 __all__ = [
-    "LOCKED",
     "Temporary",
     "check_output",
     "check_regular_file",
     "create_temporary",
     "digest",
-    "lock_folder",
     "open_atomically",
     "output_path",
     "publish",
     "sync_folder",
+    "write_array",
     "write_atomically",
 ]
 
-LOCKED = -1
-"""Return value of `lock_folder` for a folder that another process has locked."""
 
 _KINDS = {
     stat.S_IFBLK: "device",
@@ -157,32 +157,38 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
+def write_array(
+    path: str | os.PathLike[str], shape: tuple[int, ...], dtype: np.dtype[Any], parts: Iterable[np.ndarray]
+) -> None:
+    """Write an array to a `.npy` file, atomically and part by part, so that it need not fit into memory.
+
+    Parameters
+    ----------
+    shape, dtype : of the whole array (N, …)
+    parts : arrays (n, …) in order, N rows in all
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_array(f"{folder}/a.npy", (2, 3), np.dtype("<f4"), [np.ones((1, 3)), np.zeros((1, 3))])
+    ...     np.load(f"{folder}/a.npy").sum()
+    np.float32(3.0)
+    """
+    with open_atomically(path) as file:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        size = file.tell() + math.prod(shape) * dtype.itemsize
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)  # fail now if the disk is full
+        for part in parts:
+            file.write(np.ascontiguousarray(part, dtype).data.cast("B"))
+
+
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file atomically: complete or not at all."""
     with open_atomically(path) as file:
         file.write(content)
-
-
-def lock_folder(folder: str | os.PathLike[str]) -> int | None:
-    """Lock a folder until the descriptor is closed or this process ends.
-
-    Returns
-    -------
-    the descriptor to close; `LOCKED` if another process has the lock; None if locks are not supported (Windows)
-    """
-    if os.name == "nt":
-        return None
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return LOCKED
-    except OSError:  # some network disks do not support locks
-        pass
-    return descriptor
 
 
 def check_regular_file(path: str | os.PathLike[str], error: type[PolyadicError] = DataError) -> None:

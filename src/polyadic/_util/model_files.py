@@ -20,8 +20,8 @@ from polyadic.errors import ModelFileError
 
 __all__ = ["SCHEMA", "read", "write"]
 
-SCHEMA = 3
-"""Version of the header layout. Newer versions are refused. 2 added the checksum, 3 the readout."""
+SCHEMA = 4
+"""Version of the header layout; others are refused."""
 
 _KEY = "polyadic"
 _CHECKSUM = "sha256"
@@ -52,11 +52,11 @@ def _checksum(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> st
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read arrays and header of a model file, and verify its checksum (absent in schema 1).
+    """Read arrays and header of a model file, and verify its checksum.
 
     Raises
     ------
-    ModelFileError : if the file is damaged, of a newer schema, or not a model file
+    ModelFileError : if the file is damaged, of another version, or not a model file
     """
     check_regular_file(path, ModelFileError)
     try:
@@ -78,14 +78,12 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
         raise ModelFileError(f"{path} has a damaged header: {error!r}") from error
     if not isinstance(schema, int) or schema < 1:
         raise ModelFileError(f"{path} has a damaged header: its schema must be a whole number, but is {schema!r}")
-    if schema > SCHEMA:
-        raise ModelFileError(
-            f"{path} was written with model file schema {schema}, but this version of polyadic reads up to {SCHEMA}: "
-            "upgrade polyadic to open it"
-        )
+    if schema != SCHEMA:
+        remedy = "a later version: upgrade" if schema > SCHEMA else "version 0.2 or earlier: fit the model again"
+        raise ModelFileError(f"{path} was written by polyadic of {remedy}")
     checksum = header.pop(_CHECKSUM, None)
     try:
-        sound = (checksum is None and schema == 1) or checksum == _checksum(arrays, header)
+        sound = checksum == _checksum(arrays, header)
     except RecursionError as error:  # the header is nested almost as deeply as the JSON reader allows
         raise ModelFileError(f"{path} has a damaged header: {error!r}") from error
     if not sound:

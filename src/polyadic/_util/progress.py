@@ -10,7 +10,6 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from polyadic._util.terminal import console, echo, is_terminal, printable
-from polyadic.core.terms import Term
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,7 +59,9 @@ class SweepProgress(Protocol):
 
 def _describe_loss(history: dict[str, list[float]]) -> str:
     """Describe the loss of the last sweep and its nonzero terms."""
-    terms = [f"{term.label} {history[term.key][-1]:.4g}" for term in Term if history[term.key][-1] != 0]
+    labels = {name: name.replace("_", "-") for name in history if name not in ("loss", "seconds")}
+    labels |= {"fit_augmented": "augmented", "tikhonov": "Tikhonov"}
+    terms = [f"{label} {history[name][-1]:.4g}" for name, label in labels.items() if history[name][-1] != 0]
     return f"loss {history['loss'][-1]:.4g} = {' + '.join(terms)}"
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from polyadic._util.torch_state import plain_torch
 from polyadic.core.tensorizer import tensors
 from polyadic.data.samples import Samples, choose_device
-from polyadic.engine.estimator import WindowEstimator, all_or_nothing, labelled_windows
 from polyadic.errors import PolyadicError
+from polyadic.estimators import WindowEstimator, all_or_nothing, labelled_windows
 
 __all__ = ["Baseline", "known_tensor_shape", "labels_of", "repeatable", "restored_factors"]
 
@@ -127,7 +127,7 @@ def repeatable(
     first = tensors(model.tensorize_, samples.take(slice(0, 1), device, samples.dtype))
 
     def anew() -> Iterator[Tensor]:
-        for T in model._tensors(samples, first.numel()):
+        for T in model._tensors(samples):
             yield T if prepare is None else prepare(T)
 
     if first.numel() * first.element_size() * len(samples) > (_KEPT_BYTES if most is None else most):

@@ -42,9 +42,9 @@ def plain_warnings() -> Iterator[None]:
     def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, UserWarning | RuntimeWarning):
             text = " ".join(str(message).split())
-            outcome = sys.modules.get("polyadic.engine.outcome")  # loaded if a fit warned
-            if outcome is not None:
-                text = text.replace(outcome.MORE_SWEEPS, "Increase --sweeps.")
+            estimators = sys.modules.get("polyadic.estimators")  # loaded if a fit warned
+            if estimators is not None:
+                text = text.replace(estimators.MORE_SWEEPS, "Increase --sweeps.")
             echo(f"polyadic: warning: {text}", err=True, colour="yellow")
         else:
             usual(message, category, *where, **more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 from polyadic._util.terminal import echo, print_json
 from polyadic.cli.interrupts import resumable_fit
+from polyadic.cli.methods import Method, Solver, build_estimator, parse_augmentation
 from polyadic.cli.options import (
     MOST_REPEATS,
     PROBE_KINDS,
@@ -26,7 +28,7 @@ from polyadic.cli.options import (
     SettingsOption,
     window_bar,
 )
-from polyadic.cli.outputs import check_out_file, check_out_folder
+from polyadic.cli.outputs import check_out_file
 from polyadic.cli.reading import reads_recordings
 from polyadic.cli.replication import checked, tell_replicability
 from polyadic.cli.tables import describe, describe_sizes
@@ -50,6 +52,9 @@ With a probe (classifier), trained on the windows labelled by annotations:
 Tables with a label column and a subject column:
   polyadic fit tables --seconds 2 --label activity --subject person --probe
 
+The paper's method, on the recommended front end:
+  polyadic fit recordings --seconds 30 --method atd --beta 2 --augment jitter:0.05
+
 A store, with the paper's settings for Sleep-EDF:
   polyadic fit sleep.store --preset sleep_edf -o model.safetensors
 
@@ -64,9 +69,6 @@ Components to interpret: the consensus of 30 random starts, with a replicability
 
 Resume an interrupted fit:
   polyadic fit sleep.store -o model.safetensors --resume
-
-Four processes that split every batch:
-  torchrun --nproc-per-node 4 -m polyadic fit sleep.store
 """
 
 
@@ -74,24 +76,6 @@ _LABEL_HINT = (
     ". Labels come from annotations (--class selects them), a table column (--label), separate files "
     "(--scoring '*.txt') or the paths (--label-from folder)"
 )
-
-
-class Method(StrEnum):
-    """The tensor methods, by their names in the paper."""
-
-    ATD = "ATD"
-    ATD_SS = "ATD_ss-"
-    GRSALS = "GR-SALS"
-    SALS = "SALS"
-
-
-class Solver(StrEnum):
-    """How the bases are updated."""
-
-    AUTO = "auto"
-    MOMENTS = "moments"
-    BLEND = "blend"
-    MEMORY = "memory"
 
 
 class Shuffle(StrEnum):
@@ -132,18 +116,30 @@ def fit(
         ),
     ] = False,
     method: Annotated[
-        Method, typer.Option(metavar="NAME", help="Method: ATD, ATD_ss-, GR-SALS or SALS.", case_sensitive=False)
-    ] = Method.ATD,
+        Method | None,
+        typer.Option(
+            metavar="NAME",
+            help="cpd, the plain decomposition (default); or, of the paper: atd (default with --preset), sals or "
+            "gr-sals.",
+            case_sensitive=False,
+        ),
+    ] = None,
+    beta: Annotated[
+        float | None,
+        typer.Option(min=0.0, metavar="X", help="Weight of the self-supervised loss of --method atd. Default: 2."),
+    ] = None,
+    augment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="Second views of --method atd: jitter:DEGREE, bandpass:LOW-HIGH,…, scale:FACTOR, shift:SHARE, "
+            "drop:SHARE or neighbour:SECONDS, several joined by +, or none. Default: jitter:0.05.",
+        ),
+    ] = None,
     preset: Annotated[
         str | None,
         typer.Option(help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh.", metavar="NAME"),
     ] = None,
-    defaults: Annotated[
-        bool,
-        typer.Option(
-            "--defaults", help="With --preset: use its frames and augmentations, and otherwise the defaults of 0.1.0."
-        ),
-    ] = False,
     protocol: Annotated[
         Protocol | None,
         typer.Option(help="Fit only the unlabelled part of a subject-wise or the paper's split. Default: all windows."),
@@ -153,7 +149,7 @@ def fit(
     ] = None,
     sweeps: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Maximum number of sweeps (passes over the data). Default: 50."),
+        typer.Option(min=1, metavar="N", help="Maximum number of sweeps. Default: 200; atd, sals, gr-sals: 50."),
     ] = None,
     restarts: Annotated[
         int | None,
@@ -173,7 +169,7 @@ def fit(
     ] = None,
     solver: Annotated[
         Solver | None,
-        typer.Option(help="moments: fit from second moments; blend, memory: stochastic updates from batches."),
+        typer.Option(help="How a mini-batch of atd, sals or gr-sals moves the bases."),
     ] = None,
     n_fft: Annotated[int | None, typer.Option(min=2, metavar="N", help="Frame length of the STFT in samples.")] = None,
     hop: Annotated[int | None, typer.Option(min=1, metavar="N", help="Hop of the STFT in samples.")] = None,
@@ -185,12 +181,12 @@ def fit(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER",
-            help="Folder for checkpoints, kept after the fit. Default: the name of the model file with .checkpoint "
+            metavar="FILE",
+            help="Checkpoint of the fit, kept after it. Default: the name of the model file with .checkpoint "
             "appended, removed after the fit.",
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint, if there is one.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint, if there is one.")] = False,
     checkpoint_every: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.")
     ] = 60.0,
@@ -208,28 +204,23 @@ def fit(
     interrupted fit resumes with --resume. Memory use does not grow with the data. Recordings are first cut into
     windows in a temporary folder; if you use them more than once, write a store with [bold]polyadic prepare[/bold].
     """
-    from polyadic.engine import processes
-    from polyadic.explain.replication import Replicability
-    from polyadic.methods import paper_methods
     from polyadic.presets import settings_for
 
-    team = processes.join()
     if recenter and probe is None:
         raise PolyadicError("--recenter needs --probe: it changes how the probe is trained")
     if consensus and (restarts or 1) < 2:
         raise PolyadicError("--consensus averages the components of several starts: give --restarts, such as 30")
     check_out_file(out, data, settings, endings=(".safetensors",), force=force)
     if checkpoint is not None:
-        check_out_folder(checkpoint, data, option="--checkpoint")
+        check_out_file(checkpoint, data, settings, force=True)
     hidden = quiet or json
     with opened(data, given, on_error=on_error.value, shuffle=shuffle.value, hidden=hidden) as windows:
-        if team.index == 0:
-            describe(windows, hidden or not are_recordings(data))
+        describe(windows, hidden or not are_recordings(data))
         unlabelled, labelled = _parts(windows, protocol, seed)
         if probe is not None:
             _check_labels(labelled, data, recenter)
-        chosen = settings_for(unlabelled, preset=preset, defaults=defaults, n_fft=n_fft, hop=hop)
-        if team.index == 0 and not hidden:
+        chosen = settings_for(unlabelled, preset=preset, n_fft=n_fft, hop=hop)
+        if not hidden:
             default = (are_recordings(data) and "seconds" not in given, preset is None and n_fft is None)
             echo(describe_sizes(unlabelled, chosen.tensorize.n_fft, *default), err=True)
         parameters = {
@@ -240,26 +231,28 @@ def fit(
             "batch_size": batch_size,
             "learning_rate": learning_rate,
             "solver": None if solver is None else solver.value,
+            "beta": beta,
             "device": device,
             "random_state": seed,
             "verbose": int(not hidden),
         }
-        estimator = paper_methods(chosen, **parameters)[method.value]
-        folder = checkpoint or out.with_name(f"{out.name}.checkpoint")
-        with resumable_fit(folder, keep=checkpoint is not None, team=team):
-            model = estimator.fit(
-                unlabelled, checkpoint=folder, resume=resume, checkpoint_every=checkpoint_every, team=team
-            )
+        chosen_method = method or (Method.CPD if preset is None else Method.ATD)
+        if preset is not None and chosen_method is Method.CPD:
+            raise PolyadicError("--preset has the paper's settings for atd, sals and gr-sals, but --method is cpd")
+        if augment is not None:
+            chosen = replace(chosen, augment=parse_augmentation(augment, unlabelled.fs))
+            if chosen_method is not Method.ATD:
+                raise PolyadicError(f"--augment is not an option of --method {chosen_method}: use atd")
+        estimator = build_estimator(chosen_method, chosen, **parameters)
+        path = checkpoint or out.with_name(f"{out.name}.checkpoint")
+        with resumable_fit(path, keep=checkpoint is not None):
+            model = estimator.fit(unlabelled, checkpoint=path, resume=resume, checkpoint_every=checkpoint_every)
             if probe is not None:
-                model.probe_ = _trained(model, labelled, probe, recenter, hidden or team.index > 0)
+                model.probe_ = _trained(model, labelled, probe, recenter, hidden)
             if check:
-                # One process refits and sends the result to the others.
-                found = team.once(lambda: checked(model, unlabelled, seed, hidden).to_dict())
-                model.replicability_ = Replicability.from_dict(found, model.rank)
-            team.once(lambda: _save(model, unlabelled, out))
-    if team.index > 0:
-        return
-    _tell_fit(model, method, unlabelled, None if probe is None else labelled, data, out, json)
+                model.replicability_ = checked(model, unlabelled, seed, hidden)
+            _save(model, unlabelled, out)
+    _tell_fit(model, chosen_method, unlabelled, None if probe is None else labelled, data, out, json)
     if check and not json:
         tell_replicability(model.replicability_)
 
@@ -332,8 +325,6 @@ def _tell_fit(
 ) -> None:
     import shlex
 
-    from polyadic.engine.outcome import is_converged
-
     seconds = model.fit_seconds_
     trained = 0 if labelled is None else int((labelled.label >= 0).sum())
     outcome = {
@@ -349,7 +340,7 @@ def _tell_fit(
         "seconds": seconds,
         "waited": model.waited_,
         "loss": model.history_["loss"][-1],
-        "converged": is_converged(model),
+        "converged": model.converged_,
         "split": model.split_,
         "classes": model.probe_.classes_.tolist() if trained else [],
         "labelled": trained,

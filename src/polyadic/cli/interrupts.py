@@ -14,10 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from polyadic.team import Team
 
 __all__ = ["Terminated", "exit_on_interrupt", "handle_signals", "resumable_fit"]
 
@@ -102,42 +98,27 @@ def exit_on_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def resumable_fit(folder: Path, keep: bool, team: Team) -> Iterator[None]:
-    """Run a fit with checkpoints: say how to resume it when interrupted, remove the folder when done.
+def resumable_fit(checkpoint: Path, keep: bool) -> Iterator[None]:
+    """Run a fit with a checkpoint: say how to resume it when interrupted, remove the file when done.
 
     Parameters
     ----------
-    folder : folder of the checkpoints
-    keep : whether to keep the folder after the fit
-    team : the processes of the fit; the first one prints
+    checkpoint : the file
+    keep : whether to keep the file after the fit
     """
-    from polyadic.scale import checkpoints
-
-    def has_checkpoints() -> bool:
-        return folder.is_dir() and bool(checkpoints.list_checkpoints(folder))
-
     try:
         yield
     except KeyboardInterrupt as stop:
-        if team.index > 0:
-            raise SystemExit(_exit_code(stop)) from None
-        if has_checkpoints():
-            stop.args = (_how_to_resume(folder, team),)
+        if checkpoint.exists():
+            stop.args = (_how_to_resume(checkpoint),)
         raise
-    finally:
-        # A fit that failed early leaves an empty folder.
-        if team.index == 0 and not keep and folder.is_dir() and not has_checkpoints():
-            checkpoints.remove_checkpoints(folder)
     if not keep:
-        team.once(lambda: checkpoints.remove_checkpoints(folder))
+        checkpoint.unlink(missing_ok=True)
 
 
-def _how_to_resume(folder: Path, team: Team) -> str:
-    """Return how to resume the fit; the launcher of several processes is unknown here."""
+def _how_to_resume(checkpoint: Path) -> str:
     import shlex
 
-    if team.size > 1:
-        return f"progress is saved in {folder}. Run the same command with --resume to resume"
     words = [word for word in sys.argv[1:] if word != "--resume"]
     start = "python -m polyadic" if Path(sys.argv[0]).name == "__main__.py" else "polyadic"
-    return f"progress is saved in {folder}. To resume:\n  {start} {shlex.join([*words, '--resume'])}"
+    return f"progress is saved in {checkpoint}. To resume:\n  {start} {shlex.join([*words, '--resume'])}"

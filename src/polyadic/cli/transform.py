@@ -24,7 +24,6 @@ from polyadic.cli.outputs import check_out_file
 from polyadic.cli.reading import reads_recordings
 from polyadic.cli.tables import write_table
 from polyadic.cli.windows import opened_for
-from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
@@ -61,27 +60,19 @@ def transform(
     given: dict[str, Any],
 ) -> None:
     """Compute the features of all windows and write them to a file."""
-    from polyadic.core.persist import load_for_inference
-    from polyadic.engine import processes
+    from polyadic import load
 
-    team = processes.join()
     check_out_file(out, model, data, settings, endings=(".npy", ".csv"), force=force)
-    if out.suffix == ".csv" and team.size > 1:
-        raise PolyadicError(f"several processes can only write a .npy file, but --out is {out.name}")
-    loaded = load_for_inference(model, device=device)
-    hidden = not shows_progress(quiet, json) or team.index > 0
+    loaded = load(model)
+    loaded.device = device
+    hidden = not shows_progress(quiet, json)
     with opened_for(loaded, data, given, labels=None, hidden=hidden) as windows:
         count = len(windows)
         with window_bar("transforming", windows.shape, hidden) as on_rows:
             if out.suffix == ".npy":
-                # Assume that the other processes have made the same progress.
-                loaded.transform(
-                    windows, out=out, on_rows=lambda done: on_rows(min(done * team.size, count)), team=team
-                )
+                loaded.transform(windows, out=out, on_rows=on_rows)
             else:
                 _write_features(loaded, windows, out, on_rows)
-    if team.index > 0:
-        return
     if json:
         print_json({"features": out.name, "windows": count, "columns": list(loaded.get_feature_names_out())})
         return

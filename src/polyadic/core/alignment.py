@@ -6,7 +6,7 @@ tests and study. Names follow the paper: `V` is V₃, `pull` gives v₂.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ __all__ = [
     "loss",
     "loss_from_labels",
     "loss_from_rates",
-    "loss_from_sums",
     "normalise",
     "pair_matrix",
     "pull",
@@ -29,8 +28,6 @@ __all__ = [
     "trace_loss",
     "two_sided_bound",
 ]
-
-Add = Callable[[Tensor], Tensor]
 
 
 def normalise(X: Tensor) -> Tensor:
@@ -80,16 +77,13 @@ def pair_matrix(count: int, gamma: float) -> Tensor:
     return matrix.fill_diagonal_(positive_pair)
 
 
-def pull(
-    X: Tensor, gamma: float, count: int | None = None, add: Add | None = None, direction: Tensor | None = None
-) -> Tensor:
+def pull(X: Tensor, gamma: float, direction: Tensor | None = None) -> Tensor:
     """Compute G(γ)·D(X)·X without G(γ), in O(N·R): the paper's v₂ for every row of the other view.
 
     Parameters
     ----------
     X : (N, R), the view that is held fixed
     gamma : weight of the random pairs, ≥ 0
-    count, add : if X has only this process's rows: the total number of rows, and a function that sums over processes
     direction : `normalise(X)`, if known
 
     Returns
@@ -103,9 +97,8 @@ def pull(
             [ 1.0000, -0.5000]])
     """
     U = normalise(X) if direction is None else direction
-    total = U.sum(dim=0) if add is None else add(U.sum(dim=0))
-    random_pair, positive_pair = _weights(X.shape[0] if count is None else count, gamma)
-    return torch.add(random_pair * total, U, alpha=positive_pair - random_pair)
+    random_pair, positive_pair = _weights(len(X), gamma)
+    return torch.add(random_pair * U.sum(dim=0), U, alpha=positive_pair - random_pair)
 
 
 def loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
@@ -127,29 +120,6 @@ def loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
     tensor(-1.)
     """
     return (normalise(X) * pull(X_augmented, gamma)).sum()
-
-
-def loss_from_sums(total: Tensor, total_augmented: Tensor, matched: Tensor, gamma: float, count: int) -> Tensor:
-    """Compute the same loss from sums, which unlike the loss itself are additive over parts of the rows.
-
-    Parameters
-    ----------
-    total, total_augmented : (R,), the sums of the normalised rows of each view
-    matched : scalar, the sum of the inner products of each normalised row with that of its augmentation
-    count : the number N of rows
-
-    Returns
-    -------
-    a scalar tensor
-
-    Examples
-    --------
-    >>> U = normalise(torch.tensor([[2.0, 0.0], [0.0, 3.0]]))
-    >>> loss_from_sums(U.sum(dim=0), U.sum(dim=0), (U * U).sum(), gamma=1.0, count=2)
-    tensor(-1.)
-    """
-    random_pair, positive_pair = _weights(count, gamma)
-    return random_pair * (total @ total_augmented) + (positive_pair - random_pair) * matched
 
 
 def trace_loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -11,16 +10,16 @@ import numpy as np
 import torch
 
 from polyadic._util.immutable import Immutable
-from polyadic._util.model_files import SCHEMA, read, write
+from polyadic._util.model_files import read
 from polyadic._util.torch_state import plain_torch
 from polyadic.core.tensorizer import ModuleTensorizer, Tensorizer, as_tensorizer
 from polyadic.errors import ModelFileError, PolyadicError
 
-__all__ = ["SCHEMA", "decode", "decode_tensorizer", "encode", "load", "load_for_inference", "read", "write"]
+__all__ = ["decode", "decode_tensorizer", "encode", "load"]
 
 _OWN_KINDS = ("function", "module")
 _MODULES = {
-    **dict.fromkeys(("ATD", "SALS", "GRSALS"), "estimators"),
+    **dict.fromkeys(("CPD", "ATD", "SALS", "GRSALS"), "estimators"),
     **dict.fromkeys(("CPALS", "HandFeatures", "PCAFeatures"), "baselines.simple"),
     **dict.fromkeys(("BYOL", "SimCLR"), "baselines.contrastive"),
     "AutoEncoder": "baselines.autoencoder",
@@ -127,7 +126,7 @@ def decode_tensorizer(value: Any, given: Any) -> Tensorizer | None:
 
 @plain_torch()
 def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = None) -> Any:
-    """Load a model from a file written by `save`: `ATD`, `SALS`, `GRSALS` or a baseline.
+    """Load a model from a file written by `save`: `CPD`, `ATD`, `SALS`, `GRSALS` or a baseline.
 
     Parameters
     ----------
@@ -140,20 +139,26 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
 
     Raises
     ------
-    ModelFileError : if the file is damaged, of a newer schema, or not a model
+    ModelFileError : if the file is damaged, of another version, or not a model
 
     Examples
     --------
     >>> import tempfile
-    >>> from polyadic import SALS
-    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
+    >>> from polyadic import CPD
+    >>> model = CPD(rank=2, tensorize=None, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model.save(f"{folder}/m.safetensors")
     ...     same = load(f"{folder}/m.safetensors")
     >>> np.array_equal(same.factors_[0], model.factors_[0])
     True
     """
-    model = _built(path, _estimator, tensorize, augment)
+    arrays, header = read(path)
+    try:
+        model = _estimator(header["estimator"])._from_file(arrays, header, tensorize, augment)
+    except ModelFileError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, RuntimeError) as error:
+        raise ModelFileError(f"{path} has a damaged header: {error!r}, or arrays that do not fit it") from error
     for name, value in (("tensorize", tensorize), ("augment", augment)):
         if value is not None and getattr(model, name, None) is not value:
             raise PolyadicError(
@@ -162,57 +167,11 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
     return model
 
 
-@plain_torch()
-def load_for_inference(path: str | os.PathLike[str], device: str = "auto") -> Any:
-    """Load a model only to transform new windows; does not import scikit-learn unless the model is a baseline.
-
-    Parameters
-    ----------
-    path : the file; its estimator must not use functions or modules of your own
-    device : the device to compute on
-
-    Returns
-    -------
-    an object with `transform`, `get_feature_names_out` and, if the file holds a probe, `probe_`
-    """
-
-    def kind(name: Any) -> Any:
-        cp = _MODULES.get(name) == "estimators"
-        return import_module("polyadic.engine.inference").StoredModel if cp else _estimator(name)
-
-    model = _built(path, kind)
-    model.device = device
-    return model
-
-
-def _built(path: str | os.PathLike[str], kind: Callable[[Any], Any], tensorize: Any = None, augment: Any = None) -> Any:
-    """Build the model of a file; `kind` maps the name of its estimator to a class."""
-    arrays, header = read(path)
-    try:
-        if header["schema"] < 3:
-            _upgrade(header)
-        return kind(header["estimator"])._from_file(arrays, header, tensorize, augment)
-    except ModelFileError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, RuntimeError) as error:
-        raise ModelFileError(f"{path} has a damaged header: {error!r}, or arrays that do not fit it") from error
-
-
-def _upgrade(header: dict[str, Any]) -> None:
-    """Add the defaults of older schemas to a header: no readout, signed bases, the floor rule "channel"."""
-    parameters = header["parameters"]
-    if header["estimator"] in ("ATD", "GRSALS", "SALS"):
-        parameters |= {"readout": None, "nonnegative": False}
-    tensorize = parameters.get("tensorize")
-    if isinstance(tensorize, dict) and tensorize.get("floor") == "auto":
-        parameters["tensorize"] = {**tensorize, "floor": "channel"}
-
-
 def _estimator(name: Any) -> Any:
     """Return the estimator class of that name: one of ours, imported on demand, or one that is already defined."""
     if name in _MODULES:
         return getattr(import_module(f"polyadic.{_MODULES[name]}"), name)
-    kinds = import_module("polyadic.engine.estimator").WindowEstimator._kinds
+    kinds = import_module("polyadic.estimators").WindowEstimator._kinds
     if name not in kinds:
         raise ModelFileError(
             f"the file contains a model of unknown type {name!r}: import the module that defines it before loading"

@@ -1,46 +1,75 @@
-"""One step of alternating least squares for the paper's objective (appendix C): coefficients, statistics, bases.
+"""One step of alternating least squares, as in Algorithms 1 and 2 of the paper (appendix C).
+
+A step solves for the coefficients of a batch at fixed bases, X with X̃ fixed and then X̃ with the new X fixed
+(Eqn. improved_x), and then for each basis in turn by ridge least squares. Algorithm 1 takes one step on all windows in
+every sweep, Algorithm 2 one on each mini-batch; `partial_fit` takes a single one.
 
 The views of a batch are stacked in one tensor: first the b windows, then, with an augmentation, their b augmented
-views, so that both go through the same two matrix products. `engine.loop` combines steps to sweeps and fits.
+views, so that both go through the same two matrix products.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import reduce
 
 import torch
 from torch import Tensor
 
-from polyadic._util import random_streams as draws
-from polyadic._util.threads import start
+from polyadic._util import random_streams
 from polyadic.core import alignment
 from polyadic.core.algebra import collect, contract, gram, project, ridge_inverse, ridge_solve, squared_errors
-from polyadic.core.alignment import Add
 from polyadic.core.nonnegative import nonnegative_solve
-from polyadic.core.terms import Term
 from polyadic.errors import PolyadicError
-from polyadic.team import ALONE, Team
 
 __all__ = [
-    "Add",
-    "LossSums",
+    "TERMS",
     "Objective",
     "State",
     "Statistics",
+    "Term",
+    "feature_extractor",
     "fixed_point",
     "grams_of",
     "hadamard",
     "initial_factors",
-    "row_sums",
+    "loss_terms",
     "solve_coefficients",
     "step",
     "update_bases",
-    "view_errors",
     "warn_if_diverging",
 ]
+
+
+# ------------------------------------------------------------------- objective
+
+
+class Term(IntEnum):
+    """Index of each term of the objective (Eqn. objective of the paper) in a vector of all terms.
+
+    Examples
+    --------
+    >>> Term.TIKHONOV.key
+    'tikhonov'
+    """
+
+    FIT = 0
+    FIT_AUGMENTED = 1
+    TIKHONOV = 2
+    SELF_SUPERVISED = 3
+    GRAPH = 4
+
+    @property
+    def key(self) -> str:
+        """The key in a history."""
+        return self.name.lower()
+
+
+TERMS = tuple(term.key for term in Term)
+"""The keys of the terms in a history, in order."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +112,12 @@ class Objective:
         return self.beta == 0 and self.graph_weight == 0
 
 
+# ----------------------------------------------------------------------- state
+
+
 @dataclass(frozen=True)
 class Statistics:
-    """Sufficient statistics of a batch for the bases; their sums over batches or processes are exact.
+    """Sufficient statistics of a batch for the bases.
 
     Y : (R, I, J, …), XᵀT + X̃ᵀT̃
     S : (R, R) float64, XᵀX + X̃ᵀX̃
@@ -111,8 +143,8 @@ class State:
     """State of a fit between steps.
 
     factors : bases of shapes (I, R), (J, R), …
-    memory : statistics of earlier batches, for solver="memory"
-    coefficients : (n_views · N, R), X and X̃ of the last sweep, for Algorithm 1
+    memory : discounted statistics of earlier batches, for solver="memory"
+    coefficients : (n_views · N, R), X and X̃ of the last sweep, from which Algorithm 1 starts the next one
     energy : (R,), ‖x_r‖² over the current sweep, used to order components
     """
 
@@ -141,10 +173,95 @@ def initial_factors(
     >>> [tuple(f.shape) for f in initial_factors((3, 4), 2, 0, torch.float32, torch.device("cpu"))]
     [(3, 2), (4, 2)]
     """
-    generator = torch.Generator().manual_seed(draws.integer_seed(seed, 0xFAC7))
+    generator = torch.Generator().manual_seed(random_streams.integer_seed(seed, 0xFAC7))
     factors = [torch.randn(size, rank, dtype=torch.float64, generator=generator) for size in shape]
     factors = [factor.abs() for factor in factors] if nonnegative else factors
     return [(f / torch.linalg.vector_norm(f, dim=0)).to(device, dtype) for f in factors]
+
+
+# -------------------------------------------------------------------- the step
+
+
+def step(
+    batch: Iterable[Tensor],
+    state: State,
+    objective: Objective,
+    n_views: int = 1,
+    *,
+    solver: str = "blend",
+    learning_rate: float = 1.0,
+    start: Tensor | None = None,
+    ids: Tensor | None = None,
+    watch: bool = False,
+) -> Tensor:
+    """Take one step on a batch: its coefficients at fixed bases, then each basis at fixed coefficients.
+
+    Parameters
+    ----------
+    batch : tensors (n_views · b, I, J, …), the stacked views of the batch in one chunk or several. Several are read
+        twice: for the projections of all windows and, once the coefficients are known, for the statistics
+    state : modified; its `coefficients` become those of the batch
+    solver : "blend" moves the bases by η towards the batch's solution; "memory" discounts old statistics by 1 − η
+        and solves
+    learning_rate : η
+    start : (n_views · b, R), initial guess of the fixed-point rule; by default the least-squares solution
+    ids : (b,), indices of the windows, for a given graph; by default the first of the graph
+    watch : warn if the fixed-point rule does not converge
+
+    Returns
+    -------
+    (5,) float64, by `Term`: the objective before the bases moved, without the Tikhonov term of the bases
+
+    Examples
+    --------
+    >>> T, state = torch.rand(20, 3, 4), State(initial_factors((3, 4), 2, 0, torch.float32, torch.device("cpu")))
+    >>> losses = [float(step([T], state, Objective(alpha=1e-3)).sum()) for _ in range(3)]
+    >>> losses[0] > losses[1] > losses[2]
+    True
+    """
+    grams = grams_of(state.factors)
+    G = hadamard(grams)
+    projections = [project(T, state.factors) for T in batch]
+    M = _stack_chunks(projections, n_views)
+    adjacency = None
+    if objective.graph is not None:
+        adjacency = objective.graph(torch.arange(len(M) // n_views) if ids is None else ids)
+    X = state.coefficients = solve_coefficients(M, G, objective, n_views, start, adjacency, watch)
+
+    errors, statistics = torch.zeros(n_views, dtype=torch.float64, device=X.device), None
+    coefficients = _unstack_chunks(X, [len(projection) for projection in projections], n_views)
+    for T, X_chunk, M_chunk in zip(batch, coefficients, projections, strict=True):
+        errors += squared_errors(T, X_chunk, M_chunk, G).reshape(n_views, -1).sum(dim=1)
+        statistics = Statistics.of(X_chunk, T).added_to(statistics)
+    assert statistics is not None
+    energy = statistics.S.diagonal()
+    state.energy = energy if state.energy is None else state.energy + energy
+    if solver == "memory":
+        state.memory = statistics = statistics.added_to(state.memory, 1 - learning_rate)
+        learning_rate = 1.0
+    state.factors = update_bases(
+        state.factors, statistics, objective.alpha, learning_rate, grams, objective.nonnegative
+    )
+    return loss_terms(errors, X, objective, adjacency)
+
+
+def _stack_chunks(chunks: Sequence[Tensor], n_views: int) -> Tensor:
+    """Combine chunks of stacked views (n_views · b_i, R) to one stack of views (n_views · b, R)."""
+    if len(chunks) == 1:
+        return chunks[0]
+    views = zip(*(chunk.chunk(n_views) for chunk in chunks), strict=True)
+    return torch.cat([rows for view in views for rows in view])
+
+
+def _unstack_chunks(X: Tensor, sizes: Sequence[int], n_views: int) -> list[Tensor]:
+    """Split one stack of views into chunks of stacked views of these sizes."""
+    if len(sizes) == 1:
+        return [X]
+    views = [torch.split(view, [size // n_views for size in sizes]) for view in X.chunk(n_views)]
+    return [torch.cat(rows) for rows in zip(*views, strict=True)]
+
+
+# ---------------------------------------------------------------- coefficients
 
 
 def grams_of(factors: Sequence[Tensor]) -> list[Tensor]:
@@ -173,8 +290,6 @@ def solve_coefficients(
     start: Tensor | None = None,
     adjacency: Tensor | None = None,
     watch: bool = False,
-    count: int | None = None,
-    add: Add | None = None,
 ) -> Tensor:
     """Solve for the coefficients of a batch at fixed bases: X with X̃ fixed, then X̃ with the new X fixed.
 
@@ -185,7 +300,6 @@ def solve_coefficients(
     start : (n_views · b, R), initial guess of the fixed-point rule; by default the least-squares solution
     adjacency : (b, b), weights of the graph among the windows, for the graph term
     watch : check whether the fixed-point rule converges, and warn if not
-    count, add : as for `alignment.pull`, if b is only this process's share of a batch
 
     Returns
     -------
@@ -196,10 +310,9 @@ def solve_coefficients(
     >>> solve_coefficients(torch.tensor([[2.0]]), torch.eye(1), Objective(alpha=1.0))
     tensor([[1.]])
     """
-    count = len(M) // n_views if count is None else count
     if objective.graph_weight > 0:
-        return _graph_coefficients(M, G, objective, adjacency, count, add)
-    return fixed_point(M, ridge_inverse(G, objective.alpha), objective, n_views, start, watch, count, add)
+        return _graph_coefficients(M, G, objective, adjacency)
+    return fixed_point(M, ridge_inverse(G, objective.alpha), objective, n_views, start, watch)
 
 
 def fixed_point(
@@ -209,26 +322,23 @@ def fixed_point(
     n_views: int,
     start: Tensor | None = None,
     watch: bool = False,
-    count: int | None = None,
-    add: Add | None = None,
 ) -> Tensor:
-    """Solve by least squares and, for β > 0, the fixed-point rule, given the ridge inverse (R, R).
+    """Solve by least squares and, for β > 0, the fixed-point rule of Eqn. improved_x, given the ridge inverse (R, R).
 
     Parameters and result as for `solve_coefficients`.
     """
-    count = len(M) // n_views if count is None else count
     V, least_squares = inverse.to(M.dtype), (M.to(inverse.dtype) @ inverse).to(M.dtype)
     if objective.beta == 0 or n_views == 1:
         return least_squares
-    gamma = objective.gamma_for(count)
     ls, ls_augmented = least_squares.chunk(2)
+    gamma = objective.gamma_for(len(ls))
     guess = least_squares if start is None else start
     (init, init_augmented), (direction, augmented) = guess.chunk(2), alignment.normalise(guess).chunk(2)
-    v2 = alignment.pull(init_augmented, gamma, count, add, augmented)
-    if watch and len(ls):
+    v2 = alignment.pull(init_augmented, gamma, augmented)
+    if watch:
         warn_if_diverging(alignment.convergence(ls, V, v2, objective.beta), objective.beta)
     X = alignment.align(ls, V, init, v2, objective.beta, objective.rounds, direction)
-    v2 = alignment.pull(X, gamma, count, add)
+    v2 = alignment.pull(X, gamma)
     X_augmented = alignment.align(ls_augmented, V, init_augmented, v2, objective.beta, objective.rounds, augmented)
     return torch.cat([X, X_augmented])
 
@@ -251,19 +361,41 @@ def warn_if_diverging(differences: Sequence[float], beta: float) -> None:
     )
 
 
-def _mean(X: Tensor, count: int, add: Add | None) -> Tensor:
-    """Compute the mean over the rows of all processes: (R,)."""
-    return (X.sum(dim=0) if add is None else add(X.sum(dim=0))) / count
+def feature_extractor(factors: Sequence[Tensor], alpha: float) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Return the closed form of Eqn. feature_extractor for windows outside a fit.
+
+    Parameters
+    ----------
+    factors : matrices of shapes (I, R), (J, R), …
+
+    Returns
+    -------
+    a function that maps tensors (b, I, J, …) to coefficients (b, R) and squared residuals (b,)
+
+    Examples
+    --------
+    >>> x, residuals = feature_extractor([torch.ones(2, 1), torch.ones(2, 1)], alpha=0.0)(torch.ones(1, 2, 2))
+    >>> x, residuals
+    (tensor([[1.]]), tensor([0.], dtype=torch.float64))
+    """
+    # Invert on the CPU: for a small matrix that is faster than loading the GPU's solver.
+    exact = gram([factor.cpu().double() for factor in factors])
+    G, inverse = exact.to(factors[0].device), ridge_inverse(exact, alpha).to(factors[0].device)
+
+    def extract(T: Tensor) -> tuple[Tensor, Tensor]:
+        M = project(T, factors)
+        x = fixed_point(M, inverse, Objective(alpha), 1)
+        return x, squared_errors(T, x, M, G)
+
+    return extract
 
 
-def _graph_coefficients(
-    M: Tensor, G: Tensor, objective: Objective, adjacency: Tensor | None, count: int, add: Add | None
-) -> Tensor:
+def _graph_coefficients(M: Tensor, G: Tensor, objective: Objective, adjacency: Tensor | None) -> Tensor:
     """Minimise ‖T − XKᵀ‖² + α‖X‖² + w·Tr(XᵀLX), by solving X(G + αI) + wLX = M."""
     alpha, weight = objective.alpha, objective.graph_weight
     if adjacency is None:
         # L = I − 11ᵀ/b of the complete graph does not affect the mean and adds w to the ridge of deviations from it.
-        mean = _mean(M, count, add)[None]
+        mean = (M.sum(dim=0) / len(M))[None]
         return ridge_solve(G, mean, alpha) + ridge_solve(G, M - mean, alpha + weight)
     roots, Q = torch.linalg.eigh(_laplacian(adjacency).to(M.device, torch.float64))
     values, P = torch.linalg.eigh(G.double())
@@ -278,72 +410,36 @@ def _laplacian(adjacency: Tensor) -> Tensor:
     return torch.diag(adjacency.sum(dim=1)) - adjacency
 
 
-@dataclass(frozen=True)
-class LossSums:
-    """Sums over windows that determine the terms of the loss; they add up exactly over chunks or processes.
+# ------------------------------------------------------------------------ loss
 
-    values : (4 + n_views · R,) float64: squared errors of both views (0 for a missing one), ‖X‖², inner products of
-        windows with their partners (augmented views, or neighbours in the graph), and for each view the sum of its
-        rows, normalised if there is an alignment
+
+def loss_terms(errors: Tensor, X: Tensor, objective: Objective, adjacency: Tensor | None = None) -> Tensor:
+    """Evaluate the terms of the objective, without the Tikhonov term of the bases.
+
+    Parameters
+    ----------
+    errors : (n_views,) float64, squared error ‖T − XKᵀ‖² of each view
+    X : (n_views · b, R), coefficients of the stacked views
+    adjacency : (b, b), weights of the graph among the windows; None for the complete graph
+
+    Returns
+    -------
+    (5,) float64, by `Term`
     """
-
-    values: Tensor
-
-    @classmethod
-    def zeros(cls, n_views: int, rank: int, device: torch.device) -> LossSums:
-        return cls(torch.zeros(4 + n_views * rank, dtype=torch.float64, device=device))
-
-    @classmethod
-    def of(cls, errors: Tensor, rows: Tensor) -> LossSums:
-        """Combine `view_errors` (2,) and `row_sums` (2 + n_views · R,)."""
-        return cls(torch.cat([errors, rows]))
-
-    def add(self, errors: Tensor | None = None, rows: Tensor | None = None) -> None:
-        """Add the sums of further windows."""
-        if errors is not None:
-            self.values[:2] += errors
-        if rows is not None:
-            self.values[2:] += rows
-
-    def terms(self, objective: Objective, n_views: int, count: int) -> Tensor:
-        """Return the terms of the objective by `Term`, without the Tikhonov term of the bases: (5,) float64.
-
-        Parameters
-        ----------
-        count : number of windows in these sums
-        """
-        squares, partners, rows = self.values[2], self.values[3], self.values[4:].chunk(n_views)
-        terms = self.values.new_zeros(len(Term))
-        terms[Term.FIT], terms[Term.FIT_AUGMENTED] = self.values[0], self.values[1]
-        terms[Term.TIKHONOV] = objective.alpha * squares
-        if objective.beta > 0 and n_views == 2:
-            gamma = objective.gamma_for(count)
-            loss = alignment.loss_from_sums(rows[0], rows[1], partners, gamma, count)
-            terms[Term.SELF_SUPERVISED] = objective.beta * loss
-        if objective.graph_weight > 0:
-            mean = rows[0] @ rows[0] / count if objective.graph is None else 0.0
-            terms[Term.GRAPH] = objective.graph_weight * (partners - mean)
-        return terms
-
-
-def view_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor, n_views: int) -> Tensor:
-    """Compute the squared error of each view, 0 for a missing second one: (2,) float64."""
-    errors = squared_errors(T, X, M, G).reshape(n_views, len(T) // n_views).sum(dim=1).clamp_min(0.0)
-    return torch.nn.functional.pad(errors, (0, 2 - n_views))
-
-
-def row_sums(X: Tensor, objective: Objective, n_views: int, adjacency: Tensor | None) -> Tensor:
-    """Compute the part of `LossSums` that depends on the coefficients: (2 + n_views · R,) float64."""
-    X = rows = X.double()
-    partners = X.new_zeros(())
+    X, n_views = X.double(), len(errors)
+    terms = X.new_zeros(len(Term))
+    terms[:n_views] = errors.clamp_min(0.0)
+    terms[Term.TIKHONOV] = objective.alpha * X.square().sum()
     if objective.beta > 0 and n_views == 2:
-        rows = alignment.normalise(X)
-        first, second = rows.chunk(2)
-        partners = (first * second).sum()
-    elif objective.graph_weight > 0:
-        partners = (X * (X if adjacency is None else _laplacian(adjacency).to(X) @ X)).sum()
-    totals = [view.sum(dim=0) for view in rows.chunk(n_views)]
-    return torch.cat([torch.stack([X.square().sum(), partners]), *totals])
+        first, second = X.chunk(2)
+        terms[Term.SELF_SUPERVISED] = objective.beta * alignment.loss(first, second, objective.gamma_for(len(first)))
+    if objective.graph_weight > 0:
+        smoothed = X - X.mean(dim=0) if adjacency is None else _laplacian(adjacency).to(X) @ X
+        terms[Term.GRAPH] = objective.graph_weight * (X * smoothed).sum()
+    return terms
+
+
+# ----------------------------------------------------------------------- bases
 
 
 def update_bases(
@@ -351,11 +447,13 @@ def update_bases(
     statistics: Statistics,
     alpha: float,
     learning_rate: float = 1.0,
-    add: Add | None = None,
     grams: Sequence[Tensor] | None = None,
     nonnegative: bool = False,
 ) -> list[Tensor]:
     """Update each basis in turn by ridge least squares, using those already updated; then F ← (1 − η)F + ηF*.
+
+    Algorithm 2 of the paper names a step size η and never uses it; moving the bases by η towards the batch's solution
+    is our interpretation.
 
     All MTTKRPs are computed from `statistics.Y`: that of the first basis by contracting all other modes, that of the
     next one likewise, after contracting the first mode with its new basis.
@@ -365,7 +463,6 @@ def update_bases(
     factors : matrices of shapes (I, R), (J, R), …
     statistics : the statistics of the fixed coefficients
     learning_rate : η, 1 for the plain least-squares update
-    add : sums a tensor over the processes, if each has only its part of `statistics.Y`
     grams : `grams_of` the factors, if known
     nonnegative : whether to constrain entries to be non-negative, starting from the current bases
 
@@ -376,11 +473,9 @@ def update_bases(
     Y, updated = statistics.Y, list(factors)
     known = grams_of(factors) if grams is None else list(grams)
     for mode, factor in enumerate(factors):
-        mttkrp = _mttkrp(Y, factors[mode:])
-        mttkrp = mttkrp if add is None else add(mttkrp)
+        mttkrp = _mttkrp(Y, factors[mode:]).T
         G = hadamard([statistics.S, *known[:mode], *known[mode + 1 :]])
-        right = mttkrp.T
-        target = nonnegative_solve(G, right, factor, alpha) if nonnegative else ridge_solve(G, right, alpha)
+        target = nonnegative_solve(G, mttkrp, factor, alpha) if nonnegative else ridge_solve(G, mttkrp, alpha)
         updated[mode] = torch.lerp(factor, target, learning_rate)
         if Y.ndim > 2:
             Y, known[mode] = contract(Y, 0, updated[mode]), grams_of([updated[mode]])[0]
@@ -394,53 +489,3 @@ def _mttkrp(Y: Tensor, factors: Sequence[Tensor]) -> Tensor:
         mode = min(range(1, len(left)), key=lambda other: Y.stride(1 + other))
         Y = contract(Y, mode, left.pop(mode))
     return Y
-
-
-def step(
-    T: Tensor,
-    state: State,
-    objective: Objective,
-    n_views: int = 1,
-    solver: str = "blend",
-    learning_rate: float = 1.0,
-    ids: Tensor | None = None,
-    watch: bool = False,
-    team: Team = ALONE,
-    count: int | None = None,
-) -> Tensor:
-    """Take one step of Algorithm 2 on this batch, modifying `state`.
-
-    Parameters
-    ----------
-    T : (n_views · b, I, J, …), the views stacked
-    solver : "blend" moves the bases by η towards the batch's solution; "memory" discounts old statistics by 1 − η
-        and solves
-    ids : (b,), indices of the windows, for a given graph; by default the first of the graph
-    watch : see `solve_coefficients`
-    team, count : the processes that share the batch, if b is only this one's share, and its total number of windows
-
-    Returns
-    -------
-    (5,) float64, by `Term`: the objective before the bases moved
-    """
-    adjacency = None
-    if objective.graph is not None:
-        adjacency = objective.graph(torch.arange(len(T) // n_views) if ids is None else ids)
-    count = len(T) // n_views if count is None else count
-    grams, M = grams_of(state.factors), project(T, state.factors)
-    G = hadamard(grams)
-    X = solve_coefficients(M, G, objective, n_views, None, adjacency, watch, count, team.sum)
-    # Compute the sums of the loss while the statistics are collected and, with several processes, sent.
-    sums = start(lambda: LossSums.of(view_errors(T, X, M, G, n_views), row_sums(X, objective, n_views, adjacency)))
-    arriving = team.start_sum(Statistics.of(X, T))
-    statistics, values = arriving(sums().values)
-    energy = statistics.S.diagonal()
-    state.energy = energy if state.energy is None else state.energy + energy
-    if solver == "memory":
-        state.memory = statistics = statistics.added_to(state.memory, 1 - learning_rate)
-        learning_rate = 1.0
-    add = team.sum_by_mode(statistics.Y)
-    state.factors = update_bases(
-        state.factors, statistics, objective.alpha, learning_rate, add, grams, objective.nonnegative
-    )
-    return LossSums(values).terms(objective, n_views, count)

@@ -30,8 +30,8 @@ from polyadic.data.labels import UNKNOWN_MARKS, as_column, known_labels
 from polyadic.data.samples import Samples, integer_random_state
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
-from polyadic.engine.estimator import WindowEstimator, all_or_nothing, labelled_windows
 from polyadic.errors import PolyadicError
+from polyadic.estimators import WindowEstimator, all_or_nothing, labelled_windows
 from polyadic.evaluate.probes import probe, quiet_training, takes_groups, train_probe
 from polyadic.evaluate.validated_probe import FOLDS, level_columns
 

@@ -19,9 +19,8 @@ from polyadic.core.persist import load
 from polyadic.data.labels import UNKNOWN_MARKS, known_labels
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
-from polyadic.engine.outcome import describe_fit
 from polyadic.errors import PolyadicError
-from polyadic.estimators import ATD, GRSALS, SALS
+from polyadic.estimators import CPD, describe_fit
 from polyadic.evaluate.linear_probe import linear_form
 from polyadic.evaluate.prediction import WindowPredictor, check_probe, groups_of
 from polyadic.evaluate.probes import AUTO, PROBES, probe, quiet_training, train_probe
@@ -82,7 +81,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(self, features: ATD | SALS | GRSALS, probe: Any = AUTO, recenter: bool = False) -> None:
+    def __init__(self, features: CPD, probe: Any = AUTO, recenter: bool = False) -> None:
         self.features = features
         self.probe = probe
         self.recenter = recenter
@@ -220,7 +219,7 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return cls.of(load(path), os.path.basename(path))  # noqa: PTH119
 
     @classmethod
-    def of(cls, model: ATD | SALS | GRSALS, name: str = "the model") -> Self:
+    def of(cls, model: CPD, name: str = "the model") -> Self:
         """Return a loaded model with a probe as a classifier.
 
         Parameters

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyadic.core.persist import load_for_inference
+from polyadic.core.persist import load
 from polyadic.data.labels import as_column
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
@@ -70,7 +70,8 @@ class WindowPredictor:
         ------
         ModelFileError : if the file is damaged, or has no probe
         """
-        model = load_for_inference(path, device=device)
+        model = load(path)
+        model.device = device
         check_probe(model, os.path.basename(path))  # noqa: PTH119
         return cls(model, model.probe_, bool(getattr(model.probe_, "recenter_", False)))
 

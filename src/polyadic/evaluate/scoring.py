@@ -6,27 +6,22 @@ of several splits. Every command and experiment computes its scores here.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from polyadic.data.splits import PROTOCOLS, Protocol, Split, split
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.estimators import ATD, GRSALS, SALS
+from polyadic.estimators import CPD
 from polyadic.evaluate.augmented import augmented_features, perturbed
 from polyadic.evaluate.classifier import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
 from polyadic.evaluate.probes import PROBES, probe, train_probe, unthreaded
 from polyadic.evaluate.recentring import group_names, means_by_group, recentred
 from polyadic.evaluate.validated_probe import level_columns
-from polyadic.team import ALONE, Team
 
 __all__ = [
     "default_protocol",
@@ -132,7 +127,7 @@ def default_protocol(windows: Windows) -> Protocol:
     return "paper" if (windows.subject == "").any() else "subject"
 
 
-def own_split(model: ATD | SALS | GRSALS, windows: Windows, protocols: Sequence[Protocol] = PROTOCOLS) -> Split | None:
+def own_split(model: CPD, windows: Windows, protocols: Sequence[Protocol] = PROTOCOLS) -> Split | None:
     """Find the split of these windows whose unlabelled part the model was fitted to; None if there is no such split.
 
     Parameters
@@ -219,12 +214,11 @@ def _scores_by_test(name: str, test: Windows, predicted: Mapping[str, NDArray[An
 
 
 def score_splits(
-    model: ATD | SALS | GRSALS,
+    model: CPD,
     windows: Windows,
     protocol: Protocol,
     seeds: Sequence[int],
     on_rows: _OnRows | None = None,
-    team: Team = ALONE,
     kinds: Sequence[str] = PROBES,
 ) -> list[dict[str, Any]]:
     """Train probes on the training part of several splits, and score them on the test part of each.
@@ -235,8 +229,6 @@ def score_splits(
     windows : with labels
     protocol, seeds : protocol and seeds of the splits
     on_rows : called with the number of windows done, while their features are computed
-    team : the processes that share the work, from `polyadic.engine.join`, in one common folder; each returns the same
-        result
     kinds : kinds of probes, as for `polyadic.evaluate.probes`
 
     Returns
@@ -250,7 +242,7 @@ def score_splits(
                 "a split must have test windows, and training windows of at least two classes: add labels"
             )
     used = np.unique(np.concatenate([rows for part in parts.values() for rows in (part.train, part.test)]))
-    Z = features_of(model, windows[used], on_rows, team)
+    Z = features_of(model, windows[used], on_rows)
     labels, probes, levels = labels_of(windows), {kind: probe(kind) for kind in kinds}, level_columns(model)
     found = []
     for seed, part in parts.items():
@@ -262,16 +254,14 @@ def score_splits(
     return found
 
 
-def score_own_probe(
-    model: ATD | SALS | GRSALS, windows: Windows, on_rows: _OnRows | None = None, team: Team = ALONE
-) -> list[dict[str, Any]]:
+def score_own_probe(model: CPD, windows: Windows, on_rows: _OnRows | None = None) -> list[dict[str, Any]]:
     """Score a model's own probe on all labelled windows, or only on the test part of the split it was fitted to.
 
     Parameters
     ----------
     model : fitted, with a probe
     windows : with labels; those of a class that the probe does not know count as labelled wrongly
-    on_rows, team : as for `score_splits`
+    on_rows : as for `score_splits`
 
     Returns
     -------
@@ -283,7 +273,7 @@ def score_own_probe(
     if not len(rows):
         raise PolyadicError("windows must have labels to be scored, but none has one")
     tested = windows[rows]
-    Z = features_of(model, tested, on_rows, team)
+    Z = features_of(model, tested, on_rows)
     if classifier.recenter:
         names = group_names(tested.subject, len(tested))
         Z = recentred(Z, names, means_by_group([(Z, names)]))
@@ -292,21 +282,10 @@ def score_own_probe(
     return [{"probe": "the model's", "split": "" if part is None else part.hash, "tested": len(rows), **found}]
 
 
-def features_of(
-    model: Any, windows: Windows, on_rows: _OnRows | None = None, team: Team = ALONE
-) -> NDArray[np.float64]:
-    """Compute features in one process, or in a team that shares them through a file."""
-    if team.size == 1:
-        words = {} if on_rows is None else {"on_rows": on_rows}
-        return np.asarray(model.transform(windows, **words), np.float64)
-    folder = Path(team.once(lambda: tempfile.mkdtemp(prefix=".polyadic-", dir=".")))
-    try:
-        Z = np.array(model.transform(windows, out=folder / "features.npy", on_rows=on_rows, team=team), np.float64)
-        team.sum(torch.zeros(1))  # barrier: all processes have read the file
-    finally:
-        if team.index == 0:
-            shutil.rmtree(folder, ignore_errors=True)
-    return Z
+def features_of(model: Any, windows: Windows, on_rows: _OnRows | None = None) -> NDArray[np.float64]:
+    """Compute features in float64."""
+    words = {} if on_rows is None else {"on_rows": on_rows}
+    return np.asarray(model.transform(windows, **words), np.float64)
 
 
 # --------------------------------------------------------------------- summary

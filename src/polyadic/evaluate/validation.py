@@ -23,7 +23,6 @@ from polyadic.evaluate.probes import AUTO, quiet_training, train_probe
 from polyadic.evaluate.probes import probe as make_probe
 from polyadic.evaluate.scoring import features_of, own_split
 from polyadic.evaluate.validated_probe import level_columns
-from polyadic.team import ALONE, Team
 
 __all__ = ["CrossValidation", "Fold", "cross_validate", "default_folds", "spread", "subjects_to_test", "unseen_rows"]
 
@@ -167,7 +166,6 @@ def cross_validate(
     seed: int = 0,
     rows: ArrayLike | None = None,
     on_fold: Callable[[Fold], None] | None = None,
-    team: Team = ALONE,
 ) -> CrossValidation:
     """Cross-validate features and a probe across subjects: every labelled window is tested once per repeat.
 
@@ -187,7 +185,6 @@ def cross_validate(
     rows : rows of the windows to train and test the probe on; by default all. The others are only used to refit
         features
     on_fold : called after each fold with its features and its trained probe
-    team : the processes that share the work, from `polyadic.engine.join`; each returns the same result
 
     Examples
     --------
@@ -204,15 +201,15 @@ def cross_validate(
     assignments = _assignments(whole, tested, folds, repeats, seed)
     refit, seen = _must_refit(model, whole, tested, transductive)
     labels, subject = labels_of(whole)[tested], whole.subject[tested]
-    once = None if refit else features_of(model, whole[tested], team=team)
+    once = None if refit else features_of(model, whole[tested])
     predicted = np.empty((len(assignments), len(tested)), labels.dtype)
     reasons: list[str] = []
     folds_of_all = [(repeat, test) for repeat, fold in enumerate(assignments) for test in _left_out(fold)]
     for done, (repeat, test) in enumerate(folds_of_all, start=1):
         fitted, Z = model, once
         if Z is None:
-            fitted = _refitted(model, whole[_others(whole, subject[test])], team)
-            Z = features_of(fitted, whole[tested], team=team)
+            fitted = clone(model).fit(whole[_others(whole, subject[test])])
+            Z = features_of(fitted, whole[tested])
         levels = level_columns(fitted)
         with quiet_training(probe):
             trained = train_probe(classifier, Z[~test], labels[~test], subject[~test], levels)
@@ -376,11 +373,6 @@ def _left_out(fold: _Rows) -> Iterator[NDArray[np.bool_]]:
 def _others(windows: Windows, subjects: NDArray[Any]) -> _Rows:
     """Return the rows of all windows, labelled or not, that are known to be of other subjects."""
     return np.flatnonzero(~np.isin(windows.subject, subjects) & (windows.subject != ""))
-
-
-def _refitted(model: Any, windows: Windows, team: Team) -> Any:
-    own = clone(model)
-    return own.fit(windows) if team.size == 1 else own.fit(windows, team=team)
 
 
 def _result(

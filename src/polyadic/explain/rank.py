@@ -21,7 +21,7 @@ from polyadic._util.torch_state import plain_torch
 from polyadic.data.samples import Samples
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.estimators import ATD
+from polyadic.estimators import CPD
 from polyadic.evaluate.validation import cross_validate, subjects_to_test
 from polyadic.explain.replicability import replicability
 from polyadic.explain.replication import Replicability
@@ -152,20 +152,20 @@ def suggest_rank(
 ) -> RankSuggestion:
     """Recommend the largest rank at which most components replicate, and say what a larger one gains in accuracy.
 
-    At each rank `ATD` is fitted to the windows and, `refits` times, to half of the subjects. A component replicates if
+    At each rank `CPD` is fitted to the windows and, `refits` times, to half of the subjects. A component replicates if
     it is found again in at least half of those refits (`polyadic.explain.replicability`). If windows have labels and
     subjects, features are also scored by balanced accuracy on left-out subjects, with components learned from all.
 
     Parameters
     ----------
-    X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `ATD.fit` takes. `Windows` and stores
+    X : (N, channels, time), or (N, I, J, …) with `tensorize=None`; anything that `CPD.fit` takes. `Windows` and stores
         provide subjects and labels
     ranks : the ranks to try
     groups : (N,), the subject of each window, if X does not provide it; without subjects, blocks of windows are halved
-    tensorize : as for `ATD`
+    tensorize : as for `CPD`
     n_windows : maximum number of windows to use, evenly spaced in X
     refits : number of fits to halves of the subjects at each rank
-    restarts, consensus, max_sweeps : as for `ATD`, for every fit
+    restarts, consensus, max_sweeps : as for `CPD`, for every fit
     random_state : seed of the initial values and of the halves
     on_fit : called after each fit with the work done and the total work (both in components), and the rank
 
@@ -192,7 +192,7 @@ def suggest_rank(
             if on_fit is not None:
                 on_fit(done, work, rank)
 
-        model = ATD(
+        model = CPD(
             rank,
             tensorize=tensorize,
             readout="auto" if is_scored else None,

@@ -52,7 +52,7 @@ def replicability(
 
     Parameters
     ----------
-    model : a fitted `ATD`, `SALS` or `GRSALS`
+    model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS`
     X : the windows it was fitted to; anything that `fit` takes
     groups : (N,), the subject of each window; by default the subjects of X. "", None, NaN and -1 mark unknown subjects,
         whose windows are left out
@@ -63,17 +63,17 @@ def replicability(
 
     Examples
     --------
-    >>> from polyadic import SALS
+    >>> from polyadic import CPD
     >>> random = np.random.default_rng(0)
     >>> x, A, B = random.normal(size=(80, 2)), random.normal(size=(6, 2)), random.normal(size=(7, 2))
     >>> X = np.einsum("nr,ir,jr->nij", x, A, B)
-    >>> model = SALS(rank=2, tensorize=None, batch_size=None).fit(X)
+    >>> model = CPD(rank=2, tensorize=None).fit(X)
     >>> replicability(model, X, groups=np.repeat(np.arange(8), 10), refits=4)
     Replicability: 2 of 2 components replicate in 4 refits on halves of the subjects, mean match 1.00
     """
     check_is_fitted(model)
     if not hasattr(model, "factors_"):
-        raise PolyadicError(f"model must be an ATD, SALS or GRSALS, but is a {type(model).__name__}")
+        raise PolyadicError(f"model must be a CPD, ATD, SALS or GRSALS, but is a {type(model).__name__}")
     check_integer("refits", refits, 1)
     check_integer("random_state", random_state, 0)
     check_number("threshold", threshold, 0, 1)

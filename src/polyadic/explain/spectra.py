@@ -121,10 +121,10 @@ def typical(model: Any, windows: Any, x: Any = None) -> Typical:
 
     Examples
     --------
-    >>> from polyadic import ATD
+    >>> from polyadic import CPD
     >>> from polyadic.data import synthetic
     >>> signals = synthetic(60, n_channels=2)
-    >>> found = typical(ATD(rank=2, max_sweeps=2).fit(signals), signals)
+    >>> found = typical(CPD(rank=2, max_sweeps=2).fit(signals), signals)
     >>> found.scale(0).unit, found.spectra_by_class(0).shape[0]
     ('dB', 4)
     """
@@ -284,9 +284,9 @@ def shares(model: Any, x: NDArray[Any]) -> _Floats:
 
     Examples
     --------
-    >>> from polyadic import SALS
+    >>> from polyadic import CPD
     >>> X = np.random.default_rng(0).normal(size=(20, 3, 4))
-    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(X)
+    >>> model = CPD(rank=2, tensorize=None, max_sweeps=1).fit(X)
     >>> round(shares(model, model.coefficients(X)).sum())
     100
     """

@@ -109,8 +109,8 @@ def c(
 
     Parameters
     ----------
-    model : a fitted `ATD`, `SALS` or `GRSALS` whose `tensorize` supports C, such as `STFT`, or is None with samples
-        (channels, time); or a fitted `WindowClassifier`
+    model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS` whose `tensorize` supports C, such as `STFT`, or is None with
+        samples (channels, time); or a fitted `WindowClassifier`
     path : the C file; the header has the same name with the extension .h
     probe : as for `polyadic.export.onnx`; by default the model's own, if it has one
     fs, channels, units : sampling rate in Hz, names and units of the channels, for the header; by default those of the
@@ -125,9 +125,9 @@ def c(
     Examples
     --------
     >>> import tempfile
-    >>> from polyadic import SALS
+    >>> from polyadic import CPD
     >>> X = np.random.default_rng(0).normal(size=(50, 2, 64)).astype(np.float32)
-    >>> model = SALS(rank=3, max_sweeps=2).fit(X)
+    >>> model = CPD(rank=3, max_sweeps=2).fit(X)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     written = c(model, f"{folder}/model.c", fs=50, stride=32)
     >>> [file.name for file in written.files], written.scratch_bytes

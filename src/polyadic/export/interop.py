@@ -15,19 +15,17 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic._util.checks import check_integer, check_number
+from polyadic.core.solve import empty_history
 from polyadic.data import Windows
 from polyadic.data.readers.mne import from_epochs, from_raw
 from polyadic.data.recordings import complete_windows, cut_windows, window_starts
-from polyadic.engine.loop import empty_history
 from polyadic.errors import PolyadicError
-from polyadic.estimators import ATD, GRSALS, SALS
+from polyadic.estimators import CPD
 
 __all__ = ["Unflatten", "from_mne", "from_tensorly", "to_tensorly", "to_xarray", "topomap"]
 
-Model = ATD | SALS | GRSALS
 
-
-def to_tensorly(model: Model, X: Any = None) -> Any:
+def to_tensorly(model: CPD, X: Any = None) -> Any:
     """Convert a model to TensorLy's `CPTensor`.
 
     Parameters
@@ -43,7 +41,7 @@ def to_tensorly(model: Model, X: Any = None) -> Any:
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
-    >>> to_tensorly(SALS(rank=3, tensorize=None, max_sweeps=2).fit(X), X).shape
+    >>> to_tensorly(CPD(rank=3, tensorize=None, max_sweeps=2).fit(X), X).shape
     (50, 4, 6)
     """
     cp_tensor = _needed("tensorly.cp_tensor", "interop")
@@ -55,7 +53,7 @@ def to_tensorly(model: Model, X: Any = None) -> Any:
     return cp_tensor.CPTensor((np.ones(model.factors_[0].shape[1], factors[0].dtype), factors))
 
 
-def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: Model | None = None) -> SALS:
+def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: CPD | None = None) -> CPD:
     """Create a model whose bases are the factors of TensorLy's `CPTensor`; components keep their order.
 
     Parameters
@@ -69,7 +67,7 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: Model | None =
     Examples
     --------
     >>> X = np.random.default_rng(0).normal(size=(50, 4, 6))
-    >>> model = SALS(rank=3, tensorize=None, max_sweeps=2).fit(X)
+    >>> model = CPD(rank=3, tensorize=None, max_sweeps=2).fit(X)
     >>> again = from_tensorly(to_tensorly(model, X), samples=True)
     >>> np.allclose(again.coefficients(X), model.coefficients(X))
     True
@@ -86,7 +84,7 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: Model | None =
         size = np.abs(_array(weights)) ** (1 / len(factors))
         factors = [factor * size for factor in factors]
         factors[0] = factors[0] * np.where(_array(weights) < 0, -1, 1)
-    model = SALS(rank, tensorize=None, readout=None)
+    model = CPD(rank, tensorize=None, readout=None)
     if like is not None:
         model.set_params(tensorize=like.tensorize, readout=like.readout, alpha=like.alpha)
     model.tensorize_ = None if like is None else like.tensorize_
@@ -103,7 +101,7 @@ def from_tensorly(cp_tensor: Any, *, samples: bool = False, like: Model | None =
     return model
 
 
-def to_xarray(model: Model, *, fs: float | None = None, channels: Sequence[str] = ()) -> Any:
+def to_xarray(model: CPD, *, fs: float | None = None, channels: Sequence[str] = ()) -> Any:
     """Convert the bases of a model to labelled arrays: channels and parts by name, frequencies in Hz, times in seconds.
 
     Parameters
@@ -122,7 +120,7 @@ def to_xarray(model: Model, *, fs: float | None = None, channels: Sequence[str] 
     --------
     >>> from polyadic.spectral import STFT
     >>> X = np.random.default_rng(0).normal(size=(50, 2, 64))
-    >>> model = SALS(rank=3, tensorize=STFT(n_fft=16, hop=8), max_sweeps=1).fit(X)
+    >>> model = CPD(rank=3, tensorize=STFT(n_fft=16, hop=8), max_sweeps=1).fit(X)
     >>> labelled = to_xarray(model, fs=64, channels=["Fz", "Pz"])
     >>> dict(labelled.channels.sizes), float(labelled.frequencies.frequency[1])
     ({'part': 2, 'channel': 2, 'component': 3}, 4.0)
@@ -212,7 +210,7 @@ def from_mne(instance: Any, seconds: float | None = None, step: float | None = N
     )
 
 
-def topomap(model: Model, info: Any, components: Sequence[int] | None = None, *, channels: Sequence[str] = ()) -> Any:
+def topomap(model: CPD, info: Any, components: Sequence[int] | None = None, *, channels: Sequence[str] = ()) -> Any:
     """Plot the channel weights of components as scalp maps with MNE: one column per component, one row per STFT part.
 
     Channels without a position, such as EOG or ECG, are left out.
@@ -302,7 +300,7 @@ def _array(values: Any) -> NDArray[Any]:
     return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
-def _channel_names(model: Model, channels: Sequence[str]) -> list[str]:
+def _channel_names(model: CPD, channels: Sequence[str]) -> list[str]:
     names = [str(name) for name in (channels or getattr(model, "channel_names_", ()))]
     if len(names) not in (0, model._sample_shape[0]):
         raise PolyadicError(f"channels must name {model._sample_shape[0]} channels, but names {len(names)}")

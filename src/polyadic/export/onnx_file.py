@@ -53,10 +53,10 @@ class Features:
 
     Examples
     --------
-    >>> from polyadic import SALS
+    >>> from polyadic import CPD
     >>> import tempfile
     >>> X = np.random.default_rng(0).normal(size=(50, 4, 6)).astype(np.float32)
-    >>> model = SALS(rank=3, tensorize=None, max_sweeps=2).fit(X)
+    >>> model = CPD(rank=3, tensorize=None, max_sweeps=2).fit(X)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     onnx(model, f"{folder}/model.onnx")
     ...     features = Features(f"{folder}/model.onnx")
@@ -156,7 +156,7 @@ def onnx(
 
     Parameters
     ----------
-    model : a fitted `ATD`, `SALS` or `GRSALS` whose `tensorize` supports ONNX, such as `STFT`, or is None
+    model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS` whose `tensorize` supports ONNX, such as `STFT`, or is None
     path : the file, usually with the extension .onnx
     probe : a fitted `WindowClassifier`, `Probe` or `LogisticRegression`, or a pipeline of `StandardScaler` and
         `LogisticRegression`; by default the model's own, if it has one

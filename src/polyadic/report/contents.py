@@ -14,7 +14,6 @@ from polyadic.core.tensorizer import Axis
 from polyadic.data.splits import Protocol
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
-from polyadic.engine.outcome import is_converged
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probes import AUTO
 from polyadic.explain.spectra import Typical, typical
@@ -137,7 +136,7 @@ def collect_contents(
         timelines=shown,
         recordings=recordings,
         store=store,
-        converged=is_converged(model),
+        converged=getattr(model, "converged_", None),
     )
 
 

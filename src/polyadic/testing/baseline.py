@@ -211,16 +211,16 @@ class BaselineContract:
     def test_damaged_files_are_refused(self, tmp_path: Path) -> None:
         import pytest
 
-        from polyadic.core import persist
+        from polyadic._util import model_files
         from polyadic.errors import ModelFileError
 
         path = tmp_path / "model.safetensors"
         self.fitted().save(path)
-        arrays, header = persist.read(path)
+        arrays, header = model_files.read(path)
         name = next(name for name, array in arrays.items() if array.dtype.kind == "f")
         without = {other: array for other, array in arrays.items() if other != name}
         for wrong in (without, {**arrays, name: np.full_like(arrays[name], np.nan)}):
-            persist.write(path, wrong, header)
+            model_files.write(path, wrong, header)
             with pytest.raises(ModelFileError):
                 load(path)
         self.fitted().save(path)

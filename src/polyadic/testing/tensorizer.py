@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polyadic.core import persist
 from polyadic.core.tensorizer import Tensorizer, tensor_shape
-from polyadic.estimators import SALS
+from polyadic.estimators import CPD
 
 __all__ = ["TensorizerContract"]
 
@@ -135,7 +135,7 @@ class TensorizerContract:
 
     def test_a_model_is_fitted_saved_and_loaded_with_it(self) -> None:
         X = self.windows().numpy()
-        model = SALS(rank=2, tensorize=self.tensorizer, max_sweeps=2, device="cpu").fit(X)
+        model = CPD(rank=2, tensorize=self.tensorizer, max_sweeps=2, device="cpu").fit(X)
         given = None if persist.encode(self.tensorizer)["type"] == self.tensorizer.type_name() else self.tensorizer
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.safetensors"

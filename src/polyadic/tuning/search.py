@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from polyadic import ATD
+from polyadic import CPD
 from polyadic._util.threads import thread_pool
+from polyadic.core.moments import sharing
 from polyadic.data import Windows
-from polyadic.engine.second_moments import sharing
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.classifier import labels_of
 from polyadic.evaluate.probes import unthreaded
@@ -120,7 +120,7 @@ class Search:
         self._rows: NDArray[np.intp] = np.flatnonzero(rows)
         self._y = labels_of(self.windows)[self._rows]
         self._subject = self.windows.subject[self._rows]
-        self._models: dict[tuple[Any, ...], ATD] = {}
+        self._models: dict[tuple[Any, ...], CPD] = {}
 
     def run(self) -> Try:
         """Run tries until the budget is spent, and return the best; the recommended settings are always tried."""
@@ -243,7 +243,7 @@ class Search:
         Z = recentred(whole, names, means_by_group([(whole, names)]))
         return Z[self._rows], level_columns(model)
 
-    def model(self, settings: Settings) -> ATD:
+    def model(self, settings: Settings) -> CPD:
         """Return the fitted estimator of settings that were tried."""
         self._features(settings)
         return self._models[settings.fitted]

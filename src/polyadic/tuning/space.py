@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from polyadic import ATD
+from polyadic import ATD, CPD
 from polyadic.augment import (
     Augmentation,
     Bandpass,
@@ -67,19 +67,19 @@ class Settings:
         """The settings that the fit depends on; tries with equal values share a fit."""
         return (self.n_fft, self.hop, self.parts, self.rank, self.nonnegative, self.view)
 
-    def estimator(self, views: Mapping[str, Augmentation], seed: int, device: Any) -> ATD:
+    def estimator(self, views: Mapping[str, Augmentation], seed: int, device: Any) -> CPD:
         """Return an unfitted estimator with these settings."""
         frames = STFT(self.n_fft, self.hop, parts=self.parts, mean="auto")  # type: ignore[arg-type]
-        view = None if self.view == NO_VIEW else views[self.view]
-        return ATD(
-            self.rank,
-            tensorize=frames,
-            augment=view,
-            nonnegative=self.nonnegative,
-            readout=self.readout(views),
-            device=device,
-            random_state=seed,
-        )
+        shared: dict[str, Any] = {
+            "tensorize": frames,
+            "nonnegative": self.nonnegative,
+            "readout": self.readout(views),
+            "device": device,
+            "random_state": seed,
+        }
+        if self.view == NO_VIEW:
+            return CPD(self.rank, **shared)
+        return ATD(self.rank, augment=views[self.view], beta=0.0, **shared)
 
     def readout(self, views: Mapping[str, Augmentation]) -> Readout:
         """Return the readout of these settings."""

@@ -31,7 +31,7 @@ from polyadic.core.tensorizer import tensors
 from polyadic.data import Split, Windows, split, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.data.samples import choose_device
-from polyadic.engine.loop import has_converged
+from polyadic.core.solve import has_converged
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import probe_accuracy, seconds_per_sweep
 from polyadic.experiments.drawing import new_figure, save_figure

@@ -127,7 +127,7 @@ def _measure_size(size: ProblemSize, device: torch.device, quick: bool) -> dict[
     views = tensors(model.tensorize_, torch.cat([X[:batch], X[:batch]]))
     objective = als.Objective(alpha=1e-3, beta=2.0)
     state = als.State([torch.as_tensor(factor, device=device) for factor in model.factors_])
-    once = timed_calls({"step": lambda: als.step(views, state, objective, 2, "blend", 1e-3)}, device)
+    once = timed_calls({"step": lambda: als.step([views], state, objective, 2, learning_rate=1e-3)}, device)
     with thread_pool():
         step = float(np.median(repeat_in_turn([once], repeats)["step"]))
     return {"sweep": seconds_per_sweep(model.history_["seconds"]), "steps": step * (size.windows // batch)}

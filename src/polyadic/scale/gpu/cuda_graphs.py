@@ -1,6 +1,6 @@
-"""Sweeps of Algorithm 2 on a GPU, captured as CUDA graphs: the steps of `als.step` without synchronising with the host.
+"""Sweeps of Algorithm 2 on a GPU, captured as CUDA graphs: `core.step` without synchronising with the host.
 
-This computes the same as `als.step` in fewer launches and keeps the bases in float64 between steps. A sweep in which a
+This computes the same as `step` in fewer launches and keeps the bases in float64 between steps. A sweep in which a
 matrix is singular is left to the plain version, which handles that case.
 """
 
@@ -17,25 +17,26 @@ from torch import Tensor
 from polyadic.core import alignment
 from polyadic.core import step as als
 from polyadic.core.algebra import khatri_rao
-from polyadic.core.terms import Term
+from polyadic.core.solve import Settings, Sweep
+from polyadic.core.step import Term
 from polyadic.data.batches import WindowSource
-from polyadic.engine.loop import FitSettings
 from polyadic.scale.gpu import kernels
 from polyadic.scale.gpu.device_batches import BatchGroups
 
-__all__ = ["Steps", "Sweeps", "sweeps"]
+__all__ = ["Steps", "Sweeps", "captured_sweep"]
 
 _LARGEST_RANK = 128
 
 
-def sweeps(
-    source: WindowSource, objective: als.Objective, settings: FitSettings, shape: tuple[int, ...]
-) -> Sweeps | None:
-    """Return the captured sweeps of this fit, or None if the fit needs the plain version.
+def captured_sweep(
+    source: WindowSource, objective: als.Objective, settings: Settings, shape: tuple[int, ...], plain: Sweep
+) -> Sweep:
+    """Return a function that runs a captured sweep, or the plain version of a fit that cannot be captured.
 
     Parameters
     ----------
     shape : shape (I, J, …) of one window's tensor
+    plain : the plain version; it also runs a sweep in which a matrix is singular
     """
     suits = (
         kernels.available(source.device, source.dtype)
@@ -44,7 +45,15 @@ def sweeps(
         and objective.graph_weight == 0
         and not objective.nonnegative  # its updates are sequential and run on the CPU
     )
-    return Sweeps(source, objective, settings, shape) if suits else None
+    if not suits:
+        return plain
+    captured = Sweeps(source, objective, settings, shape)
+
+    def sweep(state: als.State, number: int) -> Tensor:
+        terms = captured(state, number)
+        return plain(state, number) if terms is None else terms
+
+    return sweep
 
 
 class Steps:
@@ -59,7 +68,7 @@ class Steps:
     def __init__(
         self,
         objective: als.Objective,
-        settings: FitSettings,
+        settings: Settings,
         views: int,
         state: als.State,
         order: tuple[int, ...] = (0, 1, 2),
@@ -156,7 +165,7 @@ class Steps:
         return changes
 
     def step(self, T: Tensor) -> None:
-        """Run `als.step` on one batch (views · b, I, J, K), in place; the totals do not include the energy of T."""
+        """Run `step` on one batch (views · b, I, J, K), in place; the totals do not include the energy of T."""
         from polyadic.scale.gpu.kernels.steps import collect, inverse, least_squares, tally
 
         flat = self._flat(T)
@@ -205,7 +214,7 @@ class Steps:
         return X, X.abs().amax(dim=0)
 
     def _update(self, first: Tensor) -> None:
-        """Run `als.update_bases`: A from Y with the other modes contracted, B and C from Y contracted with the new A.
+        """Run `update_bases`: A from Y with the other modes contracted, B and C from Y contracted with the new A.
 
         Parameters
         ----------
@@ -250,7 +259,7 @@ class Sweeps:
 
     source: WindowSource
     objective: als.Objective
-    settings: FitSettings
+    settings: Settings
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from polyadic.core.terms import Term
+from polyadic.core.step import Term
 from polyadic.scale.gpu.kernels import power_of_two
 
 __all__ = [

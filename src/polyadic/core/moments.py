@@ -1,6 +1,6 @@
 """Full-batch sweeps from second moments: without views and graphs, the loss depends on the data only via Σ ttᵀ.
 
-With C = TᵀT of the flattened tensors T (N, D), and K, G and V of the bases as in `als`, the coefficients are X = TKV.
+With C = TᵀT of the flattened tensors T (N, D), and K, G and V of the bases as in `step`, the coefficients are X = TKV.
 So XᵀT = VKᵀC, XᵀX = VKᵀCKV and ‖T − XKᵀ‖² = tr C − 2·tr(VKᵀCK) + tr(XᵀX·G). One pass over the data collects C.
 """
 
@@ -16,18 +16,14 @@ import torch
 from torch import Tensor
 
 from polyadic._util.threads import for_each
-from polyadic.core import step as als
 from polyadic.core.algebra import khatri_rao, ridge_inverse, squared_norms
-from polyadic.core.step import LossSums, Objective, State, Statistics
+from polyadic.core.step import Objective, State, Statistics, Term, grams_of, hadamard, update_bases
 
 __all__ = ["BUDGET", "SecondMoments", "fits_budget", "keep_shared", "shared", "sharing"]
 
 BUDGET = 2**30
 """Maximum size of C in bytes."""
 _COLUMNS = 512
-_ROUNDS = 4
-"""Updates of coefficients and bases per sweep: they are cheap without data, and the stop rule compares sweeps."""
-
 
 _SHARED: ContextVar[dict[Hashable, SecondMoments] | None] = ContextVar("shared second moments", default=None)
 
@@ -80,7 +76,7 @@ class SecondMoments:
     --------
     >>> moments = SecondMoments((2, 2), torch.float32, torch.device("cpu"))
     >>> moments.add(torch.ones(3, 2, 2))
-    >>> moments.finish(lambda part: part)
+    >>> moments.finish()
     >>> moments.C[0].tolist(), moments.square
     ([3.0, 3.0, 3.0, 3.0], 12.0)
     """
@@ -103,23 +99,17 @@ class SecondMoments:
         for_each(multiply, self._pairs)
         self._squares += squared_norms(T).sum()
 
-    def finish(self, add: als.Add) -> None:
-        """Complete C after all windows are added; `add` sums a tensor over the processes."""
-        self.square, self.C = float(add(self._squares)), add(self.C)
+    def finish(self) -> None:
+        """Complete C after all windows are added."""
+        self.square = float(self._squares)
         for first, second in self._pairs:
             if first != second:
                 self.C[second, first] = self.C[first, second].T
 
-    def sweep(self, state: State, objective: Objective, count: int) -> Tensor:
-        """Run some rounds of Algorithm 1: modify the state, and return the previous terms without that of the bases."""
-        terms = self._round(state, objective, count)
-        for _ in range(_ROUNDS - 1):
-            self._round(state, objective, count)
-        return terms
-
-    def _round(self, state: State, objective: Objective, count: int) -> Tensor:
-        K, grams = khatri_rao([factor.to(self.C.dtype) for factor in state.factors]), als.grams_of(state.factors)
-        G = als.hadamard(grams)
+    def sweep(self, state: State, objective: Objective) -> Tensor:
+        """Take the step of `step.step` on all windows; the same arguments and result, from second moments alone."""
+        K, grams = khatri_rao([factor.to(self.C.dtype) for factor in state.factors]), grams_of(state.factors)
+        G = hadamard(grams)
         V = ridge_inverse(G, objective.alpha)
         CK = torch.empty_like(K)
         blocks = [slice(first, first + _COLUMNS) for first in range(0, len(K), _COLUMNS)]
@@ -127,12 +117,12 @@ class SecondMoments:
         K, CK = K.double(), CK.double()
         KCK = K.T @ CK
         S = V @ KCK @ V
-        error = self.square - 2 * (V * KCK).sum() + (S * G).sum()
-        sums = LossSums.zeros(1, len(G), G.device)
-        sums.values[0], sums.values[2] = error.clamp_min(0.0), S.trace()
+        terms = G.new_zeros(len(Term))
+        terms[Term.FIT] = (self.square - 2 * (V * KCK).sum() + (S * G).sum()).clamp_min(0.0)
+        terms[Term.TIKHONOV] = objective.alpha * S.trace()
         Y = (CK @ V).T.reshape(-1, *self.shape).to(state.factors[0].dtype)
         state.energy = S.diagonal()
-        state.factors = als.update_bases(
+        state.factors = update_bases(
             state.factors, Statistics(Y, S), objective.alpha, grams=grams, nonnegative=objective.nonnegative
         )
-        return sums.terms(objective, 1, count)
+        return terms

@@ -1,0 +1,378 @@
+"""The solver: sweeps of Algorithm 1 (all windows), Algorithm 2 (mini-batches) or second moments, to convergence.
+
+A sweep updates the coefficients of all windows and every basis: once on all windows at the same time (Algorithm 1, or
+second moments, which need no pass over the data), or once for each mini-batch (Algorithm 2).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from polyadic.core.consensus import average_components
+from polyadic.core.moments import SecondMoments, keep_shared, shared
+from polyadic.core.step import TERMS, Objective, State, Statistics, Term, step
+
+__all__ = [
+    "BatchSource",
+    "History",
+    "Progress",
+    "Settings",
+    "Sweep",
+    "empty_history",
+    "has_converged",
+    "normalise_components",
+    "plain_sweep",
+    "solve",
+]
+
+KEPT_BYTES = 2**30
+"""Maximum size of the tensors that Algorithm 1 keeps in memory; larger ones are built again in every sweep."""
+_CHUNK_BYTES = 256 * 2**20
+_MOMENT_BYTES = 16 * 2**20
+_GPU_BATCHES = 32
+_SWEEPS_PER_CHECK = 4
+"""Number of sweeps on second moments between two checks of the loss: they cost much less than a pass over the data."""
+
+History = dict[str, list[float]]
+
+Sweep = Callable[[State, int], Tensor]
+"""Runs the sweep of this number (from 0): modifies the state, and returns the terms of the objective, as `step`."""
+
+
+def empty_history() -> History:
+    """Return the history of a fit before its first sweep."""
+    return {name: [] for name in ("loss", *TERMS, "seconds")}
+
+
+class BatchSource(Protocol):
+    """Source of batches: windows by id, as tensors, with their augmented views for a given sweep."""
+
+    @property
+    def n_windows(self) -> int: ...
+
+    @property
+    def n_views(self) -> int: ...
+
+    def order(self, seed: int, sweep: int) -> Tensor:
+        """Return the order in which a sweep visits the windows: (N,)."""
+        ...
+
+    def batches(self, parts: Sequence[Tensor], sweep: int) -> Iterable[tuple[Tensor, Tensor]]:
+        """Yield each part, window ids (b,), with its `views`."""
+        ...
+
+    def views(self, ids: Tensor, sweep: int) -> Tensor:
+        """Return the windows `ids` and, if `n_views` is 2, their augmented views: (n_views · b, I, J, …)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the minimisation, with the meaning of the estimators' parameters of the same names.
+
+    solver : "moments", "blend" or "memory"
+    batch_size : windows in a mini-batch; None for Algorithm 1
+    """
+
+    solver: str
+    learning_rate: float
+    batch_size: int | None
+    max_sweeps: int
+    tol: float
+    patience: int
+    seed: int
+    restarts: int = 1
+    consensus: bool = False
+
+    @property
+    def attempts(self) -> int:
+        """Number of attempts: one per restart, and one for the consensus."""
+        return self.restarts + int(self.consensus)
+
+    @property
+    def sweeps_per_check(self) -> int:
+        """Number of sweeps between two checks of the loss."""
+        return _SWEEPS_PER_CHECK if self.solver == "moments" else 1
+
+    def is_converged(self, losses: Sequence[float]) -> bool:
+        """Return whether the loss is due for a check and `has_converged`."""
+        every = self.sweeps_per_check
+        return len(losses) % every == 0 and has_converged(losses[::every], self.tol, self.patience)
+
+
+@dataclass
+class Progress:
+    """Progress of a fit: everything needed to resume it.
+
+    state : the state of the current attempt
+    history : for each sweep of this attempt the total `loss`, each term summed over the batches, and the `seconds`
+    finished : final losses of the previous attempts
+    best, best_history : state and history of the attempt with the lowest loss, or of the consensus
+    bases_of : the bases of each previous attempt, for a consensus
+    all_converged : whether the losses of all previous attempts converged
+    spent : total seconds of the sweeps of previous attempts
+    """
+
+    state: State
+    history: History = field(default_factory=empty_history)
+    finished: list[float] = field(default_factory=list)
+    best: State | None = None
+    best_history: History = field(default_factory=empty_history)
+    bases_of: list[list[Tensor]] = field(default_factory=list)
+    all_converged: bool = True
+    spent: float = 0.0
+
+    @property
+    def attempt(self) -> int:
+        """Index of the current attempt, from 0."""
+        return len(self.finished)
+
+
+def solve(
+    start: Callable[[int], list[Tensor]],
+    sweep: Sweep,
+    objective: Objective,
+    settings: Settings,
+    after_sweep: Callable[[Progress], None] | None = None,
+    progress: Progress | None = None,
+) -> Progress:
+    """Minimise the objective from one or several starts, by sweeps until the loss settles.
+
+    With `settings.restarts` there are several attempts, and the one with the lowest loss is kept. With
+    `settings.consensus` there is one more attempt, from the consensus of the others to the next check of the loss, and
+    that one is kept.
+
+    Parameters
+    ----------
+    start : returns the initial bases of an attempt, by its index
+    sweep : runs one sweep, usually `plain_sweep`
+    objective, settings : the objective, and how to minimise it
+    after_sweep : called after every sweep
+    progress : the progress to resume from
+
+    Returns
+    -------
+    the progress at the end; `best` has the bases, with components normalised, and `best_history` their history
+
+    Examples
+    --------
+    >>> from polyadic.core.step import initial_factors
+    >>> T = torch.rand(20, 3, 4)
+    >>> settings = Settings("blend", 1.0, None, max_sweeps=5, tol=0.0, patience=1, seed=0)
+    >>> def one_sweep(state, number):
+    ...     return step([T], state, Objective(alpha=1e-3))
+    >>> def start(attempt):
+    ...     return initial_factors((3, 4), 2, attempt, torch.float32, torch.device("cpu"))
+    >>> found = solve(start, one_sweep, Objective(alpha=1e-3), settings)
+    >>> len(found.best_history["loss"]), [tuple(basis.shape) for basis in found.best.factors]
+    (5, [(3, 2), (4, 2)])
+    """
+    progress = Progress(State(start(0))) if progress is None else progress
+    while True:
+        while not _is_complete(progress, settings):
+            _run_sweep(progress, sweep, objective)
+            if after_sweep is not None:
+                after_sweep(progress)
+        _finish_attempt(progress, settings)
+        if progress.attempt >= settings.attempts:
+            break
+        is_restart = progress.attempt < settings.restarts
+        progress.state = State(start(progress.attempt) if is_restart else _consensus(progress))
+        progress.history = empty_history()
+    assert progress.best is not None
+    normalise_components(progress.best)
+    return progress
+
+
+def _is_complete(progress: Progress, settings: Settings) -> bool:
+    """Return whether the current attempt is complete."""
+    losses = progress.history["loss"]
+    if progress.attempt >= settings.restarts:
+        return len(losses) >= settings.sweeps_per_check
+    return len(losses) >= settings.max_sweeps or settings.is_converged(losses)
+
+
+def _run_sweep(progress: Progress, sweep: Sweep, objective: Objective) -> None:
+    """Run one sweep and add it to the history."""
+    state, history, begun = progress.state, progress.history, time.perf_counter()
+    state.energy = None
+    # All terms are evaluated before the bases are updated, so that the loss belongs to a single point.
+    tikhonov_of_bases = objective.alpha * sum(float(factor.square().sum()) for factor in state.factors)
+    terms = sweep(state, len(history["loss"])).tolist()
+    terms[Term.TIKHONOV] += tikhonov_of_bases
+    history["loss"].append(sum(terms))
+    for term in Term:
+        history[term.key].append(terms[term])
+    history["seconds"].append(time.perf_counter() - begun)
+
+
+def _finish_attempt(progress: Progress, settings: Settings) -> None:
+    """Keep the result of this attempt if it has the lowest loss so far, or is the consensus."""
+    loss = progress.history["loss"][-1]
+    if settings.attempts > 1:
+        progress.state.coefficients = None  # only needed for a next sweep, and large
+    if progress.best is None or progress.attempt >= settings.restarts or loss < min(progress.finished):
+        progress.best, progress.best_history = progress.state, progress.history
+    if settings.consensus:
+        progress.bases_of.append(progress.state.factors)
+    if progress.attempt < settings.restarts:
+        progress.all_converged &= settings.is_converged(progress.history["loss"])
+    progress.finished.append(loss)
+    progress.spent += sum(progress.history["seconds"])
+
+
+def _consensus(progress: Progress) -> list[Tensor]:
+    """Return the consensus of the attempts so far."""
+    fits = [[basis.double().cpu().numpy() for basis in bases] for bases in progress.bases_of]
+    averages = average_components(fits, progress.finished)
+    return [torch.from_numpy(basis).to(like) for basis, like in zip(averages, progress.state.factors, strict=True)]
+
+
+def has_converged(losses: Sequence[float], tol: float, patience: int) -> bool:
+    """Return whether a fit has converged by the paper's stop rule.
+
+    The relative change of the loss must be below `tol` in each of the last `patience` sweeps; with tol=0 it never is.
+
+    Examples
+    --------
+    >>> has_converged([9.0, 5.0, 5.0, 5.0], tol=1e-3, patience=2), has_converged([9.0, 5.0, 5.0], tol=1e-3, patience=2)
+    (True, False)
+    >>> has_converged([5.0, 5.0, 5.0], tol=0.0, patience=2)
+    False
+    """
+    recent = losses[-patience - 1 :]
+    return len(recent) == patience + 1 and all(
+        abs(after - before) < tol * abs(before) for before, after in pairwise(recent)
+    )
+
+
+# ---------------------------------------------------------------------- sweeps
+
+
+def plain_sweep(
+    source: BatchSource, objective: Objective, settings: Settings, share_key: Hashable | None = None
+) -> Sweep:
+    """Return the function that runs one sweep over a source: on moments, by Algorithm 1 or by Algorithm 2.
+
+    Parameters
+    ----------
+    share_key : identifies the tensors of the data, for `moments.sharing`
+    """
+    if settings.solver == "moments":
+        return _MomentSweeps(source, objective, share_key)
+    if settings.batch_size is None:
+        chunks = _Chunks(source)
+        return lambda state, number: step(
+            chunks, state, objective, source.n_views, start=state.coefficients, watch=True
+        )
+    return lambda state, number: _mini_batch_sweep(source, state, objective, settings, number)
+
+
+def _mini_batch_sweep(
+    source: BatchSource, state: State, objective: Objective, settings: Settings, number: int
+) -> Tensor:
+    """Run the shuffled batches of one sweep of Algorithm 2; the last one may be smaller."""
+    order = source.order(settings.seed, number)
+    terms = torch.zeros(len(Term), dtype=torch.float64, device=state.factors[0].device)
+    for index, (ids, T) in enumerate(source.batches(torch.split(order, settings.batch_size or len(order)), number)):
+        terms = terms + step(
+            [T],
+            state,
+            objective,
+            source.n_views,
+            solver=settings.solver,
+            learning_rate=settings.learning_rate,
+            ids=ids,
+            watch=index == 0,
+        )
+    state.coefficients = None
+    return terms
+
+
+class _Chunks:
+    """All windows and their views in chunks of about 256 MiB; if all fit into 1 GiB, they are built once.
+
+    Algorithm 1 augments once: every sweep uses the augmented views of sweep 0.
+    """
+
+    def __init__(self, source: BatchSource) -> None:
+        self.source = source
+        window = source.views(torch.arange(1, device="cpu"), 0)
+        self.parts = torch.split(torch.arange(source.n_windows, device="cpu"), max(1, _CHUNK_BYTES // window.nbytes))
+        self.keeps = source.n_windows * window.nbytes <= KEPT_BYTES
+        self.kept: list[Tensor] = []
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if self.kept:
+            yield from self.kept
+            return
+        built = []
+        for _, T in self.source.batches(self.parts, 0):
+            if self.keeps:
+                # The source reuses its memory for the next batches.
+                built.append(T if len(self.parts) == 1 else T.clone())
+            yield T
+        self.kept = built
+
+
+class _MomentSweeps:
+    """Sweeps on the second moments of the windows, which the first one collects in a pass over the data."""
+
+    def __init__(self, source: BatchSource, objective: Objective, share_key: Hashable | None) -> None:
+        self.source, self.objective, self.share_key = source, objective, share_key
+        self.moments = None if share_key is None else shared(share_key)
+
+    def __call__(self, state: State, number: int) -> Tensor:
+        if self.moments is None:
+            self.moments = self._collect(state.factors)
+            if self.share_key is not None:
+                keep_shared(self.share_key, self.moments)
+        return self.moments.sweep(state, self.objective)
+
+    def _collect(self, factors: Sequence[Tensor]) -> SecondMoments:
+        first = factors[0]
+        moments = SecondMoments([len(factor) for factor in factors], first.dtype, first.device)
+        room = _MOMENT_BYTES * (_GPU_BATCHES if first.is_cuda else 1)
+        rows = max(1, room // (len(moments.C) * first.element_size()))
+        for _, T in self.source.batches(torch.split(torch.arange(self.source.n_windows, device="cpu"), rows), 0):
+            moments.add(T)
+        moments.finish()
+        return moments
+
+
+# ------------------------------------------------------------------ at the end
+
+
+def normalise_components(state: State) -> None:
+    """Remove the indeterminacies of the model: equal norms of the bases, order by energy, largest entries positive.
+
+    The product of the bases is unchanged up to order and sign, so coefficients keep their size.
+    """
+    device = state.factors[0].device
+    # On the CPU: faster than loading the kernels on a GPU.
+    factors, energy = [factor.cpu() for factor in state.factors], None if state.energy is None else state.energy.cpu()
+    norms = torch.stack([torch.linalg.vector_norm(factor.double(), dim=0) for factor in factors])
+    weights = norms.prod(dim=0).square()
+    order = torch.argsort(weights if energy is None else energy * weights, descending=True, stable=True)
+    common = norms.log().mean(dim=0).exp()
+    scales = torch.where(norms > 0, common / norms, torch.zeros_like(norms))
+    flips = torch.ones_like(weights)
+    for mode, factor in enumerate(factors):
+        largest = factor.gather(0, factor.abs().argmax(dim=0, keepdim=True))[0]
+        sign = torch.where(largest < 0, -1.0, 1.0).to(factor.dtype)
+        flips = flips * sign
+        state.factors[mode] = (factor * (scales[mode].to(factor.dtype) * sign))[:, order].contiguous().to(device)
+    state.coefficients = None
+    state.energy = None if energy is None else energy[order].to(device)
+    if state.memory is not None:
+        order, signs = order.to(device), flips[order].to(device)
+        Y, S = state.memory.Y[order], state.memory.S[order][:, order]
+        Y = Y * signs.to(Y.dtype).reshape(-1, *[1] * (Y.ndim - 1))
+        state.memory = Statistics(Y, S * signs[:, None] * signs)
