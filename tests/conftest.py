@@ -25,9 +25,12 @@ torch.set_num_threads(1)
 # Triton looks at it when it is imported for the first time, by whichever test that is.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    # A shell's job in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# `nohup`, or a shell's job in the background, ignores signals, and so would the processes that tests start and stop. What
+# a process handles instead has its default effect in those that it starts. This process still survives a closed terminal.
+for name, handler in (("SIGINT", signal.default_int_handler), ("SIGTERM", None), ("SIGHUP", None)):
+    number = getattr(signal, name, None)
+    if number is not None and signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler or (lambda *_: None))
 
 
 @pytest.fixture(params=["cpu", "cuda"])
