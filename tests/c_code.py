@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +36,9 @@ def run(*words: object, **options: object) -> str:
 class CLibrary:
     """The functions of a C file.
 
+    A library built with `-ffast-math` runs in a child process: gcc adds code to it that, once loaded, turns subnormal
+    numbers of the whole thread into zeros.
+
     Parameters
     ----------
     written : what `polyadic.export.c` returned
@@ -43,40 +49,65 @@ class CLibrary:
         source, target = written.files[0], written.files[0].with_suffix(f".{compiler}{abs(hash(flags))}.so")
         # Little optimisation takes a third of the time.
         run(compiler, *STRICT, "-O1", *flags, "-shared", "-fPIC", source, "-o", target, "-lm")
-        self.library = ctypes.CDLL(str(target))
+        self.path = str(target)
+        self.library = None if "-ffast-math" in flags else ctypes.CDLL(self.path)
         self.written = written
-        self.scratch = ctypes.create_string_buffer(written.scratch_bytes)
 
     def features(self, X) -> np.ndarray:
         """Return features (N, F) in float32 for windows (N, channels, time)."""
-        Z = np.empty((len(X), self.written.n_features), np.float32)
-        for window, row in zip(np.ascontiguousarray(X, np.float32), Z, strict=True):
-            self.library.polyadic_features(_address(window), _address(row), self.scratch)
-        return Z
+        windows = np.ascontiguousarray(X, np.float32)
+        return self._call("features", windows, self.written.n_features, self.written.scratch_bytes)[1]
 
     def predict(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of the most probable classes (N,), and probabilities (N, classes)."""
-        P = np.empty((len(X), len(self.written.classes)), np.float32)
-        best = [
-            self.library.polyadic_predict(_address(window), _address(row), self.scratch)
-            for window, row in zip(np.ascontiguousarray(X, np.float32), P, strict=True)
-        ]
-        return np.array(best), P
+        windows = np.ascontiguousarray(X, np.float32)
+        return self._call("predict", windows, len(self.written.classes), self.written.scratch_bytes)
 
     def push(self, signal) -> dict[int, np.ndarray]:
         """Push a stream of samples (time, channels), and return the results by number of samples pushed."""
-        stream = ctypes.create_string_buffer(self.written.stream_bytes)
-        result = np.empty(len(self.written.classes) or self.written.n_features, np.float32)
-        found = {}
-        for number, sample in enumerate(np.ascontiguousarray(signal, np.float32), start=1):
-            if self.library.polyadic_push(stream, _address(sample), _address(result)):
-                found[number] = result.copy()
-        return found
+        samples, size = np.ascontiguousarray(signal, np.float32), len(self.written.classes) or self.written.n_features
+        return self._call("push", samples, size, self.written.stream_bytes)
 
     def selftest(self) -> int:
-        return int(self.library.polyadic_selftest())
+        return self._call("selftest")
+
+    def _call(self, name: str, *arguments: object) -> Any:
+        if self.library is not None:
+            return CALLS[name](self.library, *arguments)
+        request = pickle.dumps((self.path, name, arguments))
+        done = subprocess.run([sys.executable, __file__], input=request, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        return pickle.loads(done.stdout)
+
+
+def _compute(function: Any, X: np.ndarray, size: int, scratch_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the function returns for each window, and the `size` values that it writes."""
+    scratch, rows = ctypes.create_string_buffer(scratch_bytes), np.empty((len(X), size), np.float32)
+    returned = [function(_address(window), _address(row), scratch) for window, row in zip(X, rows, strict=True)]
+    return np.array(returned), rows
+
+
+def _push(library: ctypes.CDLL, samples: np.ndarray, size: int, stream_bytes: int) -> dict[int, np.ndarray]:
+    stream, result, results = ctypes.create_string_buffer(stream_bytes), np.empty(size, np.float32), {}
+    for number, sample in enumerate(samples, start=1):
+        if library.polyadic_push(stream, _address(sample), _address(result)):
+            results[number] = result.copy()
+    return results
 
 
 def _address(array: np.ndarray) -> ctypes.c_void_p:
     assert array.flags.c_contiguous
     return ctypes.c_void_p(array.ctypes.data)
+
+
+CALLS = {
+    "features": lambda library, *arguments: _compute(library.polyadic_features, *arguments),
+    "predict": lambda library, *arguments: _compute(library.polyadic_predict, *arguments),
+    "push": _push,
+    "selftest": lambda library: int(library.polyadic_selftest()),
+}
+
+
+if __name__ == "__main__":
+    path, name, arguments = pickle.load(sys.stdin.buffer)
+    sys.stdout.buffer.write(pickle.dumps(CALLS[name](ctypes.CDLL(path), *arguments)))

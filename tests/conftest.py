@@ -8,6 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples everywhere, however busy the machine is.
+settings.register_profile("anywhere", derandomize=True, deadline=None)
+settings.load_profile("anywhere")
 
 # Everything here is small: threads would only get in each other's way, and badly so on a busy machine. Libraries look
 # at these when they are loaded, in the processes that tests start, too.
@@ -25,9 +30,18 @@ torch.set_num_threads(1)
 # Triton looks at it when it is imported for the first time, by whichever test that is.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    # A shell's job in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Under `nohup`, or in a shell's background job, signals are ignored, also in the processes that tests start and stop. A
+# signal that this process handles has its default effect in those; this process still survives a closed terminal.
+for name, handler in (("SIGINT", signal.default_int_handler), ("SIGTERM", None), ("SIGHUP", None)):
+    number = getattr(signal, name, None)
+    if number is not None and signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler or (lambda *_: None))
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    """Start torch's global random numbers anew: a test must not depend on those that ran before it."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(params=["cpu", "cuda"])

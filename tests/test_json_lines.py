@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from polyadic._util.json_lines import append_line, read_lines
 from polyadic.errors import PolyadicError
 
-FLOATS = st.floats(allow_nan=False, allow_subnormal=False)
+FLOATS = st.floats(allow_nan=False)
 VALUES = st.lists(st.one_of(st.integers(), st.text(), st.dictionaries(st.text(), FLOATS)))
 
 

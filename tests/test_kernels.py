@@ -35,11 +35,6 @@ def close(found, expected, tolerance=2e-6):
     return float((found - expected).norm()) <= tolerance * float(expected.norm()) + 1e-30
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("dtype", [torch.int16, torch.float32, torch.float64])
 def test_gather_takes_windows_as_floats(dtype):
     X = (torch.randn(7, 2, 1100, device=DEVICE) * 100).to(dtype)

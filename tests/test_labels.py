@@ -41,7 +41,7 @@ def test_development_subjects_are_exactly_those_the_defaults_were_chosen_on(data
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 12), st.integers(2, 4))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_halves_divide_subjects_and_have_every_class_on_both_sides(seed, n_people, n_classes):
     rng = np.random.default_rng(seed)
     subject = np.repeat([f"p{number}" for number in range(n_people)], 8)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import python
 
 from polyadic.data.readers.ptbxl import read_metadata
 from polyadic.data.readers.wfdb import read_rates, read_wfdb
@@ -563,8 +564,9 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "two formats": (in_header(" 16 200", " 61 200"), r"with the same format and offset"),
     "several rates": (in_header(" 16 200", " 16x2 200"), r"must have 400 bytes .* but have 300"),
     "several segments": (in_header("r 3 100", "r/2 3 100"), r"r\.hea: .* number of segments is 2, but .* 3"),
-    "infinite gain": (in_header("200.0(0)", "1e999(0)"), r"scale not 0"),
-    "vanishing gain": (in_header("200.0(0)", "1e-320(0)"), r"scale and offset must be finite"),
+    "infinite gain": (in_header("200.0(0)", "1e999(0)"), r"r\.hea: signal 0 must have a gain .*, but has 1e999"),
+    "subnormal gain": (in_header("200.0(0)", "-1e-320(0)"), r"r\.hea: signal 0 must have a gain .*, but has -1e-320"),
+    "vanishing gain": (in_header("200.0(0)", "1e-400(0)"), r"r\.hea: signal 0 must have a gain .*, but has 1e-400"),
     "file elsewhere": (in_header("r.dat 16 200", "../r.dat 16 200"), r"r\.hea: signal 0 must be"),
     "file on the network": (in_header("r.dat 16 200", "http://x.org/r.dat 16 200"), r"r\.hea: signal 0 must be"),
     "no file": (in_header("r.dat 16 200", "~ 16 200"), r"r\.hea: this is the layout header"),
@@ -581,6 +583,27 @@ def test_damaged_records_are_refused_with_the_reason(wfdb: Any, tmp_path: Path, 
     with pytest.raises(DataError, match=message) as caught:
         read_wfdb(tmp_path / "r")
     assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize("gain", ["1e-320", "-1e-320", "1e308", "1e-400", "1e999"])
+def test_gains_are_refused_also_where_subnormal_numbers_count_as_zero(wfdb: Any, tmp_path: Path, gain: str) -> None:
+    write(wfdb, tmp_path)
+    in_header("200.0(0)", f"{gain}(0)")(tmp_path)
+    program = (
+        "import torch; from polyadic.data.readers.wfdb import read_wfdb; from polyadic.errors import DataError\n"
+        "torch.set_flush_denormal(True)\n"
+        "try: print(read_wfdb('r').scale)\n"
+        "except DataError as error: print(error)"
+    )
+    assert f"signal 0 must have a gain between 1e-37 and 1e+37, but has {gain}" in python(program, cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("gain", ["", " 0(0)/mV", " 0.00e5/mV"])
+def test_a_missing_gain_or_one_of_0_is_the_default_of_the_format(wfdb: Any, tmp_path: Path, gain: str) -> None:
+    write(wfdb, tmp_path)
+    text = (tmp_path / "r.hea").read_text().splitlines()
+    (tmp_path / "r.hea").write_text("\n".join([text[0], *("r.dat 16" + gain for _ in text[1:])]))
+    np.testing.assert_array_equal(read_wfdb(tmp_path / "r").scale, [1 / 200] * 3)
 
 
 def test_a_longer_file_is_refused_where_no_checksum_vouches_for_the_length(wfdb: Any, tmp_path: Path) -> None:

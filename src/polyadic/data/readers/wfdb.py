@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -527,6 +528,14 @@ def _parse_signal(line: str, number: int, file: str) -> WfdbSignal:
         raise DataError(f"{file}: signal {number} must be 'file format gain bits zero …', but is {line[:80]!r}")
     if match["format"] not in _FORMATS and match["file"] != _ABSENT:
         raise DataError(f"{file}: signal {number} has format {match['format']}, but must have {' or '.join(_FORMATS)}")
+    # The format defines 200 as the gain if the field is missing or 0. With flush-to-zero, a small float would equal 0.
+    gain = Decimal(match["gain"] or 0) or Decimal(200)
+    # Outside this range, float32 would overflow, or all values would be 0.
+    if not 1e-37 < abs(gain) < 1e37:
+        raise DataError(
+            f"{file}: signal {number} must have a gain between 1e-37 and 1e+37, but has {match['gain']}: correct it, "
+            "or write 0 if it is unknown"
+        )
     zero = int(match["zero"] or 0)
     return WfdbSignal(
         name=match["name"] or f"signal {number}",
@@ -535,8 +544,7 @@ def _parse_signal(line: str, number: int, file: str) -> WfdbSignal:
         start=int(match["start"] or 0),
         frame=int(match["frame"] or 1) or 1,
         skew=int(match["skew"] or 0),
-        # The format defines 200 as the gain if the field is missing or 0.
-        gain=float(match["gain"] or 0) or 200.0,
+        gain=float(gain),
         baseline=zero if match["baseline"] is None else int(match["baseline"]),
         units=as_unit(match["units"] or "mV"),
         bits=int(match["bits"] or 0),
