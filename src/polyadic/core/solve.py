@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from polyadic.core.algebra import squared_norms
 from polyadic.core.consensus import average_components
 from polyadic.core.moments import SecondMoments, keep_shared, shared
 from polyadic.core.step import TERMS, Objective, State, Statistics, Term, step
@@ -269,9 +270,12 @@ def plain_sweep(
         return _MomentSweeps(source, objective, share_key)
     if settings.batch_size is None:
         chunks = _Chunks(source)
-        return lambda state, number: step(
-            chunks, state, objective, source.n_views, start=state.coefficients, watch=True
-        )
+
+        def sweep(state: State, number: int) -> Tensor:
+            start, n_views = state.coefficients, source.n_views
+            return step(chunks, state, objective, n_views, start=start, energy=chunks.energy(), watch=True)
+
+        return sweep
     return lambda state, number: _mini_batch_sweep(source, state, objective, settings, number)
 
 
@@ -308,6 +312,7 @@ class _Chunks:
         self.parts = torch.split(torch.arange(source.n_windows, device="cpu"), max(1, _CHUNK_BYTES // window.nbytes))
         self.keeps = source.n_windows * window.nbytes <= KEPT_BYTES
         self.kept: list[Tensor] = []
+        self._energy: Tensor | None = None
 
     def __iter__(self) -> Iterator[Tensor]:
         if self.kept:
@@ -320,6 +325,14 @@ class _Chunks:
                 built.append(T if len(self.parts) == 1 else T.clone())
             yield T
         self.kept = built
+
+    def energy(self) -> Tensor:
+        """Return ‖T‖² of each view, which all sweeps share: (n_views,) float64."""
+        if self._energy is None:
+            self._energy = torch.stack(
+                [squared_norms(T).reshape(self.source.n_views, -1).sum(dim=1) for T in self]
+            ).sum(dim=0)
+        return self._energy
 
 
 class _MomentSweeps:

@@ -21,7 +21,16 @@ from torch import Tensor
 
 from polyadic._util import random_streams
 from polyadic.core import alignment
-from polyadic.core.algebra import collect, contract, gram, project, ridge_inverse, ridge_solve, squared_errors
+from polyadic.core.algebra import (
+    collect,
+    contract,
+    gram,
+    project,
+    ridge_inverse,
+    ridge_solve,
+    squared_errors,
+    squared_norms,
+)
 from polyadic.core.nonnegative import nonnegative_solve
 from polyadic.errors import PolyadicError
 
@@ -42,6 +51,10 @@ __all__ = [
     "update_bases",
     "warn_if_diverging",
 ]
+
+
+_WATCHED = 1024
+"""Maximum number of windows whose fixed-point iterations are checked for convergence."""
 
 
 # ------------------------------------------------------------------- objective
@@ -192,6 +205,7 @@ def step(
     learning_rate: float = 1.0,
     start: Tensor | None = None,
     ids: Tensor | None = None,
+    energy: Tensor | None = None,
     watch: bool = False,
 ) -> Tensor:
     """Take one step on a batch: its coefficients at fixed bases, then each basis at fixed coefficients.
@@ -206,6 +220,7 @@ def step(
     learning_rate : η
     start : (n_views · b, R), initial guess of the fixed-point rule; by default the least-squares solution
     ids : (b,), indices of the windows, for a given graph; by default the first of the graph
+    energy : (n_views,) float64, ‖T‖² of each view, if known
     watch : warn if the fixed-point rule does not converge
 
     Returns
@@ -228,14 +243,18 @@ def step(
         adjacency = objective.graph(torch.arange(len(M) // n_views) if ids is None else ids)
     X = state.coefficients = solve_coefficients(M, G, objective, n_views, start, adjacency, watch)
 
-    errors, statistics = torch.zeros(n_views, dtype=torch.float64, device=X.device), None
-    coefficients = _unstack_chunks(X, [len(projection) for projection in projections], n_views)
-    for T, X_chunk, M_chunk in zip(batch, coefficients, projections, strict=True):
-        errors += squared_errors(T, X_chunk, M_chunk, G).reshape(n_views, -1).sum(dim=1)
-        statistics = Statistics.of(X_chunk, T).added_to(statistics)
+    statistics: Statistics | None = None
+    squares = torch.zeros(n_views, dtype=torch.float64, device=X.device)
+    for T, rows in zip(batch, _unstack_chunks(X, [len(M) for M in projections], n_views), strict=True):
+        statistics = Statistics.of(rows, T).added_to(statistics)
+        if energy is None:
+            squares += squared_norms(T).reshape(n_views, -1).sum(dim=1)
     assert statistics is not None
-    energy = statistics.S.diagonal()
-    state.energy = energy if state.energy is None else state.energy + energy
+    # ‖T − XKᵀ‖² = ‖T‖² − 2⟨M, X⟩ + ⟨XG, X⟩, without a dense reconstruction.
+    exact = X.double()
+    errors = (squares if energy is None else energy) + ((exact @ G - 2 * M) * exact).reshape(n_views, -1).sum(dim=1)
+    sizes = statistics.S.diagonal()
+    state.energy = sizes if state.energy is None else state.energy + sizes
     if solver == "memory":
         state.memory = statistics = statistics.added_to(state.memory, 1 - learning_rate)
         learning_rate = 1.0
@@ -336,7 +355,8 @@ def fixed_point(
     (init, init_augmented), (direction, augmented) = guess.chunk(2), alignment.normalise(guess).chunk(2)
     v2 = alignment.pull(init_augmented, gamma, augmented)
     if watch:
-        warn_if_diverging(alignment.convergence(ls, V, v2, objective.beta), objective.beta)
+        changes = alignment.convergence(ls[:_WATCHED], V, v2[:_WATCHED], objective.beta)
+        warn_if_diverging(changes, objective.beta)
     X = alignment.align(ls, V, init, v2, objective.beta, objective.rounds, direction)
     v2 = alignment.pull(X, gamma)
     X_augmented = alignment.align(ls_augmented, V, init_augmented, v2, objective.beta, objective.rounds, augmented)
