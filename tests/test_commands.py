@@ -540,7 +540,7 @@ def test_results_for_programs_are_alone_on_standard_output(here):
         ("evaluate", "m.safetensors", "w.npz"),
         ("info", "m.safetensors"),
         ("prepare", "arrays", "w.npz", "w.store"),
-        ("verify", "w.store"),
+        ("info", "w.store", "--verify"),
     ):
         result = polyadic(*words, "--json", cwd=here)
         assert isinstance(json.loads(result.stdout), dict)
@@ -643,7 +643,7 @@ def test_help_has_examples_that_are_not_broken_over_lines(columns, monkeypatch):
 def test_the_manual_names_the_commands_in_the_order_of_their_use():
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
     order = [line.split()[1] for line in shown.splitlines() if re.match(r"│ [a-z]+ +[A-Z]", line)]
-    known = ["run", "prepare", "verify", "fit", "tune", "transform", "predict", "evaluate", "export"]
+    known = ["run", "prepare", "fit", "tune", "transform", "predict", "evaluate", "export"]
     known += ["report", "rank", "info", "bench"]
     assert order == known
     for code in ("0 ", "1 ", "2 ", "130 ", "143 "):
