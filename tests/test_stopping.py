@@ -271,7 +271,7 @@ def test_a_stopped_prepare_leaves_nothing(tmp_path):
     process = Piped(words, tmp_path)
     said = stopped(process, signal.SIGTERM, (tmp_path / ".s.store.writing" / "samples.npy").exists)
     assert process.returncode == 143, said
-    assert said.strip() == "polyadic: stopped"
+    assert said.strip() == "polyadic: stopped; no partial output is left"
     assert names(tmp_path) == ["own"]
 
 

@@ -160,14 +160,16 @@ class WindowStore:
 
     def _map_samples(self) -> NDArray[Any]:
         path, size = self.path / _SAMPLES, int(self._files[_SAMPLES]["bytes"])
-        actual = f"has {path.stat().st_size:,}" if path.is_file() else "is missing"
+        check_regular_file(path)
+        actual = f"has {path.stat().st_size:,}" if path.exists() else "is missing"
         if actual != f"has {size:,}":
             raise DataError(f"{_SAMPLES} of the store {self.path.name} must have {size:,} bytes, but {actual}")
         return np.memmap(path, self.header.stored, "r", size - len(self) * self.header.window_bytes, self.shape)
 
     def _is_intact(self, name: str) -> bool:
         path = self.path / name
-        return path.is_file() and digest(path) == self._files[name]["sha256"]
+        check_regular_file(path)
+        return path.exists() and digest(path) == self._files[name]["sha256"]
 
     def verify(self) -> None:
         """Read all files and compare them with their checksums.
