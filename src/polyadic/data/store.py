@@ -258,7 +258,7 @@ class WindowStore:
         """Ask the operating system to read the blocks of these rows, except those that the previous batch needed."""
         ends = self._block_ends
         blocks = set(np.searchsorted(ends, rows, side="right").tolist())
-        if hasattr(os, "posix_fadvise"):
+        if not blocks <= self._prefetched and hasattr(os, "posix_fadvise"):
             with (self.path / _SAMPLES).open("rb") as file:
                 for block in blocks - self._prefetched:
                     first = int(ends[block - 1]) if block else 0
