@@ -418,7 +418,7 @@ def test_info_describes_each_kind_of_file(made, here):
     wanted = {
         "model.safetensors": {"kind": "model", "rank": 4, "fs": 100.0, "classes": ["fast", "slow"], "estimator": "ATD"},
         "s.store": {"kind": "store of windows", "shape": [180, 2, 200], "seconds": 2.0, "subjects": 6},
-        "s.store/00000.npy": {"kind": "array", "shape": [180, 2, 200], "type": "int16"},
+        "s.store/samples.npy": {"kind": "array", "shape": [180, 2, 200], "type": "int16"},
         "w.npz": {"kind": "windows in arrays"},
         "other.npz": {"kind": "arrays", "arrays": {"a": {"shape": [3], "type": "float64"}}},
         "results": {"kind": "results of polyadic run", "rows": 4, "path": "results"},
