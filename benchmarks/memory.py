@@ -44,7 +44,7 @@ def measure(store: Path, hop: int, flip: bool) -> dict:
         model.transform(opened, out=store.parent / "features.npy")
     return {
         "windows": len(opened),
-        "stored_bytes": sum(shard.data.stat().st_size for shard in opened.shards),
+        "stored_bytes": opened.samples.nbytes,
         "own_bytes": peak.own,
         "after_imports_bytes": peak.first,
         "seconds": time.perf_counter() - begun,

@@ -1,7 +1,7 @@
 """Training from disk.
 
-For windows that do not fit into memory: a store is written incrementally, a fit reads batches that a thread prefetches,
-and the features are written to a file batch by batch.
+For windows that do not fit into memory: a store is written recording by recording, a fit reads batches that a thread
+prefetches, and the features are written to a file batch by batch.
 """
 
 import tempfile
@@ -10,22 +10,26 @@ from pathlib import Path
 import numpy as np
 
 from polyadic import ATD, plot
-from polyadic.data import Windows, WindowStore, synthetic
-from polyadic.data.prepare import write_windows
+from polyadic.data import Header, StoreWriter, WindowStore, synthetic
 
 # %%
-# Four days of 500 windows, as in an ongoing study; `append` adds each day to the store.
+# Four days of 500 windows, one recording for each person and day. Only one recording is in memory at a time.
 folder = Path(tempfile.mkdtemp())
 signals = synthetic(2000)
-for day in range(4):
-    today = signals[day::4]
-    name = np.char.add(
-        np.char.add("person ", today.subject.astype(str)), f", day {day + 1}"
-    )
-    windows = Windows(
-        today.X, today.fs, label=today.label, subject=today.subject, recording=name
-    )
-    write_windows(windows, folder / "days.store", append=day > 0)
+channels = tuple(f"channel {number + 1}" for number in range(signals.shape[1]))
+header = Header(
+    signals.fs,
+    channels,
+    ("",) * len(channels),
+    signals.shape[2],
+    "float32",
+    signals.classes,
+)
+with StoreWriter(folder / "days.store", header) as writer:
+    for day in range(4):
+        today = signals[day::4]
+        for person in np.unique(today.subject):
+            writer.add_windows(today.select(subject=person), f"{person}, day {day + 1}")
 store = WindowStore(folder / "days.store")
 print(store)
 

@@ -20,12 +20,11 @@ from problems import paper
 from safetensors.numpy import save as to_bytes
 
 from polyadic import ATD, SALS
-from polyadic._util.files import digest
 from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.cli.settings import model_of, read_settings
 from polyadic.core import persist
-from polyadic.data import StoreWriter, WindowStore, synthetic
+from polyadic.data import Header, StoreWriter, WindowStore, synthetic
 from polyadic.data.readers.arrays import read_arrays
 from polyadic.data.readers.edf import read_annotations, read_edf
 from polyadic.data.readers.har import read_har
@@ -33,7 +32,6 @@ from polyadic.data.readers.mgh import read_mgh
 from polyadic.data.readers.tables import read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.recordings import Recording
-from polyadic.data.store_files import Header, sealed
 from polyadic.evaluate.classifier import WindowClassifier
 from polyadic.scale import checkpoints
 from polyadic.spectral import STFT
@@ -157,13 +155,13 @@ def _checkpoint() -> Target:
 # ----------------------------------------------------------------------------------------------- stores
 
 
-def _store(files: str = "*") -> Target:
+def _store() -> Target:
     same = Same()
     header = Header(64.0, ("a", "b", "c"), ("V",) * 3, 64, "int16", ("x", "y"))
 
     def make(folder: Path) -> None:
         digits = np.random.default_rng(0).integers(-3000, 3000, (4, 3, 192)).astype(np.int16)
-        with StoreWriter(folder, header, shard_bytes=1500) as writer:
+        with StoreWriter(folder, header) as writer:
             for number, signal in enumerate(digits):
                 scale, names = (np.full(3, 0.5), np.zeros(3)), (f"r{number}", f"s{number // 2}")
                 recording = Recording(*names, 64.0, header.channels, header.units, signal, *scale)
@@ -174,22 +172,7 @@ def _store(files: str = "*") -> Target:
         store.verify()
         same([store.read(np.arange(len(store))), store.index.start, store.index.label], only_bytes)
 
-    def meant(folder: Path, chance: random.Random) -> str:
-        manifest = json.loads((folder / "manifest.json").read_bytes())
-        said = ""
-        if chance.random() < 0.5 or files == "manifest.json":
-            said = damage_json(manifest, chance)
-        else:
-            entry = chance.choice(manifest["shards"])
-            path = folder / f"{entry['name']}.json"
-            content = json.loads(path.read_bytes())
-            said = damage_json(content, chance)
-            path.write_text(json.dumps(sealed(content)))
-            entry["sha256"] = digest(path)
-        (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
-        return said
-
-    return Target(make, read, meant, files)
+    return Target(make, read)
 
 
 # --------------------------------------------------------------------------------- settings and recordings
@@ -332,7 +315,6 @@ TARGETS = {
     "model file of schema 1": _model(probe=False, schema=1),
     "checkpoint": _checkpoint(),
     "store": _store(),
-    "manifest of a store": _store("manifest.json"),
     "TOML settings": _settings(),
     "EDF": _recording(_edf, _read_edf),
     "WFDB": _recording(_wfdb, lambda folder: read_wfdb(folder / "r", annotations="atr")),

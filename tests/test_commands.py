@@ -418,7 +418,7 @@ def test_info_describes_each_kind_of_file(made, here):
     wanted = {
         "model.safetensors": {"kind": "model", "rank": 4, "fs": 100.0, "classes": ["fast", "slow"], "estimator": "ATD"},
         "s.store": {"kind": "store of windows", "shape": [180, 2, 200], "seconds": 2.0, "subjects": 6},
-        "s.store/00000.npy": {"kind": "array", "shape": [180, 2, 200], "type": "int16"},
+        "s.store/samples.npy": {"kind": "array", "shape": [180, 2, 200], "type": "int16"},
         "w.npz": {"kind": "windows in arrays"},
         "other.npz": {"kind": "arrays", "arrays": {"a": {"shape": [3], "type": "float64"}}},
         "results": {"kind": "results of polyadic run", "rows": 4, "path": "results"},
@@ -540,7 +540,7 @@ def test_results_for_programs_are_alone_on_standard_output(here):
         ("evaluate", "m.safetensors", "w.npz"),
         ("info", "m.safetensors"),
         ("prepare", "arrays", "w.npz", "w.store"),
-        ("verify", "w.store"),
+        ("info", "w.store", "--verify"),
     ):
         result = polyadic(*words, "--json", cwd=here)
         assert isinstance(json.loads(result.stdout), dict)
@@ -643,7 +643,7 @@ def test_help_has_examples_that_are_not_broken_over_lines(columns, monkeypatch):
 def test_the_manual_names_the_commands_in_the_order_of_their_use():
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
     order = [line.split()[1] for line in shown.splitlines() if re.match(r"│ [a-z]+ +[A-Z]", line)]
-    known = ["run", "prepare", "verify", "fit", "tune", "transform", "predict", "evaluate", "export"]
+    known = ["run", "prepare", "fit", "tune", "transform", "predict", "evaluate", "export"]
     known += ["report", "rank", "info", "bench"]
     assert order == known
     for code in ("0 ", "1 ", "2 ", "130 ", "143 "):

@@ -53,7 +53,7 @@ def test_sleep_edf_has_the_papers_windows_channels_and_stages(sleep, tmp_path):
 def test_sleep_edf_keeps_the_digits_and_holds_the_slow_channels(sleep, tmp_path):
     root, digits = sleep
     store = datasets.sleep_edf(root, tmp_path / "s")
-    stored = store.digits(np.arange(len(store)))
+    stored = np.asarray(store.samples)
     values = store.read(np.arange(len(store)))
     for row in range(len(store)):
         name, start = store.windows.recording[row], store.windows.start[row]
@@ -159,7 +159,7 @@ def test_mgh_has_the_papers_windows_channels_and_stages(tmp_path):
     assert store.windows.select(recording="te03-0001").label.tolist() == [-1, -1]
     for row in range(len(store)):
         name, start = store.windows.recording[row], store.windows.start[row]
-        np.testing.assert_array_equal(store.digits(np.array([row]))[0], digits[name][:6, start : start + 6000])
+        np.testing.assert_array_equal(store.samples[row], digits[name][:6, start : start + 6000])
         expected = digits[name][:6, start : start + 6000] / np.arange(10, 16)[:, None]
         np.testing.assert_allclose(store.read(np.array([row]))[0], expected, rtol=1e-6)
 
@@ -184,7 +184,7 @@ def test_ptb_xl_has_the_papers_windows_leads_and_sex(tmp_path):
     assert store.windows.subject.tolist() == ["15709", "13243", "15709", "20372"]
     assert store.windows.label.tolist() == [1, 1, 1, 0]
     for row, name in enumerate(store.windows.recording):
-        np.testing.assert_array_equal(store.digits(np.array([row]))[0], digits[name].T)
+        np.testing.assert_array_equal(store.samples[row], digits[name].T)
     np.testing.assert_allclose(store.read(np.array([2]))[0], digits["00003_hr"].T / 1000, rtol=1e-6)
 
 
@@ -319,31 +319,17 @@ def test_settings_that_make_no_sense_are_refused(tmp_path, arguments, message):
     trees.ptb_xl(tmp_path / "ptb")
     with pytest.raises(PolyadicError, match=message):
         datasets.folder(tmp_path / "ptb" / "records500", tmp_path / "s", **arguments)
-    assert not (tmp_path / "s" / "manifest.json").exists()
+    assert not (tmp_path / "s").exists()
 
 
-def test_an_interrupted_dataset_resumes_and_appending_adds_only_new_recordings(sleep, tmp_path):
+def test_a_dataset_that_is_prepared_twice_gives_the_same_store_and_is_replaced_with_force(sleep, tmp_path):
     root, _ = sleep
-    calls = []
-
-    def stop(name, *_):
-        calls.append(name)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        datasets.sleep_edf(root, tmp_path / "s", progress=stop)
-    with pytest.raises(DataError, match="unfinished"):
-        WindowStore(tmp_path / "s")
-    store = datasets.sleep_edf(root, tmp_path / "s")
-    whole = datasets.sleep_edf(root, tmp_path / "t")
-    assert store.checksum == whole.checksum
+    first, second = (datasets.sleep_edf(root, tmp_path / name) for name in "st")
+    assert first.checksum == second.checksum
     trees.night(root / "sleep-cassette", "SC4021E0", [("Sleep stage W", 4)], 4)
-    with pytest.raises(PolyadicError, match="complete"):
+    with pytest.raises(PolyadicError, match="already exists"):
         datasets.sleep_edf(root, tmp_path / "s")
-    longer = datasets.sleep_edf(root, tmp_path / "s", append=True)
-    assert len(longer) == len(whole) + 4
-    assert longer.windows[: len(whole)].recording.tolist() == whole.windows.recording.tolist()
+    assert len(datasets.sleep_edf(root, tmp_path / "s", force=True)) == len(second) + 4
 
 
 def test_a_model_learns_from_a_store_and_gives_features(sleep, tmp_path):

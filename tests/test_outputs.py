@@ -55,7 +55,7 @@ OVER_AN_INPUT = [
     ("fit", "w.npz", *QUICK, "-o", "link.npz"),
     ("fit", "w.npz", *QUICK, "-o", "./own/../w.npz"),
     ("fit", "w.npz", *QUICK, "--settings", "polyadic.toml", "-o", "polyadic.toml"),
-    ("fit", "w.store", *QUICK, "-o", "w.store/manifest.json"),
+    ("fit", "w.store", *QUICK, "-o", "w.store/store.json"),
     ("fit", "w.store", *QUICK, "-o", "w.store/model.safetensors"),
     ("fit", "w.store", *QUICK, "--checkpoint", "w.store"),
     ("fit", "own", *QUICK, "--seconds", "1", "-o", "own/night.csv"),

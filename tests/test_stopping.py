@@ -20,7 +20,7 @@ import torch
 from command_line import FRESH, Piped, polyadic
 
 from polyadic import ATD, load
-from polyadic.data import WindowStore, synthetic
+from polyadic.data import synthetic
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
@@ -262,18 +262,17 @@ def test_processes_that_fit_together_stop_together_and_resume(number, here):
 # ------------------------------------------------------------------------------------------------ other commands
 
 
-def test_a_stopped_prepare_says_how_to_resume(tmp_path):
+def test_a_stopped_prepare_leaves_nothing(tmp_path):
     (tmp_path / "own").mkdir()
     for person in range(40):
         signals = [edfio.EdfSignal(np.random.default_rng(person).normal(size=30_000), 500, label="C3")]
         edfio.Edf(signals).write(tmp_path / "own" / f"{person}.edf")
     words = ("prepare", "folder", "own", "s.store", "--seconds", "2")
     process = Piped(words, tmp_path)
-    said = stopped(process, signal.SIGTERM, (tmp_path / "s.store" / "writing.json").exists)
+    said = stopped(process, signal.SIGTERM, (tmp_path / ".s.store.writing" / "samples.npy").exists)
     assert process.returncode == 143, said
-    assert said.strip() == "polyadic: stopped; run the same command again to resume s.store"
-    polyadic(*words, cwd=tmp_path)
-    assert len(WindowStore(tmp_path / "s.store")) == 40 * 30
+    assert said.strip() == "polyadic: stopped; no partial output is left"
+    assert names(tmp_path) == ["own"]
 
 
 @pytest.mark.long

@@ -114,7 +114,7 @@ def test_names_from_data_and_files_never_command_the_terminal(hostile):
         ("transform", m, w, "-o", f"f{FILE}.npy"),
         ("evaluate", m, w, "--seeds", "1"),
         ("prepare", "arrays", w, s),
-        ("verify", s),
+        ("info", s, "--verify"),
         ("info", s),
         ("info", m),
         ("info", own),

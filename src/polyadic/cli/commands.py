@@ -107,7 +107,6 @@ def _root(
 
 app.command(epilog=RUN_EXAMPLES, rich_help_panel=_START)(run)
 app.add_typer(prepare.app, name="prepare", rich_help_panel=_MODEL)
-app.command(epilog=prepare.VERIFY_EXAMPLES, rich_help_panel=_MODEL)(prepare.verify)
 app.command(cls=FitCommand, epilog=FIT_EXAMPLES, rich_help_panel=_MODEL)(fit)
 app.command(epilog=TUNE_EXAMPLES, rich_help_panel=_MODEL)(tune)
 app.command(epilog=TRANSFORM_EXAMPLES, rich_help_panel=_USE)(transform)

@@ -23,6 +23,9 @@ INFO_EXAMPLES = """
   polyadic info model.safetensors
   polyadic info sleep.store --json
 
+Read a whole store and compare it with its checksums:
+  polyadic info sleep.store --verify
+
 Channels and annotations of a recording:
   polyadic info night.edf
 """
@@ -46,6 +49,9 @@ def info(
             exists=True,
         ),
     ],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read a whole store and compare it with its checksums.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Describe a file or folder: a model, store, recording, results or arrays.
@@ -53,6 +59,8 @@ def info(
     Shows shapes, channels, labels, settings, provenance and size.
     """
     facts = describe(path)
+    if verify:
+        facts["verified"] = _verify(path)
     if json:
         print_json(facts)
         return
@@ -73,6 +81,17 @@ def info(
         if name == "first":
             indent = "  "  # all that follows describes the first recording of a folder
     console().print(grid)
+
+
+def _verify(path: Path) -> str:
+    from polyadic.data import WindowStore
+    from polyadic.data.store import is_store
+
+    if not is_store(path):
+        raise PolyadicError(f"--verify is for stores, but {path.name} is not one: other files have no checksums")
+    with console(err=True).status(f"verifying {printable(path.name)}"):
+        WindowStore(path).verify()
+    return "all checksums match"
 
 
 def describe(path: Path) -> Facts:
@@ -192,10 +211,10 @@ def _worded(value: Any) -> Any:
 
 def _folder(path: Path) -> Facts:
     from polyadic.data import WindowStore, datasets
-    from polyadic.data.store_files import MANIFEST, WRITING
+    from polyadic.data.store import is_store
     from polyadic.data.subjects import find_subject, join_sources
 
-    if (path / MANIFEST).exists() or (path / WRITING).exists():
+    if is_store(path):
         return _store(WindowStore(path))
     if (path / "results.json").exists():
         inside = describe(path / "results.json")
@@ -260,7 +279,6 @@ def _store(store: Any) -> Facts:
     from polyadic.cli.prepare import summary
 
     facts = summary(store)
-    files = (file for shard in store.shards for file in (shard.data, shard.index, shard.description))
     return {
         "kind": "store of windows",
         "shape": list(store.shape),
@@ -268,8 +286,7 @@ def _store(store: Any) -> Facts:
         **{key: value for key, value in facts.items() if key not in ("store", "windows", "length")},
         "dataset": store.dataset,
         "settings": store.settings,
-        "shards": len(store.shards),
-        "bytes": sum(file.stat().st_size for file in files),
+        "bytes": sum(file.stat().st_size for file in store.path.iterdir()),
     }
 
 

@@ -10,7 +10,7 @@ from polyadic.cli.interrupts import exit_on_interrupt
 
 __all__ = ["Manual", "flowing"]
 
-_ORDER = ("run", "prepare", "verify", "fit", "transform", "predict", "evaluate", "export", "report", "rank", "info")
+_ORDER = ("run", "prepare", "fit", "transform", "predict", "evaluate", "export", "report", "rank", "info")
 
 
 class Manual(typer.core.TyperGroup):

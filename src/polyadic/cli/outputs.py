@@ -118,9 +118,9 @@ def _check_apart(out: Path, given: Path) -> None:
 
 
 def _is_store(folder: Path) -> bool:
-    from polyadic.data.store_files import MANIFEST, WRITING
+    from polyadic.data.store import is_store
 
-    return (folder / MANIFEST).exists() or (folder / WRITING).exists()
+    return is_store(folder)
 
 
 def _has_link_to(file: Path, folder: Path) -> bool:

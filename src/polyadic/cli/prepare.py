@@ -1,4 +1,4 @@
-"""`polyadic prepare` and `polyadic verify`: write stores of windows, and verify their checksums."""
+"""`polyadic prepare`: write stores of windows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,10 @@ from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import WindowStore
-    from polyadic.data.store import Added
 
-__all__ = ["VERIFY_EXAMPLES", "app", "summary", "verify"]
+__all__ = ["app", "summary"]
 
 _EXAMPLE = "[bold]Example[/bold]\n\n  "
-
-VERIFY_EXAMPLES = f"{_EXAMPLE}polyadic verify sleep.store\n"
 
 app = typer.Typer(
     cls=Manual,
@@ -31,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Cut recordings into a store of windows.\n\n"
     "A store is a folder of windows on disk, with subjects, labels and times. A fit reads it batch by batch, so "
-    "memory use does not grow with the data. To resume an interrupted command, run it again.",
+    "memory use does not grow with the data.",
     epilog="""
 [bold]Examples[/bold]
 
@@ -47,7 +44,7 @@ _Root = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the dat
 _OnError = Annotated[
     OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it and list it in the store.")
 ]
-_Append = Annotated[bool, typer.Option("--append", help="Add new recordings to a complete store.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace an existing store.")]
 _Download = Annotated[bool, typer.Option("--download", help="First download missing files into the folder.")]
 _Mirror = Annotated[str | None, typer.Option(metavar="URL", help="With --download: URL of a mirror.")]
 
@@ -71,7 +68,7 @@ def sleep_edf(
     download: _Download = False,
     mirror: _Mirror = None,
     on_error: _OnError = OnError.RAISE,
-    append: _Append = False,
+    force: _Force = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -80,7 +77,7 @@ def sleep_edf(
     from polyadic.data import datasets
 
     _fetch("sleep_edf", root, download, quiet or json, mirror)
-    _write(datasets.sleep_edf, root, store, quiet, json, trim=trim, on_error=on_error.value, append=append)
+    _write(datasets.sleep_edf, root, store, quiet, json, trim=trim, on_error=on_error.value, force=force)
 
 
 @app.command("ptb-xl", epilog=f"{_EXAMPLE}polyadic prepare ptb-xl ptb-xl-1.0.3 ecg.store\n")
@@ -90,7 +87,7 @@ def ptb_xl(
     download: _Download = False,
     mirror: _Mirror = None,
     on_error: _OnError = OnError.RAISE,
-    append: _Append = False,
+    force: _Force = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -99,7 +96,7 @@ def ptb_xl(
     from polyadic.data import datasets
 
     _fetch("ptb_xl", root, download, quiet or json, mirror)
-    _write(datasets.ptb_xl, root, store, quiet, json, on_error=on_error.value, append=append)
+    _write(datasets.ptb_xl, root, store, quiet, json, on_error=on_error.value, force=force)
 
 
 @app.command("mgh", epilog=f"{_EXAMPLE}polyadic prepare mgh challenge-2018/training mgh.store\n")
@@ -110,7 +107,7 @@ def mgh(
         bool, typer.Option("--download", help="The data are not public: print whom to ask for access.")
     ] = False,
     on_error: _OnError = OnError.RAISE,
-    append: _Append = False,
+    force: _Force = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -119,7 +116,7 @@ def mgh(
     from polyadic.data import datasets
 
     _fetch("mgh", root, download, quiet or json)
-    _write(datasets.mgh, root, store, quiet, json, on_error=on_error.value, append=append)
+    _write(datasets.mgh, root, store, quiet, json, on_error=on_error.value, force=force)
 
 
 @app.command("har", epilog=f"{_EXAMPLE}polyadic prepare har 'UCI HAR Dataset' har.store\n")
@@ -130,7 +127,7 @@ def har(
     store: _Store,
     download: _Download = False,
     mirror: _Mirror = None,
-    append: _Append = False,
+    force: _Force = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -139,7 +136,7 @@ def har(
     from polyadic.data import datasets
 
     root = _fetch("har", root, download, quiet or json, mirror)
-    _write(datasets.har, root, store, quiet, json, append=append)
+    _write(datasets.har, root, store, quiet, json, force=force)
 
 
 @app.command(
@@ -165,7 +162,7 @@ def folder(
     root: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of recordings, searched with its subfolders.")],
     store: _Store,
     on_error: _OnError = OnError.RAISE,
-    append: _Append = False,
+    force: _Force = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -183,7 +180,7 @@ def folder(
         quiet,
         json,
         on_error=on_error.value,
-        append=append,
+        force=force,
     )
 
 
@@ -199,7 +196,7 @@ def arrays(
     fs: Annotated[
         float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate, if the file does not contain it.")
     ] = None,
-    append: _Append = False,
+    force: _Force = False,
     settings: SettingsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -208,38 +205,7 @@ def arrays(
     from polyadic.data.loading import open_windows
     from polyadic.data.prepare import write_windows
 
-    _write(write_windows, open_windows(file, fs=fs), store, quiet, json, append=append)
-
-
-def verify(
-    store: Annotated[
-        Path, typer.Argument(metavar="STORE", help="Store (folder of windows) to verify.", exists=True, file_okay=False)
-    ],
-    settings: SettingsOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Verify the checksums of a store."""
-    from polyadic._util.progress import file_bar
-    from polyadic.data import WindowStore
-
-    opened = WindowStore(store)
-    with file_bar("verifying", quiet or json) as update:
-        read = 0
-
-        def on_shard(number: int, size: int) -> None:
-            nonlocal read
-            read += size
-            update(opened.shards[number - 1].name, number, len(opened.shards), 0, read)
-
-        opened.verify(on_shard)
-    if json:
-        print_json(
-            {"store": store.name, "windows": len(opened), "shards": len(opened.shards), "checksum": opened.checksum}
-        )
-        return
-    shards = _count(len(opened.shards), "shard")
-    echo(f"{store.name}: {_count(len(opened), 'window')} in {shards}, all checksums match")
+    _write(write_windows, open_windows(file, fs=fs), store, quiet, json, force=force)
 
 
 def _fetch(name: str, root: Path, wanted: bool, quiet: bool, mirror: str | None = None) -> Path:
@@ -270,9 +236,6 @@ def _write(make: Callable[..., WindowStore], source: Any, store: Path, quiet: bo
     try:
         with file_bar("preparing", quiet or json) as update:
             written = make(source, store, progress=update, **options)
-    except KeyboardInterrupt as stop:
-        stop.args = (f"run the same command again to resume {store.name}",)
-        raise
     except PolyadicError as error:
         if "on_error" in options and options["on_error"] == "raise" and type(error).__name__ == "DataError":
             raise type(error)(f"{error}\n(--on-error skip skips such recordings)") from error
@@ -305,7 +268,6 @@ def summary(store: WindowStore) -> dict[str, Any]:
         "quality": store.quality(),
         "checksum": store.checksum,
         "notes": list(store.notes),
-        **({} if store.added is None else {"added": store.added._asdict()}),
     }
 
 
@@ -316,8 +278,6 @@ def _lines(store: WindowStore) -> list[str]:
         f"{store.header.length} samples at {store.fs:g} Hz ({store.header.dtype}), "
         f"{_count(facts['recordings'], 'recording')} of {store.index.describe_subjects()}"
     ]
-    if store.added is not None:
-        lines.append(_added_line(store.added))
     if store.classes:
         total = max(sum(facts["classes"].values()), 1)
         shares = (f"{name} {100 * count / total:.1f} %" for name, count in facts["classes"].items())
@@ -335,13 +295,6 @@ def _lines(store: WindowStore) -> list[str]:
         lines.append(f"left out {count:,} {'files or folders' if count != 1 else 'file or folder'}:")
         lines += [f"  {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
     return lines
-
-
-def _added_line(added: Added) -> str:
-    line = f"added {_count(added.windows, 'window')} of {_count(added.recordings, 'recording')}"
-    if added.present:
-        line += f"; {_count(added.present, 'recording')} {'were' if added.present != 1 else 'was'} already there"
-    return line
 
 
 def _count(number: int, what: str) -> str:

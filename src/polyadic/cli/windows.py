@@ -25,11 +25,9 @@ _NAMED = 5
 def are_recordings(data: Path) -> bool:
     """Whether a path holds recordings, which must be cut into windows, rather than a store or arrays."""
     from polyadic.data.sources import ENDINGS, ending_of
-    from polyadic.data.store_files import MANIFEST, WRITING
+    from polyadic.data.store import is_store
 
-    if not data.is_dir():
-        return ending_of(data) in ENDINGS
-    return not ((data / MANIFEST).exists() or (data / WRITING).exists())
+    return not is_store(data) if data.is_dir() else ending_of(data) in ENDINGS
 
 
 @contextmanager

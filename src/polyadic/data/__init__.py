@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from polyadic.data.recordings import Annotation, Recording
 from polyadic.data.splits import Split, split
-from polyadic.data.store import WindowStore
-from polyadic.data.store_files import Header
+from polyadic.data.store import Header, StoreWriter, WindowStore
 from polyadic.data.synthetic import synthetic
 from polyadic.data.windows import Windows
-from polyadic.data.writer import StoreWriter
 
 __all__ = [
     "Annotation",

@@ -25,8 +25,7 @@ from polyadic.data.prepare import (
 from polyadic.data.reading import Reading, close_match, listed, parse_classes
 from polyadic.data.recordings import Recording, label_windows, labelled_share, scored_phase, window_starts
 from polyadic.data.sources import Source, Sources
-from polyadic.data.store import WindowStore
-from polyadic.data.store_files import MANIFEST
+from polyadic.data.store import WindowStore, check_new_store
 from polyadic.errors import DataError, PolyadicError
 
 __all__ = ["folder", "samples_in", "write_store"]
@@ -61,7 +60,7 @@ def folder(
     scoring: str | None = None,
     pattern: str | None = None,
     on_error: OnError = "raise",
-    append: bool = False,
+    force: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
     """Write a store from your own recordings: EDF, BDF, WFDB, CSV, BrainVision or EEGLAB files in a folder, or one
@@ -96,7 +95,7 @@ def folder(
         named `t`
     scoring : glob pattern for the names of files with labels, such as ``"*-Hypnogram.edf"``
     pattern : glob pattern for the paths of the files to read
-    on_error, append, progress : as for `polyadic.data.prepare.prepare`
+    on_error, force, progress : as for `polyadic.data.prepare.prepare`
     """
     given: Any = {
         "fs": fs,
@@ -114,7 +113,7 @@ def folder(
     }
     names = None if channels is None else tuple(channels)
     reading = Reading(seconds=seconds, channels=names, classes=parse_classes(classes), **given)
-    return write_store(root, store, reading, on_error=on_error, append=append, progress=progress)
+    return write_store(root, store, reading, on_error=on_error, force=force, progress=progress)
 
 
 def write_store(
@@ -125,7 +124,7 @@ def write_store(
     labels: bool = True,
     check_classes: bool = True,
     on_error: OnError = "raise",
-    append: bool = False,
+    force: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
     """Write a store of windows that are cut from recordings as a `Reading` describes.
@@ -134,7 +133,7 @@ def write_store(
     ----------
     labels : whether to read labels
     check_classes : whether to raise an error for a class that no recording has
-    on_error, append, progress : as for `polyadic.data.prepare.prepare`
+    on_error, force, progress : as for `polyadic.data.prepare.prepare`
 
     Returns
     -------
@@ -142,10 +141,7 @@ def write_store(
     """
     if on_error not in ("raise", "skip"):
         raise PolyadicError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
-    target = Path(store)
-    if append and not reading.classes and (target / MANIFEST).exists():
-        earlier = WindowStore(target).reading.get("classes")
-        reading = reading if not earlier else replace(reading, classes=parse_classes(earlier))
+    check_new_store(Path(store).absolute(), force)
     sources = Sources(root, reading, labels=labels, on_error=on_error)
     survey = _survey(sources, on_error)
     resolved = _with_classes(reading, survey, check_classes) if labels else reading
@@ -159,7 +155,7 @@ def write_store(
         {"reading": resolved.to_json()},
         sources.left_out,
     )
-    written = prepare(plan, store, on_error=on_error, append=append, progress=progress)
+    written = prepare(plan, store, on_error=on_error, force=force, progress=progress)
     written.notes = survey.sentences(cutting, written)
     return written
 
@@ -273,11 +269,10 @@ class _Survey:
         found = []
         last: dict[Path, list[Source]] = {}
         for path in sources.files:
-            files = tuple(sources.files_of(path))
             size = path.stat().st_size if path.exists() else 0
             for place, name in enumerate(self.subjects.get(path, [sources.name_of(path)])):
                 load = partial(self._load, sources, path, place, reading, last)
-                found.append(PlannedRecording(name, load, size, files))
+                found.append(PlannedRecording(name, load, size))
         return found
 
     def _load(

@@ -82,7 +82,7 @@ def sleep_edf(
     *,
     trim: float | None = None,
     on_error: OnError = "raise",
-    append: bool = False,
+    force: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
     """Write a store of Sleep-EDF Expanded (sleep cassette): 30 s windows of seven signals at 100 Hz, five sleep stages.
@@ -95,7 +95,7 @@ def sleep_edf(
     root : folder with `SC4ssNE0-PSG.edf` and `SC4ssNEX-Hypnogram.edf`, or one of its parent folders
     store : folder of the store
     trim : minutes of wake to keep before the first and after the last sleep epoch; None keeps all, as in the paper
-    on_error, append, progress : as for `polyadic.data.prepare.prepare`
+    on_error, force, progress : as for `polyadic.data.prepare.prepare`
     """
     if trim is not None and not trim >= 0:
         raise PolyadicError(f"trim must be None or minutes >= 0, but is {trim!r}")
@@ -105,7 +105,7 @@ def sleep_edf(
     ]
     settings = {"seconds": _WINDOW_SECONDS, "trim": trim, "reading": _SLEEP_EDF_READING.to_json()}
     plan = StorePlan(recordings, samples_in(_WINDOW_SECONDS), STAGES, "sleep_edf", settings, found.left_out)
-    return prepare(plan, store, on_error=on_error, append=append, progress=progress)
+    return prepare(plan, store, on_error=on_error, force=force, progress=progress)
 
 
 def _hypnograms(path: Path) -> list[Path]:
@@ -139,7 +139,7 @@ def mgh(
     store: _Path,
     *,
     on_error: OnError = "raise",
-    append: bool = False,
+    force: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
     """Write a store of the MGH sleep recordings: 30 s windows of six EEG channels at 200 Hz, five sleep stages.
@@ -152,7 +152,7 @@ def mgh(
     ----------
     root : folder that contains the folders of the recordings, or one of its parent folders
     store : folder of the store
-    on_error, append, progress : as for `polyadic.data.prepare.prepare`
+    on_error, force, progress : as for `polyadic.data.prepare.prepare`
     """
     found = _find(root, "*.mat", on_error)
     recordings = [
@@ -162,7 +162,7 @@ def mgh(
     ]
     settings = {"seconds": _WINDOW_SECONDS}
     plan = StorePlan(recordings, samples_in(_WINDOW_SECONDS), STAGES, "mgh", settings, found.left_out)
-    return prepare(plan, store, on_error=on_error, append=append, progress=progress)
+    return prepare(plan, store, on_error=on_error, force=force, progress=progress)
 
 
 def _load_mgh(path: Path) -> CutRecording:
@@ -181,7 +181,7 @@ def ptb_xl(
     store: _Path,
     *,
     on_error: OnError = "raise",
-    append: bool = False,
+    force: bool = False,
     progress: OnRecording | None = None,
 ) -> WindowStore:
     """Write a store of PTB-XL: 10 s windows of twelve leads at 500 Hz, labelled with the patient's sex.
@@ -192,7 +192,7 @@ def ptb_xl(
     ----------
     root : folder with `ptbxl_database.csv` and `records500`
     store : folder of the store
-    on_error, append, progress : as for `polyadic.data.prepare.prepare`
+    on_error, force, progress : as for `polyadic.data.prepare.prepare`
     """
     table = ptbxl.read_metadata(Path(root))
     recordings = []
@@ -202,7 +202,7 @@ def ptb_xl(
         files = [path.with_name(path.name + ending) for ending in (".hea", ".dat")]
         recordings.append(_plan(path.name, partial(_load_ptb_xl, path, patient, sex), files))
     plan = StorePlan(recordings, lambda fs: _PTB_XL_SAMPLES, ("male", "female"), "ptb_xl", {"label": "sex"})
-    return prepare(plan, store, on_error=on_error, append=append, progress=progress)
+    return prepare(plan, store, on_error=on_error, force=force, progress=progress)
 
 
 def _load_ptb_xl(path: Path, patient: str, sex: int) -> CutRecording:
@@ -213,16 +213,16 @@ def _load_ptb_xl(path: Path, patient: str, sex: int) -> CutRecording:
     return CutRecording(recording, np.zeros(1, np.int64), np.array([sex], np.int32), subject_from=COLUMN)
 
 
-def har(root: _Path, store: _Path, *, append: bool = False, progress: OnRecording | None = None) -> WindowStore:
+def har(root: _Path, store: _Path, *, force: bool = False, progress: OnRecording | None = None) -> WindowStore:
     """Write a store of UCI HAR: windows of 128 samples of nine channels at 50 Hz, six activities, official split.
 
     Parameters
     ----------
     root : folder `UCI HAR Dataset`, one of its parent folders, or the zip file
     store : folder of the store
-    append, progress : as for `polyadic.data.prepare.prepare`
+    force, progress : as for `polyadic.data.prepare.prepare`
     """
-    return write_windows(har_reader.read_har(root), store, append=append, progress=progress)
+    return write_windows(har_reader.read_har(root), store, force=force, progress=progress)
 
 
 def _find(root: _Path, pattern: str, on_error: OnError) -> FolderFiles:
@@ -240,7 +240,7 @@ def _plan(name: str, load: Callable[[], CutRecording], files: Iterable[Path]) ->
     """Return a recording to be read; its progress is measured by the size of its first file."""
     listed = tuple(files)
     first = listed[0]
-    return PlannedRecording(name, load, first.stat().st_size if first.exists() else 0, listed)
+    return PlannedRecording(name, load, first.stat().st_size if first.exists() else 0)
 
 
 def _labelled_windows(

@@ -44,14 +44,14 @@ class ArraySamples:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self.X.dtype
+        return self.X.dtype.newbyteorder("=")
 
     @property
     def on_disk(self) -> bool:
         return isinstance(self.X, np.memmap)
 
     def read(self, rows: _Rows) -> NDArray[Any]:
-        return np.asarray(self.X[rows])
+        return np.asarray(self.X[rows], self.dtype)
 
 
 class ChosenChannels:

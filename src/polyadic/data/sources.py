@@ -187,15 +187,6 @@ class Sources:
     def _below(self, path: Path) -> str:
         return path.name if path == self.base else path.relative_to(self.base).as_posix()
 
-    def files_of(self, path: Path) -> list[Path]:
-        """Return the files of a recording, including signals and annotations of a WFDB header, scorings and events."""
-        found = [path]
-        if path.suffix.lower() == ".hea":
-            found += [path.with_suffix(ending) for ending in (".dat", ".mat", *_ANNOTATIONS)]
-        scoring = self._scoring_of(path)
-        events = bids.events_of(path) if bids.is_bids(self.base) else None
-        return [path, *(other for other in (*found[1:], scoring, events) if other is not None and other.exists())]
-
     def load(self, path: Path, *, signals: bool = True) -> list[Source]:
         """Load the recordings of a file: one, or one per subject for a table with a subject column.
 

@@ -35,7 +35,7 @@ from polyadic.data import Split, Windows, split, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.data.samples import choose_device
 from polyadic.data.splits import PAPER, PROTOCOLS, Protocol
-from polyadic.data.store_files import read_manifest
+from polyadic.data.store import WindowStore
 from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.evaluate import PROBES, probe, score_split, seconds_per_sweep, summarise
 from polyadic.evaluate.probes import AUTO
@@ -362,7 +362,7 @@ def _checksum(data: Path | None) -> str | None:
     """Return a checksum of the data; for a store, it is in the manifest."""
     if data is None:
         return None
-    return str(read_manifest(data)["checksum"]) if data.is_dir() else digest(data)
+    return WindowStore(data).checksum if data.is_dir() else digest(data)
 
 
 # ----------------------------------------------------------------------- tables

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from polyadic._util.files import check_regular_file
 from polyadic.data.readables import Concatenated, as_readable
 from polyadic.data.readers.compression import check_inflation
-from polyadic.data.row_files import RowFile
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError, PolyadicError
 
@@ -57,7 +56,7 @@ _IN_MEMORY = 64 * 2**20
 
 _CHUNK = 2**20
 
-_Samples = NDArray[Any] | RowFile | Concatenated
+_Samples = NDArray[Any] | Concatenated
 
 
 def read_arrays(path: str | os.PathLike[str]) -> Windows:
@@ -69,7 +68,7 @@ def read_arrays(path: str | os.PathLike[str]) -> Windows:
     is unknown in the other. `fs`, `channels`, `units` and `classes` are optional; labels may be strings. Arrays with
     other names are ignored.
 
-    An uncompressed X of more than 64 MiB is not loaded: windows are read from the file, which stays open.
+    An uncompressed X of more than 64 MiB is not loaded: the file is memory-mapped.
 
     Raises
     ------
@@ -159,7 +158,7 @@ def _read_npy(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         header = _read_header(file, path.stat().st_size)
         if header.stays_on_disk:
-            return {"X": RowFile(path, header.shape, header.dtype, header.offset)}
+            return {"X": np.memmap(path, header.dtype, "r", header.offset, header.shape)}
         return {"X": _load_array(file)}
 
 
@@ -200,14 +199,14 @@ def _check_member(info: zipfile.ZipInfo, key: str, size: int) -> None:
     check_inflation(key, info.file_size, size)
 
 
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> NDArray[Any] | RowFile:
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
     with archive.open(info) as file:
         header = _read_header(file, info.file_size)
         if info.compress_type != zipfile.ZIP_STORED or not header.stays_on_disk:
             return _load_array(file)
         while file.read(_CHUNK):  # zipfile compares the checksum at the end of the member
             pass
-    return RowFile(path, header.shape, header.dtype, _member_offset(path, info) + header.offset)
+    return np.memmap(path, header.dtype, "r", _member_offset(path, info) + header.offset, header.shape)
 
 
 def _member_offset(path: Path, info: zipfile.ZipInfo) -> int:
@@ -281,7 +280,7 @@ def _join_parts(arrays: dict[str, Any]) -> dict[str, _Samples]:
     if X[0].shape[1:] != X[1].shape[1:] or X[0].dtype != X[1].dtype:
         what = " and ".join(f"{one.shape} {one.dtype}" for one in X)
         raise DataError(f"X_train and X_test must have windows of the same shape and type, but are {what}")
-    on_disk = any(isinstance(one, RowFile) for one in X)
+    on_disk = any(isinstance(one, np.memmap) for one in X)
     joined: dict[str, _Samples] = {"X": Concatenated([as_readable(one) for one in X]) if on_disk else np.concatenate(X)}
     for key in _COLUMNS:
         pair = [arrays.get(f"{key}_train"), arrays.get(f"{key}_test")]
