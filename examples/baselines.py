@@ -6,7 +6,7 @@ three subject-wise splits.
 
 import numpy as np
 
-from polyadic import ATD, plot
+from polyadic import CPD, plot
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.data import split, synthetic
@@ -21,7 +21,7 @@ signals = synthetic(600)
 frames = STFT(n_fft=32, hop=16, parts="log_re_im", floor="channel")
 views = Compose([Jitter(0.01), Bandpass([(2, 24), (3, 22)], fs=64)])
 methods = {
-    "ATD": ATD(rank=8),
+    "ATD": CPD(rank=8),
     "ATD, paper": ATD(8, tensorize=frames, augment=views, max_sweeps=10, **PAPER_METHOD),
     "PCA": PCAFeatures(8, tensorize=frames),
     "hand-crafted": HandFeatures(),

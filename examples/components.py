@@ -6,7 +6,7 @@ What a component of a tensor model shows: which electrodes, which frequencies, w
 import numpy as np
 from sklearn.base import clone
 
-from polyadic import ATD, match, plot
+from polyadic import CPD, match, plot
 from polyadic.data import Windows
 from polyadic.plot.electrodes import position
 from polyadic.spectral import STFT
@@ -40,7 +40,7 @@ windows = Windows(X, fs, channels=channels, label=condition, classes=conditions)
 # one component. Profiles are non-negative, and all windows form one batch, which converges precisely. Each row below is
 # one component: electrodes, frequencies, time. One of the four models the noise, which is everywhere.
 frames = STFT(n_fft=64, hop=16, parts="amplitude")
-model = ATD(rank=4, tensorize=frames, nonnegative=True, batch_size=None).fit(windows)
+model = CPD(rank=4, tensorize=frames, nonnegative=True, batch_size=None).fit(windows)
 plot.components(model, windows).show()
 
 # %%

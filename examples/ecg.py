@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyadic import ATD, plot
+from polyadic import CPD, plot
 from polyadic.data import datasets
 
 with warnings.catch_warnings():  # importing wfdb causes a pandas deprecation warning
@@ -47,7 +47,7 @@ for record in range(8):
 # %%
 # Read a folder of records into a store of windows, which keeps the integers of the files.
 windows = datasets.folder(folder, folder / "ecg.store", seconds=5).windows
-model = ATD(rank=4).fit(windows)
+model = CPD(rank=4).fit(windows)
 print(windows)
 
 # %%

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyadic import ATD, plot
+from polyadic import CPD, plot
 from polyadic.data import Header, StoreWriter, WindowStore, synthetic
 
 # %%
@@ -41,7 +41,7 @@ for path in sorted((folder / "days.store").iterdir()):
 # %%
 # The store is used like an array. A fit with default settings reads windows as small as these once for their second
 # moments and once for the readout; larger ones are read in every sweep. With checkpoints, a killed fit can be resumed.
-model = ATD()
+model = CPD()
 model.fit(store, checkpoint=folder / "checkpoints", resume=True)
 print(
     f"{len(store):,} windows, {model.n_sweeps_} sweeps ({model.solver_}), {model.waited_:.2f} s waiting for the disk"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polyadic import ATD, plot
+from polyadic import CPD, plot
 from polyadic.data import datasets
 
 # %%
@@ -34,7 +34,7 @@ print("".join((folder / "mill.csv").read_text().splitlines(keepends=True)[:4]))
 # Read the folder as windows of two seconds. Each window has six features: four from the components, and the level of
 # each axis.
 windows = datasets.folder(folder, folder / "machines.store", seconds=2).windows
-model = ATD(rank=4).fit(windows)
+model = CPD(rank=4).fit(windows)
 Z = model.transform(windows)
 print(windows)
 

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
 
-from polyadic import ATD
+from polyadic import CPD
 from polyadic.data import synthetic
 
 # %%
@@ -16,7 +16,7 @@ from polyadic.data import synthetic
 # need no `StandardScaler`.
 signals = synthetic(240)
 X, y, person = signals.X, signals.label, signals.subject
-pipeline = make_pipeline(ATD(max_sweeps=10), LogisticRegression(max_iter=500))
+pipeline = make_pipeline(CPD(max_sweeps=10), LogisticRegression(max_iter=500))
 
 # %%
 # Three folds; all windows of a subject are in the same fold.

@@ -7,7 +7,7 @@ The figures of the report are functions of `polyadic.plot`. Each returns a plotl
 import numpy as np
 from sklearn.base import clone
 
-from polyadic import ATD, match, plot
+from polyadic import CPD, match, plot
 from polyadic.data import Windows
 from polyadic.evaluate import cross_validate
 from polyadic.explain import typical
@@ -46,7 +46,7 @@ windows = Windows(
     label=label,
     classes=stages,
 )
-model = ATD(rank=4).fit(windows)
+model = CPD(rank=4).fit(windows)
 plot.components(model, windows).show()
 
 # %%

@@ -10,7 +10,7 @@ from pathlib import Path
 import edfio
 import numpy as np
 
-from polyadic import ATD, plot
+from polyadic import CPD, plot
 from polyadic.data import datasets
 from polyadic.evaluate import WindowClassifier, labels_of
 
@@ -68,7 +68,7 @@ print(store)
 # %%
 # Train on five nights, and test on the sixth.
 last = windows.subject == "night5"
-features = ATD(rank=10).fit(windows[~last])
+features = CPD(rank=10).fit(windows[~last])
 classifier = WindowClassifier(features).fit(windows[~last])
 stages = classifier.predict(windows[last])
 print(

@@ -6,7 +6,7 @@ windows without labels, and the probe is tested on new subjects.
 
 import numpy as np
 
-from polyadic import ATD, plot
+from polyadic import CPD, plot
 from polyadic.data import Windows, split
 from polyadic.evaluate import WindowClassifier, labels_of
 
@@ -57,7 +57,7 @@ print(
 
 # %%
 # Twelve components with default settings. Levels, the means of the axes, show the orientation of the sensor.
-features = ATD(rank=12).fit(unlabelled)
+features = CPD(rank=12).fit(unlabelled)
 print(*features.get_feature_names_out())
 classifier = WindowClassifier(features).fit(train)
 predicted = classifier.predict(test)
