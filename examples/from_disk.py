@@ -40,9 +40,9 @@ for path in sorted((folder / "days.store").iterdir()):
 
 # %%
 # The store is used like an array. A fit with default settings reads windows as small as these once for their second
-# moments and once for the readout; larger ones are read in every sweep. With checkpoints, a killed fit can be resumed.
+# moments and once for the readout; larger ones are read in every sweep. With a checkpoint, a killed fit can be resumed.
 model = CPD()
-model.fit(store, checkpoint=folder / "checkpoints", resume=True)
+model.fit(store, checkpoint=folder / "fit.checkpoint", resume=True)
 print(
     f"{len(store):,} windows, {model.n_sweeps_} sweeps ({model.solver_}), {model.waited_:.2f} s waiting for the disk"
 )
