@@ -50,24 +50,6 @@ def test_nested_background_work_does_not_deadlock() -> None:
     assert done.stdout == "[3, 3, 3, 3, 3, 3]\n"
 
 
-def test_a_thread_that_waits_for_work_helps_with_it() -> None:
-    before, begun, both = torch.get_num_threads(), threading.Event(), threading.Barrier(2, timeout=20)
-
-    def work() -> int:
-        begun.set()
-        for_each(lambda _: both.wait(), range(2))  # which takes two threads: the helper, and the one that waits for it
-        return 5
-
-    torch.set_num_threads(2)
-    try:
-        with thread_pool():
-            outcome = start(work)
-            assert begun.wait(20)
-            assert outcome() == 5
-    finally:
-        torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize(("given", "kept"), [(None, "1"), ("0", "0")])
 def test_large_pages_are_enabled_on_request_unless_the_environment_disables_them(given: str | None, kept: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}

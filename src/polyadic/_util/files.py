@@ -17,11 +17,13 @@ import numpy as np
 from polyadic.errors import DataError, PolyadicError
 
 __all__ = [
+    "LOCKED",
     "Temporary",
     "check_output",
     "check_regular_file",
     "create_temporary",
     "digest",
+    "lock_folder",
     "open_atomically",
     "output_path",
     "publish",
@@ -38,6 +40,8 @@ _KINDS = {
     stat.S_IFIFO: "named pipe",
     stat.S_IFSOCK: "socket",
 }
+LOCKED = -1
+"""Return value of `lock_folder` for a folder that another process has locked."""
 _NAME_START = 40
 """Number of characters of a file's name used in the name of its temporary file, to keep that short."""
 
@@ -189,6 +193,28 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file atomically: complete or not at all."""
     with open_atomically(path) as file:
         file.write(content)
+
+
+def lock_folder(folder: str | os.PathLike[str]) -> int | None:
+    """Lock a folder until the descriptor is closed or this process ends.
+
+    Returns
+    -------
+    the descriptor to close; `LOCKED` if another process has the lock; None if locks are not supported (Windows)
+    """
+    if os.name == "nt":
+        return None
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return LOCKED
+    except OSError:  # some network disks do not support locks
+        pass
+    return descriptor
 
 
 def check_regular_file(path: str | os.PathLike[str], error: type[PolyadicError] = DataError) -> None:

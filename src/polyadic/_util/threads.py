@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
-from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 import torch
 
 __all__ = ["for_each", "in_pool", "one_torch_thread", "row_slices", "start", "thread_pool"]
 
-_PATIENCE = 0.01
-"""Seconds after which a thread that waits for a result takes on other work; for shorter waits that does not pay."""
 _SMALLEST_SLICE = 2**14
 """Minimum number of values in a slice for which waking a thread pays."""
 
@@ -27,63 +25,10 @@ _Piece = TypeVar("_Piece")
 _Result = TypeVar("_Result")
 
 
-class _Task(Generic[_Result]):
-    """A task that runs in whichever thread claims it first: one of the pool, or the one that needs the result."""
-
-    # concurrent.futures would work, but takes several times as long to submit a task, and a step submits four.
-    __slots__ = ("_answer", "_claims", "_work")
-
-    def __init__(self, work: Callable[[], _Result]) -> None:
-        self._work = work
-        self._claims = [True]
-        self._answer: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-
-    def _claim(self) -> bool:
-        with suppress(IndexError):
-            return self._claims.pop()  # atomic
-        return False
-
-    def run(self) -> None:
-        """Run the task unless another thread has claimed it."""
-        if not self._claim():
-            return
-        try:
-            self._answer.put((self._work(), None))
-        except BaseException as error:
-            self._answer.put((None, error))
-
-    def result(self, others: _Queue | None = None) -> _Result:
-        """Return the result; run the task here if unclaimed, and tasks from `others` during long waits."""
-        # Otherwise all threads could wait for unclaimed tasks, a deadlock.
-        if self._claim():
-            return self._work()
-        value, error = self._answer.get() if others is None else self._work_until_answered(others)
-        if error is not None:
-            raise error
-        return value  # type: ignore[no-any-return]
-
-    def _work_until_answered(self, others: _Queue) -> tuple[Any, BaseException | None]:
-        patience = _PATIENCE
-        while True:
-            with suppress(Empty):
-                return self._answer.get(timeout=patience)
-            patience = _PATIENCE
-            with suppress(Empty):
-                task = others.get_nowait()
-                if task is None:
-                    others.put(None)  # the stop signal for a thread of the pool
-                else:
-                    task.run()
-                    patience = 0.0
-
-
-_Queue = SimpleQueue[_Task[Any] | None]
-
-
 class _Current(threading.local):
-    """The pool that this thread belongs to: its queue, and its number of threads including this one."""
+    """The pool that this thread belongs to, and its number of threads including this one."""
 
-    queue: _Queue | None = None
+    pool: ThreadPoolExecutor | None = None
     size: int = 1
 
 
@@ -109,30 +54,21 @@ def thread_pool() -> Iterator[None]:
     if threads == 1 or in_pool():
         yield
         return
-    queue: _Queue = SimpleQueue()
-    workers = [threading.Thread(target=_work, args=(queue, threads), name="polyadic-pool") for _ in range(threads - 1)]
-    for worker in workers:
-        worker.start()
+
+    def join(pool: ThreadPoolExecutor) -> None:
+        torch.set_num_threads(1)
+        _CURRENT.pool, _CURRENT.size = pool, max(threads - 1, 2)
+
+    pool = ThreadPoolExecutor(threads - 1, "polyadic-pool", lambda: join(pool))
     try:
         torch.set_num_threads(1)
-        _CURRENT.queue, _CURRENT.size = queue, threads
+        _CURRENT.pool, _CURRENT.size = pool, threads
         yield
     finally:
-        _CURRENT.queue, _CURRENT.size = None, 1
-        for _ in workers:
-            queue.put(None)
-        for worker in workers:
-            worker.join()
+        _CURRENT.pool, _CURRENT.size = None, 1
+        pool.shutdown()
         # Only after the workers have ended: new threads inherit the last number set in any thread.
         torch.set_num_threads(threads)
-
-
-def _work(queue: _Queue, size: int) -> None:
-    """Run tasks until the stop signal; a task may start further tasks, also for a waiting thread."""
-    torch.set_num_threads(1)
-    _CURRENT.queue, _CURRENT.size = queue, max(size - 1, 2)
-    while (task := queue.get()) is not None:
-        task.run()
 
 
 @contextmanager
@@ -157,7 +93,7 @@ def in_pool() -> bool:
     >>> in_pool()
     False
     """
-    return _CURRENT.queue is not None
+    return _CURRENT.pool is not None
 
 
 def start(work: Callable[[], _Result]) -> Callable[[], _Result]:
@@ -170,13 +106,12 @@ def start(work: Callable[[], _Result]) -> Callable[[], _Result]:
     ...     result()
     4
     """
-    queue = _CURRENT.queue
-    if queue is None:
+    if _CURRENT.pool is None:
         value = work()
         return lambda: value
-    task = _Task(work)
-    queue.put(task)
-    return lambda: task.result(queue)
+    future = _CURRENT.pool.submit(work)
+    # A task that no thread has begun is run here: otherwise all threads could wait for such tasks, a deadlock.
+    return lambda: work() if future.cancel() else future.result()
 
 
 def for_each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None:
@@ -190,20 +125,19 @@ def for_each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None
         for piece in waiting:
             work(piece)
 
-    queue = _CURRENT.queue
-    tasks = [_Task(take_pieces) for _ in range(0 if queue is None else min(_CURRENT.size, len(pieces)) - 1)]
-    for task in tasks:
-        assert queue is not None
-        queue.put(task)
-    errors = []
-    # A task that is still unclaimed at the end finds no piece left, and returns at once.
-    for finish in (take_pieces, *(task.result for task in tasks)):
-        try:
-            finish()
-        except BaseException as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
+    pool, helpers = _CURRENT.pool, min(_CURRENT.size, len(pieces)) - 1
+    if pool is None or helpers < 1:
+        take_pieces()
+        return
+    futures = [pool.submit(take_pieces) for _ in range(helpers)]
+    try:
+        take_pieces()
+    finally:
+        # A helper that has not begun would find no piece left. All must end before an error is raised.
+        errors = [future.exception() for future in futures if not future.cancel()]
+    for error in errors:
+        if error is not None:
+            raise error
 
 
 def row_slices(count: int, size: int, fewest: int = 1) -> list[slice]:
