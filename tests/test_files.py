@@ -55,7 +55,7 @@ def save_onnx(path: Path, model: SALS) -> None:
 
 
 def save_picture(path: Path, model: SALS) -> None:
-    from polyadic.experiments.drawing import new_figure, save_figure
+    from paper.drawing import new_figure, save_figure
 
     save_figure(new_figure(1)[0], path)
 

@@ -597,11 +597,11 @@ READERS = {
     ),
     "tuned settings": (
         "a.json",
-        "from polyadic.experiments.paper.tuning import read_settings; read_settings(Path('a.json'), 'har')",
+        "from paper.tuning import read_settings; read_settings(Path('a.json'), 'har')",
     ),
     "cells of a table": (
         "a.json",
-        "from polyadic.experiments.paper.runner import read_cells; read_cells(Path('a.json'))",
+        "from paper.runner import read_cells; read_cells(Path('a.json'))",
     ),
     "checkpoint": (
         "c/checkpoint-00000001",

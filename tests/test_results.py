@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from polyadic.experiments.paper.catalogue import EXPERIMENTS
-from polyadic.experiments.paper.runner import read_cells, render
-from polyadic.experiments.result_files import encode_result
-from polyadic.experiments.speed import race, tables
+from paper.catalogue import EXPERIMENTS
+from paper.runner import read_cells, render
+from paper.results import encode_result
+from paper.speed import race, tables
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"

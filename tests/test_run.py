@@ -20,8 +20,8 @@ from polyadic.data.loading import open_windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES, Probe, probe_accuracy, score_split, seconds_per_sweep
 from polyadic.evaluate.validated_probe import level_columns
-from polyadic.experiments.result_files import encode_result
-from polyadic.experiments.run import fit_and_score_methods, split_for, summarise_methods
+from paper.results import encode_result
+from paper.run import fit_and_score_methods, split_for, summarise_methods
 from polyadic.methods import paper_methods
 from polyadic.presets import preset
 

@@ -11,10 +11,10 @@ import pytest
 from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.experiments.paper import tuning
-from polyadic.experiments.paper.catalogue import EXPERIMENTS, experiment
-from polyadic.experiments.paper.methods import choose_views, family, variant
-from polyadic.experiments.paper.runner import Request, experiment_settings, run
+from paper import tuning
+from paper.catalogue import EXPERIMENTS, experiment
+from paper.methods import choose_views, family, variant
+from paper.runner import Request, experiment_settings, run
 from polyadic.presets import PAPER_METHOD, preset
 from polyadic.spectral import STFT
 
@@ -68,7 +68,7 @@ def test_tuning_never_reads_a_window_of_a_tested_subject(tmp_path, monkeypatch):
         **{f"subject_{part}": windows.subject[side].astype(int) for part, side in sides(windows)},
         fs=64,
     )
-    import polyadic.experiments.paper.runner as bench
+    import paper.runner as bench
 
     monkeypatch.setattr(bench, "preset", small_preset)
     names = ("SimCLR-32", "CNN", "ATD", "UMLDA", "Hand")

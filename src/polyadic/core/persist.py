@@ -21,13 +21,8 @@ __all__ = ["SCHEMA", "decode", "decode_tensorizer", "encode", "load", "load_for_
 _OWN_KINDS = ("function", "module")
 _MODULES = {
     **dict.fromkeys(("ATD", "SALS", "GRSALS"), "estimators"),
-    **dict.fromkeys(("CPALS", "HandFeatures", "PCAFeatures"), "baselines.simple"),
-    **dict.fromkeys(("BYOL", "SimCLR"), "baselines.contrastive"),
-    "AutoEncoder": "baselines.autoencoder",
+    **dict.fromkeys(("HandFeatures", "PCAFeatures"), "baselines.simple"),
     "MiniRocket": "baselines.rocket",
-    "ReferenceCNN": "baselines.cnn",
-    "STL": "baselines.stl",
-    "UMLDA": "baselines.umlda",
 }
 """Modules that define our estimators; third-party classes register themselves when defined."""
 
