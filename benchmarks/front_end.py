@@ -29,7 +29,7 @@ from polyadic.augment import Jitter, Neighbour
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
-from polyadic.experiments.labels.people import FILES, read_set
+from polyadic.experiments.labels.people import read_set
 from polyadic.files import write_atomically
 from polyadic.logistic import unthreaded
 from polyadic.provenance import provenance
@@ -45,7 +45,7 @@ FRAMES = (0.32, 0.64, 1.28, 2.56)
 
 def development(folder: Path) -> dict[str, tuple[Windows, np.ndarray]]:
     """Return the windows of the development subjects of each set, and the subject of each window."""
-    sets = [read_set(folder, name) for name in FILES]
+    sets = [read_set(folder, name) for name in ("har", "geotec")]
     return {one.title: (one.unlabelled(), one.unlabelled().subject.astype(int)) for one in sets}
 
 
