@@ -131,8 +131,8 @@ def bench(
 
     [bold]speed[/bold] needs no data: it uses random windows of the paper's shapes, on the CPU and on the GPU, if
     there is one. [bold]race[/bold] measures how soon several solvers reach their accuracy. [bold]labels[/bold]
-    measures accuracy against labels per class on new subjects; its folder contains har.npz, geotec_phone.npz and
-    ptbxl100.npz.
+    measures accuracy against labels per class on new subjects; its folder contains har.npz, geotec_phone.npz,
+    sisfall.npz, eegmat.npz and ludb.npz.
     """
     check_out_folder(out, store)
     if name == "speed":

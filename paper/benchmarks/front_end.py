@@ -33,7 +33,7 @@ from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
 from polyadic.evaluate.logistic import unthreaded
 from polyadic.evaluate.validated_probe import level_columns
-from paper.labels.people import FILES, read_set
+from paper.labels.people import read_set
 from polyadic.readout import Readout
 from polyadic.spectral import FLOOR_SHARE, STFT, recommended_stft
 
@@ -45,7 +45,7 @@ FRAMES = (0.32, 0.64, 1.28, 2.56)
 
 def development(folder: Path) -> dict[str, tuple[Windows, np.ndarray]]:
     """Return the windows of the development subjects of each set, and the subject of each window."""
-    sets = [read_set(folder, name) for name in FILES]
+    sets = [read_set(folder, name) for name in ("har", "geotec")]
     return {one.title: (one.unlabelled(), one.unlabelled().subject.astype(int)) for one in sets}
 
 

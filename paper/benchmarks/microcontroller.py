@@ -1,11 +1,9 @@
 """Models in C: flash, memory and instructions per window on a Cortex-M4F under QEMU, compared with ONNX.
 
 Models have default settings and a probe. On HAR, they are fitted to the 21 training subjects and compared on the 3,003
-windows of the other 9; on GeoTec phone and PTB-XL, the development subjects are split into halves. In the file of
-PTB-XL, all leads except II have 2.5 s of signal and are marked as missing for the rest: its rows show sizes, and its
-accuracy is not meaningful. The files are built by `examples/microcontroller/Makefile`; sizes are from the linker map.
-"Labels changed" compares the compiled C with `predict_proba` in float64. Times on this machine are the minimum of five
-runs, because the machine may be shared.
+windows of the other 9; on GeoTec phone, the development subjects are split into halves. The files are built by
+`examples/microcontroller/Makefile`; sizes are from the linker map. "Labels changed" compares the compiled C with
+`predict_proba` in float64. Times on this machine are the minimum of five runs, because the machine may be shared.
 
     python benchmarks/microcontroller.py DATA docs/results/microcontroller/cortex-m.json
 """
@@ -38,7 +36,7 @@ HERE = Path(__file__).parent
 PROJECT = HERE.parent / "examples" / "microcontroller"
 CLOCK_HZ = 64e6
 RUNS, REPEATS = 5, 200
-MODELS = (("HAR", 32), ("HAR", 16), ("HAR", 64), ("GeoTec phone", 32), ("PTB-XL, sex", 32))
+MODELS = (("HAR", 32), ("HAR", 16), ("HAR", 64), ("GeoTec phone", 32))
 
 
 def _module(name: str, path: Path) -> Any:
@@ -53,11 +51,10 @@ def _module(name: str, path: Path) -> Any:
 
 def sets(data: Path) -> dict[str, tuple[Windows, Windows]]:
     """Return the training and comparison windows of each set, by name."""
-    har, geotec, ptb_xl = (read_set(data, name) for name in ("har", "geotec", "ptb_xl"))
+    har, geotec = (read_set(data, name) for name in ("har", "geotec"))
     return {
         "HAR": (har.windows[har.development], har.windows[~har.development]),
         "GeoTec phone": _halves(geotec),
-        "PTB-XL, sex": _halves(ptb_xl),
     }
 
 

@@ -40,7 +40,7 @@ GRID = validated_probe.GRID
 def development(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
     """Return the windows, classes and subjects of each set, and its frame length."""
     found = {}
-    for name, title, n_fft in (("har", "HAR", 64), ("geotec", "GeoTec", 32), ("ptb_xl", "PTB-XL sex", 128)):
+    for name, title, n_fft in (("har", "HAR", 64), ("geotec", "GeoTec", 32)):
         windows = read_set(folder, name).unlabelled()
         found[title] = (windows.X, windows.label, windows.subject.astype(int), n_fft)
     return found

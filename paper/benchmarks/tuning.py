@@ -33,7 +33,7 @@ from polyadic.data import Windows
 from polyadic.evaluate import WindowClassifier, labels_of
 from polyadic.evaluate.metrics import scores
 from polyadic.evaluate.significance import corrected_resampled
-from paper.labels.people import FILES, Count, LabelSet, drawn, halves, read_set
+from paper.labels.people import Count, LabelSet, drawn, halves, read_set
 from paper.labels.tables import mean_and_error
 from paper.markdown import as_code, machine_name, table
 from paper.results import write_result
@@ -44,7 +44,7 @@ SPLITS = 3
 FEW = 5
 COUNTS: tuple[Count, ...] = (10, "all")
 TEST_SHARE = 0.5
-TRIES = {"har": 25, "geotec": 60, "ptb_xl": 15}
+TRIES = {"har": 25, "geotec": 60}
 """Number of settings that a search can try in ten minutes on two cores, from earlier runs (`docs/measurements.md`)."""
 Row = dict[str, Any]
 Rows = NDArray[np.intp]
@@ -233,9 +233,9 @@ def splits_done(out: Path) -> dict[tuple[str, str, int], Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the accuracy of `polyadic tune` on new subjects.")
-    parser.add_argument("data", type=Path, help="folder with har.npz, geotec_phone.npz and ptbxl100.npz")
+    parser.add_argument("data", type=Path, help="folder with har.npz and geotec_phone.npz")
     parser.add_argument("out", type=Path, help="folder to write to")
-    parser.add_argument("--set", choices=FILES, action="append", help="data set; may be repeated")
+    parser.add_argument("--set", choices=TRIES, action="append", help="data set; may be repeated")
     parser.add_argument("--labels", choices=[str(count) for count in COUNTS], action="append")
     parser.add_argument("--split", type=int, action="append", help="outer split, from 0; may be repeated")
     parser.add_argument("--splits", type=int, default=SPLITS, help="number of outer splits")
@@ -248,7 +248,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     tries = {name: given.tries or count for name, count in TRIES.items()}
     done = splits_done(given.out)
-    for name in given.set or FILES:
+    for name in given.set or TRIES:
         for count in COUNTS:
             for split in given.split or range(given.splits):
                 if (given.labels and str(count) not in given.labels) or (name, str(count), split) in done:
@@ -261,7 +261,7 @@ def main() -> None:
                 done[name, str(count), split] = row
                 write_atomically(given.out / f"{stem}.split.json", (json.dumps(row) + "\n").encode())
                 print(name, count, split, f"{row['tries']} tries, {row['changes']}", flush=True)
-    order = {name: number for number, name in enumerate(FILES)}
+    order = {name: number for number, name in enumerate(TRIES)}
     rows = [done[key] for key in sorted(done, key=lambda key: (order[key[0]], key[1], key[2]))]
     names = list(dict.fromkeys(row["set"] for row in rows))
     result = {

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
+import math
 import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, parallel_config
 from numpy.typing import NDArray
 from rich.markdown import Markdown
 from sklearn.exceptions import ConvergenceWarning
@@ -48,6 +51,16 @@ _RECENTRED: tuple[Count, ...] = (10, "all")
 _FEWEST_TO_TRAIN = 4
 """Minimum number of windows to train a network, which holds some out for early stopping."""
 _STEM = "labels"
+_NOTES = {
+    "subjects": "development: subjects whose windows features are learned from; scored: the others",
+    "halves": "the scored subjects of each split: labels are drawn from train, test is scored",
+    "drawn": "labelled windows of each draw, drawn(label, half.train, labels, [split, draw]) of "
+    "polyadic.experiments.labels.people: row numbers, from 0, among the windows of the scored subjects in the order of "
+    "the file (LUDB without windows of class -1); with all labels, every window of the training half",
+    "rows": "balanced accuracy in percent: score has a mean over draws for each split, score_by_draw each draw; "
+    "recentred is with features recentred by subject",
+}
+"""Description of the parts of the result, written into its file."""
 _QUICK_METHODS = ("polyadic", "hand features", "the paper's ATD, plain probe", "CNN, supervised",
                   "whitening: jitter 0.05",
                   "in the probe: jitter 0.05")  # fmt: skip
@@ -110,7 +123,10 @@ class _Cell:
 
 
 def run(request: LabelRequest, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
-    """Run the missing cells, write `labels.json`, `labels.md` and a figure for each set, and show the tables."""
+    """Run the missing cells, write `labels.json`, `labels.md` and a figure for each set, and show the tables.
+
+    Without matplotlib there are no figures.
+    """
     request.out.mkdir(parents=True, exist_ok=True)
     stem = _STEM + ("-development" if request.development else "")
     cells = _cells(request)
@@ -122,14 +138,16 @@ def run(request: LabelRequest, quiet: bool = False, as_json: bool = False) -> di
     text = page(result)
     write_result(request.out / f"{stem}.json", result)
     write_atomically(request.out / f"{stem}.md", text.encode())
-    for name in result["sets"]:
+    figures = importlib.util.find_spec("matplotlib") is not None
+    for name in result["sets"] if figures else ():
         draw(result, name, request.out / f"{stem}-{name}.png")
     shutil.rmtree(_features_folder(request), ignore_errors=True)
     if as_json:
         print_json(result)
     else:
         console().print(Markdown(text))
-        echo(f"Wrote {stem}.json, {stem}.md and the figures to {request.out}/")
+        written = f"{stem}.json, {stem}.md and the figures" if figures else f"{stem}.json and {stem}.md (no matplotlib)"
+        echo(f"Wrote {written} to {request.out}/")
     return result
 
 
@@ -171,8 +189,14 @@ def _fit(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, jo
         complete = all(f"{cell.key('scores')}:{split}" in done for split in range(_n_splits(cell, request)))
         if not cell.one.is_classifier and not ((folder / f"{key}.npz").exists() and key in done) and not complete:
             work[key] = cell
-    tasks = (delayed(_fit_one)(cell, folder / f"{key}.npz", key) for key, cell in work.items())
+    order = sorted(work, key=lambda key: _fit_cost(work[key]), reverse=True)
+    tasks = (delayed(_fit_one)(work[key], folder / f"{key}.npz", key) for key in order)
     _collect(tasks, len(work), "fits", request.jobs, done, journal, quiet)
+
+
+def _fit_cost(cell: _Cell) -> tuple[bool, int]:
+    """Return a sort key by which the longest fits come last: the paper's methods, and large sets."""
+    return cell.one.group == "paper", cell.set.unlabelled().X.size
 
 
 def _fit_one(cell: _Cell, path: Path, key: str) -> tuple[str, Row]:
@@ -193,23 +217,26 @@ def _fit_one(cell: _Cell, path: Path, key: str) -> tuple[str, Row]:
 
 
 def _score(cells: Sequence[_Cell], done: dict[str, Row], request: LabelRequest, journal: Path, quiet: bool) -> None:
-    """Score every method on every split that is not scored yet."""
+    """Score every method on every split that is not scored yet, the slowest ones first."""
     folder = _features_folder(request)
-    work = [
-        (cell, split, f"{cell.key('scores')}:{split}")
-        for split in range(max(_n_splits(cell, request) for cell in cells))
-        for cell in cells
-        if split < _n_splits(cell, request)
+    tasks = [
+        delayed(_score_one)(cell, split, folder / f"{cell.key('features')}.npz", key)
+        for cell in sorted(cells, key=lambda cell: _score_cost(cell, done), reverse=True)
+        for split in range(_n_splits(cell, request))
+        if (key := f"{cell.key('scores')}:{split}") not in done
     ]
-    missing = [(cell, split, key) for cell, split, key in work if key not in done]
-    tasks = (
-        delayed(_score_one)(cell, split, folder / f"{cell.key('features')}.npz", key) for cell, split, key in missing
-    )
-    _collect(tasks, len(missing), "splits", request.jobs, done, journal, quiet)
+    _collect(tasks, len(tasks), "splits", request.jobs, done, journal, quiet)
+
+
+def _score_cost(cell: _Cell, done: dict[str, Row]) -> float:
+    """Return the size of the probe's regression; infinity for a network."""
+    if cell.one.is_classifier:
+        return math.inf
+    return float(len(cell.labelled()) * done.get(cell.key("features"), {}).get("probe_numbers", 0))
 
 
 def _score_one(cell: _Cell, split: int, path: Path, key: str) -> tuple[str, Row]:
-    """Return the mean balanced accuracy over draws, in percent, by labels per class."""
+    """Return the balanced accuracy of each draw, in percent, by labels per class."""
     windows = cell.labelled()
     half = halves(windows.label, windows.subject, split + 1)[split]
     row: Row = {}
@@ -221,7 +248,7 @@ def _score_one(cell: _Cell, split: int, path: Path, key: str) -> tuple[str, Row]
             for name, guess in predictor(rows, half, count, number):
                 row.setdefault(f"seconds {count}", time.perf_counter() - begun)
                 scores.setdefault(name, []).append(100 * balanced_accuracy_score(windows.label[half.test], guess))
-        row[str(count)] = {name: round(float(np.mean(values)), 3) for name, values in scores.items()}
+        row[str(count)] = scores
     return key, row
 
 
@@ -303,10 +330,12 @@ def _collect(
         return
     with stage_bar(_STEM, quiet, unit) as show:
         try:
-            for count, (key, row) in enumerate(Parallel(jobs, return_as="generator_unordered")(tasks), 1):
-                append_line(journal, [key, row])
-                done[key] = row
-                show(count, total, "")
+            # With several processes, one thread each: joblib would share out the cores, which few tasks can use.
+            with parallel_config("loky", inner_max_num_threads=1) if jobs > 1 else nullcontext():
+                for count, (key, row) in enumerate(Parallel(jobs, return_as="generator_unordered")(tasks), 1):
+                    append_line(journal, [key, row])
+                    done[key] = row
+                    show(count, total, "")
         except KeyboardInterrupt as stop:
             stop.args = (f"finished {unit} are saved; run the same command again to resume",)
             raise
@@ -315,6 +344,7 @@ def _collect(
 def _result(request: LabelRequest, cells: Sequence[_Cell], done: dict[str, Row]) -> dict[str, Any]:
     """Return the content of the JSON file: settings, provenance, a row for each set, method, seed and label count."""
     rows, fits, sets = [], [], {}
+    by_set = {cell.data: cell for cell in reversed(cells)}.values()
     for cell in cells:
         data, count = cell.set, _n_splits(cell, request)
         if data.name not in sets:
@@ -326,7 +356,11 @@ def _result(request: LabelRequest, cells: Sequence[_Cell], done: dict[str, Row])
             known["probe_seconds"] = scored[0]["seconds all"]
         fits.append({**about, **{name: _rounded(value) for name, value in known.items()}})
         for labels in (count for count in map(str, COUNTS) if count in scored[0]):
-            columns = {name: [row[labels][name] for row in scored] for name in scored[0][labels]}
+            columns: Row = {}
+            for name in scored[0][labels]:
+                by_draw = [row[labels][name] for row in scored]
+                columns[name] = [round(float(np.mean(values)), 3) for values in by_draw]
+                columns[f"{name}_by_draw"] = [[round(value, 3) for value in values] for values in by_draw]
             rows.append({**about, "labels": labels, **columns})
     return {
         "experiment": _STEM,
@@ -336,9 +370,36 @@ def _result(request: LabelRequest, cells: Sequence[_Cell], done: dict[str, Row])
         "seeds": list(range(request.seeds)),
         "jobs": request.jobs,
         **provenance(str(choose_device(request.device))),
+        "notes": _NOTES,
+        "subjects": [_subjects(cell) for cell in by_set],
+        "halves": [row for cell in by_set for row in _halves_of(cell, request)],
+        "drawn": [row for cell in by_set for row in _drawn_rows(cell, request)],
         "fits": fits,
         "rows": rows,
     }
+
+
+def _subjects(cell: _Cell) -> Row:
+    parts = {"development": cell.set.unlabelled(), "scored": cell.labelled()}
+    return {"set": cell.data, **{name: np.unique(part.subject).tolist() for name, part in parts.items()}}
+
+
+def _halves_of(cell: _Cell, request: LabelRequest) -> Iterator[Row]:
+    """Yield the subjects of both halves of each split."""
+    windows = cell.labelled()
+    for split, half in enumerate(halves(windows.label, windows.subject, _n_splits(cell, request))):
+        names = {name: np.unique(windows.subject[rows]).tolist() for name, rows in half._asdict().items()}
+        yield {"set": cell.data, "split": split, **names}
+
+
+def _drawn_rows(cell: _Cell, request: LabelRequest) -> Iterator[Row]:
+    """Yield the rows of each draw of labels."""
+    windows = cell.labelled()
+    for split, half in enumerate(halves(windows.label, windows.subject, _n_splits(cell, request))):
+        for count in (count for count in COUNTS if count != "all"):
+            for number in range(_DRAWS):
+                rows = drawn(windows.label, half.train, count, [split, number]).tolist()
+                yield {"set": cell.data, "split": split, "labels": str(count), "draw": number, "rows": rows}
 
 
 def _describe(cell: _Cell, count: int) -> Row:

@@ -31,13 +31,13 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
 
 def test_development_subjects_are_exactly_those_the_defaults_were_chosen_on(data_folder):
-    sizes = {"har": (21, 9), "geotec": (14, 9)}
+    sizes = {"har": (21, 9), "geotec": (14, 9), "sisfall": (23, 15), "eegmat": (22, 14), "ludb": (112, 75)}
     for name in people.FILES:
         found = people.read_set(data_folder, name)
         first, others = (set(part.subject.tolist()) for part in (found.unlabelled(), found.labelled()))
         assert not first & others
         assert len(first | others) == len(set(found.windows.subject.tolist()))
-        assert sizes.get(name, (round(0.7 * len(first | others)), len(others))) == (len(first), len(others))
+        assert (len(first), len(others)) == sizes[name]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 12), st.integers(2, 4))
@@ -80,12 +80,8 @@ def test_labels_are_sampled_per_class_up_to_the_available_number():
 
 
 def test_settings_of_the_networks_are_those_that_were_tuned():
-    har, ptb_xl = (
-        json.loads((RESULTS / name / f"tune-{name}.settings.json").read_text())["settings"]
-        for name in ("har", "ptb_xl")
-    )
+    har = json.loads((RESULTS / "har" / "tune-har.settings.json").read_text())["settings"]
     assert {name: har[name] for name in ("SimCLR", "CNN")} == {"SimCLR": people._SIMCLR_HAR, "CNN": people._CNN_HAR}
-    assert (ptb_xl["SimCLR"], ptb_xl["CNN"]) == (people._SIMCLR_PTB_XL, {})
 
 
 # ---------------------------------------------------------------------- scores
@@ -112,6 +108,23 @@ def test_a_score_is_the_score_of_the_probe_on_the_sampled_rows_of_a_subject_wise
         scores.append(100 * balanced_accuracy_score(windows.label[half.test], fitted.predict(Z[half.test])))
     row = next(r for r in result["rows"] if (r["method"], r["seed"], r["labels"]) == ("polyadic", 1, "3"))
     assert row["score"][1] == pytest.approx(np.mean(scores), abs=0.01)
+    assert row["score_by_draw"][1] == pytest.approx(scores, abs=0.01)
+
+
+def test_the_result_has_the_subjects_of_each_split_and_the_rows_of_each_draw(quick):
+    _, result = quick
+    data = people.read_set(Path(), "synthetic")
+    windows, (subjects,) = data.labelled(), result["subjects"]
+    assert set(subjects["scored"]) == set(windows.subject.tolist())
+    assert set(subjects["development"]) == set(data.unlabelled().subject.tolist())
+    for split, half in enumerate(result["halves"]):
+        assert sorted(half["train"] + half["test"]) == subjects["scored"]
+        train = np.flatnonzero(np.isin(windows.subject, half["train"]))
+        draws = [row for row in result["drawn"] if row["split"] == split]
+        assert len(draws) == 3 * (len(people.COUNTS) - 1)
+        for row in draws:
+            again = people.drawn(windows.label, train, int(row["labels"]), [split, row["draw"]])
+            assert again.tolist() == row["rows"]
 
 
 def test_finished_work_is_not_repeated_except_for_a_truncated_line(quick):
@@ -228,4 +241,4 @@ def test_wrong_requests_are_errors(tmp_path):
     with pytest.raises(PolyadicError, match="--method must be one of polyadic; hand features"):
         run(LabelRequest(tmp_path, quick=True, methods=("nothing",)), quiet=True)
     done = polyadic("bench", "labels", "--dataset", "mgh", "--store", tmp_path, cwd=tmp_path, code=2)
-    assert "not one of har, geotec, ptb_xl" in " ".join(done.stderr.split())
+    assert "not one of har, geotec, sisfall, eegmat, ludb" in " ".join(done.stderr.replace("│", "").split())
