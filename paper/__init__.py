@@ -1,1 +1,4 @@
-"""Experiments: comparisons of methods, written to files with their settings and provenance."""
+"""The reproduction of the paper: its data sets, baselines, tables and figures, label curves and timings.
+
+python -m paper --help
+"""

@@ -11,13 +11,6 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from polyadic import ATD
-from polyadic.augment import Augmentation, Compose, Jitter
-from polyadic.core import alignment
-from polyadic.core.algebra import gram, project, ridge_inverse
-from polyadic.core.step import initial_factors
-from polyadic.core.tensorizer import tensors
-from polyadic.errors import PolyadicError
 from paper import figures, reference, tables, tuning
 from paper.methods import (
     ExperimentSettings,
@@ -28,6 +21,13 @@ from paper.methods import (
     variant,
 )
 from paper.runner import Experiment
+from polyadic import ATD
+from polyadic.augment import Augmentation, Compose, Jitter
+from polyadic.core import alignment
+from polyadic.core.algebra import gram, project, ridge_inverse
+from polyadic.core.step import initial_factors
+from polyadic.core.tensorizer import tensors
+from polyadic.errors import PolyadicError
 from polyadic.presets import preset
 
 __all__ = ["EXPERIMENTS", "experiment"]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from polyadic.core.tensorizer import tensors
 from paper.drawing import new_figure, save_figure
 from paper.tables import Result, distinct_values, percentages, select_rows
+from polyadic.core.tensorizer import tensors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -69,6 +69,6 @@ def machine_name(machine: Mapping[str, Any]) -> str:
 
     Parameters
     ----------
-    machine : as in `polyadic._util.provenance`
+    machine : as in `paper.results.provenance`
     """
     return str(machine.get("gpu") or f"{machine['processor']}, {machine['threads']} threads")

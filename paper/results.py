@@ -84,7 +84,7 @@ def commit() -> str | None:
 
     def git(*words: str) -> str:
         words = ("git", "-C", str(_ROOT), *words)
-        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=10).stdout.strip()  # noqa: S603
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     try:
         changed = git("status", "--porcelain", "--", "src", "paper")
@@ -101,7 +101,9 @@ def provenance(device: str) -> dict[str, Any]:
     device : the torch device of the computation
     """
     # Strip folders from paths: they are private and mean nothing elsewhere.
-    words = [f"{name}{sign}{value.rpartition(os.sep)[2]}" for name, sign, value in (w.rpartition("=") for w in sys.argv)]
+    words = [
+        f"{name}{sign}{value.rpartition(os.sep)[2]}" for name, sign, value in (w.rpartition("=") for w in sys.argv)
+    ]
     script = Path(sys.argv[0]).resolve()
     if script.is_relative_to(_ROOT / "paper"):
         parts = script.relative_to(_ROOT).with_suffix("").parts

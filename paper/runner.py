@@ -13,12 +13,7 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 
-from polyadic.augment import Bandpass, Compose, Jitter
-from polyadic.core.persist import encode
-from polyadic.data import open_windows, synthetic
-from polyadic.errors import PolyadicError
 from paper.methods import ExperimentSettings, MethodVariant, Protocol, Row, fit_and_score
-from paper.tuning import read_settings
 from paper.results import (
     append_line,
     choose_device,
@@ -29,6 +24,11 @@ from paper.results import (
     stage_bar,
     write_result,
 )
+from paper.tuning import read_settings
+from polyadic.augment import Bandpass, Compose, Jitter
+from polyadic.core.persist import encode
+from polyadic.data import open_windows, synthetic
+from polyadic.errors import PolyadicError
 from polyadic.presets import PAPER_METHOD, preset
 from polyadic.spectral import STFT
 

@@ -59,7 +59,7 @@ def score_classifier(model: Any, part: Split, augment: Any = None, seed: int = 0
     """
     _, _, test = part
     clean = scores(test.label, model.predict(test), test.subject)
-    found = {kind: clean for kind in PROBES}
+    found = dict.fromkeys(PROBES, clean)
     if augment is not None:
         rough = scores(test.label, model.predict(perturbed(test, augment, seed)))
         found |= {f"{kind} perturbed": rough for kind in PROBES}

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.evaluate import corrected_resampled, holm, paired, unpaired
-from paper.markdown import as_code, machine_name, mean_and_std, table
 from paper import reference
+from paper.markdown import as_code, machine_name, mean_and_std, table
+from polyadic.evaluate import corrected_resampled, holm, paired, unpaired
 
 __all__ = [
     "convergence_table",
@@ -154,7 +154,7 @@ def timed_table(result: Result) -> str:
         lines = []
         for name in names:
             rows = select_rows(result, protocol=protocol, method=name)
-            # Timings with several jobs are not comparable; `polyadic bench seconds` measures one at a time.
+            # Timings with several jobs are not comparable; `python -m paper seconds` measures one at a time.
             seconds = [row["seconds"] for row in rows if "seconds" in row and row.get("jobs", 1) == 1]
             theirs = reference.SECONDS.get(name, {}).get(dataset)
             lines.append(

@@ -11,14 +11,12 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from polyadic.data import Split
-from polyadic.errors import PolyadicError
-from polyadic.evaluate import PROBES
 from paper.markdown import table
 from paper.methods import (
     ExperimentSettings,
@@ -32,6 +30,9 @@ from paper.methods import (
     variant,
 )
 from paper.tables import Result, distinct_values, footer, heading
+from polyadic.data import Split
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import PROBES
 
 __all__ = [
     "SPACES",
@@ -122,6 +123,32 @@ def variants_to_try(settings: ExperimentSettings) -> list[MethodVariant]:
     return found
 
 
+def tries(space: Mapping[str, tuple[Any, ...]], count: int) -> list[MethodSettings]:
+    """Return up to `count` different settings of a space: first its defaults, then others sampled at random.
+
+    If the space has `views`, they take turns, each first with the defaults of the other settings. A smaller `count`
+    gives a prefix of a larger one. A space with fewer than `count` settings is tried exhaustively.
+
+    Returns
+    -------
+    for each try, its changes from the defaults; the first has none
+
+    Examples
+    --------
+    >>> tries({"alpha": (1, 2), "views": ("all", "jitter 0.3")}, 3)
+    [{}, {'views': 'jitter 0.3'}, {'alpha': 2}]
+    """
+    defaults = {name: values[0] for name, values in space.items()}
+    rng = np.random.default_rng(0)
+    turns: list[list[MethodSettings]] = []
+    for view in space.get("views", (None,)):
+        fixed = {**space, "views": (view,)} if "views" in space else space
+        first, *rest = (dict(zip(fixed, values, strict=True)) for values in product(*fixed.values()))
+        turns.append([first, *(rest[k] for k in rng.permutation(len(rest)))])
+    sampled = [settings for turn in zip(*turns, strict=True) for settings in turn][: max(count, 1)]
+    return [{name: value for name, value in one.items() if value != defaults[name]} for one in sampled]
+
+
 def _different_views(settings: ExperimentSettings, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the distinct views: "no rotation" equals "all" if the dataset's augmentations have no rotation."""
     found: dict[str, str] = {}
@@ -171,13 +198,16 @@ def _best_try(result: Result, name: str) -> Row | None:
     first = rows[0] if rows and rows[0]["try"] == 0 and all("shares" in row for row in rows) else None
 
     def value(row: Row) -> float:
-        return float(row[_CHOSEN_BY]["accuracy"]) if first is None else worth(*difference(_judged(row), _judged(first)))
+        return float(row[_CHOSEN_BY]["accuracy"]) if first is None else _cautious_gain(row, first)
 
     return max(rows, key=lambda row: (value(row), row["plain"]["accuracy"], -row["try"]), default=None)
 
 
-def _judged(row: Row) -> Judged:
-    return Judged(float(row[_CHOSEN_BY]["accuracy"]), np.array(row["shares"]))
+def _cautious_gain(row: Row, first: Row) -> float:
+    """Return the gain in accuracy over the defaults, less half its standard error over subjects."""
+    gaps = np.array(row["shares"]) - np.array(first["shares"])
+    error = np.sqrt(len(gaps)) * gaps.std(ddof=1) if len(gaps) > 1 else np.inf
+    return float(gaps.sum() - error / 2)
 
 
 def best_settings(result: Result) -> dict[str, Any]:

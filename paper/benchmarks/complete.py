@@ -1,11 +1,11 @@
 """Total time of a fit on HAR and its probe, from windows in memory to an accuracy.
 
-For each seed of an earlier race (`polyadic bench race`), the default candidate is refitted to the same subjects, for as
-many sweeps as it needed in the race to reach 99 % of its converged accuracy; then features, scaling and a logistic
+For each seed of an earlier race (`python -m paper race`), the default candidate is refitted to the same subjects, for
+as many sweeps as it needed in the race to reach 99 % of its converged accuracy; then features, scaling and a logistic
 regression are computed. The first fit of a process also initialises the GPU and loads its kernels, or compiles them if
 Triton has not cached them.
 
-    python benchmarks/complete.py har.npz docs/results/speed/race-har-cuda.json docs/results/speed/complete-cuda.json
+    python -m paper.benchmarks.complete har.npz docs/results/speed/race-har-cuda.json complete-cuda.json
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from pathlib import Path
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from polyadic import ATD
-from polyadic._util.files import write_atomically
-from polyadic._util.provenance import provenance
-from polyadic.evaluate import probe_accuracy
+from paper.results import provenance, write_result
 from paper.speed import race
+from polyadic import ATD
+from polyadic.evaluate import probe_accuracy
 
 CANDIDATE = "blend 0.05"
 
@@ -65,7 +64,7 @@ def main() -> None:
         )  # fmt: skip
         print(rows[-1], flush=True)
     result = {"candidate": CANDIDATE, **provenance(device), "rows": rows}
-    write_atomically(asked.out, (json.dumps(result, indent=1) + "\n").encode())
+    write_result(asked.out, result)
 
 
 if __name__ == "__main__":

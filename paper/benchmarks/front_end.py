@@ -6,12 +6,11 @@ channels that share one), the frame length, the weight of the levels, whitening 
 the test set, in three rotations; labels are sampled from the others, ten per class or all. `Probe` is trained on these
 labels and scored by balanced accuracy.
 
-    python benchmarks/front_end.py DATA docs/results/defaults/front-end.json [JOBS]     # also writes front-end.md
+    python -m paper.benchmarks.front_end DATA docs/results/defaults/front-end.json [JOBS]     # also writes front-end.md
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,18 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from probe import balanced, drawn
+from sklearn.metrics import balanced_accuracy_score
 
+from paper.labels.people import drawn, read_set
+from paper.results import provenance, write_result
+from paper.scoring import level_columns, unthreaded
 from polyadic import ATD
-from polyadic._util.files import write_atomically
-from polyadic._util.provenance import provenance
 from polyadic.augment import Jitter, Neighbour
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import Probe
-from polyadic.evaluate.logistic import unthreaded
-from polyadic.evaluate.validated_probe import level_columns
-from paper.labels.people import read_set
 from polyadic.readout import Readout
 from polyadic.spectral import FLOOR_SHARE, STFT, recommended_stft
 
@@ -57,10 +54,10 @@ def scored(model: Any, windows: Windows, who: np.ndarray, levels: Any = "auto") 
         test = np.isin(who, held_out)
         for count in COUNTS:
             for draw in range(1 if count == "all" else DRAWS):
-                rows = drawn(y, np.flatnonzero(~test), count, np.random.default_rng([part, draw]))
+                rows = drawn(y, np.flatnonzero(~test), count, [part, draw])
                 with unthreaded():
                     probe = Probe(levels=levels).fit(Z[rows], y[rows], groups=who[rows], level_columns=block)
-                    found[str(count)].append(balanced(y[test], probe.predict(Z[test])))
+                    found[str(count)].append(100 * balanced_accuracy_score(y[test], probe.predict(Z[test])))
     return {name: round(float(np.mean(values)), 2) for name, values in found.items()}
 
 
@@ -155,15 +152,15 @@ def page(result: dict[str, Any]) -> str:
 def main() -> None:
     data, out = Path(sys.argv[1]), Path(sys.argv[2])
     result: dict[str, Any] = {**provenance("cpu"), "tables": {}}
-    result["command"] = "python benchmarks/front_end.py DATA docs/results/defaults/front-end.json"
+    result["command"] = "python -m paper.benchmarks.front_end DATA docs/results/defaults/front-end.json"
     sets, jobs = development(data), int(sys.argv[3]) if len(sys.argv) > 3 else 1
     tasks = [(name, setting) for name in reversed(sets) for setting in settings(sets[name][0])]
     found = Parallel(n_jobs=jobs)(delayed(row)(setting, *sets[name]) for name, setting in tasks)
     for name in sets:
         rows = [made for (of, _), made in zip(tasks, found, strict=True) if of == name and made is not None]
         result["tables"][name] = rows
-    write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())
-    write_atomically(out.with_suffix(".md"), page(result).encode())
+    write_result(out, result)
+    out.with_suffix(".md").write_text(page(result))
 
 
 if __name__ == "__main__":

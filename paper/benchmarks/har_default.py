@@ -3,12 +3,11 @@
 Features are learned from the 7,428 windows of the training subjects without labels; the probe is trained on the 3,003
 labelled windows of the others. Nothing is scored, because these subjects are reserved for other tables.
 
-    python benchmarks/har_default.py DATA docs/results/speed/har-default-cpu.json
+    python -m paper.benchmarks.har_default DATA docs/results/speed/har-default-cpu.json
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -18,13 +17,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from paper.results import provenance, write_result
+from paper.scoring import level_columns
 from polyadic import ATD
-from polyadic._util.files import write_atomically
-from polyadic._util.provenance import provenance
 from polyadic.baselines import MiniRocket
 from polyadic.data import Windows
 from polyadic.evaluate import Probe
-from polyadic.evaluate.validated_probe import level_columns
 
 ROUNDS = 3
 
@@ -70,7 +68,7 @@ def main() -> None:
         rows.append({"method": name, **parts, "total": sum(parts.values())})
         print(rows[-1], flush=True)
     result = {**provenance("cpu"), "windows": len(unlabelled), "labelled": len(labelled), "rows": rows}
-    write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())
+    write_result(out, result)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Peak memory of a fit from a store, which should not depend on the size of the store.
 
-    python benchmarks/memory.py [OUT.json] [--gib 12] [--hop 32]
+    python -m paper.benchmarks.memory [OUT.json] [--gib 12] [--hop 32]
 
 Writes a store of the given size with windows of the Sleep-EDF shape to a temporary folder (or to --folder), fits ATD
 for one sweep with the paper's augmentations, and reports the peak anonymous resident memory of the process, minus the
@@ -21,11 +21,10 @@ from pathlib import Path
 
 import torch
 
-from polyadic import ATD
-from polyadic._util.files import write_atomically
-from polyadic._util.provenance import provenance
-from polyadic.data import WindowStore
+from paper.results import provenance
 from paper.speed.measure import Peak
+from polyadic import ATD
+from polyadic.data import WindowStore
 from polyadic.presets import preset
 
 
@@ -66,19 +65,26 @@ def main() -> None:
     if arguments.store:
         print(json.dumps(measure(arguments.store, arguments.hop, arguments.flip)))
         return
-    from store import generate
+    from paper.benchmarks.store import generate
 
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         store = generate(Path(folder) / "store", arguments.gib)
         # Measure in a separate process, so that the memory for writing the store is not counted.
-        command = [sys.executable, __file__, "--store", str(store.path), "--hop", str(arguments.hop)]
+        command = [
+            sys.executable,
+            "-m",
+            "paper.benchmarks.memory",
+            "--store",
+            str(store.path),
+            "--hop",
+            str(arguments.hop),
+        ]
         command += ["--flip"] * arguments.flip
         found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     text = json.dumps({**provenance("cpu"), **json.loads(found)}, indent=1) + "\n"
     print(text)
     if arguments.out:
-        Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(arguments.out, text.encode())
+        Path(arguments.out).write_text(text)
 
 
 if __name__ == "__main__":

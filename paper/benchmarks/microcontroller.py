@@ -5,7 +5,7 @@ windows of the other 9; on GeoTec phone, the development subjects are split into
 `examples/microcontroller/Makefile`; sizes are from the linker map. "Labels changed" compares the compiled C with
 `predict_proba` in float64. Times on this machine are the minimum of five runs, because the machine may be shared.
 
-    python benchmarks/microcontroller.py DATA docs/results/microcontroller/cortex-m.json
+    python -m paper.benchmarks.microcontroller DATA docs/results/microcontroller/cortex-m.json
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ from typing import Any
 
 import numpy as np
 
+from paper.labels.people import LabelSet, read_set
+from paper.results import provenance, write_result
 from polyadic import ATD, export
-from polyadic._util.files import write_atomically
-from polyadic._util.provenance import provenance
 from polyadic.data import Windows
 from polyadic.evaluate import WindowClassifier
-from paper.labels.people import LabelSet, read_set
 
-HERE = Path(__file__).parent
-PROJECT = HERE.parent / "examples" / "microcontroller"
+PROJECT = Path(__file__).parents[2] / "examples" / "microcontroller"
 CLOCK_HZ = 64e6
 RUNS, REPEATS = 5, 200
 MODELS = (("HAR", 32), ("HAR", 16), ("HAR", 64), ("GeoTec phone", 32))
@@ -219,8 +217,8 @@ def main(data: str, out: str) -> None:
     content["seed"] = 0
     content["rows"] = rows
     Path(out).parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, (json.dumps(content, indent=1) + "\n").encode())
-    write_atomically(Path(out).with_suffix(".md"), table(content).encode())
+    write_result(out, content)
+    Path(out).with_suffix(".md").write_text(table(content))
 
 
 if __name__ == "__main__":

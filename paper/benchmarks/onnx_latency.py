@@ -3,7 +3,7 @@
 For comparison, the same window is passed through `transform` of the same model on one thread of torch. Neither time
 depends on the data, so models are fitted briefly to noise.
 
-    OMP_NUM_THREADS=1 python benchmarks/onnx_latency.py docs/results/onnx/cpu.json
+    OMP_NUM_THREADS=1 python -m paper.benchmarks.onnx_latency docs/results/onnx/cpu.json
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 import onnxruntime  # noqa: F401  imported here so that its import is not timed
 import torch
 
+from paper.results import provenance
 from polyadic import ATD, export
-from polyadic._util.provenance import provenance
 from polyadic.evaluate import probe as unfitted
 from polyadic.export import Features
 from polyadic.presets import preset

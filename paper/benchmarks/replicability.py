@@ -1,19 +1,18 @@
 """Split-half replicability of components on HAR and GeoTec.
 
 Models with and without non-negative profiles are fitted from one start, as the best of several starts, and as their
-consensus. The development subjects of `benchmarks/probe.py` are split into two halves, `ATD` is fitted to each, and
+consensus. The development subjects of `paper.labels.people` are split into two halves, `ATD` is fitted to each, and
 the components of the two models are matched. The results are the fraction of components with a match above 0.9, and
 the mean match. Splits and seeds differ from those used to design the consensus (splits 0 to 3). `nearest` is the match
 of a component with the most similar other component of the same model; if it is close to 0.9, a match of 0.9 is not
-informative. `noise` replaces HAR's tensors by white noise. Accuracy is measured as in `benchmarks/front_end.py`, for
+informative. `noise` replaces HAR's tensors by white noise. Accuracy is measured as in `paper.benchmarks.front_end`, for
 features learned from all development subjects.
 
-    python benchmarks/replicability.py DATA docs/results/replicability/cpu.json     # also writes cpu.md
+    python -m paper.benchmarks.replicability DATA docs/results/replicability/cpu.json     # also writes cpu.md
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from itertools import product
@@ -21,13 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from front_end import development, scored
 
+from paper.benchmarks.front_end import development, scored
+from paper.results import provenance, write_result
 from polyadic import ATD, match
-from polyadic._util.files import write_atomically
-from polyadic._util.provenance import provenance
 from polyadic.data import Windows
-from polyadic.data.folds import group_folds
 from polyadic.errors import PolyadicError
 
 SPLITS = range(100, 104)
@@ -154,16 +151,16 @@ def main() -> None:
     }
 
     def keep() -> None:
-        write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())
-        write_atomically(out.with_suffix(".md"), page(result).encode())
+        write_result(out, result)
+        out.with_suffix(".md").write_text(page(result))
 
     out.parent.mkdir(parents=True, exist_ok=True)
     plan = [("HAR", True, SPLITS), ("GeoTec phone", True, FEW), ("HAR", False, FEW), ("GeoTec phone", False, FEW)]
     for name, nonnegative, splits in plan:
         windows, who = sets[name]
         for rank, split in product(RANKS, splits):
-            fold = group_folds(np.zeros(len(who)), who, 2, seed=split)
-            parts = [windows[np.flatnonzero(fold == half)] for half in (0, 1)]
+            halves = np.array_split(np.random.default_rng(split).permutation(np.unique(who)), 2)
+            parts = [windows[np.flatnonzero(np.isin(who, half))] for half in halves]
             result["rows"] += compared(name, parts, rank, nonnegative, split)
             keep()
     for rank in RANKS:

@@ -1,6 +1,6 @@
 """Speed-up by `polyadic.reuse_memory`: seconds per sweep with and without it, measured alternately in new processes.
 
-python benchmarks/reuse_memory.py docs/results/memory/reuse-cpu.json [--rounds 5]
+python -m paper.benchmarks.reuse_memory docs/results/memory/reuse-cpu.json [--rounds 5]
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def seconds(name: str, how: str) -> float:
 
 
 def main() -> None:
-    from polyadic._util.files import write_atomically
-    from polyadic._util.provenance import provenance
+    from paper.results import provenance, write_result
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
@@ -57,7 +56,7 @@ def main() -> None:
         print(f"{name}: {rows[-1]['gain']:.2f} times ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     result = {"title": "Seconds per sweep without and with reuse_memory", **provenance("cpu"), "rows": rows}
-    write_atomically(given.out, (json.dumps(result, indent=1) + "\n").encode())
+    write_result(given.out, result)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Start-up time of small commands in new processes, compared with a bare `import torch`.
 
-    python benchmarks/startup.py docs/results/startup/cpu.json [--before TREE] [--rounds 7]
+    python -m paper.benchmarks.startup docs/results/startup/cpu.json [--before TREE] [--rounds 7]
 
 Each round runs every command once with this source tree and once with another one, so that both see the same load. Each
 tree creates its own files. They are small (240 windows of three channels, a model of rank 8), so imports dominate the
@@ -10,7 +10,6 @@ time. CPU seconds correspond to wall time on an idle machine, because imports ru
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import statistics
@@ -20,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parents[1]
+HERE = Path(__file__).resolve().parents[2]
 COMMANDS = {
     "--help": ["--help"],
     "info model": ["info", "model.safetensors"],
@@ -84,8 +83,7 @@ def measure(trees: dict[str, Path], folder: Path, rounds: int) -> list[dict]:
 
 
 def main() -> None:
-    from polyadic._util.files import write_atomically
-    from polyadic._util.provenance import provenance
+    from paper.results import provenance, write_result
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
@@ -111,7 +109,7 @@ def main() -> None:
         "rows": rows,
     }
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(given.out, (json.dumps(result, indent=1) + "\n").encode())
+    write_result(given.out, result)
 
 
 if __name__ == "__main__":

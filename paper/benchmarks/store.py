@@ -1,6 +1,6 @@
 """Speed of random batches from a window store, compared with a bare memory map, and I/O wait of a fit.
 
-    python benchmarks/store.py [OUT.json] [--gib 2]
+    python -m paper.benchmarks.store [OUT.json] [--gib 2]
 
 Batches have 128 windows of the Sleep-EDF size (7 channels, 3,000 samples, int16). The bare gather is numpy's fancy
 indexing into one memory map of the same integers; the store returns the integers, or the values in float32. All three
@@ -20,9 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from paper.results import provenance
 from polyadic import ATD
-from polyadic._util.files import write_atomically
-from polyadic._util.provenance import provenance
 from polyadic.data import Header, Recording, StoreWriter, WindowStore
 from polyadic.presets import preset
 
@@ -120,8 +119,7 @@ def main() -> None:
     text = json.dumps(result, indent=1) + "\n"
     print(text)
     if arguments.out:
-        Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(arguments.out, text.encode())
+        Path(arguments.out).write_text(text)
 
 
 if __name__ == "__main__":

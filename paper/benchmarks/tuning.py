@@ -1,17 +1,15 @@
-"""Accuracy of `polyadic tune` on unseen subjects: HAR, GeoTec phone and PTB-XL sex, three outer splits each.
+"""Accuracy of `polyadic tune` on unseen subjects: HAR and GeoTec phone, three outer splits each.
 
 `tune` gets the windows of the development subjects without labels, and the windows of a training half of the other
 subjects with ten labels per class or all. The classifier that it returns is scored on the other half, and compared with
-a classifier with the recommended settings and with one that has the settings preferred by the search before nested
-cross-validation. Sets, halves and labels are the first three splits of `polyadic bench labels`. Measured splits are
-skipped, and an interrupted split resumes from its journal.
+a classifier with the recommended settings. Sets, halves and labels are the first three splits of `python -m paper
+labels`. Measured splits are skipped, and an interrupted split resumes from its journal.
 
-    python benchmarks/tuning.py DATA docs/results/tuning --minutes 10             # also writes tuning.md
-    python benchmarks/tuning.py DATA OUT --set har --labels 10 --split 0          # one split, to run several at once
+    python -m paper.benchmarks.tuning DATA docs/results/tuning --minutes 10             # also writes tuning.md
+    python -m paper.benchmarks.tuning DATA OUT --set har --labels 10 --split 0    # one split, to run several at once
 
 `--development` splits the development subjects instead: five with labels, half of the rest without labels, and the
-others as test subjects. These results were used to choose the selection rule of the search
-(`polyadic.tuning.search.worth`).
+others as test subjects. These results were used to choose the selection rule of the search.
 """
 
 from __future__ import annotations
@@ -19,26 +17,19 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic import tune
-from polyadic._util.files import write_atomically
-from polyadic._util.provenance import provenance
-from polyadic.data import Windows
-from polyadic.evaluate import WindowClassifier, labels_of
-from polyadic.evaluate.metrics import scores
-from polyadic.evaluate.significance import corrected_resampled
 from paper.labels.people import Count, LabelSet, drawn, halves, read_set
 from paper.labels.tables import mean_and_error
 from paper.markdown import as_code, machine_name, table
-from paper.results import write_result
-from polyadic.tuning.search import Try, best_try
-from polyadic.tuning.space import Settings, Space
+from paper.results import provenance, write_result
+from polyadic import ATD, tune
+from polyadic.data import Windows
+from polyadic.evaluate import WindowClassifier, corrected_resampled, labels_of, scores
 
 SPLITS = 3
 FEW = 5
@@ -84,49 +75,20 @@ def _developers(data: LabelSet, split: int) -> tuple[Rows, Rows, Rows]:
 
 
 def measured(train: Windows, test: Windows, bound: dict[str, Any], device: str, journal: Path) -> Row:
-    """Tune on some windows, and score the result, the search's preference and the recommended settings on others."""
+    """Tune on some windows, and score the result and the recommended settings on others."""
     found = tune(train, device=device, journal=journal, **bound)
-    truth, views = labels_of(test), Space.of(train).views
-    known: dict[Settings, float] = {found.settings: _score(found.model, test, truth)}
-
-    def score(settings: Settings) -> float:
-        if settings not in known:
-            features = settings.estimator(views, 0, device).fit(train)
-            known[settings] = _score(WindowClassifier(features, recenter=settings.recenter).fit(train), test, truth)
-        return known[settings]
-
-    preferred = best_try(found.tries).settings if found.tries else found.recommended
-    tried = {"tuned": found.settings, "preferred": preferred, "recommended": found.recommended}
-    row: Row = {name: round(score(settings), 4) for name, settings in tried.items()}
-    row |= {"changes": found.settings.changed_from(found.recommended)}
-    row |= {"preferred_changes": preferred.changed_from(found.recommended), "reason": found.reason}
+    recommended = WindowClassifier(ATD(device=device)).fit(train)
+    changes = found.settings.changed_from(found.recommended)
+    row: Row = {"recommended": _score(recommended, test), "changes": changes, "reason": found.reason}
+    row["tuned"] = _score(found.model, test) if changes else row["recommended"]
     if found.nested:
-        row |= {"promised": round(100 * (found.nested_score - found.recommended_score), 4)}
-    return {**row, "seconds": round(sum(one.seconds for one in found.tries), 1), **sharing(found.tries)}
+        row["promised"] = round(100 * (found.nested_score - found.recommended_score), 4)
+    return {**row, "seconds": round(found.seconds, 1), "tries": len(found.tries)}
 
 
-def _score(classifier: WindowClassifier, test: Windows, truth: np.ndarray) -> float:
+def _score(classifier: WindowClassifier, test: Windows) -> float:
     """Return the balanced accuracy in percent."""
-    return 100 * float(scores(truth, classifier.predict(test))["balanced_accuracy"])
-
-
-def sharing(tries: Sequence[Try]) -> Row:
-    """Return the numbers of tries and of fits, and how long the tries would have taken with a fit for each.
-
-    The cost of a fit is the time of a try with a fit minus the time of a try without. Fits that share second moments
-    are cheaper, so this is an underestimate.
-    """
-    judging = {
-        full: float(np.median([one.seconds for one in tries if one.full == full and not one.fitted] or [0.0]))
-        for full in (False, True)
-    }
-    cost = {one.settings.fitted: max(one.seconds - judging[one.full], 0.0) for one in tries if one.fitted}
-    apart = sum(one.seconds + (0.0 if one.fitted else cost[one.settings.fitted]) for one in tries)
-    return {
-        "tries": len(tries),
-        "fits": sum(one.fitted for one in tries),
-        "seconds_without_sharing": round(apart, 1),
-    }
+    return round(100 * float(scores(labels_of(test), classifier.predict(test))["balanced_accuracy"]), 4)
 
 
 # ------------------------------------------------------------------------ files
@@ -134,37 +96,28 @@ def sharing(tries: Sequence[Try]) -> Row:
 
 def page(result: Row) -> str:
     """Return the tables in Markdown."""
-    rows, lines, gaps = result["rows"], [], {"tuned": [], "preferred": []}
+    rows, lines, gains = result["rows"], [], []
     for name in dict.fromkeys(row["set"] for row in rows):
         for count in dict.fromkeys(row["labels"] for row in rows if row["set"] == name):
             own = [row for row in rows if (row["set"], row["labels"]) == (name, count)]
-            score = {key: np.array([row[key] for row in own]) for key in ("tuned", "preferred", "recommended")}
-            told = {}
-            for key, found in gaps.items():
-                gap, error = mean_and_error(score[key] - score["recommended"], TEST_SHARE)
-                found.append(gap)
-                told[key] = f"{gap:+.1f} ± {error:.1f}"
-            _, p = corrected_resampled(score["tuned"] - score["recommended"], TEST_SHARE)
-            lines.append([f"{result['titles'][name]}, {count}", _figure(score["tuned"]), _figure(score["recommended"]),
-                          told["tuned"], _p(p), str(sum(bool(row["changes"]) for row in own)), told["preferred"],
-                          *_work(own)])  # fmt: skip
-    heads = ["labels per class", "tuned", "recommended", "difference", "p", "changed", "without validation",
-             "tries per minute", "tries with a fit", "speed-up by sharing"]  # fmt: skip
+            tuned, recommended = (np.array([row[key] for row in own]) for key in ("tuned", "recommended"))
+            gain, error = mean_and_error(tuned - recommended, TEST_SHARE)
+            gains.append(gain)
+            _, p = corrected_resampled(tuned - recommended, TEST_SHARE)
+            lines.append([f"{result['titles'][name]}, {count}", _figure(tuned), _figure(recommended),
+                          f"{gain:+.1f} ± {error:.1f}", _p(p), str(sum(bool(row["changes"]) for row in own)),
+                          f"{np.mean([row['tries'] for row in own]):.0f}"])  # fmt: skip
+    heads = ["labels per class", "tuned", "recommended", "difference", "p", "changed", "tries"]
     choices = [
         [
             f"{result['titles'][row['set']]}, {row['labels']}",
             str(row["split"] + 1),
             _changes(row["changes"]),
-            _changes(row["preferred_changes"]),
             f"{row['promised']:+.1f}" if "promised" in row else "–",
-            f"{row['preferred'] - row['recommended']:+.1f}",
+            f"{row['tuned'] - row['recommended']:+.1f}",
         ]
         for row in rows
     ]
-    summary = ", ".join(
-        f"{title} {np.mean(found):+.1f} points, lowest {min(found):+.1f}"
-        for title, found in (("tuned", gaps["tuned"]), ("without validation", gaps["preferred"]))
-    )
     return "\n".join(
         [
             f"# Accuracy of `polyadic tune` on {result['people']} subjects",
@@ -173,34 +126,23 @@ def page(result: Row) -> str:
             "splits ± its standard error, which accounts for subjects shared between splits; p of the paired test with "
             f"the same correction. Each search had {_bound(result)}, on {result['cores']} core"
             f"{'s' * (result['cores'] != 1)}. *Changed*: in how many splits `tune` did not keep the recommended "
-            "settings. *Without validation*: the difference if the settings that the search preferred had always been "
-            "taken. *Speed-up by sharing*: how many times longer the same tries would have taken with a fit for each.",
+            "settings.",
             "",
             f"Written by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
             f"{machine_name(result['machine'])}.",
             "",
             table(heads, lines).rstrip(),
             "",
-            f"Mean difference of the {len(lines)} rows: {summary}.",
+            f"Mean difference of the {len(lines)} rows: {np.mean(gains):+.1f} points, lowest {min(gains):+.1f}.",
             "",
             "## Settings",
             "",
-            "*Nested*: what nested cross-validation on the training subjects promised for the search. *New subjects*: "
-            "what the preferred settings gained on the test subjects.",
+            "*Nested*: what nested cross-validation on the training subjects promised for the search.",
             "",
-            table(["", "split", "changes made", "changes preferred", "nested", "new subjects"], choices).rstrip(),
+            table(["", "split", "changes made", "nested", "new subjects"], choices).rstrip(),
             "",
         ]
     )
-
-
-def _work(rows: list[Row]) -> list[str]:
-    """Return the tries per minute, the share of tries with a fit, and the speed-up by sharing."""
-    seconds, tries = sum(row["seconds"] for row in rows), sum(row["tries"] for row in rows)
-    if not tries:
-        return ["–", "–", "–"]
-    fits, apart = (sum(row[key] for row in rows) for key in ("fits", "seconds_without_sharing"))
-    return [f"{60 * tries / seconds:.0f}", f"{fits / tries:.0%}", f"{apart / seconds:.1f}"]
 
 
 def _bound(result: Row) -> str:
@@ -259,7 +201,7 @@ def main() -> None:
                 found = measured(train, test, bound, given.device, given.out / f"{stem}.journal.jsonl")
                 row = {"set": name, "labels": str(count), "split": split, **found}
                 done[name, str(count), split] = row
-                write_atomically(given.out / f"{stem}.split.json", (json.dumps(row) + "\n").encode())
+                (given.out / f"{stem}.split.json").write_text(json.dumps(row) + "\n")
                 print(name, count, split, f"{row['tries']} tries, {row['changes']}", flush=True)
     order = {name: number for number, name in enumerate(TRIES)}
     rows = [done[key] for key in sorted(done, key=lambda key: (order[key[0]], key[1], key[2]))]
@@ -277,7 +219,7 @@ def main() -> None:
     }
     stem = "tuning-development" if given.development else "tuning"
     write_result(given.out / f"{stem}.json", result)
-    write_atomically(given.out / f"{stem}.md", page(result).encode())
+    (given.out / f"{stem}.md").write_text(page(result))
 
 
 if __name__ == "__main__":

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from paper.labels.people import LabelSet
+from paper.scoring import level_columns
 from polyadic import ATD, SALS
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, WindowIndex, split_pairing
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.validated_probe import level_columns
-from paper.labels.people import LabelSet
 from polyadic.presets import PAPER_METHOD
 from polyadic.readout import Readout
 from polyadic.spectral import STFT, recommended_stft
-from polyadic.tuning.space import views_for
+from polyadic.tuning import views_for
 
 __all__ = ["DEFAULT", "METHODS", "Features", "Group", "Method", "features_of", "method"]
 
@@ -180,6 +180,7 @@ def _first_release(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
 
 def _baseline(kind: str) -> Callable[[LabelSet, int, str, int], Any]:
     def build(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
+        from paper.baselines import ReferenceCNN, SimCLR
         from polyadic import baselines
 
         shared: dict[str, Any] = {"device": device, "random_state": seed}
@@ -195,9 +196,9 @@ def _baseline(kind: str) -> Callable[[LabelSet, int, str, int], Any]:
         frames = replace(frames, **{name: tuned.pop(name) for name in ("window", "parts") if name in tuned})
         deep = {"tensorize": frames, "max_epochs": epochs, **shared}
         if kind == "CNN":
-            return baselines.ReferenceCNN(**deep, **tuned)
+            return ReferenceCNN(**deep, **tuned)
         views = Jitter(0.05) if tuned.pop("views", None) == "jitter 0.05" else data.paper.augment
-        return baselines.SimCLR(32, augment=views, **deep, **tuned)
+        return SimCLR(32, augment=views, **deep, **tuned)
 
     return build
 
@@ -210,7 +211,7 @@ class _TangentSpace:
             from pyriemann.estimation import Covariances
             from pyriemann.tangentspace import TangentSpace
         except ModuleNotFoundError as error:
-            raise PolyadicError("the tangent space needs pyRiemann: pip install 'polyadic[bench]'") from error
+            raise PolyadicError("the tangent space needs pyRiemann: pip install 'polyadic[paper]'") from error
         from sklearn.pipeline import make_pipeline
 
         self._steps = make_pipeline(Covariances("lwf"), TangentSpace("riemann")).fit(self._read(windows))

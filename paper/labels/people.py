@@ -147,7 +147,7 @@ def read_set(folder: Path, name: str) -> LabelSet:
         return _synthetic()
     path = folder / FILES[name]
     if not path.exists():
-        raise DataError(f"{FILES[name]} is not in {folder.name or folder}: --store must be the folder that contains it")
+        raise DataError(f"{FILES[name]} is not in {folder.name or folder}: --data must be the folder that contains it")
     with np.load(path) as file:
         return _READERS[name](dict(file))
 

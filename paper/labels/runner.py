@@ -1,4 +1,4 @@
-"""`polyadic bench labels`: fit each method once per set and seed, then score it on every split; resumable."""
+"""`python -m paper labels`: fit each method once per set and seed, then score it on every split; resumable."""
 
 from __future__ import annotations
 
@@ -18,26 +18,18 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from numpy.typing import NDArray
-from rich.markdown import Markdown
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import balanced_accuracy_score
 
-from polyadic._util.files import output_path, write_atomically
-from polyadic._util.json_lines import append_line, read_lines
-from polyadic._util.progress import stage_bar
-from polyadic._util.provenance import provenance
-from polyadic._util.terminal import console, echo, print_json
-from polyadic.core.persist import encode
-from polyadic.data import Windows
-from polyadic.data.samples import choose_device
-from polyadic.errors import PolyadicError
-from polyadic.evaluate import Probe
-from polyadic.evaluate.probes import probe, train_probe, unthreaded
-from polyadic.evaluate.recentring import FEWEST_WINDOWS, group_names, means_by_group, recentred
 from paper.labels.methods import METHODS, Features, Method, features_of, method
 from paper.labels.people import COUNTS, FILES, Count, Half, LabelSet, drawn, halves, read_set
 from paper.labels.tables import draw, page
-from paper.results import write_result
+from paper.results import append_line, choose_device, provenance, read_lines, show, stage_bar, write_result
+from paper.scoring import FEWEST_WINDOWS, recentred, train_probe, unthreaded
+from polyadic.core.persist import encode
+from polyadic.data import Windows
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import Probe, probe
 
 __all__ = ["LabelRequest", "run"]
 
@@ -55,7 +47,7 @@ _NOTES = {
     "subjects": "development: subjects whose windows features are learned from; scored: the others",
     "halves": "the scored subjects of each split: labels are drawn from train, test is scored",
     "drawn": "labelled windows of each draw, drawn(label, half.train, labels, [split, draw]) of "
-    "polyadic.experiments.labels.people: row numbers, from 0, among the windows of the scored subjects in the order of "
+    "paper.labels.people: row numbers, from 0, among the windows of the scored subjects in the order of "
     "the file (LUDB without windows of class -1); with all labels, every window of the training half",
     "rows": "balanced accuracy in percent: score has a mean over draws for each split, score_by_draw each draw; "
     "recentred is with features recentred by subject",
@@ -68,7 +60,7 @@ _QUICK_METHODS = ("polyadic", "hand features", "the paper's ATD, plain probe", "
 
 @dataclass(frozen=True)
 class LabelRequest:
-    """The options of `polyadic bench labels`; see its help."""
+    """The options of `python -m paper labels`; see its help."""
 
     out: Path
     folder: Path | None = None
@@ -137,23 +129,19 @@ def run(request: LabelRequest, quiet: bool = False, as_json: bool = False) -> di
     result = _result(request, cells, done)
     text = page(result)
     write_result(request.out / f"{stem}.json", result)
-    write_atomically(request.out / f"{stem}.md", text.encode())
+    (request.out / f"{stem}.md").write_text(text)
     figures = importlib.util.find_spec("matplotlib") is not None
     for name in result["sets"] if figures else ():
         draw(result, name, request.out / f"{stem}-{name}.png")
     shutil.rmtree(_features_folder(request), ignore_errors=True)
-    if as_json:
-        print_json(result)
-    else:
-        console().print(Markdown(text))
-        written = f"{stem}.json, {stem}.md and the figures" if figures else f"{stem}.json and {stem}.md (no matplotlib)"
-        echo(f"Wrote {written} to {request.out}/")
+    written = f"{stem}.json, {stem}.md and the figures" if figures else f"{stem}.json and {stem}.md (no matplotlib)"
+    show(result, text, f"{written} to {request.out}/", as_json)
     return result
 
 
 def _cells(request: LabelRequest) -> list[_Cell]:
     if request.folder is None and not request.quick:
-        raise PolyadicError(f"--store is missing: pass the folder with {', '.join(FILES.values())}, or use --quick")
+        raise PolyadicError(f"--data is missing: pass the folder with {', '.join(FILES.values())}, or use --quick")
     folder, sets = request.folder or Path(), ("synthetic",) if request.quick else request.sets
     chosen = request.methods or (_QUICK_METHODS if request.quick else tuple(one.name for one in METHODS))
     epochs = 1 if request.quick else request.epochs
@@ -208,8 +196,7 @@ def _fit_one(cell: _Cell, path: Path, key: str) -> tuple[str, Row]:
     fitted = time.perf_counter()
     found = features_of(cell.one, model, cell.set, windows)
     seconds = {"fit_seconds": fitted - begun, "predict_seconds": time.perf_counter() - fitted}
-    with output_path(path).open("wb") as file:
-        np.savez(file, Z=found.Z, levels=found.levels, copies=found.copies)
+    np.savez(path, Z=found.Z, levels=found.levels, copies=found.copies)
     classes = len(np.unique(windows.label))
     lines = 1 if classes == 2 else classes
     sizes = {"numbers": int(model.n_parameters_), "probe_numbers": lines * (found.Z.shape[1] + 1)}
@@ -265,8 +252,7 @@ def _probes(cell: _Cell, path: Path, windows: Windows) -> _Predictor:
     centred = None
     main = one.group in ("default", "rivals", "paper")
     if main and one.probe == "auto" and not cell.development and sizes.min() >= FEWEST_WINDOWS:
-        names = group_names(subject, len(subject))
-        centred = recentred(Z, names, means_by_group([(Z, names)]))
+        centred = recentred(Z, subject)
 
     def predict(rows: NDArray[np.intp], half: Half, count: Count, number: int) -> Iterator[tuple[str, NDArray[Any]]]:
         kinds = {"score": Z} | ({"recentred": centred} if centred is not None and count in _RECENTRED else {})
@@ -328,14 +314,14 @@ def _collect(
 ) -> None:
     if not total:
         return
-    with stage_bar(_STEM, quiet, unit) as show:
+    with stage_bar(_STEM, quiet, unit) as update:
         try:
             # With several processes, one thread each: joblib would share out the cores, which few tasks can use.
             with parallel_config("loky", inner_max_num_threads=1) if jobs > 1 else nullcontext():
                 for count, (key, row) in enumerate(Parallel(jobs, return_as="generator_unordered")(tasks), 1):
                     append_line(journal, [key, row])
                     done[key] = row
-                    show(count, total, "")
+                    update(count, total, "")
         except KeyboardInterrupt as stop:
             stop.args = (f"finished {unit} are saved; run the same command again to resume",)
             raise

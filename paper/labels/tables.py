@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.evaluate import corrected_resampled, holm
 from paper.drawing import new_figure, save_figure
 from paper.labels.methods import DEFAULT
 from paper.labels.people import COUNTS
 from paper.markdown import as_code, as_text, machine_name, table
+from polyadic.evaluate import corrected_resampled, holm
 
 __all__ = ["draw", "mean_and_error", "page", "paired_tests", "split_scores"]
 

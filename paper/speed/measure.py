@@ -1,4 +1,4 @@
-"""Measurement of time, memory and machine limits for `polyadic bench speed`."""
+"""Measurement of time, memory and machine limits for `python -m paper speed`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`polyadic bench race`: accuracy against the seconds of a fit, for several solvers of the same problem.
+"""`python -m paper race`: accuracy against the seconds of a fit, for several solvers of the same problem.
 
 Only the publisher's training subjects are used. For every seed, a third of them is held out with labels; a probe is
 trained on half of the held-out subjects and tested on the other half, and vice versa. The bases after every sweep are
@@ -11,33 +11,28 @@ import os
 import time
 import warnings
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.markdown import Markdown
 from sklearn.exceptions import ConvergenceWarning
 
+from paper.drawing import new_figure, save_figure
+from paper.markdown import mean_and_std, table
+from paper.results import choose_device, provenance, show, stage_bar
+from paper.speed.runner import write_files
+from paper.speed.tables import footer
 from polyadic import ATD
-from polyadic._util.progress import stage_bar
-from polyadic._util.provenance import provenance
-from polyadic._util.terminal import console, echo, print_json
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter
 from polyadic.core import step as als
 from polyadic.core.algebra import gram, project
 from polyadic.core.tensorizer import tensors
-from polyadic.data import Split, Windows, split, synthetic
-from polyadic.data.loading import open_windows
-from polyadic.data.samples import choose_device
-from polyadic.engine.loop import has_converged
+from polyadic.data import Split, Windows, open_windows, split, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import probe_accuracy, seconds_per_sweep
-from paper.drawing import new_figure, save_figure
-from paper.markdown import mean_and_std, table
-from paper.speed.runner import write_files
-from paper.speed.tables import footer
 from polyadic.presets import PAPER_METHOD, preset
 from polyadic.spectral import STFT
 
@@ -69,7 +64,7 @@ Result = dict[str, Any]
 
 def run(
     out: Path,
-    store: Path | None,
+    data: Path | None,
     dataset: str = "har",
     seeds: int = 5,
     device: str = "auto",
@@ -81,10 +76,10 @@ def run(
 
     Parameters
     ----------
-    store : windows with labels and subjects; of a published split, only the training part is used
+    data : windows with labels and subjects; of a published split, only the training part is used
     dataset : name of the dataset whose frames and augmentations to use
     """
-    windows, tensorize, augment = _synthetic_windows() if quick else open_training_people(store, dataset)
+    windows, tensorize, augment = _synthetic_windows() if quick else open_training_people(data, dataset)
     place = choose_device(device)
     result: Result = {
         "experiment": "race",
@@ -100,30 +95,26 @@ def run(
         "rows": [],
     }
     stem = f"race-{result['dataset']}-{place.type}"
-    with stage_bar(f"race on {place.type}", quiet or as_json, "fits") as show:
+    with stage_bar(f"race on {place.type}", quiet or as_json, "fits") as update:
         for seed in result["seeds"]:
             for row in _run_seed(windows, tensorize, augment, seed, place, quick):
                 result["rows"].append(row)
-                show(len(result["rows"]), len(result["seeds"]) * len(CANDIDATES), f"seed {seed}")
+                update(len(result["rows"]), len(result["seeds"]) * len(CANDIDATES), f"seed {seed}")
             result["summary"] = summary(result["rows"])
             write_files(result, out, stem, markdown, plot)
-    if as_json:
-        print_json(result)
-    else:
-        console().print(Markdown(markdown(result)))
-        echo(f"Wrote {stem}.json, {stem}.md and {stem}.png to {out}/")
+    show(result, markdown(result), f"{stem}.json, {stem}.md and {stem}.png to {out}/", as_json)
     return result
 
 
-def open_training_people(store: Path | None, dataset: str) -> tuple[Windows, STFT, Augmentation]:
+def open_training_people(data: Path | None, dataset: str) -> tuple[Windows, STFT, Augmentation]:
     """Return the windows of the publisher's training subjects, with a dataset's frames and augmentations."""
-    if store is None:
-        raise PolyadicError("--store is missing: pass a window store or a .npz file with labels, or use --quick")
-    windows = open_windows(store)
+    if data is None:
+        raise PolyadicError("--data is missing: pass a window store or a .npz file with labels, or use --quick")
+    windows = open_windows(data)
     if {"train", "test"} <= set(windows.part.tolist()):
         windows = windows.select(part="train")
     if not (windows.label >= 0).any():
-        raise PolyadicError(f"{store.name} has no labels, which are needed for an accuracy")
+        raise PolyadicError(f"{data.name} has no labels, which are needed for an accuracy")
     settings = preset(dataset, windows.fs)
     return windows, STFT(settings.tensorize.n_fft, settings.tensorize.hop, floor="channel"), settings.augment
 
@@ -154,8 +145,7 @@ def _run_seed(
         model, seconds, bases = _fit_with_clock(ATD(**settings, max_sweeps=3 if quick else sweeps), X)
         losses = model.history_["loss"]
         row = {"candidate": name, "seed": seed, "split": parts.hash, "seconds": seconds, "loss": losses}
-        stops = (number for number in range(1, len(losses) + 1) if has_converged(losses[:number], _TOL, _PATIENCE))
-        yield row | {"accuracy": _accuracies(model, bases, labelled), "sweeps_to_stop": next(stops, None)}
+        yield row | {"accuracy": _accuracies(model, bases, labelled), "sweeps_to_stop": sweeps_to_stop(losses)}
 
 
 def _accuracies(model: ATD, bases: list[list[torch.Tensor]], labelled: list[Windows]) -> list[float]:
@@ -197,6 +187,22 @@ def _features(T: torch.Tensor, factors: list[torch.Tensor], alpha: float) -> NDA
 
 
 # ------------------------------------------------------------------ outcome
+
+
+def sweeps_to_stop(losses: list[float]) -> int | None:
+    """Return the number of sweeps after which the loss has changed by at most 0.1 % in three sweeps, None if never.
+
+    Examples
+    --------
+    >>> sweeps_to_stop([4.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    6
+    """
+    calm = 0
+    for number, (before, after) in enumerate(pairwise(losses), 2):
+        calm = calm + 1 if abs(after - before) <= _TOL * abs(before) else 0
+        if calm == _PATIENCE:
+            return number
+    return None
 
 
 def reached(row: Row, target: float) -> float | None:

@@ -1,4 +1,4 @@
-"""`polyadic bench speed`: the cost of each stage, compared with the limits of the machine, and how cost scales."""
+"""`python -m paper speed`: the cost of each stage, compared with the limits of the machine, and how cost scales."""
 
 from __future__ import annotations
 
@@ -9,17 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.markdown import Markdown
 
-from polyadic._util.files import write_atomically
-from polyadic._util.progress import stage_bar
-from polyadic._util.provenance import provenance
-from polyadic._util.terminal import console, echo, print_json
-from polyadic.data.samples import choose_device
-from polyadic.errors import PolyadicError
 from paper import reference
-from paper.results import write_result
+from paper.results import choose_device, provenance, show, stage_bar, write_result
 from paper.speed import comparisons, scaling, stages, tables
+from polyadic.errors import PolyadicError
 
 __all__ = ["run", "write_files"]
 
@@ -53,12 +47,8 @@ def run(
     places = [torch.device("cpu"), *[torch.device("cuda")] * cuda] if device == "auto" else [choose_device(device)]
     results = [_measure(place, out, dataset, quick, quiet or as_json) for place in places]
     for result in results:
-        if as_json:
-            print_json(result)
-        else:
-            stem = f"speed-{result['device']}"
-            console().print(Markdown(tables.markdown(result)))
-            echo(f"Wrote {stem}.json, {stem}.md and {stem}.png to {out}/")
+        stem = f"speed-{result['device']}"
+        show(result, tables.markdown(result), f"{stem}.json, {stem}.md and {stem}.png to {out}/", as_json)
     return results
 
 
@@ -83,9 +73,9 @@ def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, 
         parts["textbook"] = partial(comparisons.against_textbook, quick)
         parts["tensorly"] = partial(comparisons.against_tensorly, quick)
         parts["mttkrp"] = partial(comparisons.against_mttkrp, quick)
-    with stage_bar(f"speed of {device.type}", quiet, "parts") as show:
+    with stage_bar(f"speed of {device.type}", quiet, "parts") as update:
         for count, (name, part) in enumerate(parts.items()):
-            show(count, len(parts), name)
+            update(count, len(parts), name)
             found = part()
             if name in reference.DATASETS:
                 result["rows"].append(found)
@@ -100,7 +90,6 @@ def write_files(
     result: Result, out: Path, stem: str, markdown: Callable[[Result], str], plot: Callable[[Result, Path], None]
 ) -> None:
     """Write a result as JSON, Markdown and a figure."""
-    out.mkdir(parents=True, exist_ok=True)
     write_result(out / f"{stem}.json", result)
-    write_atomically(out / f"{stem}.md", markdown(result).encode())
+    (out / f"{stem}.md").write_text(markdown(result))
     plot(result, out / f"{stem}.png")

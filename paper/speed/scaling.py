@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from paper.speed.measure import Peak, repeat_in_turn, timed_calls
+from paper.speed.stages import build_model, fit_quietly
 from polyadic import ATD
 from polyadic._util.threads import thread_pool
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.core import step as als
 from polyadic.core.tensorizer import tensors
 from polyadic.evaluate import seconds_per_sweep
-from paper.speed.measure import Peak, repeat_in_turn, timed_calls
-from paper.speed.stages import build_model, fit_quietly
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 
@@ -157,7 +157,7 @@ def _measure_file(path: Path, count: int, quick: bool) -> Row:
     if quick:
         return _fit_from_file(path)
     words = [sys.executable, "-m", "paper.speed.scaling", str(path)]
-    answer = subprocess.run(words, check=True, capture_output=True, text=True)  # noqa: S603
+    answer = subprocess.run(words, check=True, capture_output=True, text=True)
     row: Row = json.loads(answer.stdout)
     return row
 

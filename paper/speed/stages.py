@@ -20,15 +20,6 @@ from scipy import signal
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from polyadic import ATD
-from polyadic._util.random_streams import permutation
-from polyadic._util.threads import thread_pool
-from polyadic.augment import Bandpass, Compose
-from polyadic.core import step as als
-from polyadic.core.algebra import khatri_rao, project
-from polyadic.core.tensorizer import tensors
-from polyadic.data.samples import Samples
-from polyadic.evaluate import seconds_per_sweep
 from paper import reference
 from paper.speed.measure import (
     Laps,
@@ -38,6 +29,13 @@ from paper.speed.measure import (
     repeat_in_turn,
     timed_calls,
 )
+from polyadic import ATD
+from polyadic._util.threads import thread_pool
+from polyadic.augment import Bandpass, Compose
+from polyadic.core import step as als
+from polyadic.core.algebra import khatri_rao, project
+from polyadic.core.tensorizer import tensors
+from polyadic.evaluate import seconds_per_sweep
 from polyadic.presets import Preset, preset
 from polyadic.spectral import STFT, recommended_stft
 
@@ -91,8 +89,8 @@ class StageCase:
     def __post_init__(self) -> None:
         self.settings = preset(self.name)
         self.batch = self.batch or int(self.settings.parameters["batch_size"])
-        self.samples = Samples(random_windows(self.settings, 2 * self.batch, self.device))
-        self.ids = permutation(len(self.samples), 0, 0)[: self.batch]
+        self.windows = random_windows(self.settings, 2 * self.batch, self.device)
+        self.ids = torch.randperm(2 * self.batch, generator=torch.Generator().manual_seed(0))[: self.batch]
         self.tensorize = self.settings.tensorize.calibrated(self._raw())
         self.dims = self.tensorize.shape(*self.settings.shape)
         self.rank = int(self.settings.parameters["rank"])
@@ -103,7 +101,14 @@ class StageCase:
         self.buffer = torch.empty(2 * self.batch, channels, frames, frequencies, device=self.device).transpose(2, 3)
 
     def _raw(self) -> Tensor:
-        return self.samples.take(self.ids, self.device, torch.float32)
+        """Read a batch as a fit does: gather, convert to float32, and check that all values are finite."""
+        batch = torch.as_tensor(self.windows[self._rows]).to(self.device, torch.float32)
+        assert math.isfinite(batch.sum().item())
+        return batch
+
+    @property
+    def _rows(self) -> Any:
+        return self.ids.to(self.device) if isinstance(self.windows, Tensor) else self.ids.numpy()
 
     def views(self) -> Tensor:
         """Return a batch and its augmentation: (2b, channels, time)."""
@@ -157,7 +162,7 @@ class StageCase:
         flat, K, positive = T.flatten(1), khatri_rao(self.factors), T.abs().add_(1e-3)
         X = flat @ K
         Y, G = X.T @ flat, torch.eye(self.rank, dtype=torch.float64, device=self.device)
-        V, ids = G.to(X.dtype), self.ids.to(self.device) if isinstance(self.samples.data, Tensor) else self.ids.numpy()
+        V, rows_read = G.to(X.dtype), self._rows
         exact, wide = [factor.double() for factor in self.factors], X.double()
         ends = [torch.ones(self.rank, 1, self.dims[mode], device=self.device) for mode in (0, -1)]
 
@@ -181,7 +186,7 @@ class StageCase:
                 inverse(), factor @ G, factor.T @ factor
 
         return {
-            "bare read": lambda: torch.as_tensor(self.samples.data[ids]).float(),  # type: ignore[index]
+            "bare read": lambda: torch.as_tensor(self.windows[rows_read]).float(),
             "bare augment": self._bare_filter(views[: self.batch]),
             "bare STFT": lambda: torch.stft(
                 rows, stft.n_fft, stft.hop, window=window, center=False, return_complex=True
@@ -220,7 +225,7 @@ class StageCase:
         b, R = int(self.batch or 0), self.rank
         channels, length = self.settings.shape
         n_fft, frames, D = self.tensorize.n_fft, self.dims[2], math.prod(self.dims)
-        stored = self.samples.read(self.ids[:1]).digits.element_size()
+        stored = self.windows.itemsize
         signals, both, Y = b * channels * length, 2 * b * D, R * D
         fft = 2 * b * channels * frames * 2.5 * n_fft * math.log2(n_fft)
         per_sample = 4 + 12 + (6 if channels == 9 else 0)
@@ -263,7 +268,7 @@ def measure_dataset(name: str, device: torch.device, quick: bool) -> Row:
     row: Row = {
         "dataset": name,
         "window": [channels, length],
-        "stored": str(case.samples.data.dtype).removeprefix("torch."),
+        "stored": str(case.windows.dtype).removeprefix("torch."),
         "tensor": list(case.dims),
         "rank": case.rank,
         "batch": case.batch,

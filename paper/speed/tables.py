@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from paper import reference
 from paper.drawing import new_figure, save_figure
 from paper.markdown import as_code, machine_name, table
-from paper import reference
 
 __all__ = ["footer", "markdown", "plot_stages"]
 

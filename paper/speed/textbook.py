@@ -1,4 +1,4 @@
-"""A direct implementation of the paper's Algorithm 2, without optimisation, as a reference for `bench speed`.
+"""A direct implementation of the paper's Algorithm 2, without optimisation, as a reference for `python -m paper speed`.
 
 It contracts the batch once for each mode and view, builds the full N × N matrix G(γ), loops over all N rows for the
 fixed-point rule, and augments windows one by one, channel by channel, with scipy in the workers of a torch DataLoader.

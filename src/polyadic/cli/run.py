@@ -117,7 +117,7 @@ def run(
     Shows scores over seeds, the number of parameters and the seconds of a fit. Writes one model per method, the results
     and a report.
     """
-    from polyadic.experiments.run import RunSettings, compare_methods
+    from polyadic.cli.run_methods import RunSettings, compare_methods
 
     check_out_folder(out, data)
     chosen = RunSettings(

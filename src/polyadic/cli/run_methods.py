@@ -7,6 +7,7 @@ labelled windows. The table is printed; models, results and a report are written
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import warnings
@@ -40,8 +41,6 @@ from polyadic.errors import MissingExtraError, PolyadicError
 from polyadic.evaluate import PROBES, probe, score_split, seconds_per_sweep, summarise
 from polyadic.evaluate.probes import AUTO
 from polyadic.evaluate.scoring import default_protocol
-from polyadic.experiments import markdown
-from polyadic.experiments.result_files import encode_result
 from polyadic.methods import paper_methods
 from polyadic.presets import settings_for
 
@@ -88,8 +87,7 @@ def compare_methods(settings: RunSettings, as_json: bool = False, quiet: bool = 
     hidden = quiet or as_json
     rows = _fit_with_progress(settings, windows, estimators, protocols, hidden)
     result = _build_result(settings, windows, estimators, rows)
-    text = encode_result(result)
-    write_atomically(settings.out / "results.json", text.encode())
+    write_atomically(settings.out / "results.json", (json.dumps(result, indent=1) + "\n").encode())
     write_atomically(settings.out / "results.md", _markdown(result).encode())
     with stage_bar("report", hidden, "parts") as on_stage:
         missing = _write_report(settings, windows, protocols[-1], result, on_stage)
@@ -441,12 +439,12 @@ def _markdown(result: dict[str, Any]) -> str:
     """Return the tables as Markdown, with what is needed to reproduce them."""
     text = []
     for protocol in dict.fromkeys(entry["protocol"] for entry in result["summary"]):
-        text += [
-            f"**{markdown.as_text(_title(result, protocol))}**\n",
-            markdown.table(_heads(result), _lines(result, protocol)),
-        ]
+        heads = _heads(result)
+        rule = ["---", *["---:"] * (len(heads) - 1)]
+        cells = [heads, rule, *_lines(result, protocol)]
+        text += [f"**{_title(result, protocol)}**", "", *(f"| {' | '.join(line)} |" for line in cells), ""]
+    machine = result["machine"].get("gpu") or result["machine"]["processor"]
     text.append(
-        f"{_explanation(result)} {markdown.as_code(result['command'])}, {markdown.machine_name(result['machine'])}, "
-        f"{result['date']}, commit {result['commit']}."
+        f"{_explanation(result)} `{result['command']}`, {machine}, {result['date']}, commit {result['commit']}."
     )
     return "\n".join(text) + "\n"

@@ -34,7 +34,7 @@ _Result = TypeVar("_Result")
 _PATIENCE = 600
 _LAUNCH = "start several processes with torchrun, or unset RANK and WORLD_SIZE for one"
 _BLOCK_BYTES = 512 * 2**10
-"""Maximum size of XᵀT to exchange as a block; beyond, one small message per mode is faster (benchmarks/scale.py)."""
+"""Maximum size of XᵀT to exchange as a block; beyond, one small message per mode is faster (docs/scale.md)."""
 
 
 def join(exchange: Literal["auto", "block", "modes"] = "auto") -> Team:
