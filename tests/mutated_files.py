@@ -16,6 +16,8 @@ import edfio
 import numpy as np
 import trees
 from mutations import Target, damage_bytes, damage_json
+from polyadic.data.readers.har import read_har
+from polyadic.data.readers.mgh import read_mgh
 from problems import paper
 from safetensors.numpy import save as to_bytes
 
@@ -28,8 +30,6 @@ from polyadic.core import persist
 from polyadic.data import StoreWriter, WindowStore, synthetic
 from polyadic.data.readers.arrays import read_arrays
 from polyadic.data.readers.edf import read_annotations, read_edf
-from polyadic.data.readers.har import read_har
-from polyadic.data.readers.mgh import read_mgh
 from polyadic.data.readers.tables import read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.recordings import Recording

@@ -16,9 +16,9 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
 
+from paper.baselines.stl import _Problem, _rank_one
 from polyadic import load
 from polyadic.baselines import CPALS, STL, UMLDA, HandFeatures, MiniRocket, PCAFeatures, base
-from paper.baselines.stl import _Problem, _rank_one
 from polyadic.data.synthetic import synthetic
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import probe_accuracy

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from command_line import python
 from markdown_it import MarkdownIt
+from polyadic.data.readers.har import read_har
 from problems import paper
 from typer.testing import CliRunner
 
@@ -22,7 +23,6 @@ from polyadic.cli import app
 from polyadic.cli.tables import harmless
 from polyadic.data import synthetic
 from polyadic.data.readers.arrays import read_arrays
-from polyadic.data.readers.har import read_har
 from polyadic.errors import DataError
 
 SOURCE = Path(polyadic.__file__).parent

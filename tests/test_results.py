@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from paper.catalogue import EXPERIMENTS
-from paper.runner import read_cells, render
 from paper.results import encode_result
+from paper.runner import read_cells, render
 from paper.speed import race, tables
 
 ROOT = Path(__file__).parents[1]

@@ -13,6 +13,8 @@ from command_line import polyadic
 from sklearn.metrics import balanced_accuracy_score
 from typer.testing import CliRunner
 
+from paper.results import encode_result
+from paper.run import fit_and_score_methods, split_for, summarise_methods
 from polyadic import load
 from polyadic.cli import app
 from polyadic.data import Windows, synthetic
@@ -20,8 +22,6 @@ from polyadic.data.loading import open_windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES, Probe, probe_accuracy, score_split, seconds_per_sweep
 from polyadic.evaluate.validated_probe import level_columns
-from paper.results import encode_result
-from paper.run import fit_and_score_methods, split_for, summarise_methods
 from polyadic.methods import paper_methods
 from polyadic.presets import preset
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
-from polyadic.data import Windows, synthetic
-from polyadic.errors import PolyadicError
 from paper import tuning
 from paper.catalogue import EXPERIMENTS, experiment
 from paper.methods import choose_views, family, variant
 from paper.runner import Request, experiment_settings, run
+from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
+from polyadic.data import Windows, synthetic
+from polyadic.errors import PolyadicError
 from polyadic.presets import PAPER_METHOD, preset
 from polyadic.spectral import STFT
 

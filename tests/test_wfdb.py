@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from polyadic.data.readers.ptbxl import read_metadata
+
 from polyadic.data.readers.wfdb import read_rates, read_wfdb
 from polyadic.data.recordings import Recording
 from polyadic.errors import DataError, PolyadicError

@@ -230,7 +230,8 @@ def _scramble(words: np.ndarray) -> np.ndarray:
     """Hash unsigned 32-bit integers: a random number for each window that depends on nothing but its index."""
     words = (words ^ words >> np.uint32(16)) * np.uint32(0x7FEB352D)
     words = (words ^ words >> np.uint32(15)) * np.uint32(0x846CA68B)
-    return words ^ words >> np.uint32(16)
+    scrambled: np.ndarray = words ^ words >> np.uint32(16)
+    return scrambled
 
 
 def batches_of(ids: Tensor, batch_size: int) -> list[Tensor]:

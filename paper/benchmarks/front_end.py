@@ -81,9 +81,11 @@ def settings(windows: Windows) -> list[Setting]:
         if name == "all" and len(set(windows.units)) == 1:
             continue
         floor = np.array(replace(stft, mean=None).calibrated(X, units).floor) / FLOOR_SHARE
-        rows += [Setting("floor", f"{share:g} by {name}", replace(stft, floor=share * floor)) for share in SHARES]
+        rows += [
+            Setting("floor", f"{share:g} by {name}", replace(stft, floor=tuple(share * floor))) for share in SHARES
+        ]
     for seconds in FRAMES:
-        n_fft = min(2 ** round(np.log2(seconds * windows.fs)), 1 << length.bit_length() - 1)
+        n_fft = min(2 ** round(np.log2(seconds * float(windows.fs or 1.0))), 1 << length.bit_length() - 1)
         hop = max(n_fft // 8, -(-(length - n_fft) // 31), 1)
         rows.append(Setting("frames", f"{seconds:g} s", replace(stft, n_fft=n_fft, hop=hop)))
     for weight in (0.0, 0.1, 0.25, 0.5, 1.0):

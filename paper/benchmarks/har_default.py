@@ -63,7 +63,8 @@ def main() -> None:
     rows = []
     signed = partial(ours, nonnegative=False)
     # Run MiniRocket only once: it is so slow that its spread does not matter.
-    for name, run in [("ATD()", ours), ("ATD(nonnegative=False)", signed)] * ROUNDS + [("MiniRocket", rocket)]:
+    runs: list[tuple[str, Callable[..., dict[str, float]]]] = [("ATD()", ours), ("ATD(nonnegative=False)", signed)]
+    for name, run in [*runs * ROUNDS, ("MiniRocket", rocket)]:
         parts = run(unlabelled, labelled, har["subject_test"])
         rows.append({"method": name, **parts, "total": sum(parts.values())})
         print(rows[-1], flush=True)

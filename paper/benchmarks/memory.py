@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,7 +29,7 @@ from polyadic.data import WindowStore
 from polyadic.presets import preset
 
 
-def measure(store: Path, hop: int, flip: bool) -> dict:
+def measure(store: Path, hop: int, flip: bool) -> dict[str, Any]:
     paper = preset("sleep_edf")
     model = ATD(
         **{**paper.parameters, "max_sweeps": 1},

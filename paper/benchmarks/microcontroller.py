@@ -81,8 +81,8 @@ def labels_in_c(project: Path, written: Any, X: np.ndarray) -> np.ndarray:
     scratch, result = ctypes.create_string_buffer(written.scratch_bytes), np.empty(len(written.classes), np.float32)
     found = []
     for window in np.ascontiguousarray(X, np.float32):
-        words = ctypes.c_void_p(window.ctypes.data), ctypes.c_void_p(result.ctypes.data), scratch
-        found.append(library.polyadic_predict(*words))
+        pointers = ctypes.c_void_p(window.ctypes.data), ctypes.c_void_p(result.ctypes.data)
+        found.append(library.polyadic_predict(*pointers, scratch))
     return np.array(found)
 
 
@@ -216,8 +216,7 @@ def main(data: str, out: str) -> None:
     content["versions"] |= {package: version(package) for package in ("onnx", "onnxruntime")} | tools
     content["seed"] = 0
     content["rows"] = rows
-    Path(out).parent.mkdir(parents=True, exist_ok=True)
-    write_result(out, content)
+    write_result(Path(out), content)
     Path(out).with_suffix(".md").write_text(table(content))
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime  # noqa: F401  imported here so that its import is not timed
@@ -42,7 +43,7 @@ def milliseconds(work: Callable[[], object]) -> dict[str, float]:
     return {"median": round(float(np.median(kept)), 3), "p99": round(float(np.quantile(kept, 0.99)), 3)}
 
 
-def measured(name: str, folder: Path) -> dict:
+def measured(name: str, folder: Path) -> dict[str, Any]:
     paper = preset(name)
     X = np.random.default_rng(0).normal(size=(N_WINDOWS, *paper.shape)).astype(np.float32)
     settings = {**paper.parameters, "max_sweeps": 2, "batch_size": 32}
@@ -60,7 +61,7 @@ def measured(name: str, folder: Path) -> dict:
     return {
         "preset": name,
         "window": list(paper.shape),
-        "seconds_of_signal": paper.shape[1] / paper.fs,
+        "seconds_of_signal": paper.shape[1] / float(paper.fs or 1.0),
         "rank": model.rank,
         "parameters": model.n_parameters_,
         "bytes": {kind: path.stat().st_size for kind, path in files.items()},
@@ -72,7 +73,7 @@ def measured(name: str, folder: Path) -> dict:
     }
 
 
-def table(content: dict) -> str:
+def table(content: dict[str, Any]) -> str:
     """Return the rows in Markdown, for the page on deployment."""
     lines = [
         "| dataset | window | file | features | with a probe | `transform` in torch |",

@@ -85,8 +85,8 @@ def compared(
 def accuracy(name: str, windows: Windows, who: np.ndarray, rank: int) -> list[dict[str, Any]]:
     """Return the balanced accuracy of features learned from all subjects, for each way of fitting."""
     rows = []
-    words = {"solver": "moments", "device": "cpu"}
-    ways = ({}, {"restarts": RESTARTS}, {"restarts": RESTARTS, "consensus": True})
+    words: dict[str, Any] = {"solver": "moments", "device": "cpu"}
+    ways: tuple[dict[str, Any], ...] = ({}, {"restarts": RESTARTS}, {"restarts": RESTARTS, "consensus": True})
     for way, more in zip(WAYS, ways, strict=True):
         model = ATD(rank, **words, **more).fit(windows)
         rows.append({"set": name, "rank": rank, "fit": way, "fitness": model.score(windows)})

@@ -35,7 +35,7 @@ def seconds(name: str, how: str) -> float:
     """Return the median sweep time of a fit in a separate process, without the first sweep."""
     words = [sys.executable, "-W", "ignore", "-c", PROGRAM, name, how, str(WINDOWS[name]), str(SWEEPS)]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
-    return statistics.median(json.loads(done.stdout))
+    return float(statistics.median(json.loads(done.stdout)))
 
 
 def main() -> None:

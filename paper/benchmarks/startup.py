@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parents[2]
 COMMANDS = {
@@ -56,7 +57,7 @@ def prepare(folder: Path, tree: Path) -> None:
     run(["-W", "ignore", "-m", "polyadic", *words.split()], folder, tree)
 
 
-def measure(trees: dict[str, Path], folder: Path, rounds: int) -> list[dict]:
+def measure(trees: dict[str, Path], folder: Path, rounds: int) -> list[dict[str, Any]]:
     """Return rows of medians; the first round only fills the disk cache."""
     calls = {("bare", name): (["-c", code], folder, HERE) for name, code in BARE.items()}
     for side, tree in trees.items():

@@ -16,7 +16,9 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -57,14 +59,14 @@ def generate(path: Path, gib: float) -> WindowStore:
     return WindowStore(path)
 
 
-def timed(call, batches: list[np.ndarray]) -> float:
+def timed(call: Callable[[np.ndarray], object], batches: list[np.ndarray]) -> float:
     begun = time.perf_counter()
     for rows in batches:
         call(rows)
     return BATCH * len(batches) / (time.perf_counter() - begun)
 
 
-def reading(store: WindowStore, bare: Path, rounds: int = 7, per_round: int = 20) -> dict:
+def reading(store: WindowStore, bare: Path, rounds: int = 7, per_round: int = 20) -> dict[str, Any]:
     """Return windows per second of each way of reading (medians over rounds), and their ratios within rounds."""
     rng = np.random.default_rng(1)
     flat = np.memmap(bare, np.int16, "r", shape=store.shape)
@@ -89,7 +91,7 @@ def reading(store: WindowStore, bare: Path, rounds: int = 7, per_round: int = 20
     }
 
 
-def waiting(store: WindowStore) -> dict:
+def waiting(store: WindowStore) -> dict[str, Any]:
     """Measure the I/O wait in one sweep of ATD from the store, with the paper's settings for Sleep-EDF."""
     paper = preset("sleep_edf")
     model = ATD(**{**paper.parameters, "max_sweeps": 1}, tensorize=paper.tensorize, augment=paper.augment)

@@ -51,8 +51,13 @@ def parts(folder: Path, name: str, count: Count, split: int, development: bool) 
     known[rows] = windows.label[rows]
     kept = np.sort(np.concatenate([unlabelled, train]))
     own = windows[kept]
-    place = {"recording": own.recording, "start": own.start} if (own.start >= 0).any() else {}
-    about = {"fs": windows.fs, "units": windows.units, "channels": windows.channels, "classes": windows.classes}
+    place: dict[str, Any] = {"recording": own.recording, "start": own.start} if (own.start >= 0).any() else {}
+    about: dict[str, Any] = {
+        "fs": windows.fs,
+        "units": windows.units,
+        "channels": windows.channels,
+        "classes": windows.classes,
+    }
     return Windows(own.X, label=known[kept], subject=own.subject, **place, **about), windows[test]
 
 

@@ -12,16 +12,16 @@ import pytest
 from command_line import Piped, polyadic
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from paper import reference
+from paper.catalogue import EXPERIMENTS, experiment
+from paper.markdown import mean_and_std, table
+from paper.methods import MethodVariant, score_variant
+from paper.results import encode_result
+from paper.runner import Request, experiment_settings, run
+from paper.tables import paired_table
 from polyadic import presets
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
-from paper.markdown import mean_and_std, table
-from paper import reference
-from paper.catalogue import EXPERIMENTS, experiment
-from paper.methods import MethodVariant, score_variant
-from paper.runner import Request, experiment_settings, run
-from paper.tables import paired_table
-from paper.results import encode_result
 
 pytest.importorskip("matplotlib")
 

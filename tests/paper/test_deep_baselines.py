@@ -13,14 +13,14 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from polyadic import load
-from polyadic.augment import Bandpass, Compose, Jitter
-from polyadic.baselines import training
 from paper.baselines.autoencoder import AutoEncoder, Decoder
 from paper.baselines.backbone import Backbone, Standardize, grids, widths
 from paper.baselines.cnn import ReferenceCNN
 from paper.baselines.contrastive import BYOL, SimCLR, byol_loss, nce_loss
 from paper.baselines.training import DeepBaseline, Learner, Plateau, Settings, batches_of, hold_out, train
+from polyadic import load
+from polyadic.augment import Bandpass, Compose, Jitter
+from polyadic.baselines import training
 from polyadic.core.tensorizer import tensors
 from polyadic.data.batches import WindowSource
 from polyadic.data.samples import Samples

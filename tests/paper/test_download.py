@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 import pytest
+from polyadic.data.download import Source, download, sources
 
 from polyadic.data import download as module
-from polyadic.data.download import Source, download, sources
 from polyadic.errors import DataError, PolyadicError
 
 FILES = {

@@ -8,9 +8,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from polyadic.data.readers.har import CHANNELS, read_har
 
 from polyadic.data.readers import har
-from polyadic.data.readers.har import CHANNELS, read_har
 from polyadic.errors import DataError
 
 NAMES = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING")

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score
 
+from paper.labels import methods, people, tables
+from paper.labels.runner import LabelRequest, run
 from polyadic.augment import Neighbour
 from polyadic.data import Windows
 from polyadic.errors import DataError, PolyadicError
 from polyadic.evaluate import Probe
 from polyadic.evaluate.significance import corrected_resampled, holm
 from polyadic.evaluate.validated_probe import level_columns
-from paper.labels import methods, people, tables
-from paper.labels.runner import LabelRequest, run
 
 pytest.importorskip("matplotlib")
 

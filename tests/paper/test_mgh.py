@@ -13,9 +13,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from polyadic.data.readers.mgh import read_mgh
 from scipy.io import savemat
 
-from polyadic.data.readers.mgh import read_mgh
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.recordings import Annotation, label_windows, window_starts
 from polyadic.errors import DataError, PolyadicError

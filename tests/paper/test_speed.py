@@ -12,14 +12,14 @@ import torch
 from problems import paper
 from typer.testing import CliRunner
 
+from paper.results import encode_result
+from paper.speed import comparisons, measure, race, runner, scaling, stages, tables
 from polyadic import ATD
 from polyadic.augment import Jitter
 from polyadic.cli import app
 from polyadic.core import step as als
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
-from paper.results import encode_result
-from paper.speed import comparisons, measure, race, runner, scaling, stages, tables
 from polyadic.spectral import STFT
 
 pytest.importorskip("matplotlib")

@@ -9,10 +9,10 @@ import pytest
 import torch
 from scipy import signal
 
+from paper.speed import textbook
 from polyadic.augment import Bandpass, Compose, Jitter, OneOf, Rotate3D
 from polyadic.core import step as als
 from polyadic.errors import PolyadicError
-from paper.speed import textbook
 from polyadic.presets import preset
 from polyadic.spectral import STFT
 
