@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -112,7 +111,7 @@ def download(
     if name == "mgh":
         raise PolyadicError(_MGH)
     root, base = Path(root), (base or SOURCES[name].base).rstrip("/") + "/"
-    logging.getLogger("pooch").setLevel(logging.ERROR)
+    pooch.get_logger().setLevel("ERROR")
     sums = _HAR if name == "har" else _published_sums(name, base)
     files = pooch.create(root, base, registry={file: f"sha256:{sha}" for file, sha in sums.items()}, retry_if_failed=2)
     fetcher = pooch.HTTPDownloader(timeout=60)

@@ -83,13 +83,12 @@ def _load(path: Path, trim: float | None) -> Cut:
         raise DataError(f"{path.name} needs one hypnogram {path.name[:7]}?-Hypnogram.edf next to it, but has {listed}")
     recording = datasets.recording(path, path.name[:8], path.name[:5], channels=CHANNELS, resample="hold")
     try:
-        signals, hypnogram = edfio.read_edf(path), edfio.read_edf(scores[0])
-        stages = tuple(Annotation(one.onset, one.duration or 0.0, one.text) for one in hypnogram.annotations)
-        same = (signals.startdate, signals.starttime) == (hypnogram.startdate, hypnogram.starttime)
+        annotations = edfio.read_edf(scores[0]).annotations
     except (ValueError, LookupError) as error:
         raise DataError(f"{scores[0].name} cannot be read as the hypnogram of {path.name}: {error}") from error
-    if not same:
+    if _start(path) != _start(scores[0]):
         raise DataError(f"{scores[0].name} is not from the same night as {path.name}: they begin at different times")
+    stages = tuple(Annotation(one.onset, one.duration or 0.0, one.text) for one in annotations)
     cut = labelled_epochs(replace(recording, annotations=stages), _CLASSES, scores[0].name)
     asleep = np.flatnonzero(cut.labels != STAGES.index("W"))
     if trim is None or not len(asleep):
@@ -97,3 +96,9 @@ def _load(path: Path, trim: float | None) -> Cut:
     margin = round(trim * 60 * recording.fs)
     keep = (cut.starts >= cut.starts[asleep[0]] - margin) & (cut.starts <= cut.starts[asleep[-1]] + margin)
     return cut._replace(starts=cut.starts[keep], labels=cut.labels[keep])
+
+
+def _start(path: Path) -> bytes:
+    """Return start date and time as they stand in the header of an EDF file."""
+    with path.open("rb") as file:
+        return file.read(184)[168:]

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
 
-import edfio
 import numpy as np
 import pytest
 import trees
-from problems import paper
 
-from polyadic import SALS
-from polyadic.data import WindowStore, datasets, split
-from polyadic.data.collection import write_store
-from polyadic.data.reading import Reading
+from paper import datasets
+from paper.datasets.har import read_har
+from polyadic.data import WindowStore, split
 from polyadic.errors import DataError, PolyadicError
-from polyadic.spectral import STFT
-
-STAGES = dict(zip(["W", "N1", "N2", "N3", "R"], range(5), strict=True))
-
 
 # -------------------------------------------------------------------- Sleep-EDF
 
@@ -79,16 +73,6 @@ def test_wake_at_the_ends_of_a_night_can_be_trimmed(sleep, tmp_path):
         datasets.sleep_edf(root, tmp_path / "t", trim=-1)
 
 
-def test_two_nights_of_one_subject_stay_together_by_subject_and_may_be_separated_under_protocol_paper(sleep, tmp_path):
-    root, _ = sleep
-    trees.night(root / "sleep-cassette", "SC4021E0", [("Sleep stage W", 4)], 4)
-    windows = datasets.sleep_edf(root, tmp_path / "s").windows
-    parts = split(windows, "subject", seed=1)
-    people = [set(part.subject) for part in parts]
-    assert sum(len(group) for group in people) == 3
-    assert len(split(windows, "paper", seed=1).hash) == 16
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -138,7 +122,7 @@ def test_stages_past_the_end_of_the_signals_label_nothing_else(sleep, tmp_path):
 
 
 def test_a_folder_without_recordings_says_so(tmp_path):
-    with pytest.raises(DataError, match="No recordings found"):
+    with pytest.raises(DataError, match="no recordings of sleep_edf found"):
         datasets.sleep_edf(tmp_path, tmp_path / "s")
     with pytest.raises(DataError, match="does not exist"):
         datasets.mgh(tmp_path / "absent", tmp_path / "s")
@@ -236,146 +220,46 @@ def test_har_is_split_as_published_under_both_protocols(tmp_path):
     assert not set(windows.subject[by_person.train]) & set(windows.subject[by_person.test])
 
 
-# -------------------------------------------------------------------------- own
-
-
-def test_a_folder_of_your_own_files_is_read_as_windows_with_subjects_and_labels(sleep, tmp_path):
+def test_an_interrupted_command_resumes(sleep, tmp_path):
     root, _ = sleep
-    store = datasets.folder(
-        root,
-        tmp_path / "s",
-        seconds=2,
-        channels=("EEG Pz-Oz", "EEG Fpz-Cz"),
-        subject="(SC4..)[^/]*$",
-        on_error="skip",
-    )
-    assert store.shape == (15 * (16 + 14 + 10 + 13), 2, 200)
-    assert store.channels == ("EEG Pz-Oz", "EEG Fpz-Cz")
-    assert set(store.windows.subject) == {"SC400", "SC401"}
-    assert len(store.skipped) == 4
-    assert set(store.windows.label) == {-1}
 
-
-def test_slow_channels_are_skipped_with_a_note_unless_an_option_keeps_them(sleep, tmp_path):
-    root, _digits = sleep
-    only = tmp_path / "only"
-    only.mkdir()
-    shutil.copy(root / "sleep-cassette" / "SC4001E0-PSG.edf", only)
-    without = datasets.folder(only, tmp_path / "s", seconds=30)
-    assert without.channels == ("EEG Fpz-Cz", "EEG Pz-Oz", "EOG horizontal")
-    assert "left out slow channels: Resp oro-nasal (1 Hz)" in without.notes[0]
-    assert "--keep-slow hold" in without.notes[0]
-    kept = datasets.folder(only, tmp_path / "v", seconds=30, keep_slow="hold")
-    assert len(kept.channels) == 7
-    with pytest.raises(DataError, match="--resample hold repeats the samples of slow channels"):
-        datasets.folder(only, tmp_path / "w", seconds=30, channels=["EEG Fpz-Cz", "Temp rectal"])
-    held = datasets.folder(only, tmp_path / "t", seconds=30, resample="hold")
-    assert held.header.dtype == "int16"
-    assert held.channels == without.channels
-    assert held.notes[0] == without.notes[0]
-    filtered = datasets.folder(only, tmp_path / "u", seconds=30, fs=50, resample="polyphase")
-    assert (filtered.header.dtype, filtered.shape[1:]) == ("float32", (3, 1500))
-    slow = datasets.folder(only, tmp_path / "x", seconds=30, fs=2, resample="polyphase")
-    assert len(slow.channels) == 7  # 1 Hz is not far below the rate that was asked for
-
-
-def test_slow_channels_are_kept_as_keep_slow_says_and_others_as_resample_does(tmp_path):
-    rng = np.random.default_rng(0)
-    noise = {fs: rng.integers(-9, 9, 20 * fs).astype(float) for fs in (40, 20, 4)}
-    signals = [edfio.EdfSignal(values, fs, label=f"at {fs}") for fs, values in noise.items()]
-    edfio.Edf(signals).write(tmp_path / "a.edf")
-    store = datasets.folder(tmp_path / "a.edf", tmp_path / "s", seconds=20, resample="polyphase", keep_slow="hold")
-    fast, middle, slow = store.windows.X[0]
-    np.testing.assert_allclose(fast, noise[40], atol=1e-2)
-    np.testing.assert_allclose(slow, np.repeat(noise[4], 10), atol=1e-2)
-    assert not np.allclose(middle, np.repeat(noise[20], 2), atol=1)
-
-
-def test_csv_files_and_wfdb_records_are_recordings_too(tmp_path):
-    rng = np.random.default_rng(0)
-    table = rng.normal(size=(500, 2))
-    (tmp_path / "own" / "anna").mkdir(parents=True)
-    rows = "\n".join(f"{n / 50},{a},{b}" for n, (a, b) in enumerate(table.tolist()))
-    (tmp_path / "own" / "anna" / "walk.csv").write_text(f"time,left,right\n{rows}\n")
-    store = datasets.folder(tmp_path / "own", tmp_path / "s", seconds=1)
-    assert store.shape == (10, 2, 50)
-    assert set(store.windows.subject) == {"anna"}
-    np.testing.assert_allclose(store.read(np.arange(10)).transpose(0, 2, 1).reshape(500, 2), table, rtol=1e-6)
-    trees.ptb_xl(tmp_path / "ptb")
-    assert datasets.folder(tmp_path / "ptb" / "records500", tmp_path / "t", seconds=1).shape == (40, 12, 500)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"seconds": 0}, "seconds must be"),
-        ({"seconds": 0.001}, "whole number of samples"),
-        ({"seconds": 1, "subject": "("}, "subject must be a regular expression"),
-        ({"seconds": 1, "subject": "nothing"}, "--subject 'nothing' is a table column"),
-        ({"seconds": 1, "on_error": "ignore"}, "on_error must be"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(tmp_path, arguments, message):
-    trees.ptb_xl(tmp_path / "ptb")
-    with pytest.raises(PolyadicError, match=message):
-        datasets.folder(tmp_path / "ptb" / "records500", tmp_path / "s", **arguments)
-    assert not (tmp_path / "s" / "manifest.json").exists()
-
-
-def test_an_interrupted_dataset_resumes_and_appending_adds_only_new_recordings(sleep, tmp_path):
-    root, _ = sleep
-    calls = []
-
-    def stop(name, *_):
-        calls.append(name)
-        if len(calls) == 3:
+    def stop(done, total, name):
+        if done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         datasets.sleep_edf(root, tmp_path / "s", progress=stop)
     with pytest.raises(DataError, match="unfinished"):
         WindowStore(tmp_path / "s")
-    store = datasets.sleep_edf(root, tmp_path / "s")
-    whole = datasets.sleep_edf(root, tmp_path / "t")
-    assert store.checksum == whole.checksum
-    trees.night(root / "sleep-cassette", "SC4021E0", [("Sleep stage W", 4)], 4)
-    with pytest.raises(PolyadicError, match="complete"):
-        datasets.sleep_edf(root, tmp_path / "s")
-    longer = datasets.sleep_edf(root, tmp_path / "s", append=True)
-    assert len(longer) == len(whole) + 4
-    assert longer.windows[: len(whole)].recording.tolist() == whole.windows.recording.tolist()
+    assert datasets.sleep_edf(root, tmp_path / "s").checksum == datasets.sleep_edf(root, tmp_path / "t").checksum
 
 
-def test_a_model_learns_from_a_store_and_gives_features(sleep, tmp_path):
-    root, _ = sleep
-    store = datasets.sleep_edf(root, tmp_path / "s")
-    model = paper(SALS, 4, tensorize=STFT(256, 128), max_sweeps=2).fit(store)
-    assert model.transform(store).shape == (len(store), 4)
-    np.testing.assert_allclose(model.transform(store), model.transform(store.windows.X), rtol=1e-3, atol=1e-3)
+@pytest.mark.parametrize("nested", [False, True])
+def test_har_is_read_from_its_zip_file_and_from_the_published_zip_of_that(nested, tmp_path):
+    base, *_ = little_har(tmp_path)
+    expected = read_har(base)
+    shutil.make_archive(str(tmp_path / "UCI HAR Dataset"), "zip", tmp_path, "UCI HAR Dataset")
+    path = tmp_path / "UCI HAR Dataset.zip"
+    if nested:
+        with zipfile.ZipFile(tmp_path / "published.zip", "w") as archive:
+            archive.write(path, path.name)
+        path = tmp_path / "published.zip"
+    windows = read_har(path)
+    np.testing.assert_array_equal(windows.X, expected.X)
+    assert windows.subject.tolist() == expected.subject.tolist()
 
 
-def test_one_file_is_a_folder_of_one_and_channels_of_a_table_are_chosen_by_name(tmp_path):
-    table = np.random.default_rng(0).normal(size=(100, 3))
-    rows = "\n".join(",".join(map(str, row)) for row in table.tolist())
-    path = tmp_path / "walk.csv"
-    path.write_text(f"left,middle,right\n{rows}\n")
-    store = datasets.folder(path, tmp_path / "s", seconds=1, fs=50, channels=["right", "left"])
-    assert (store.channels, store.windows.recording.tolist()) == (("right", "left"), ["walk", "walk"])
-    np.testing.assert_allclose(store.windows.X.swapaxes(1, 2).reshape(100, 2), table[:, [2, 0]], rtol=1e-6)
-    with pytest.raises(DataError, match=r"walk.csv: must have the channels 'up'"):
-        datasets.recording(path, fs=50, channels=["up"])
-    assert datasets.recording(path, fs=50, resample="hold").fs == 50
-    with pytest.raises(PolyadicError, match=r"its extension must be one of \.edf"):
-        datasets.recording(tmp_path / "walk.txt")
-
-
-def test_a_store_of_sleep_edf_says_how_to_read_its_recordings(sleep, tmp_path):
-    root, _ = sleep
-    store = datasets.sleep_edf(root, tmp_path / "s")
-    reading = Reading.from_json(store.reading)
-    read = write_store(root, tmp_path / "t", reading)
-    labelled = read.windows[read.windows.label >= 0]
-    assert read.classes == store.classes
-    assert labelled.label.tolist() == store.windows.label.tolist()
-    assert labelled.subject.tolist() == store.windows.subject.tolist()
-    np.testing.assert_array_equal(labelled.X, store.windows.X)
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda base: (base / "train" / "y_train.txt").unlink(), "train/y_train.txt cannot be read"),
+        (lambda base: (base / "test" / "y_test.txt").write_text("1\n"), "same number of lines"),
+        (lambda base: (base / "test" / "y_test.txt").write_text("9\n" * 24), "labels must be from 1 to 6"),
+        (lambda base: (base / "activity_labels.txt").unlink(), "must contain activity_labels.txt"),
+    ],
+)
+def test_a_damaged_har_folder_is_an_error_that_names_the_file(damage, message, tmp_path):
+    base, *_ = little_har(tmp_path)
+    damage(base)
+    with pytest.raises(DataError, match=message):
+        read_har(base)

@@ -99,14 +99,14 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
         """Return the number of features."""
 
     def _passes(
-        self, samples: Samples, prepare: Callable[[Tensor], Tensor] | None = None, most: int = _KEPT_BYTES
+        self, samples: Samples, prepare: Callable[[Tensor], Tensor] | None = None, most: int | None = None
     ) -> Callable[[], Iterable[Tensor]]:
         """Return a function that starts a new pass over all samples in order, as tensors (b, I, J, …).
 
         Parameters
         ----------
         prepare : a function applied to every batch
-        most : maximum bytes of tensors to keep in memory; larger data is recomputed in every pass
+        most : maximum bytes of tensors to keep in memory, 1 GiB by default; larger data is recomputed in every pass
         """
         device = choose_device(self.device, samples.data)
         first = tensors(self.tensorize_, samples.take(slice(0, 1), device, samples.dtype))
@@ -115,7 +115,7 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
             for T in self._tensors(samples, first.numel()):
                 yield T if prepare is None else prepare(T)
 
-        if first.numel() * first.element_size() * len(samples) > most:
+        if first.numel() * first.element_size() * len(samples) > (_KEPT_BYTES if most is None else most):
             return anew
         kept = list(anew())
         return lambda: kept
