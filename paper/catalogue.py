@@ -27,10 +27,9 @@ from polyadic.core import alignment
 from polyadic.core.algebra import gram, project, ridge_inverse
 from polyadic.core.step import initial_factors
 from polyadic.core.tensorizer import tensors
-from polyadic.errors import PolyadicError
 from polyadic.presets import preset
 
-__all__ = ["EXPERIMENTS", "experiment"]
+__all__ = ["EXPERIMENTS"]
 
 TENSOR = ("SALS", "GR-SALS", "ATD_ss-", "ATD")
 DEEP = ("SimCLR-32", "SimCLR-128", "BYOL-32", "BYOL-128", "AE-32", "AE-128", "AE_ss-32", "AE_ss-128")
@@ -366,10 +365,3 @@ EXPERIMENTS: dict[str, Experiment] = {
         ablation=True,
     ),
 }
-
-
-def experiment(name: str) -> Experiment:
-    """Return an experiment by its name."""
-    if name not in EXPERIMENTS:
-        raise PolyadicError(f"NAME must be one of {', '.join(EXPERIMENTS)}, speed or race, but is {name!r}")
-    return EXPERIMENTS[name]

@@ -227,7 +227,7 @@ def read_settings(path: Path, dataset: str) -> dict[str, MethodSettings]:
     """Return the settings by family in a file that `python -m paper tune` wrote for this dataset."""
     try:
         content = json.loads(path.read_bytes())
-        known, settings = content["dataset"], {name: _update_names(own) for name, own in content["settings"].items()}
+        known, settings = content["dataset"], dict(content["settings"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise PolyadicError(
             f"--tuned must be a settings file written by `python -m paper tune`, but {path.name} is not one"
@@ -241,12 +241,6 @@ def read_settings(path: Path, dataset: str) -> dict[str, MethodSettings]:
     if known != dataset:
         raise PolyadicError(f"--tuned must be tuned for {dataset}, but {path.name} is for {known}")
     return settings
-
-
-def _update_names(own: Mapping[str, Any]) -> MethodSettings:
-    """Return settings with current names: early files have `rotation: false` instead of `views`."""
-    settings = dict(own)
-    return settings if settings.pop("rotation", True) else {**settings, "views": "no rotation"}
 
 
 def tuning_table(result: Result) -> str:

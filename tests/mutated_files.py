@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import random
 import warnings
@@ -16,8 +15,6 @@ import edfio
 import numpy as np
 import trees
 from mutations import Target, damage_bytes, damage_json
-from polyadic.data.readers.har import read_har
-from polyadic.data.readers.mgh import read_mgh
 from problems import paper
 from safetensors.numpy import save as to_bytes
 
@@ -271,10 +268,6 @@ def _csv(folder: Path) -> None:
     (folder / "r.csv").write_text("\n".join(["time,left,right", *rows]) + "\n")
 
 
-def _mgh(folder: Path) -> None:
-    trees.mgh_recording(folder, "tr03-0005", [("wake", 3), ("nonrem1", 2)], 5)
-
-
 def _npz(folder: Path, save: Callable[..., None] = np.savez) -> None:
     columns = {"X": SIGNALS.X[:10].astype(np.float32), "y": SIGNALS.label[:10], "fs": 50.0}
     save(folder / "w.npz", **columns, subject=SIGNALS.subject[:10], channels=np.array(["a", "b", "c"]))
@@ -308,24 +301,6 @@ def _read_windows(read: Callable[[Path], Any]) -> Callable[[Path, bool], None]:
     return checked
 
 
-def _har(folder: Path) -> None:
-    rng = np.random.default_rng(0)
-    X = {"train": rng.normal(size=(2, 9, 128)), "test": rng.normal(size=(1, 9, 128))}
-    y, who = {"train": np.array([0, 1]), "test": np.array([2])}, {"train": np.array([1, 2]), "test": np.array([3])}
-    base = trees.har(folder, X, y, who)
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(base.rglob("*")):
-            if path.is_file():
-                archive.write(path, path.relative_to(folder))
-                path.unlink()
-    with zipfile.ZipFile(folder / "har.zip", "w") as outer:
-        outer.writestr("UCI HAR Dataset.zip", content.getvalue())
-    for path in sorted(base.rglob("*"), reverse=True):
-        path.rmdir()
-    base.rmdir()
-
-
 TARGETS = {
     "model file with a probe": _model(probe=True),
     "model file": _model(probe=False),
@@ -336,8 +311,6 @@ TARGETS = {
     "TOML settings": _settings(),
     "EDF": _recording(_edf, _read_edf),
     "WFDB": _recording(_wfdb, lambda folder: read_wfdb(folder / "r", annotations="atr")),
-    "MATLAB and HDF5": _recording(_mgh, lambda folder: read_mgh(folder / "tr03-0005" / "tr03-0005")),
     "CSV": _recording(_csv, lambda folder: read_csv(folder / "r.csv")),
     "npz": Target(_npz, _read_windows(lambda folder: read_arrays(folder / "w.npz")), _damage_npz),
-    "zip of HAR": Target(_har, _read_windows(lambda folder: read_har(folder / "har.zip"))),
 }

@@ -581,11 +581,6 @@ READERS = {
     "csv": ("a.csv", "from polyadic.data import datasets; datasets.recording('a.csv')"),
     "npz": ("a.npz", "from polyadic.data.loading import open_windows; open_windows('a.npz')"),
     "npy": ("a.npy", "from polyadic.data.loading import open_windows; open_windows('a.npy')"),
-    "har": ("a.zip", "from polyadic.data.readers.har import read_har; read_har('a.zip')"),
-    "ptb-xl": (
-        "ptbxl_database.csv",
-        "from polyadic.data.readers.ptbxl import read_metadata; read_metadata('.')",
-    ),
     "manifest": ("s/manifest.json", "from polyadic.data import WindowStore; WindowStore('s')"),
     "description": ("s/00000.json", "from polyadic.data import WindowStore; WindowStore('s')"),
     "shard": ("s/00000.npy", "from polyadic.data import WindowStore; WindowStore('s')"),
@@ -594,14 +589,6 @@ READERS = {
         "a.toml",
         "from polyadic.cli.settings import read_settings, model_of; from polyadic.cli import app; "
         "read_settings(Path('a.toml'), model_of(app))",
-    ),
-    "tuned settings": (
-        "a.json",
-        "from paper.tuning import read_settings; read_settings(Path('a.json'), 'har')",
-    ),
-    "cells of a table": (
-        "a.json",
-        "from paper.runner import read_cells; read_cells(Path('a.json'))",
     ),
     "checkpoint": (
         "c/checkpoint-00000001",

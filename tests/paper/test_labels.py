@@ -8,23 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import polyadic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score
 
 from paper.labels import methods, people, tables
 from paper.labels.runner import LabelRequest, run
+from paper.scoring import level_columns
 from polyadic.augment import Neighbour
 from polyadic.data import Windows
 from polyadic.errors import DataError, PolyadicError
 from polyadic.evaluate import Probe
 from polyadic.evaluate.significance import corrected_resampled, holm
-from polyadic.evaluate.validated_probe import level_columns
 
 pytest.importorskip("matplotlib")
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 # ---------------------------------------------------------------------- people
@@ -183,7 +182,7 @@ def made_up(gap):
     ]
     about = {"title": "HAR", "splits": 10, "classes": 6, "unlabelled_people": 21, "unlabelled_windows": 7428}
     sets = {"har": {**about, "people": 9, "windows": 3003, "test_share": 0.45}}
-    machine = {"machine": {"processor": "cpu", "threads": 2}, "command": "polyadic bench labels", "date": "2026-11-16"}
+    machine = {"machine": {"processor": "cpu", "threads": 2}, "command": "python -m paper labels", "date": "2026-11-16"}
     return {
         "people": "new",
         "sets": sets,
@@ -234,11 +233,9 @@ def test_the_page_and_the_picture_are_written(quick):
 
 
 def test_wrong_requests_are_errors(tmp_path):
-    with pytest.raises(PolyadicError, match=r"--store is missing: pass the folder with har\.npz"):
+    with pytest.raises(PolyadicError, match=r"--data is missing: pass the folder with har\.npz"):
         run(LabelRequest(tmp_path), quiet=True)
     with pytest.raises(DataError, match=r"har\.npz is not in"):
         run(LabelRequest(tmp_path, folder=tmp_path), quiet=True)
     with pytest.raises(PolyadicError, match="--method must be one of polyadic; hand features"):
         run(LabelRequest(tmp_path, quick=True, methods=("nothing",)), quiet=True)
-    done = polyadic("bench", "labels", "--dataset", "mgh", "--store", tmp_path, cwd=tmp_path, code=2)
-    assert "not one of har, geotec, sisfall, eegmat, ludb" in " ".join(done.stderr.replace("│", "").split())

@@ -12,11 +12,11 @@ import torch
 from problems import paper
 from typer.testing import CliRunner
 
+from paper.__main__ import app
 from paper.results import encode_result
 from paper.speed import comparisons, measure, race, runner, scaling, stages, tables
 from polyadic import ATD
 from polyadic.augment import Jitter
-from polyadic.cli import app
 from polyadic.core import step as als
 from polyadic.data import synthetic
 from polyadic.errors import PolyadicError
@@ -26,7 +26,7 @@ pytest.importorskip("matplotlib")
 
 CPU = torch.device("cpu")
 MACHINE = {"processor": "a processor", "threads": 2}
-ORIGIN = {"command": "polyadic bench speed", "date": "2026-11-16", "commit": "0"}
+ORIGIN = {"command": "python -m paper speed", "date": "2026-11-16", "commit": "0"}
 
 
 @pytest.mark.long
@@ -183,7 +183,7 @@ def test_a_fit_shows_its_bases_after_every_sweep():
 
 
 def test_the_race_runs_in_small_on_the_command_line(tmp_path):
-    words = ["bench", "race", "--quick", "--quiet", "--device", "cpu", "--out", str(tmp_path), "--json"]
+    words = ["race", "--quick", "--quiet", "--device", "cpu", "--out", str(tmp_path), "--json"]
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 0, answer.output
     saved = json.loads((tmp_path / "race-synthetic-cpu.json").read_text())
@@ -258,5 +258,5 @@ def test_a_race_uses_only_the_published_training_subjects(tmp_path):
     windows, _, _ = race.open_training_people(tmp_path / "w.npz", "har")
     assert len(windows) == 40
     assert set(windows.part) == {"train"}
-    with pytest.raises(PolyadicError, match="--store is missing"):
+    with pytest.raises(PolyadicError, match="--data is missing"):
         race.open_training_people(None, "har")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paper import tuning
-from paper.catalogue import EXPERIMENTS, experiment
+from paper.catalogue import EXPERIMENTS
 from paper.methods import choose_views, family, variant
 from paper.runner import Request, experiment_settings, run
 from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
@@ -20,7 +20,7 @@ from polyadic.spectral import STFT
 
 
 def quick_settings(tmp_path, name="tune", **words):
-    return experiment_settings(Request(name, tmp_path, quick=True, **words), experiment(name))
+    return experiment_settings(Request(name, tmp_path, quick=True, **words), EXPERIMENTS[name])
 
 
 def official(count=120):
@@ -48,14 +48,6 @@ def test_no_subject_tested_with_any_seed_under_any_protocol_is_used(tmp_path):
     assert not people[0] & people[1] | people[0] & people[2] | people[1] & people[2]
 
 
-def test_subjects_tested_only_with_a_later_seed_are_excluded_too(tmp_path):
-    outer = replace(quick_settings(tmp_path, "table2"), protocols=("subject",), seeds=range(4))
-    tested = [set(outer.windows.subject[outer.split_for("subject", seed).test].tolist()) for seed in outer.seeds]
-    assert tested[3] - tested[0] - tested[1] - tested[2]
-    everyone = set(outer.windows.subject.tolist())
-    assert set(tuning.without_tested_subjects(outer).windows.subject.tolist()) == everyone - set().union(*tested)
-
-
 def test_tuning_never_reads_a_window_of_a_tested_subject(tmp_path, monkeypatch):
     """Windows of tested subjects are replaced by windows that raise an error when they are read."""
     windows = official()
@@ -68,15 +60,15 @@ def test_tuning_never_reads_a_window_of_a_tested_subject(tmp_path, monkeypatch):
         **{f"subject_{part}": windows.subject[side].astype(int) for part, side in sides(windows)},
         fs=64,
     )
-    import paper.runner as bench
+    import paper.runner as runner
 
-    monkeypatch.setattr(bench, "preset", small_preset)
+    monkeypatch.setattr(runner, "preset", small_preset)
     names = ("SimCLR-32", "CNN", "ATD", "UMLDA", "Hand")
     request = Request("tune", tmp_path, "har", tmp_path / "w.npz", epochs=1, methods=names, tries=2)
-    result = run(request, experiment("tune"), quiet=True)
+    result = run(request, EXPERIMENTS["tune"], quiet=True)
     assert not [row for row in result["rows"] if "failed" in row]
     with pytest.raises(PolyadicError, match="must be finite"):
-        run(replace(request, name="table2", methods=("Hand",)), experiment("table2"), quiet=True)
+        run(replace(request, name="table2", methods=("Hand",)), EXPERIMENTS["table2"], quiet=True)
 
 
 def sides(windows):
@@ -156,15 +148,6 @@ def test_the_first_value_of_every_setting_is_the_default_of_the_method(name, tmp
     assert repr(ours.get_params(deep=False)) == repr(default.get_params(deep=False))
 
 
-def test_fewer_tries_are_the_beginning_of_more():
-    space = tuning.SPACES["ATD"]
-    assert tuning.tries(space, 12)[:5] == tuning.tries(space, 5)
-    assert tuning.tries(space, 1) == [{}]
-    assert len(tuning.tries({"a": (1, 2), "b": (1, 2)}, 12)) == 4
-    small = tuning.tries({"a": (1, 2), "views": ("all", "no rotation")}, 12)
-    assert small == [{}, {"views": "no rotation"}, {"a": 2}, {"a": 2, "views": "no rotation"}]
-
-
 @pytest.mark.parametrize(
     ("name", "views"),
     [
@@ -185,25 +168,9 @@ def test_views_by_name_are_those_of_the_method_and_change_nothing_else(name, vie
         assert plain["augment"] == TURNED
 
 
-@pytest.mark.parametrize("name", ["rotation", "jitter", "jitter x", "jitter -1", "bandpass 2", ""])
-def test_unknown_views_are_refused(name):
-    with pytest.raises(PolyadicError, match=f"^views must be .* but is '{name}'$"):
-        choose_views(TURNED, name)
-
-
-def test_settings_of_an_early_file_keep_their_meaning(tmp_path):
-    early = {"ATD": {"rotation": False, "alpha": 0.5}, "SimCLR": {"rotation": True}, "SALS": {}}
-    (tmp_path / "s.json").write_text(json.dumps({"dataset": "har", "settings": early}))
-    found = tuning.read_settings(tmp_path / "s.json", "har")
-    assert found == {"ATD": {"alpha": 0.5, "views": "no rotation"}, "SimCLR": {}, "SALS": {}}
-    turned = replace(quick_settings(tmp_path), augment=TURNED, tuned=found)
-    assert variant("ATD").build(turned, 0).augment == Compose(TURNED.steps[:2])
-    assert variant("SimCLR-32").build(turned, 0).augment == TURNED
-
-
 @pytest.mark.long
 def test_views_are_compared_from_untrained_networks_on(tmp_path):
-    table = experiment("views")
+    table = EXPERIMENTS["views"]
     turned = replace(
         quick_settings(tmp_path, "views"), augment=TURNED, epochs=3, tuned={"SimCLR": {"views": "jitter 9"}}
     )
@@ -225,15 +192,15 @@ def test_every_cell_keeps_the_commit_it_was_run_at(tmp_path, monkeypatch):
     request = Request("tune", tmp_path, quick=True, methods=("SALS",), tries=1)
     file = tmp_path / "tune-synthetic.json"
     monkeypatch.setenv("POLYADIC_COMMIT", "first")
-    early = run(request, experiment("tune"), quiet=True)
+    early = run(request, EXPERIMENTS["tune"], quiet=True)
     assert [row.pop("commit") for row in early["rows"]] == ["first"]
     file.write_text(json.dumps(early))  # as files were: one commit for all
     monkeypatch.setenv("POLYADIC_COMMIT", "second")
-    more = run(replace(request, tries=2), experiment("tune"), quiet=True)
+    more = run(replace(request, tries=2), EXPERIMENTS["tune"], quiet=True)
     assert [row["commit"] for row in more["rows"]] == ["first", "second"]
     assert "commit first and second." in (tmp_path / "tune-synthetic.md").read_text()
     monkeypatch.setenv("POLYADIC_COMMIT", "third")
-    again = run(replace(request, tries=2, methods=("SALS", "STL")), experiment("tune"), quiet=True)
+    again = run(replace(request, tries=2, methods=("SALS", "STL")), EXPERIMENTS["tune"], quiet=True)
     assert {row["commit"] for row in again["rows"] if row["method"] == "SALS"} == {"first", "second"}
     assert {row["commit"] for row in again["rows"] if row["method"] == "STL"} == {"third"}
 
@@ -270,7 +237,7 @@ def test_settings_that_cannot_be_fitted_do_not_stop_the_others(tmp_path):
 def test_tuning_resumes_where_it_stopped(tmp_path, monkeypatch):
     calls = []
     real = tuning.run_try
-    counted = replace(experiment("tune"), run_cell=lambda *words: calls.append(words) or real(*words))
+    counted = replace(EXPERIMENTS["tune"], run_cell=lambda *words: calls.append(words) or real(*words))
     request = Request("tune", tmp_path, quick=True, methods=("SALS", "ATD"), tries=1)
     first = run(request, counted, quiet=True)
     assert len(calls) == 2
@@ -295,7 +262,7 @@ def test_settings_are_chosen_by_their_gain_less_half_its_standard_error_over_sub
 
 
 def test_the_best_try_of_each_method_is_chosen_and_the_comparison_takes_it(tmp_path):
-    found = run(Request("tune", tmp_path, quick=True, methods=("SALS", "SimCLR-32", "Hand")), experiment("tune"), True)
+    found = run(Request("tune", tmp_path, quick=True, methods=("SALS", "SimCLR-32", "Hand")), EXPERIMENTS["tune"], True)
     file = tmp_path / "tune-synthetic.settings.json"
     chosen = json.loads(file.read_text())
     for name in ("SALS", "SimCLR-32", "Hand"):
@@ -314,9 +281,9 @@ def test_the_best_try_of_each_method_is_chosen_and_the_comparison_takes_it(tmp_p
         assert (model.tensorize.window, model.temperature) == ("rectangular", 0.1)
     assert variant("SALS").build(tuned, 0).alpha == 0.5
     assert variant("ATD").build(tuned, 0).alpha == 1e-3
-    result = run(Request("table2", tmp_path, quick=True, tuned=file, methods=("SALS",)), experiment("table2"), True)
+    result = run(Request("table2", tmp_path, quick=True, tuned=file, methods=("SALS",)), EXPERIMENTS["table2"], True)
     assert result["settings"]["tuned"] == chosen["settings"]
-    plain = run(Request("table2", tmp_path, quick=True, methods=("SALS",)), experiment("table2"), True)
+    plain = run(Request("table2", tmp_path, quick=True, methods=("SALS",)), EXPERIMENTS["table2"], True)
     assert plain["rows"][0]["key"] != result["rows"][0]["key"]
     assert {p.name for p in tmp_path.glob("table2*.json")} == {"table2-synthetic-tuned.json", "table2-synthetic.json"}
 
@@ -346,10 +313,10 @@ def test_other_files_are_refused_as_settings(content, message, tmp_path):
 @pytest.mark.long
 def test_seconds_are_of_eight_sweeps_alone_on_the_machine(tmp_path):
     with pytest.raises(PolyadicError, match="--jobs must be 1"):
-        run(Request("seconds", tmp_path, quick=True, jobs=2), experiment("seconds"), quiet=True)
-    result = run(Request("seconds", tmp_path, quick=True), experiment("seconds"), quiet=True)
+        run(Request("seconds", tmp_path, quick=True, jobs=2), EXPERIMENTS["seconds"], quiet=True)
+    result = run(Request("seconds", tmp_path, quick=True), EXPERIMENTS["seconds"], quiet=True)
     assert len(result["rows"]) == 13
-    for one in experiment("seconds").variants(quick_settings(tmp_path)):
+    for one in EXPERIMENTS["seconds"].variants(quick_settings(tmp_path)):
         made = one.build(quick_settings(tmp_path), 0).get_params()
         assert made.get("tol") == 0 or made.get("patience") == 8  # nothing stops it earlier
     for row in result["rows"]:

@@ -442,7 +442,9 @@ def _markdown(result: dict[str, Any]) -> str:
         heads = _heads(result)
         rule = ["---", *["---:"] * (len(heads) - 1)]
         cells = [heads, rule, *_lines(result, protocol)]
-        text += [f"**{_title(result, protocol)}**", "", *(f"| {' | '.join(line)} |" for line in cells), ""]
+        # File names may contain characters that mean something in Markdown.
+        title = re.sub(r"([]\\`*_<>[|~&$@])", r"\\\1", _title(result, protocol))
+        text += [f"**{title}**", "", *(f"| {' | '.join(line)} |" for line in cells), ""]
     machine = result["machine"].get("gpu") or result["machine"]["processor"]
     text.append(
         f"{_explanation(result)} `{result['command']}`, {machine}, {result['date']}, commit {result['commit']}."

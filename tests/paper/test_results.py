@@ -13,7 +13,7 @@ from paper.results import encode_result
 from paper.runner import read_cells, render
 from paper.speed import race, tables
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 BENCH = sorted(
     path
@@ -50,7 +50,7 @@ def test_the_tables_of_speed_are_rendered_from_their_json(path):
 
 def test_the_table_of_onnx_latencies_is_rendered_from_its_json():
     pytest.importorskip("onnxruntime")
-    found = importlib.util.spec_from_file_location("onnx_latency", ROOT / "benchmarks" / "onnx_latency.py")
+    found = importlib.util.spec_from_file_location("onnx_latency", ROOT / "paper" / "benchmarks" / "onnx_latency.py")
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     assert module.table(content(RESULTS / "onnx" / "cpu.json")) == (RESULTS / "onnx" / "cpu.md").read_text()
@@ -58,7 +58,9 @@ def test_the_table_of_onnx_latencies_is_rendered_from_its_json():
 
 def test_the_tables_of_models_in_c_are_rendered_from_their_json():
     pytest.importorskip("onnxruntime")
-    found = importlib.util.spec_from_file_location("microcontroller", ROOT / "benchmarks" / "microcontroller.py")
+    found = importlib.util.spec_from_file_location(
+        "microcontroller", ROOT / "paper" / "benchmarks" / "microcontroller.py"
+    )
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     path = RESULTS / "microcontroller" / "cortex-m.json"
