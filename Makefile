@@ -67,7 +67,7 @@ lower-bounds:
 	$(PYTHON) .ci/lower_bounds.py
 
 bench: $(READY)
-	$(BIN)/polyadic bench speed --out docs/results/speed
+	$(BIN)/python -m paper speed --out docs/results/speed
 
 reliability: $(READY)
 	$(BIN)/python tests/reliability.py docs/results/reliability.json $(RELIABILITY)

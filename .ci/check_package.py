@@ -20,7 +20,7 @@ TOOLS = ("build==1.6.1", "twine==7.0.0")
 LARGEST = 2_000_000
 """Maximum size of an archive in bytes."""
 UNWANTED = re.compile(
-    r"__pycache__|\.py[co]$|(^|/)\.(?!gitignore)|_build/|/(tests|docs|benchmarks|examples)/|\.safetensors$"
+    r"__pycache__|\.py[co]$|(^|/)\.(?!gitignore)|_build/|/(tests|docs|paper|examples)/|\.safetensors$"
 )
 
 PLAIN = """

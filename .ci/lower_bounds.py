@@ -14,8 +14,8 @@ from pathlib import Path
 
 from environments import ROOT, environment, install, run, say
 
-EXTRAS = ("download", "edf", "interop", "mgh", "mne", "onnx", "report", "wfdb")
-"""All extras but `bench`, whose packages need a newer numpy than the rest, and the extras for development."""
+EXTRAS = ("edf", "interop", "mne", "onnx", "report", "wfdb")
+"""All extras but `paper`, whose packages need a newer numpy than the rest, and the extras for development."""
 TOOLS = ("hypothesis", "pytest", "pytest-xdist")
 TESTS = (
     "test_estimators.py",
@@ -27,7 +27,6 @@ TESTS = (
     "test_manual.py",
     "test_edf.py",
     "test_wfdb.py",
-    "test_mgh.py",
     "test_mne.py",
     "test_interop.py",
     "test_onnx.py",

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from polyadic.experiments.labels.tables import mean_and_error, paired_tests, split_scores
+from paper.labels.tables import mean_and_error, paired_tests, split_scores
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -15,7 +15,7 @@ from typing import Any
 
 import comparison
 
-from polyadic.experiments.labels.tables import mean_and_error, paired_tests, split_scores
+from paper.labels.tables import mean_and_error, paired_tests, split_scores
 from polyadic.presets import preset
 from polyadic.spectral import recommended_stft
 

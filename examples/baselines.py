@@ -6,7 +6,7 @@ three subject-wise splits.
 
 import numpy as np
 
-from polyadic import CPD, plot
+from polyadic import ATD, CPD, plot
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.baselines import HandFeatures, MiniRocket, PCAFeatures
 from polyadic.data import split, synthetic
@@ -15,13 +15,13 @@ from polyadic.presets import PAPER_METHOD
 from polyadic.spectral import STFT
 
 # %%
-# Every method gets the same windows. `ATD` is fitted with the library's settings and with the paper's, which need
+# Every method gets the same windows. `CPD` has the library's settings; `ATD` has the paper's, which need
 # frames and views.
 signals = synthetic(600)
 frames = STFT(n_fft=32, hop=16, parts="log_re_im", floor="channel")
 views = Compose([Jitter(0.01), Bandpass([(2, 24), (3, 22)], fs=64)])
 methods = {
-    "ATD": CPD(rank=8),
+    "CPD": CPD(rank=8),
     "ATD, paper": ATD(8, tensorize=frames, augment=views, max_sweeps=10, **PAPER_METHOD),
     "PCA": PCAFeatures(8, tensorize=frames),
     "hand-crafted": HandFeatures(),

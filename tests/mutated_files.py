@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import random
 import warnings
@@ -27,8 +26,6 @@ from polyadic.core import persist
 from polyadic.data import Header, StoreWriter, WindowStore, synthetic
 from polyadic.data.readers.arrays import read_arrays
 from polyadic.data.readers.edf import read_annotations, read_edf
-from polyadic.data.readers.har import read_har
-from polyadic.data.readers.mgh import read_mgh
 from polyadic.data.readers.tables import read_csv
 from polyadic.data.readers.wfdb import read_wfdb
 from polyadic.data.recordings import Recording
@@ -254,10 +251,6 @@ def _csv(folder: Path) -> None:
     (folder / "r.csv").write_text("\n".join(["time,left,right", *rows]) + "\n")
 
 
-def _mgh(folder: Path) -> None:
-    trees.mgh_recording(folder, "tr03-0005", [("wake", 3), ("nonrem1", 2)], 5)
-
-
 def _npz(folder: Path, save: Callable[..., None] = np.savez) -> None:
     columns = {"X": SIGNALS.X[:10].astype(np.float32), "y": SIGNALS.label[:10], "fs": 50.0}
     save(folder / "w.npz", **columns, subject=SIGNALS.subject[:10], channels=np.array(["a", "b", "c"]))
@@ -291,24 +284,6 @@ def _read_windows(read: Callable[[Path], Any]) -> Callable[[Path, bool], None]:
     return checked
 
 
-def _har(folder: Path) -> None:
-    rng = np.random.default_rng(0)
-    X = {"train": rng.normal(size=(2, 9, 128)), "test": rng.normal(size=(1, 9, 128))}
-    y, who = {"train": np.array([0, 1]), "test": np.array([2])}, {"train": np.array([1, 2]), "test": np.array([3])}
-    base = trees.har(folder, X, y, who)
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(base.rglob("*")):
-            if path.is_file():
-                archive.write(path, path.relative_to(folder))
-                path.unlink()
-    with zipfile.ZipFile(folder / "har.zip", "w") as outer:
-        outer.writestr("UCI HAR Dataset.zip", content.getvalue())
-    for path in sorted(base.rglob("*"), reverse=True):
-        path.rmdir()
-    base.rmdir()
-
-
 TARGETS = {
     "model file with a probe": _model(probe=True),
     "model file": _model(probe=False),
@@ -318,8 +293,6 @@ TARGETS = {
     "TOML settings": _settings(),
     "EDF": _recording(_edf, _read_edf),
     "WFDB": _recording(_wfdb, lambda folder: read_wfdb(folder / "r", annotations="atr")),
-    "MATLAB and HDF5": _recording(_mgh, lambda folder: read_mgh(folder / "tr03-0005" / "tr03-0005")),
     "CSV": _recording(_csv, lambda folder: read_csv(folder / "r.csv")),
     "npz": Target(_npz, _read_windows(lambda folder: read_arrays(folder / "w.npz")), _damage_npz),
-    "zip of HAR": Target(_har, _read_windows(lambda folder: read_har(folder / "har.zip"))),
 }

@@ -24,7 +24,7 @@ from polyadic._util.files import write_atomically
 from polyadic._util.provenance import provenance
 
 HERE = Path(__file__).parent
-BENCHMARK = HERE.parent / "benchmarks" / "memory.py"
+BENCHMARK = HERE.parent / "paper" / "benchmarks" / "memory.py"
 MOST_MEMORY = 2 * 2**30
 """Bytes that a fit may take for itself, whatever the size of its store."""
 
@@ -54,10 +54,6 @@ FAULTS = {
     "worker died": [
         "test_distributed.py::test_a_worker_that_dies_is_restarted_and_the_fit_resumes_from_the_last_checkpoint",
         "test_distributed.py::test_fits_of_four_processes_resume_with_two_and_end_with_one",
-    ],
-    "connection broken": [
-        "test_download.py::test_an_interrupted_download_leaves_no_partial_file_and_resumes",
-        "test_download.py::test_a_connection_that_breaks_once_is_tried_again",
     ],
     "threads and processes": ["test_side_by_side.py"],
     "hostile archives and names": ["test_hostile.py"],

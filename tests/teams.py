@@ -19,20 +19,20 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.distributed as dist
+from polyadic.core.terms import TERMS
+from polyadic.engine import processes
+from polyadic.engine.loop import FitProgress
+from polyadic.team import Team
 from problems import paper
 
 from polyadic import ATD, GRSALS, SALS
 from polyadic.augment import Jitter
 from polyadic.core import step as als
-from polyadic.core.terms import TERMS
 from polyadic.data import WindowStore, batches, synthetic
-from polyadic.engine import processes
-from polyadic.engine.loop import FitProgress
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.scoring import score_splits
 from polyadic.scale import checkpoints
 from polyadic.spectral import STFT
-from polyadic.team import Team
 
 Model = ATD | GRSALS | SALS
 FIXED = {"tensorize": STFT(32, 8, floor="channel"), "max_sweeps": 4, "tol": 0.0, "device": "cpu"}

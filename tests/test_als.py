@@ -6,6 +6,7 @@ import numpy as np
 import oracles
 import pytest
 import torch
+from polyadic.engine.loop import normalise_components
 from problems import arrays, assert_same, bases, draw, graph_weights, paper, two_views
 from sklearn.exceptions import ConvergenceWarning
 
@@ -13,7 +14,6 @@ from polyadic import ATD
 from polyadic.core import step as als
 from polyadic.core.algebra import gram, project, reconstruct
 from polyadic.core.step import Objective, State, Statistics
-from polyadic.engine.loop import normalise_components
 
 SHAPES = [(6,), (4, 3), (4, 3, 5), (3, 2, 4, 2)]
 

@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 import torch
 from command_line import polyadic, python
+from polyadic.core.terms import TERMS
+from polyadic.engine import messages
 from problems import paper
 from scipy import sparse
 
@@ -26,9 +28,7 @@ from polyadic.augment import Augmentation, Compose, Jitter
 from polyadic.core import step as als
 from polyadic.core.algebra import gram, project
 from polyadic.core.consensus import average_components
-from polyadic.core.terms import TERMS
 from polyadic.data import WindowStore, synthetic
-from polyadic.engine import messages
 from polyadic.errors import CheckpointError, PolyadicError
 from polyadic.explain import match
 from polyadic.scale import checkpoints

@@ -470,8 +470,6 @@ def test_info_reports_damaged_and_unknown_files(name, content, message, here):
         (("fit", "--help"), 0, ""),
         (("info", "model.safetensors", "--quiet"), 2, "No such option"),
         (("fti",), 2, "No such command"),
-        (("bench", "nope"), 2, "'nope' is not a table, a figure or a measurement"),
-        (("bench", "tabel2"), 2, "did you mean 'table2'?"),
         (("fit", "absent"), 2, "does not exist"),
         (("fit", "w.npz", "--rank", "0"), 2, "--rank"),
         (("fit", "w.npz", "--settings", "bad.toml"), 2, "bad.toml, line 2: 'rnak' is not an option of polyadic fit"),
@@ -579,7 +577,6 @@ BARS = {
         r"report .* 9/11 parts, [\d.]+/(s|min), component 8 .*left",
     ),
     ("rank", "big.npz", "--ranks", "1,2", "--refits", "1"): (r"fitting .* 6/6 components, [\d.]+/s, rank 2 .*left",),
-    ("bench", "table9", "--quick"): (r"table9 .* 8/8 cells, [\d.]+/(s|min), .* seed 0 done .*left",),
 }
 
 
@@ -643,8 +640,7 @@ def test_help_has_examples_that_are_not_broken_over_lines(columns, monkeypatch):
 def test_the_manual_names_the_commands_in_the_order_of_their_use():
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
     order = [line.split()[1] for line in shown.splitlines() if re.match(r"│ [a-z]+ +[A-Z]", line)]
-    known = ["run", "prepare", "fit", "tune", "transform", "predict", "evaluate", "export"]
-    known += ["report", "rank", "info", "bench"]
+    known = ["run", "prepare", "fit", "tune", "transform", "predict", "evaluate", "export", "report", "rank", "info"]
     assert order == known
     for code in ("0 ", "1 ", "2 ", "130 ", "143 "):
         assert re.search(rf"^ +{code} +\w", shown, re.MULTILINE)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from command_line import polyadic
+from polyadic.engine import second_moments
+from polyadic.engine.solvers import choose_solver
 from problems import paper
 from sklearn.base import clone
 from torchrun import written_store
@@ -17,8 +19,6 @@ from polyadic import ATD, GRSALS, SALS, export, load, plot
 from polyadic.augment import Compose, Jitter, Neighbour, WindowIndex
 from polyadic.cli.info import describe
 from polyadic.data import Windows, synthetic
-from polyadic.engine import second_moments
-from polyadic.engine.solvers import choose_solver
 from polyadic.errors import CheckpointError, ModelFileError, PolyadicError
 from polyadic.evaluate import WindowClassifier
 from polyadic.explain.rank import core_consistency, suggest_rank

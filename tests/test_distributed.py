@@ -15,16 +15,16 @@ import pytest
 import teams
 import torch
 from command_line import polyadic
+from polyadic.engine import processes
+from polyadic.team import ALONE
 from problems import paper
 from torchrun import SCRIPT, assert_close, ended, forked, part_of, torchrun, written_store
 
 from polyadic import SALS, load
 from polyadic.data import WindowStore, synthetic
 from polyadic.data.loading import open_windows
-from polyadic.engine import processes
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate
-from polyadic.team import ALONE
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no distributed package here")
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}

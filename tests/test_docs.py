@@ -12,9 +12,9 @@ import warnings
 from pathlib import Path
 
 import pytest
+from polyadic.engine.loop import FitSettings
 
 from polyadic import estimators
-from polyadic.engine.loop import FitSettings
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))

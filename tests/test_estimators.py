@@ -16,6 +16,7 @@ import oracles
 import pandas as pd
 import pytest
 import torch
+from polyadic.engine.loop import normalise_components
 from problems import paper
 from scipy import sparse
 from sklearn.base import clone
@@ -30,7 +31,6 @@ from polyadic import ATD, GRSALS, SALS
 from polyadic._util import random_streams as draws
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.core import step as als
-from polyadic.engine.loop import normalise_components
 from polyadic.errors import PolyadicError
 from polyadic.presets import preset
 from polyadic.spectral import STFT

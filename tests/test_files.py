@@ -55,7 +55,7 @@ def save_onnx(path: Path, model: SALS) -> None:
 
 
 def save_picture(path: Path, model: SALS) -> None:
-    from polyadic.experiments.drawing import new_figure, save_figure
+    from paper.drawing import new_figure, save_figure
 
     save_figure(new_figure(1)[0], path)
 
@@ -233,7 +233,6 @@ COMMANDS = [
     ("report", "m.safetensors"),
     ("export", "m.safetensors"),
     ("run", "--data", "w.npz"),
-    ("bench", "table9", "--store", "w.npz"),
 ]
 ENDINGS = {"fit": "safetensors", "report": "html", "transform": "npy", "predict": "csv", "rank": "png", "export": "c"}
 
@@ -245,7 +244,7 @@ def test_every_command_notices_a_folder_that_takes_no_files_before_it_works(
     for name in ("w.npz", "m.safetensors"):
         (tmp_path / name).write_bytes(b"damaged: whoever reads it first will say so")
     folder = folder_that_takes_no_files(tmp_path)
-    out = folder if words[0] in ("run", "bench") else folder / f"out.{ENDINGS.get(words[0], 'file')}"
+    out = folder if words[0] == "run" else folder / f"out.{ENDINGS.get(words[0], 'file')}"
     done = polyadic(*words, "-o", out, cwd=tmp_path, code=1)
     assert "cannot be written" in done.stderr
     assert done.stdout == ""

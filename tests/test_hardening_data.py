@@ -510,11 +510,6 @@ READERS = {
     "csv": ("a.csv", "from polyadic.data import datasets; datasets.recording('a.csv')"),
     "npz": ("a.npz", "from polyadic.data.loading import open_windows; open_windows('a.npz')"),
     "npy": ("a.npy", "from polyadic.data.loading import open_windows; open_windows('a.npy')"),
-    "har": ("a.zip", "from polyadic.data.readers.har import read_har; read_har('a.zip')"),
-    "ptb-xl": (
-        "ptbxl_database.csv",
-        "from polyadic.data.readers.ptbxl import read_metadata; read_metadata('.')",
-    ),
     "description of a store": ("s/store.json", "from polyadic.data import WindowStore; WindowStore('s')"),
     "samples of a store": ("s/samples.npy", "from polyadic.data import WindowStore; WindowStore('s')"),
     "index of a store": ("s/index.npz", "from polyadic.data import WindowStore; WindowStore('s')"),
@@ -522,14 +517,6 @@ READERS = {
         "a.toml",
         "from polyadic.cli.settings import read_settings, model_of; from polyadic.cli import app; "
         "read_settings(Path('a.toml'), model_of(app))",
-    ),
-    "tuned settings": (
-        "a.json",
-        "from polyadic.experiments.paper.tuning import read_settings; read_settings(Path('a.json'), 'har')",
-    ),
-    "cells of a table": (
-        "a.json",
-        "from polyadic.experiments.paper.runner import read_cells; read_cells(Path('a.json'))",
     ),
     "checkpoint": (
         "c/checkpoint-00000001",

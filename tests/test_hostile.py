@@ -22,7 +22,6 @@ from polyadic.cli import app
 from polyadic.cli.tables import harmless
 from polyadic.data import synthetic
 from polyadic.data.readers.arrays import read_arrays
-from polyadic.data.readers.har import read_har
 from polyadic.errors import DataError
 
 SOURCE = Path(polyadic.__file__).parent
@@ -51,15 +50,11 @@ def test_nothing_in_the_library_unpacks_archives_to_disk() -> None:
 def test_names_that_leave_the_folder_are_never_written(name: str, tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
-    for path in (inner / "w.npz", inner / "har.zip"):
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr(name, b"outside")
-            archive.writestr(f"{name}/activity_labels.txt", b"1 WALKING")
+    with zipfile.ZipFile(inner / "w.npz", "w") as archive:
+        archive.writestr(name, b"outside")
     before = everything(tmp_path)
     with pytest.raises(DataError, match="X, or X_train and X_test"):
         read_arrays(inner / "w.npz")
-    with pytest.raises(DataError):
-        read_har(inner / "har.zip")
     assert everything(tmp_path) == before
     assert not Path("/tmp/polyadic-outside.txt").exists()
 
@@ -69,12 +64,8 @@ def test_links_in_an_archive_are_not_followed(tmp_path: Path) -> None:
     np.save(secret, np.ones((3, 2, 8)))
     with zipfile.ZipFile(tmp_path / "w.npz", "w") as archive:
         with_link(archive, "X.npy", str(secret))
-    with zipfile.ZipFile(tmp_path / "har.zip", "w") as archive:
-        with_link(archive, "activity_labels.txt", "/etc/passwd")
     with pytest.raises(DataError, match="cannot be read"):
         read_arrays(tmp_path / "w.npz")
-    with pytest.raises(DataError, match=r"labels.txt, line 1: must be the number 1 and a name, but is b'/etc/passwd'"):
-        read_har(tmp_path / "har.zip")
 
 
 def bomb(size: int) -> bytes:
@@ -89,11 +80,10 @@ import resource, sys
 from pathlib import Path
 from polyadic.errors import DataError
 from polyadic.data.readers.arrays import read_arrays
-from polyadic.data.readers.har import read_har
 size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (size + 100 * 2**20, size + 100 * 2**20))
 try:
-    (read_arrays if sys.argv[1].endswith("npz") else read_har)(sys.argv[1])
+    read_arrays(sys.argv[1])
 except DataError as error:
     assert not isinstance(error.__cause__, MemoryError), error
     print(error)
@@ -114,20 +104,18 @@ def claiming(path: Path, size: int) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
 def test_archives_that_claim_gigabytes_are_refused_before_memory_is_taken(tmp_path: Path) -> None:
-    for name, member in (("w.npz", "X.npy"), ("har.zip", "activity_labels.txt")):
-        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(member, bomb(10))
-        claiming(tmp_path / name, 2**32 - 2)
-        assert "claims 4294967294" in refused_in_little_memory(tmp_path / name)
+    with zipfile.ZipFile(tmp_path / "w.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("X.npy", bomb(10))
+    claiming(tmp_path / "w.npz", 2**32 - 2)
+    assert "claims 4294967294" in refused_in_little_memory(tmp_path / "w.npz")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
 def test_an_archive_that_claims_less_than_it_holds_is_refused(tmp_path: Path) -> None:
-    for name, member in (("w.npz", "X.npy"), ("har.zip", "activity_labels.txt")):
-        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            archive.writestr(member, bomb(150 * 2**20))
-        claiming(tmp_path / name, 1000)
-        assert "cannot be read" in refused_in_little_memory(tmp_path / name)
+    with zipfile.ZipFile(tmp_path / "w.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("X.npy", bomb(150 * 2**20))
+    claiming(tmp_path / "w.npz", 1000)
+    assert "cannot be read" in refused_in_little_memory(tmp_path / "w.npz")
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\t=1", "\r=1", "\n=1"])

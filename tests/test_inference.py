@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from polyadic.engine.inference import StoredModel
 from problems import paper
 from scipy.special import expit, softmax
 
@@ -13,7 +14,6 @@ from polyadic import ATD, SALS, load
 from polyadic.baselines import PCAFeatures
 from polyadic.core.persist import load_for_inference
 from polyadic.data import Windows, synthetic
-from polyadic.engine.inference import StoredModel
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.evaluate import Probe, WindowClassifier
 from polyadic.evaluate.prediction import WindowPredictor

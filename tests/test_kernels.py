@@ -10,6 +10,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from polyadic.engine.loop import FitSettings
 from problems import paper
 
 from polyadic import ATD
@@ -19,7 +20,6 @@ from polyadic.augment.signals import _JITTER_STREAMS
 from polyadic.core import alignment
 from polyadic.core import step as als
 from polyadic.core.algebra import contract, gram, khatri_rao, project, ridge_inverse
-from polyadic.engine.loop import FitSettings
 from polyadic.explain.matching import match
 from polyadic.scale.gpu import cuda_graphs, kernels
 from polyadic.scale.gpu.kernels import signals, steps

@@ -118,7 +118,6 @@ GIVEN = {
     ("evaluate",): ("m.safetensors", "w.npz", "--seeds", "1"),
     ("report",): ("m.safetensors", "-o", "z.html"),
     ("export",): ("m.safetensors", "-o", "z.onnx"),
-    ("bench",): ("table9", "--quick", "--quiet", "-o", "z"),
     ("prepare", "folder"): ("own", "z.store", "--seconds", "1"),
     ("prepare", "arrays"): ("w.npz", "z.store"),
 }

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from command_line import python
 
-from polyadic.data import WindowStore
+from paper.benchmarks.store import generate
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-
-
-def generator() -> Callable[[Path, float], WindowStore]:
-    """`generate` of `benchmarks/store.py`."""
-    found = importlib.util.spec_from_file_location("benchmark_of_stores", BENCHMARKS / "store.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module.generate
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to look at the memory")
@@ -30,9 +18,9 @@ def generator() -> Callable[[Path, float], WindowStore]:
 def test_a_fit_from_a_store_takes_no_more_memory_than_from_a_quarter_of_it(large, tmp_path):
     own = {}
     for gib in (large / 4, large):
-        store = generator()(tmp_path / f"{gib}.store", gib)
-        program = "import runpy; runpy.run_path('memory.py', run_name='__main__')"
-        found = json.loads(python(program, "--store", store.path, "--hop", "1024", "--flip", cwd=BENCHMARKS).stdout)
+        store = generate(tmp_path / f"{gib}.store", gib)
+        program = "import runpy; runpy.run_module('paper.benchmarks.memory', run_name='__main__')"
+        found = json.loads(python(program, "--store", store.path, "--hop", "1024", "--flip", cwd=ROOT).stdout)
         assert found["stored_bytes"] > 0.9 * gib * 2**30
         own[gib] = found["own_bytes"]
     assert own[large] < 2**30

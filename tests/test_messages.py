@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-
-from polyadic.core.step import State, Statistics
 from polyadic.engine.loop import FitProgress
 from polyadic.engine.messages import decode_message, encode_message
+
+from polyadic.core.step import State, Statistics
 from polyadic.errors import CheckpointError, DataError, PolyadicError
 
 

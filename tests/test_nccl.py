@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import teams
 import torch
+from polyadic.team import ALONE
 from torchrun import SCRIPT, assert_close, ended, part_of, torchrun, written_store
 
 from polyadic import load
-from polyadic.team import ALONE
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() or not torch.distributed.is_nccl_available(), reason="no CUDA device, or no NCCL"

@@ -9,13 +9,13 @@ import warnings
 import numpy as np
 import pytest
 from command_line import polyadic
+from polyadic.engine.outcome import is_converged
 from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import ATD, GRSALS, SALS, load, match
 from polyadic._util.immutable import complete_repr
 from polyadic.augment import Compose, Jitter
 from polyadic.data import Windows, split, synthetic
-from polyadic.engine.outcome import is_converged
 from polyadic.evaluate import WindowClassifier, cross_validate
 from polyadic.evaluate.prediction import WindowPredictor
 from polyadic.explain import typical

@@ -69,7 +69,6 @@ OVER_AN_INPUT = [
     ("report", "m.safetensors", "--results", "results.json", "-o", "results.json"),
     ("export", "m.safetensors", "-o", "m.safetensors"),
     ("run", "--data", "w.store", "--out", "w.store"),
-    ("bench", "table9", "--store", "w.store", "--out", "w.store"),
 ]
 
 
@@ -188,7 +187,6 @@ WITH_OUT = [
     ("export", "damaged.safetensors", "-o", "{}/m.onnx"),
     ("rank", "damaged.npz", "-o", "{}/rank.png"),
     ("run", "--data", "damaged.npz", "-o", "{}/out"),
-    ("bench", "table2", "--dataset", "har", "--store", "damaged.npz", "-o", "{}/out"),
 ]
 
 

@@ -10,19 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from command_line import polyadic
+from polyadic.methods import paper_methods
 from sklearn.metrics import balanced_accuracy_score
 from typer.testing import CliRunner
 
 from polyadic import load
 from polyadic.cli import app
+from polyadic.cli.run_methods import fit_and_score_methods, split_for, summarise_methods
 from polyadic.data import Windows, synthetic
 from polyadic.data.loading import open_windows
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import PROBES, Probe, probe_accuracy, score_split, seconds_per_sweep
 from polyadic.evaluate.validated_probe import level_columns
-from polyadic.experiments.result_files import encode_result
-from polyadic.experiments.run import fit_and_score_methods, split_for, summarise_methods
-from polyadic.methods import paper_methods
 from polyadic.presets import preset
 
 METHODS = ["ATD", "ATD, paper", "PCA", "hand features"]
@@ -57,7 +56,6 @@ def test_run_writes_a_table_the_results_and_a_model_of_each_method(arrays, finis
     assert "…" not in result.stdout  # the table fits into 80 columns
     text = (out / "results.json").read_text()
     written = json.loads(text)
-    assert text == encode_result(written)
     assert [entry["method"] for entry in written["summary"]] == METHODS
     assert {"command", "commit", "date", "machine", "versions", "seeds"} <= written.keys()
     assert str(arrays.parent) not in json.dumps(written)

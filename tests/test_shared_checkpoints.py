@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import Piped
+from polyadic.engine.loop import FitProgress
 from problems import paper
 
 from polyadic import SALS
 from polyadic.data import synthetic
-from polyadic.engine.loop import FitProgress
 from polyadic.errors import CheckpointError
 from polyadic.scale import checkpoints
 

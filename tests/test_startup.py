@@ -77,5 +77,5 @@ def test_predict_and_transform_import_torch_and_little_else(made: Path) -> None:
     ]
     found = imported_by(commands, made)
     assert "torch" in found
-    unwanted = ("baselines", "estimators", "experiments", "explain", "export", "plot", "report", "testing")
+    unwanted = ("baselines", "estimators", "explain", "export", "plot", "report", "testing")
     assert not found & {*HEAVY - {"torch"}, *(f"polyadic.{name}" for name in unwanted)}

@@ -5,10 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import signal
-import threading
 import time
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import edfio
 import numpy as np
@@ -17,8 +14,22 @@ import trees
 from command_line import Piped, polyadic
 
 from polyadic import load
-from polyadic._util.files import digest
 from polyadic.data import WindowStore, split, synthetic
+
+CHANNELS = [word for name, _, _ in trees.SLEEP_CHANNELS for word in ("--channel", name)]
+CLASSES = (
+    "W=Sleep stage W",
+    "N1=Sleep stage 1",
+    "N2=Sleep stage 2",
+    "N3=Sleep stage 3|Sleep stage 4",
+    "R=Sleep stage R",
+)
+SLEEP = (
+    *("--seconds", 30, "--scoring", "*-Hypnogram.edf", "--pattern", "*-PSG.edf", "--subject", r"(SC4\d\d)"),
+    *("--resample", "hold", *CHANNELS, *(word for name in CLASSES for word in ("--class", name))),
+)
+PREPARE = ("prepare", "folder", "sleep-edfx", "s.store", *SLEEP)
+"""How Sleep-EDF is prepared as a folder of one's own."""
 
 
 @pytest.fixture
@@ -28,37 +39,38 @@ def sleep(tmp_path):
 
 
 def test_from_recordings_to_features_in_four_commands(sleep):
-    said = polyadic("prepare", "sleep-edf", "sleep-edfx", "s.store", cwd=sleep).stdout
-    assert said.startswith("s.store: 48 windows of 7 channels × 3000 samples at 100 Hz (int16), 4 recordings of 2 subj")
+    said = polyadic(*PREPARE, cwd=sleep).stdout
+    assert said.startswith("s.store: 53 windows of 7 channels × 3000 samples at 100 Hz (int16), 4 recordings of 2 subj")
     assert "classes: W 33.3 %" in said
     assert "all checksums match" in polyadic("info", "s.store", "--verify", cwd=sleep).stdout
     options = ("--rank", 3, "--sweeps", 2, "-o", "m.safetensors")
     said = polyadic("fit", "s.store", "--preset", "sleep_edf", *options, cwd=sleep).stdout
-    assert said.startswith("m.safetensors: ATD of 48 windows, 687 parameters, 2 sweeps")
+    assert said.startswith("m.safetensors: ATD of 53 windows, 687 parameters, 2 sweeps")
     polyadic("transform", "m.safetensors", "s.store", "-o", "f.npy", cwd=sleep)
     polyadic("transform", "m.safetensors", "s.store", "-o", "f.csv", cwd=sleep)
     store, features = WindowStore(sleep / "s.store"), np.load(sleep / "f.npy")
     np.testing.assert_allclose(features, load(sleep / "m.safetensors").transform(store), rtol=1e-4, atol=1e-4)
     with (sleep / "f.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["label"] for row in rows] == [store.classes[label] for label in store.windows.label]
+    named = [*store.classes, ""]  # -1 marks windows without a label
+    assert [row["label"] for row in rows] == [named[label] for label in store.windows.label]
     assert [float(row["start"]) for row in rows] == (store.windows.start / 100).tolist()
     np.testing.assert_allclose([float(row["x2"]) for row in rows], features[:, 1], rtol=1e-5)
 
 
 def test_skipped_recordings_are_reported_and_recorded(sleep):
     (sleep / "sleep-edfx" / "sleep-cassette" / "SC4011E0-PSG.edf").write_bytes(b"nothing")
-    failed = polyadic("prepare", "sleep-edf", "sleep-edfx", "s.store", cwd=sleep, code=1)
+    failed = polyadic(*PREPARE, cwd=sleep, code=1)
     assert "SC4011E0-PSG.edf" in failed.stderr
     assert "--on-error skip" in failed.stderr
     options = ("--on-error", "skip", "--json")
-    outcome = json.loads(polyadic("prepare", "sleep-edf", "sleep-edfx", "s.store", *options, cwd=sleep).stdout)
-    assert [entry["name"] for entry in outcome["skipped"]] == ["SC4011E0"]
+    outcome = json.loads(polyadic(*PREPARE, *options, cwd=sleep).stdout)
+    assert [entry["name"] for entry in outcome["skipped"]] == ["sleep-cassette/SC4011E0-PSG"]
     assert outcome["classes"] == {"W": 14, "N1": 2, "N2": 8, "N3": 6, "R": 8}
 
 
 def test_a_damaged_store_is_found_by_verify(sleep):
-    polyadic("prepare", "sleep-edf", "sleep-edfx", "s.store", cwd=sleep)
+    polyadic(*PREPARE, cwd=sleep)
     samples = sleep / "s.store" / "samples.npy"
     content = bytearray(samples.read_bytes())
     content[5000] ^= 1
@@ -68,7 +80,7 @@ def test_a_damaged_store_is_found_by_verify(sleep):
 
 def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(sleep):
     trees.night(sleep / "sleep-edfx" / "sleep-cassette", "SC4021E0", [("Sleep stage W", 4)], 4)
-    polyadic("prepare", "sleep-edf", "sleep-edfx", "s.store", cwd=sleep)
+    polyadic(*PREPARE, cwd=sleep)
     options = ("--protocol", "subject", "--rank", 2, "--sweeps", 1, "--json", "--shuffle", "block", "--seed", 5)
     outcome = json.loads(polyadic("fit", "s.store", *options, cwd=sleep).stdout)
     parts = split(WindowStore(sleep / "s.store").windows, "subject", seed=5)
@@ -80,11 +92,7 @@ def test_a_fit_by_protocol_uses_the_unlabelled_part_and_says_of_which_split(slee
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("prepare", "sleep-edf", "absent", "s"), "does not exist"),
-        (("prepare", "har", "absent", "s"), "absent does not exist"),
         (("prepare", "folder", "sleep-edfx", "s", "--seconds", "-1"), "seconds must be a positive length"),
-        (("prepare", "ptb-xl", "sleep-edfx", "s"), "ptbxl_database.csv"),
-        (("prepare", "mgh", "absent", "s", "--download"), "Ask the authors of Biswal et al."),
         (("info", "sleep-edfx", "--verify"), "--verify is for stores"),
         (("fit", "sleep-edfx"), "--scoring '*-Hypnogram.edf'"),
         (("fit", "w.npz", "--seconds", "3"), "--seconds is for recordings"),
@@ -125,8 +133,8 @@ def test_a_killed_prepare_leaves_no_store_and_the_same_command_starts_anew(tmp_p
     root = tmp_path / "own"
     root.mkdir()
     for number in range(20):
-        trees.night(root, f"SC4{number:02d}1E0", [("Sleep stage W", 100), ("Sleep stage 2", 100)], 200)
-    arguments = ("prepare", "sleep-edf", root, "s.store", "--quiet")
+        trees.night(root, f"SC4{number:02d}1E0", [(f"Sleep stage {stage}", 40) for stage in "W123R"], 200)
+    arguments = ("prepare", "folder", root, "s.store", *SLEEP, "--quiet")
     process = Piped(arguments, tmp_path)
     while process.poll() is None and not (tmp_path / ".s.store.writing" / "samples.npy").exists():
         time.sleep(0.005)
@@ -137,44 +145,6 @@ def test_a_killed_prepare_leaves_no_store_and_the_same_command_starts_anew(tmp_p
     polyadic(*arguments, cwd=tmp_path)
     WindowStore(tmp_path / "s.store").verify()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "s.store"]
-
-
-@pytest.mark.long
-def test_har_from_a_uci_folder_to_the_table_of_methods(tmp_path, data_folder):
-    path = data_folder / "har.npz"
-    if not path.exists():
-        pytest.skip("POLYADIC_DATA has no har.npz")
-    with np.load(path) as file:
-        columns = [{part: file[f"{key}_{part}"][::8] for part in ("train", "test")} for key in ("X", "y", "subject")]
-    trees.har(tmp_path, *columns)
-    polyadic("prepare", "har", "UCI HAR Dataset", "har.store", cwd=tmp_path)
-    options = ("--preset", "har", "--defaults", "--protocol", "both", "--seeds", 1, "--sweeps", 3, "--json")
-    result = json.loads(polyadic("run", "--data", "har.store", *options, cwd=tmp_path).stdout)
-    assert {entry["method"] for entry in result["summary"]} == {"ATD", "ATD_ss-", "GR-SALS", "SALS"}
-    assert {entry["protocol"] for entry in result["summary"]} == {"subject", "paper"}
-    assert all(entry["parameters"] == 2688 for entry in result["summary"])
-    assert all(entry["balanced_accuracy"] > 65 for entry in result["summary"])
-    assert len({row["split"] for row in result["rows"]}) == 2
-
-
-def test_prepare_downloads_missing_files_and_prints_licence_and_size(tmp_path):
-    trees.sleep_edf(tmp_path / "site")
-    folder = tmp_path / "site" / "sleep-cassette"
-    sums = (f"{digest(path)} sleep-cassette/{path.name}\n" for path in sorted(folder.iterdir()))
-    (tmp_path / "site" / "SHA256SUMS.txt").write_text("".join(sums))
-    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / "site")
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}/"
-        options = ("--download", "--mirror", address, "--json")
-        done = polyadic("prepare", "sleep-edf", "root", "s.store", *options, cwd=tmp_path)
-        server.shutdown()
-    assert "Open Data Commons Attribution License" in done.stderr
-    assert "GB" in done.stderr
-    assert json.loads(done.stdout)["windows"] == 48
-    offline = polyadic("prepare", "sleep-edf", "other", "o.store", *options, cwd=tmp_path, code=1)
-    assert address in offline.stderr
-    assert not (tmp_path / "o.store").exists()
 
 
 def test_a_folder_of_your_own_with_classes_channels_and_subjects_from_the_command_line(tmp_path):
@@ -198,10 +168,3 @@ def test_a_folder_of_your_own_with_classes_channels_and_subjects_from_the_comman
     # Of ten seconds the last two are half "move" and half something that is no class.
     assert windows.label.reshape(3, 5).tolist() == [[0, 0, 1, 1, -1]] * 3
     assert set(windows.subject) == {"anna", "bert"}
-
-
-@pytest.mark.parametrize(("name", "make", "count"), [("ptb-xl", trees.ptb_xl, 4), ("mgh", trees.mgh, 12)])
-def test_the_other_datasets_are_prepared_from_the_command_line(name, make, count, tmp_path):
-    make(tmp_path / "root")
-    outcome = json.loads(polyadic("prepare", name, "root", "s.store", "--json", cwd=tmp_path).stdout)
-    assert outcome["windows"] == count

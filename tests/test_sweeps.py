@@ -12,6 +12,9 @@ import numpy as np
 import oracles
 import pytest
 import torch
+from polyadic.core.terms import TERMS
+from polyadic.engine import loop
+from polyadic.engine.loop import Fit, FitSettings, has_converged, normalise_components
 from problems import arrays, assert_same, bases, draw, graph_weights, paper
 from scipy.optimize import linear_sum_assignment
 from sklearn.exceptions import ConvergenceWarning
@@ -21,9 +24,6 @@ from polyadic._util import random_streams as draws
 from polyadic.core import step as als
 from polyadic.core.algebra import gram, project, reconstruct
 from polyadic.core.step import Objective, State, Statistics
-from polyadic.core.terms import TERMS
-from polyadic.engine import loop
-from polyadic.engine.loop import Fit, FitSettings, has_converged, normalise_components
 from polyadic.errors import PolyadicError
 
 CPU = torch.device("cpu")

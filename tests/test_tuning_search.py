@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from command_line import polyadic
+from polyadic.engine import second_moments
 from typer.testing import CliRunner
 
 from polyadic import ATD, load, plot, tune
 from polyadic.cli import app
 from polyadic.cli import tune as command
 from polyadic.data import Windows, synthetic
-from polyadic.engine import second_moments
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import labels_of
 from polyadic.spectral import recommended_stft

@@ -8,7 +8,6 @@ import warnings
 from pathlib import Path
 
 import edfio
-import h5py
 import numpy as np
 import scipy.io
 
@@ -91,6 +90,8 @@ def mgh_recording(root: Path, name: str, stages: list[tuple[str | None, int]], s
         lines.append(f"{name}.mat 16+24 {10 + row}(0)/uV 16 0 {digits[row, 0]} {checksum} 0 {channel}")
     (folder / f"{name}.hea").write_text("\n".join(lines) + "\n")
     if stages:
+        import h5py
+
         with h5py.File(folder / f"{name}-arousal.mat", "w") as file:
             group = file.create_group("data/sleep_stages")
             columns = {

@@ -55,11 +55,11 @@ def thread_pool() -> Iterator[None]:
         yield
         return
 
-    def join(pool: ThreadPoolExecutor) -> None:
+    def join() -> None:
         torch.set_num_threads(1)
         _CURRENT.pool, _CURRENT.size = pool, max(threads - 1, 2)
 
-    pool = ThreadPoolExecutor(threads - 1, "polyadic-pool", lambda: join(pool))
+    pool: ThreadPoolExecutor = ThreadPoolExecutor(threads - 1, "polyadic-pool", join)
     try:
         torch.set_num_threads(1)
         _CURRENT.pool, _CURRENT.size = pool, threads

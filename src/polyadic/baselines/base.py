@@ -15,10 +15,9 @@ from torch import Tensor
 from polyadic._util.torch_state import plain_torch
 from polyadic.core.tensorizer import tensors
 from polyadic.data.samples import Samples, choose_device
-from polyadic.errors import PolyadicError
 from polyadic.estimators import WindowEstimator, all_or_nothing, labelled_windows
 
-__all__ = ["Baseline", "known_tensor_shape", "labels_of", "repeatable", "restored_factors"]
+__all__ = ["Baseline"]
 
 _KEPT_BYTES = 2**30
 
@@ -99,56 +98,30 @@ class Baseline(ClassNamePrefixFeaturesOutMixin, TransformerMixin, WindowEstimato
     def _width(self) -> int:
         """Return the number of features."""
 
+    def _passes(
+        self, samples: Samples, prepare: Callable[[Tensor], Tensor] | None = None, most: int | None = None
+    ) -> Callable[[], Iterable[Tensor]]:
+        """Return a function that starts a new pass over all samples in order, as tensors (b, I, J, …).
 
-def labels_of(y: Any, samples: Samples, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the classes, and the codes (N,) of the labels, for a supervised baseline."""
-    if y is None:
-        raise PolyadicError(f"{name} is supervised: y must have a label for each window, but is None")
-    labels = np.asarray(y)
-    if labels.shape != (len(samples),):
-        raise PolyadicError(f"y must have shape ({len(samples)},), one entry per window, but has shape {labels.shape}")
-    classes, codes = np.unique(labels, return_inverse=True)
-    if len(classes) < 2:
-        raise PolyadicError(f"y must have at least two classes, but has {len(classes)}")
-    return classes, codes
+        Parameters
+        ----------
+        prepare : a function applied to every batch
+        most : maximum bytes of tensors to keep in memory, 1 GiB by default; larger data is recomputed in every pass
+        """
+        device = choose_device(self.device, samples.data)
+        first = tensors(self.tensorize_, samples.take(slice(0, 1), device, samples.dtype))
 
+        def anew() -> Iterator[Tensor]:
+            for T in self._tensors(samples):
+                yield T if prepare is None else prepare(T)
 
-def repeatable(
-    model: WindowEstimator, samples: Samples, prepare: Callable[[Tensor], Tensor] | None = None, most: int | None = None
-) -> Callable[[], Iterable[Tensor]]:
-    """Return a function that starts a new pass over all samples in order, as tensors (b, I, J, …).
+        if first.numel() * first.element_size() * len(samples) > (_KEPT_BYTES if most is None else most):
+            return anew
+        kept = list(anew())
+        return lambda: kept
 
-    Parameters
-    ----------
-    prepare : a function applied to every batch
-    most : maximum bytes of tensors to keep in memory, 1 GiB by default; larger data is recomputed in every pass
-    """
-    device = choose_device(model.device, samples.data)
-    first = tensors(model.tensorize_, samples.take(slice(0, 1), device, samples.dtype))
-
-    def anew() -> Iterator[Tensor]:
-        for T in model._tensors(samples):
-            yield T if prepare is None else prepare(T)
-
-    if first.numel() * first.element_size() * len(samples) > (_KEPT_BYTES if most is None else most):
-        return anew
-    kept = list(anew())
-    return lambda: kept
-
-
-def known_tensor_shape(model: WindowEstimator) -> tuple[int, ...] | None:
-    """Return the shape (I, J, …) of the tensors of a loaded model, or None if its tensorizer does not provide it."""
-    if model.tensorize_ is None:
-        return model._sample_shape
-    return model.tensorize_.shape(*model._sample_shape) if len(model._sample_shape) == 2 else None
-
-
-def restored_factors(model: WindowEstimator, arrays: dict[str, np.ndarray], width: int) -> list[np.ndarray]:
-    """Return the matrices `factors.0`, … of a file, validated to have `width` columns and the tensors' sizes."""
-    shape = known_tensor_shape(model)
-    if shape is None:
-        shape = tuple(len(array) for name, array in arrays.items() if name.startswith("factors."))
-    factors = [arrays[f"factors.{mode}"] for mode in range(len(shape))]
-    if [factor.shape for factor in factors] != [(size, width) for size in shape]:
-        raise ValueError(f"factors of shapes {[factor.shape for factor in factors]} do not fit tensors {shape}")
-    return factors
+    def _known_tensor_shape(self) -> tuple[int, ...] | None:
+        """Return the shape (I, J, …) of the tensors of a loaded model, or None if its tensorizer does not say it."""
+        if self.tensorize_ is None:
+            return self._sample_shape
+        return self.tensorize_.shape(*self._sample_shape) if len(self._sample_shape) == 2 else None

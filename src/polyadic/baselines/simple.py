@@ -1,4 +1,4 @@
-"""Simple baselines: principal components of the tensors, hand-crafted features, and CP by TensorLy."""
+"""Simple baselines: principal components of the tensors, and hand-crafted features."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyadic._util.checks import check_integer, check_number
-from polyadic.baselines.base import Baseline, known_tensor_shape, repeatable, restored_factors
-from polyadic.core import step as als
-from polyadic.core.algebra import gram, project
-from polyadic.data.batches import check_modes
+from polyadic._util.checks import check_integer
+from polyadic.baselines.base import Baseline
 from polyadic.data.samples import Samples
 from polyadic.errors import PolyadicError
 
-__all__ = ["CPALS", "HandFeatures", "PCAFeatures"]
+__all__ = ["HandFeatures", "PCAFeatures"]
 
 _EXACT_ENTRIES = 1024
 _OVERSAMPLING = 10
@@ -75,7 +72,7 @@ class PCAFeatures(Baseline):
         check_integer("dim", self.dim, 1)
         check_integer("n_passes", self.n_passes, 1)
         source = self._source(X)
-        passes = repeatable(self, source.samples)
+        passes = self._passes(source.samples)
         total, count = torch.zeros(1, dtype=torch.float64), 0
         for T in passes():
             total = total.to(T.device) + T.sum(dim=0, dtype=torch.float64)
@@ -134,7 +131,7 @@ class PCAFeatures(Baseline):
 
     def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
         self.mean_, self.components_ = arrays["mean"], arrays["components"]
-        shape = known_tensor_shape(self) or self.mean_.shape
+        shape = self._known_tensor_shape() or self.mean_.shape
         if self.mean_.shape != shape or self.components_.shape != (self.dim, *shape):
             raise ValueError(f"components {self.components_.shape} and mean {self.mean_.shape} do not fit {shape}")
 
@@ -260,113 +257,3 @@ def _log_powers(X: Tensor) -> Tensor:
     bands = torch.stack(parts, dim=2)
     floor = 1e-9 * bands.sum(dim=(1, 2), keepdim=True) + 1e-30
     return (bands + floor).log()
-
-
-class CPALS(Baseline):
-    """CP decomposition of the tensor of all windows by TensorLy's alternating least squares.
-
-    The whole tensor must fit in memory; TensorLy needs two to three times its size. Features are the ridge
-    least-squares coefficients on the bases, as for ATD.
-
-    Parameters
-    ----------
-    rank : number of components, and of features
-    tensorize : from a batch (b, channels, time) to tensors (b, I, J, …); None if the input already is a tensor
-    alpha : weight of the ridge term of the features
-    max_iter : maximum number of iterations of TensorLy
-    tol : TensorLy stops when the relative error changes by less
-    max_bytes : maximum size of the tensor in bytes
-    device : "auto", "cpu", "cuda", …: where tensors and features are computed; TensorLy runs on the CPU
-    random_state : seed of the initial values
-
-    Attributes
-    ----------
-    factors_ : the bases with columns of norm 1, matrices of shapes (I, R), (J, R), …
-    history_ : `error`, TensorLy's relative error ‖T - T̂‖ / ‖T‖, one number per iteration
-    n_parameters_ : R · (I + J + …)
-    """
-
-    def __init__(
-        self,
-        rank: int = 32,
-        *,
-        tensorize: Any = None,
-        alpha: float = 1e-3,
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        max_bytes: int = 2 * 2**30,
-        device: str | torch.device = "auto",
-        random_state: Any = 0,
-    ) -> None:
-        self.rank = rank
-        self.tensorize = tensorize
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.tol = tol
-        self.max_bytes = max_bytes
-        self.device = device
-        self.random_state = random_state
-
-    def _learn(self, X: Any, y: Any) -> None:
-        check_integer("rank", self.rank, 1)
-        check_number("alpha", self.alpha, 0)
-        check_integer("max_iter", self.max_iter, 1)
-        check_number("tol", self.tol, 0)
-        check_integer("max_bytes", self.max_bytes, 1)
-        try:
-            import tensorly
-            from tensorly.decomposition import parafac
-        except ImportError as error:
-            raise ImportError("CPALS needs the package tensorly: pip install 'polyadic[bench]'") from error
-        source = self._source(X)
-        first = repeatable(self, source.samples, most=0)
-        T = next(iter(first()))
-        needed = len(source.samples) * T[0].numel() * T.element_size()
-        if needed > self.max_bytes:
-            raise PolyadicError(
-                f"the tensor of {len(source.samples)} windows takes {needed:,} bytes, more than max_bytes="
-                f"{self.max_bytes:,}: use fewer windows, or SALS, which works batch by batch"
-            )
-        whole = torch.cat([batch.cpu() for batch in first()]).numpy()
-        try:
-            with tensorly.backend_context("numpy", local_threadsafe=True):
-                (_, factors), errors = parafac(
-                    whole,
-                    int(self.rank),
-                    n_iter_max=int(self.max_iter),
-                    init="random",
-                    tol=float(self.tol) or None,
-                    random_state=self.seed_ % 2**32,
-                    return_errors=True,
-                )
-        except np.linalg.LinAlgError as error:
-            raise PolyadicError(
-                f"TensorLy met a singular matrix: X has fewer components than rank={self.rank}. Use a smaller rank"
-            ) from error
-        bases = [np.ascontiguousarray(factor, dtype=whole.dtype) for factor in factors[1:]]
-        if not all(np.isfinite(basis).all() for basis in bases):
-            raise PolyadicError("TensorLy's bases did not stay finite: scale X, or use a smaller rank")
-        norms = [np.linalg.norm(basis, axis=0) for basis in bases]
-        self.factors_ = [basis / np.where(norm > 0, norm, 1.0) for basis, norm in zip(bases, norms, strict=True)]
-        self.history_ = {"error": [float(error) for error in errors]}
-
-    @property
-    def n_iter_(self) -> int:
-        """Number of iterations of TensorLy."""
-        return len(self.history_["error"])
-
-    def _features(self, T: Tensor) -> Tensor:
-        factors = [torch.as_tensor(factor, dtype=T.dtype, device=T.device) for factor in self.factors_]
-        check_modes(T, factors)
-        G = gram([factor.double() for factor in factors])
-        return als.solve_coefficients(project(T, factors), G, als.Objective(alpha=float(self.alpha)))
-
-    def _width(self) -> int:
-        return int(self.factors_[0].shape[1])
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        return {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}
-
-    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
-        check_number("alpha", self.alpha, 0)
-        self.factors_ = restored_factors(self, arrays, int(self.rank))

@@ -9,7 +9,6 @@ import typer
 from polyadic._util.terminal import echo
 from polyadic._util.version import __version__
 from polyadic.cli import prepare
-from polyadic.cli.bench import BENCH_EXAMPLES, bench
 from polyadic.cli.evaluate import EVALUATE_EXAMPLES, evaluate
 from polyadic.cli.export import EXPORT_EXAMPLES, export
 from polyadic.cli.fit import FIT_EXAMPLES, FitCommand, fit
@@ -70,13 +69,7 @@ Compare the methods on your own windows:
   129  the same, stopped by SIGHUP (closed terminal)
 """
 
-_START, _MODEL, _USE, _LOOK, _PAPER = (
-    "Start here",
-    "From recordings to a model",
-    "Use a model",
-    "Inspect",
-    "Reproduce the paper",
-)
+_START, _MODEL, _USE, _LOOK = ("Start here", "From recordings to a model", "Use a model", "Inspect")
 
 app = typer.Typer(
     name="polyadic",
@@ -116,4 +109,3 @@ app.command(cls=FewArguments, epilog=EXPORT_EXAMPLES, rich_help_panel=_USE)(expo
 app.command(cls=FewArguments, epilog=REPORT_EXAMPLES, rich_help_panel=_LOOK)(report)
 app.command(epilog=RANK_EXAMPLES, rich_help_panel=_LOOK)(rank)
 app.command(epilog=INFO_EXAMPLES, rich_help_panel=_LOOK)(info)
-app.command(epilog=BENCH_EXAMPLES, rich_help_panel=_PAPER)(bench)

@@ -33,110 +33,16 @@ app = typer.Typer(
 [bold]Examples[/bold]
 
   polyadic prepare folder recordings my.store --seconds 30
-  polyadic prepare sleep-edf sleep-edfx sleep.store --download
   polyadic prepare arrays windows.npz my.store --fs 100
 """,
 )
 
 
 _Store = Annotated[Path, typer.Argument(metavar="STORE", help="Store (folder) to write.")]
-_Root = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the data set, in its published layout.")]
 _OnError = Annotated[
     OnError, typer.Option(help="Stop at a recording that cannot be read, or skip it and list it in the store.")
 ]
 _Force = Annotated[bool, typer.Option("--force", help="Replace an existing store.")]
-_Download = Annotated[bool, typer.Option("--download", help="First download missing files into the folder.")]
-_Mirror = Annotated[str | None, typer.Option(metavar="URL", help="With --download: URL of a mirror.")]
-
-
-@app.command(
-    "sleep-edf",
-    epilog="""
-[bold]Examples[/bold]
-
-  polyadic prepare sleep-edf sleep-edfx sleep.store --on-error skip
-  polyadic prepare sleep-edf sleep-edfx sleep.store --download
-""",
-)
-def sleep_edf(
-    root: _Root,
-    store: _Store,
-    trim: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Minutes of wake to keep before and after sleep. Default: all."),
-    ] = None,
-    download: _Download = False,
-    mirror: _Mirror = None,
-    on_error: _OnError = OnError.RAISE,
-    force: _Force = False,
-    settings: SettingsOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Sleep-EDF Expanded: 30 s windows of seven signals at 100 Hz; five sleep stages."""
-    from polyadic.data import datasets
-
-    _fetch("sleep_edf", root, download, quiet or json, mirror)
-    _write(datasets.sleep_edf, root, store, quiet, json, trim=trim, on_error=on_error.value, force=force)
-
-
-@app.command("ptb-xl", epilog=f"{_EXAMPLE}polyadic prepare ptb-xl ptb-xl-1.0.3 ecg.store\n")
-def ptb_xl(
-    root: _Root,
-    store: _Store,
-    download: _Download = False,
-    mirror: _Mirror = None,
-    on_error: _OnError = OnError.RAISE,
-    force: _Force = False,
-    settings: SettingsOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """PTB-XL: 10 s windows of twelve leads at 500 Hz; the class is the sex of the patient."""
-    from polyadic.data import datasets
-
-    _fetch("ptb_xl", root, download, quiet or json, mirror)
-    _write(datasets.ptb_xl, root, store, quiet, json, on_error=on_error.value, force=force)
-
-
-@app.command("mgh", epilog=f"{_EXAMPLE}polyadic prepare mgh challenge-2018/training mgh.store\n")
-def mgh(
-    root: _Root,
-    store: _Store,
-    download: Annotated[
-        bool, typer.Option("--download", help="The data are not public: print whom to ask for access.")
-    ] = False,
-    on_error: _OnError = OnError.RAISE,
-    force: _Force = False,
-    settings: SettingsOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """MGH sleep, in the layout of the PhysioNet/CinC Challenge 2018: 30 s windows of six EEG channels at 200 Hz."""
-    from polyadic.data import datasets
-
-    _fetch("mgh", root, download, quiet or json)
-    _write(datasets.mgh, root, store, quiet, json, on_error=on_error.value, force=force)
-
-
-@app.command("har", epilog=f"{_EXAMPLE}polyadic prepare har 'UCI HAR Dataset' har.store\n")
-def har(
-    root: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The folder 'UCI HAR Dataset', its parent folder, or the zip file.")
-    ],
-    store: _Store,
-    download: _Download = False,
-    mirror: _Mirror = None,
-    force: _Force = False,
-    settings: SettingsOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """UCI HAR: windows of 128 samples of nine channels at 50 Hz; six activities."""
-    from polyadic.data import datasets
-
-    root = _fetch("har", root, download, quiet or json, mirror)
-    _write(datasets.har, root, store, quiet, json, force=force)
 
 
 @app.command(
@@ -206,27 +112,6 @@ def arrays(
     from polyadic.data.prepare import write_windows
 
     _write(write_windows, open_windows(file, fs=fs), store, quiet, json, force=force)
-
-
-def _fetch(name: str, root: Path, wanted: bool, quiet: bool, mirror: str | None = None) -> Path:
-    """Download a dataset into its folder, after showing its title, size, licence and citation."""
-    if not wanted:
-        return root
-    from polyadic._util.progress import file_bar
-    from polyadic.data.download import download, sources
-
-    for source in sources():
-        if source.name == name:
-            echo(f"{source.title}, about {source.bytes / 1e9:.1f} GB, licence: {source.licence}", err=True)
-            echo(f"Please cite {source.citation}", err=True)
-    with file_bar("fetching", quiet) as update:
-        sizes: dict[str, int] = {}
-
-        def on_bytes(file: str, number: int, total: int, size: int) -> None:
-            sizes[file] = size
-            update(file.rpartition("/")[2], number, total, 0, sum(sizes.values()))
-
-        return download(name, root, base=mirror, progress=on_bytes)
 
 
 def _write(make: Callable[..., WindowStore], source: Any, store: Path, quiet: bool, json: bool, **options: Any) -> None:

@@ -51,13 +51,6 @@ def run(
         str | None,
         typer.Option(metavar="NAME", help="The paper's settings for a dataset: sleep_edf, har, ptb_xl or mgh."),
     ] = None,
-    defaults: Annotated[
-        bool,
-        typer.Option(
-            "--defaults",
-            help="With --preset: use its frames and augmentations, and otherwise the defaults of 0.1.0.",
-        ),
-    ] = False,
     protocol: Annotated[
         str | None,
         typer.Option(
@@ -78,9 +71,7 @@ def run(
         int | None,
         typer.Option(min=1, metavar="N", help="Number of components (patterns over channels, frequencies and time)."),
     ] = None,
-    sweeps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Maximum number of sweeps (passes over the data).")
-    ] = None,
+    sweeps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum number of sweeps.")] = None,
     fs: Annotated[
         float | None, typer.Option(min=0.0, metavar="HZ", help="Sampling rate, if the file does not contain it.")
     ] = None,
@@ -110,20 +101,19 @@ def run(
 ) -> None:
     """See it work: compare methods on synthetic signals, or on your own windows.
 
-    The methods are ATD with the library's defaults, ATD as in the paper, PCA and hand-crafted features; with --preset,
+    The methods are CPD, the library's default, ATD as in the paper, PCA and hand-crafted features; with --preset,
     the paper's ATD, ATD_ss-, GR-SALS and SALS. Each is fitted to the unlabelled part. A probe (a simple classifier on
     the features) is trained and tested on the labelled part.
 
     Shows scores over seeds, the number of parameters and the seconds of a fit. Writes one model per method, the results
     and a report.
     """
-    from polyadic.experiments.run import RunSettings, compare_methods
+    from polyadic.cli.run_methods import RunSettings, compare_methods
 
     check_out_folder(out, data)
     chosen = RunSettings(
         data=data,
         preset=preset,
-        defaults=defaults,
         protocol=protocol,
         probes=tuple(dict.fromkeys(kind.value for kind in probe or [ProbeKind.AUTO])),
         seeds=seeds,

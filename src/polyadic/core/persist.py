@@ -20,13 +20,8 @@ __all__ = ["decode", "decode_tensorizer", "encode", "load"]
 _OWN_KINDS = ("function", "module")
 _MODULES = {
     **dict.fromkeys(("CPD", "ATD", "SALS", "GRSALS"), "estimators"),
-    **dict.fromkeys(("CPALS", "HandFeatures", "PCAFeatures"), "baselines.simple"),
-    **dict.fromkeys(("BYOL", "SimCLR"), "baselines.contrastive"),
-    "AutoEncoder": "baselines.autoencoder",
+    **dict.fromkeys(("HandFeatures", "PCAFeatures"), "baselines.simple"),
     "MiniRocket": "baselines.rocket",
-    "ReferenceCNN": "baselines.cnn",
-    "STL": "baselines.stl",
-    "UMLDA": "baselines.umlda",
 }
 """Modules that define our estimators; third-party classes register themselves when defined."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polyadic.data.loading import open_windows
 from polyadic.data.recordings import Annotation, Recording
 from polyadic.data.splits import Split, split
 from polyadic.data.store import Header, StoreWriter, WindowStore
@@ -16,6 +17,7 @@ __all__ = [
     "StoreWriter",
     "WindowStore",
     "Windows",
+    "open_windows",
     "split",
     "synthetic",
 ]

@@ -68,7 +68,7 @@ def worth(gap: float, error: float) -> float:
     """Return the cautious gain of a try over the recommended settings: its gain minus half its standard error.
 
     The best of many tries looks better than it is, and more so if its gain is noisy. The factor of one half was chosen
-    on the development subjects of `benchmarks/tuning.py`.
+    on the development subjects of `paper/benchmarks/tuning.py`.
 
     Parameters
     ----------

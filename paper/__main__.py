@@ -1,0 +1,216 @@
+"""`python -m paper`: prepare the data sets, and reproduce every table and figure of the paper; measure speed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paper.catalogue import EXPERIMENTS
+from paper.datasets import commands as datasets
+from paper.labels.people import FILES
+from paper.labels.runner import LabelRequest
+from paper.labels.runner import run as run_labels
+from paper.runner import Request, run
+from paper.speed import race as race_runner
+from paper.speed import runner as speed_runner
+from polyadic import reuse_memory
+from polyadic.errors import PolyadicError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="python -m paper",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Reproduce the tables and figures of the paper. To resume an interrupted command, run it again.",
+    epilog="""
+[bold]Examples[/bold]
+
+  python -m paper table2 --quick
+  python -m paper prepare har har har.store --download
+  python -m paper table2 --dataset har --data har.store --jobs 8
+  python -m paper labels --data folder --seeds 3
+  python -m paper speed
+""",
+)
+app.add_typer(datasets.app, name="prepare", rich_help_panel="Data")
+
+_Data = Annotated[
+    Path | None, typer.Option("--data", metavar="DATA", help="Store or .npz file with labels.", exists=True)
+]
+_Out = Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Output folder for JSON, Markdown and plot.")]
+_Dataset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Data set whose settings to use: sleep_edf, har, ptb_xl, ptb_xl_100hz or mgh. Default: the first in the "
+        "paper.",
+    ),
+]
+_Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", metavar="NAME", help="Method to run; repeat for several. Default: all of the experiment."),
+]
+_Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Number of random seeds.")]
+_Epochs = Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of epochs of the deep baselines.")]
+_Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda.")]
+_Jobs = Annotated[
+    int,
+    typer.Option(
+        min=1, metavar="N", help="Number of parallel fits. With more than one, seconds per sweep are not comparable."
+    ),
+]
+_Quick = Annotated[bool, typer.Option("--quick", help="Short test on synthetic signals.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+_OUT = Path("paper-results")
+
+
+def _add_experiment(name: str) -> None:
+    """Add the command of one table or figure. Tables show the paper's numbers next to yours."""
+    experiment = EXPERIMENTS[name]
+
+    @app.command(name, help=f"{experiment.title}.")
+    def command(
+        data: _Data = None,
+        dataset: _Dataset = None,
+        paper_settings: Annotated[
+            bool,
+            typer.Option(
+                "--paper-settings", help="Use the paper's settings for the tensor methods instead of the library's."
+            ),
+        ] = False,
+        method: _Methods = None,
+        tuned: Annotated[
+            Path | None,
+            typer.Option(
+                metavar="FILE", help="File written by `python -m paper tune`: settings of each method.", exists=True
+            ),
+        ] = None,
+        tries: Annotated[
+            int, typer.Option(min=1, metavar="N", help="For tune: number of settings to try per method.")
+        ] = 12,
+        protocol: Annotated[
+            str, typer.Option(metavar="NAME", help="subject: subject-wise split; paper: the paper's split; or both.")
+        ] = "both",
+        seeds: _Seeds = 5,
+        epochs: _Epochs = 100,
+        device: _Device = "auto",
+        jobs: _Jobs = 1,
+        quick: _Quick = False,
+        out: _Out = _OUT,
+        json: _Json = False,
+        quiet: _Quiet = False,
+    ) -> None:
+        request = Request(
+            name=name,
+            out=out,
+            dataset=dataset,
+            data=data,
+            seeds=seeds,
+            protocol=protocol,
+            paper_settings=paper_settings,
+            quick=quick,
+            device=device,
+            jobs=jobs,
+            epochs=epochs,
+            methods=tuple(method or ()),
+            tuned=tuned,
+            tries=tries,
+        )
+        run(request, experiment, quiet=quiet, as_json=json)
+
+
+for _name in EXPERIMENTS:
+    _add_experiment(_name)
+
+
+@app.command()
+def speed(
+    dataset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Measure only stages and sweeps, with this data set's shape.")
+    ] = None,
+    device: _Device = "auto",
+    quick: _Quick = False,
+    out: _Out = _OUT,
+    json: _Json = False,
+    quiet: _Quiet = False,
+) -> None:
+    """Seconds of every stage on random windows, compared with the limits of the machine and with TensorLy."""
+    speed_runner.run(out, device, dataset, quick=quick, quiet=quiet, as_json=json)
+
+
+@app.command()
+def race(
+    data: _Data = None,
+    dataset: _Dataset = "har",
+    seeds: _Seeds = 5,
+    device: _Device = "auto",
+    quick: _Quick = False,
+    out: _Out = _OUT,
+    json: _Json = False,
+    quiet: _Quiet = False,
+) -> None:
+    """Accuracy against the seconds of a fit, for several solvers."""
+    race_runner.run(out, data, dataset or "har", seeds, device, quick=quick, quiet=quiet, as_json=json)
+
+
+@app.command()
+def labels(
+    data: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help=f"Folder with {', '.join(FILES.values())}.", exists=True)
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(FILES)}. Default: all.")
+    ] = None,
+    method: _Methods = None,
+    seeds: _Seeds = 5,
+    splits: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of splits. Default: 30 or 10, by data set.")
+    ] = None,
+    development: Annotated[
+        bool, typer.Option("--development", help="Score held-out development subjects, to choose settings.")
+    ] = False,
+    epochs: _Epochs = 100,
+    device: _Device = "auto",
+    jobs: _Jobs = 1,
+    quick: _Quick = False,
+    out: _Out = _OUT,
+    json: _Json = False,
+    quiet: _Quiet = False,
+) -> None:
+    """Accuracy against labels per class on new subjects, next to strong baselines."""
+    if dataset is not None and dataset not in FILES:
+        raise typer.BadParameter(f"{dataset!r} is not one of {', '.join(FILES)}", param_hint="--dataset")
+    request = LabelRequest(
+        out=out,
+        folder=data,
+        sets=tuple(FILES) if dataset is None else (dataset,),
+        methods=tuple(method or ()),
+        seeds=seeds,
+        splits=splits,
+        epochs=epochs,
+        development=development,
+        device=device,
+        jobs=jobs,
+        quick=quick,
+    )
+    run_labels(request, quiet=quiet, as_json=json)
+
+
+def main() -> None:
+    """Run a command; errors are one line on standard error."""
+    reuse_memory()
+    try:
+        app()
+    except (PolyadicError, OSError) as error:
+        sys.exit(f"paper: {error}")
+
+
+if __name__ == "__main__":
+    main()

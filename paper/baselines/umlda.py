@@ -1,0 +1,268 @@
+"""Uncorrelated multilinear discriminant analysis (Lu, Plataniotis, Venetsanopoulos 2009), as in appendix D.8.
+
+Feature p of a tensor is its inner product with a rank-one tensor u⁽¹⁾∘u⁽²⁾∘…. These are found one after the other: each
+maximises Fisher's criterion among those whose training coordinates are uncorrelated with the earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import linalg
+from torch import Tensor
+
+from paper.baselines.shared import labels_of, restored_factors
+from polyadic.baselines import Baseline
+from polyadic.core.algebra import khatri_rao, project
+from polyadic.errors import PolyadicError
+
+__all__ = ["UMLDA"]
+
+_Vectors = list[NDArray[np.float64]]
+_Matrix = NDArray[np.float64]
+
+
+class UMLDA(Baseline):
+    """Rank-one projections that separate the classes, with coordinates uncorrelated on the training windows.
+
+    A projection is found by alternating over the modes: with all vectors but one fixed, the best one is the leading
+    solution of a generalised eigenproblem as large as its mode, in the subspace that keeps the coordinates
+    uncorrelated. The criterion, between-class over within-class scatter, never falls.
+
+    The p-th projection has p - 1 constraints. A mode with p - 1 entries or fewer has no vector that meets them all: its
+    vector is then optimised once without constraints, and only the larger modes meet them. `dim` is therefore at most
+    the size of the largest mode (33 for HAR's 18 × 33 × 33), less than the number of windows and, for vectors as input,
+    less than the number of classes.
+
+    Parameters
+    ----------
+    dim : number of projections, and of features
+    tensorize : from a batch (b, channels, time) to tensors (b, I, J, …); None if the input already is a tensor
+    ridge : added to the within-class variance of every entry, in units of its mean over all entries
+    max_iter : maximum number of rounds over the modes for each projection
+    tol : a projection has converged when a round raises its criterion by less than this fraction
+    n_init : number of initialisations of each projection, of which the best is kept: the first with equal entries as in
+        the paper, the others random
+    device : "auto", "cpu", "cuda", …
+    random_state : seed of the random initialisations
+
+    Attributes
+    ----------
+    factors_ : the vectors u⁽¹⁾, u⁽²⁾, … as columns, matrices of shapes (I, dim), (J, dim), …; all but the last have
+        norm 1, and the last is scaled so that the features have variance 1 within the classes, the ridge included
+    criterion_ : (dim,), Fisher's criterion of every feature, with the ridge
+    classes_ : the classes
+    history_ : `criterion` and `rounds`, one number per projection
+    n_parameters_ : dim · (I + J + …)
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.arange(60) % 3
+    >>> X = rng.normal(size=(60, 4, 5)) + y[:, None, None] * rng.normal(size=(4, 5))
+    >>> UMLDA(dim=3).fit(X, y).transform(X).shape
+    (60, 3)
+    """
+
+    def __init__(
+        self,
+        dim: int = 32,
+        *,
+        tensorize: Any = None,
+        ridge: float = 1.0,
+        max_iter: int = 30,
+        tol: float = 1e-3,
+        n_init: int = 1,
+        device: str | torch.device = "auto",
+        random_state: Any = 0,
+    ) -> None:
+        self.dim = dim
+        self.tensorize = tensorize
+        self.ridge = ridge
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_init = n_init
+        self.device = device
+        self.random_state = random_state
+
+    def _learn(self, X: Any, y: Any) -> None:
+        source = self._source(X)
+        self.classes_, codes = labels_of(y, source.n_windows, "UMLDA")
+        passes = self._passes(source.samples)
+        problem = _Fisher(passes, codes, len(self.classes_), float(self.ridge))
+        self._check_dim(problem.shape, len(codes), len(self.classes_))
+        rng = np.random.default_rng(self.seed_)
+        found: list[_Projection] = []
+        for _ in range(self.dim):
+            starts = [[np.full(size, size**-0.5) for size in problem.shape]]
+            starts += [[rng.normal(size=size) for size in problem.shape] for _ in range(self.n_init - 1)]
+            tried = [_climb(problem, start, found, self.max_iter, self.tol) for start in starts]
+            found.append(max(tried, key=lambda projection: projection.criterion))
+        scales = np.array([projection.spread for projection in found]) ** -0.5
+        columns = [np.stack(vectors, axis=1) for vectors in zip(*(p.vectors for p in found), strict=True)]
+        columns[-1] = columns[-1] * scales
+        self.factors_ = columns
+        self.history_ = {
+            "criterion": [projection.criterion for projection in found],
+            "rounds": [float(projection.rounds) for projection in found],
+        }
+
+    def _check_dim(self, shape: tuple[int, ...], count: int, n_classes: int) -> None:
+        limits = {f"the largest mode of tensors {shape}": max(shape), f"{count} windows minus one": count - 1}
+        if len(shape) == 1:
+            limits[f"{n_classes} classes minus one, for vectors"] = n_classes - 1
+        reason, limit = min(limits.items(), key=lambda item: item[1])
+        if self.dim > limit:
+            raise PolyadicError(
+                f"dim must be at most {limit} ({reason}), the maximum number of uncorrelated projections, "
+                f"but is {self.dim}"
+            )
+
+    @property
+    def criterion_(self) -> NDArray[np.float64]:
+        """Fisher's criterion of every feature: (dim,)."""
+        return np.array(self.history_["criterion"])
+
+    @property
+    def n_iter_(self) -> int:
+        """The largest number of rounds over the modes for any projection."""
+        return int(max(self.history_["rounds"]))
+
+    def _features(self, T: Tensor) -> Tensor:
+        factors = [torch.as_tensor(factor, dtype=T.dtype, device=T.device) for factor in self.factors_]
+        return project(T, factors)
+
+    def _width(self) -> int:
+        return int(self.factors_[0].shape[1])
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {f"factors.{mode}": factor for mode, factor in enumerate(self.factors_)}
+
+    def _extra(self) -> dict[str, Any]:
+        return {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
+
+    def _restore(self, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> None:
+        self.factors_ = restored_factors(self, arrays, int(self.dim))
+        self.classes_ = np.array(extra["classes"], dtype=extra["dtype"])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+class _Projection:
+    """A rank-one projection with its training coordinates, of mean 0 and norm 1, its criterion and rounds."""
+
+    def __init__(self, vectors: _Vectors, coordinates: _Matrix, criterion: float, spread: float, rounds: int) -> None:
+        self.vectors = vectors
+        self.coordinates = coordinates / max(float(np.linalg.norm(coordinates)), np.finfo(float).tiny)
+        self.criterion = criterion
+        self.spread = spread
+        self.rounds = rounds
+
+
+class _Fisher:
+    """Computes the scatter of partial projections, the only access of the search to the data."""
+
+    def __init__(
+        self, passes: Callable[[], Iterable[Tensor]], codes: NDArray[np.intp], n_classes: int, ridge: float
+    ) -> None:
+        self.passes = passes
+        self.members = np.zeros((len(codes), n_classes))
+        self.members[np.arange(len(codes)), codes] = 1.0
+        self.shares = self.members.mean(axis=0)
+        self.shape, variance = self._variance_within()
+        self.added = ridge * variance
+
+    def _variance_within(self) -> tuple[tuple[int, ...], float]:
+        """Return the tensors' shape, and the within-class variance averaged over all entries."""
+        sums: Tensor | None = None
+        members = torch.as_tensor(self.members)
+        done = 0
+        for T in self.passes():
+            part = members[done : done + len(T)].to(T).T @ T.flatten(1)
+            sums = part.double() if sums is None else sums + part
+            done += len(T)
+            shape = tuple(T.shape[1:])
+        assert sums is not None
+        means = sums / members.sum(dim=0).to(sums)[:, None]
+        total, done = 0.0, 0
+        for T in self.passes():
+            own = members[done : done + len(T)].to(T) @ means.to(T)
+            total += float((T.flatten(1) - own).square().sum(dtype=torch.float64))
+            done += len(T)
+        return shape, total / (len(members) * means.shape[1])
+
+    def partial(self, vectors: _Vectors, mode: int) -> _Matrix:
+        """Contract every tensor with all vectors but one, and centre the result: (N, size of the mode)."""
+        Y = torch.cat([_contract(T, vectors, mode).double().cpu() for T in self.passes()]).numpy()
+        centred: _Matrix = Y - Y.mean(axis=0)
+        return centred
+
+    def scatters(self, Y: _Matrix) -> tuple[_Matrix, _Matrix]:
+        """Return the between-class and within-class scatter (with the ridge) of centred partial projections."""
+        means = self.members.T @ Y / (self.shares * len(Y))[:, None]
+        rest = Y - self.members @ means
+        between = (means.T * self.shares) @ means
+        return between, rest.T @ rest / len(Y) + self.added * np.eye(Y.shape[1])
+
+
+def _contract(T: Tensor, vectors: _Vectors, mode: int) -> Tensor:
+    before, after = (_outer(part, T) for part in (vectors[:mode], vectors[mode + 1 :]))
+    size = T.shape[1 + mode]
+    return before @ (T.reshape(-1, len(after)) @ after).reshape(len(T), len(before), size)
+
+
+def _outer(vectors: _Vectors, like: Tensor) -> Tensor:
+    """Return the flattened outer product of some vectors, 1 for none."""
+    columns = [torch.as_tensor(vector, dtype=like.dtype, device=like.device)[:, None] for vector in vectors]
+    return khatri_rao(columns)[:, 0] if columns else like.new_ones(1)
+
+
+def _climb(problem: _Fisher, start: _Vectors, found: list[_Projection], max_iter: int, tol: float) -> _Projection:
+    """Return the projection to which alternating over the modes converges from an initialisation."""
+    vectors = [vector / np.linalg.norm(vector) for vector in start]
+    earlier = np.stack([projection.coordinates for projection in found], axis=1) if found else None
+    free = [size > len(found) for size in problem.shape]
+    criteria: list[float] = []
+    for round_ in range(max_iter):
+        # First, once, the modes that are too small for the constraints, so that the result meets them.
+        for mode in sorted(range(len(vectors)), key=lambda mode: free[mode]):
+            if not free[mode] and round_ > 0:
+                continue
+            Y = problem.partial(vectors, mode)
+            allowed = _uncorrelated(Y, earlier) if free[mode] else np.eye(Y.shape[1])
+            criterion, vectors[mode], spread = _best(*problem.scatters(Y), allowed)
+        criteria.append(criterion)
+        if any(new - old <= tol * new for old, new in pairwise(criteria[-2:])):
+            break
+    return _Projection(vectors, Y @ vectors[mode], criterion, spread, len(criteria))
+
+
+def _uncorrelated(Y: _Matrix, earlier: _Matrix | None) -> _Matrix:
+    """Return an orthonormal basis of the vectors u for which Y u is uncorrelated with the earlier coordinates."""
+    if earlier is None:
+        return np.eye(Y.shape[1])
+    directions, sizes, _ = np.linalg.svd(Y.T @ earlier, full_matrices=True)
+    rank = int((sizes > sizes[0] * max(Y.shape) * np.finfo(float).eps).sum())
+    return directions[:, rank:]
+
+
+def _best(between: _Matrix, within: _Matrix, allowed: _Matrix) -> tuple[float, _Matrix, float]:
+    """Return the largest scatter ratio along allowed directions, its unit direction, and its within-class scatter."""
+    try:
+        values, solutions = linalg.eigh(allowed.T @ between @ allowed, allowed.T @ within @ allowed)
+    except linalg.LinAlgError as error:
+        raise PolyadicError(
+            "the within-class scatter is singular: there are too few windows, or constant entries. Increase ridge"
+        ) from error
+    vector = allowed @ solutions[:, -1]
+    vector /= np.linalg.norm(vector)
+    vector *= np.sign(vector[np.abs(vector).argmax()])
+    return float(values[-1]), vector, float(vector @ within @ vector)

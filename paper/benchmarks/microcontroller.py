@@ -1,0 +1,224 @@
+"""Models in C: flash, memory and instructions per window on a Cortex-M4F under QEMU, compared with ONNX.
+
+Models have default settings and a probe. On HAR, they are fitted to the 21 training subjects and compared on the 3,003
+windows of the other 9; on GeoTec phone, the development subjects are split into halves. The files are built by
+`examples/microcontroller/Makefile`; sizes are from the linker map. "Labels changed" compares the compiled C with
+`predict_proba` in float64. Times on this machine are the minimum of five runs, because the machine may be shared.
+
+    python -m paper.benchmarks.microcontroller DATA docs/results/microcontroller/cortex-m.json
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paper.labels.people import LabelSet, read_set
+from paper.results import provenance, write_result
+from polyadic import ATD, export
+from polyadic.data import Windows
+from polyadic.evaluate import WindowClassifier
+
+PROJECT = Path(__file__).parents[2] / "examples" / "microcontroller"
+CLOCK_HZ = 64e6
+RUNS, REPEATS = 5, 200
+MODELS = (("HAR", 32), ("HAR", 16), ("HAR", 64), ("GeoTec phone", 32))
+
+
+def _module(name: str, path: Path) -> Any:
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+def sets(data: Path) -> dict[str, tuple[Windows, Windows]]:
+    """Return the training and comparison windows of each set, by name."""
+    har, geotec = (read_set(data, name) for name in ("har", "geotec"))
+    return {
+        "HAR": (har.windows[har.development], har.windows[~har.development]),
+        "GeoTec phone": _halves(geotec),
+    }
+
+
+def _halves(found: LabelSet) -> tuple[Windows, Windows]:
+    """Split the development subjects into two halves."""
+    own = found.windows[found.development]
+    names = np.unique(own.subject)
+    learned = np.isin(own.subject, np.random.default_rng(0).permutation(names)[: len(names) // 2])
+    return own[learned], own[~learned]
+
+
+def make(project: Path, *targets: str) -> str:
+    # The memory map only needs to be large enough, because actual sizes are measured.
+    words = ["make", "-s", "-C", str(project), "FLASH=512K", "RAM=512K", *targets]
+    # QEMU prints the output of the board to stderr.
+    return subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True, timeout=300
+    ).stdout
+
+
+def labels_in_c(project: Path, written: Any, X: np.ndarray) -> np.ndarray:
+    """Return the class codes (N,) predicted by the code compiled for this machine."""
+    words = ["gcc", "-std=c99", "-O2", "-shared", "-fPIC", str(project / "model.c"), "-lm", "-o"]
+    subprocess.run([*words, str(project / "model.so")], check=True)
+    library = ctypes.CDLL(str(project / "model.so"))
+    scratch, result = ctypes.create_string_buffer(written.scratch_bytes), np.empty(len(written.classes), np.float32)
+    found = []
+    for window in np.ascontiguousarray(X, np.float32):
+        pointers = ctypes.c_void_p(window.ctypes.data), ctypes.c_void_p(result.ctypes.data)
+        found.append(library.polyadic_predict(*pointers, scratch))
+    return np.array(found)
+
+
+def in_c(classifier: WindowClassifier, test: Windows, expected: np.ndarray, int8: bool, folder: Path) -> dict[str, Any]:
+    project = folder / f"project{int8:d}"
+    shutil.copytree(PROJECT, project, ignore=shutil.ignore_patterns("build", "model.*"))
+    written = export.c(classifier, project / "model.c", int8=int8)
+    make(project, "all")
+    said = make(project, "run-m4")
+    if "selftest: passed" not in said:
+        raise SystemExit(said)
+    instructions = int(re.search(r"one window: (\d+) instructions", said)[1])  # type: ignore[index]
+    on_host = min(int(re.search(r"one window: (\d+) ns", make(project, "run"))[1]) for _ in range(RUNS))  # type: ignore[index]
+    sizes = _module("sizes", PROJECT / "sizes.py").sizes
+    found = labels_in_c(project, written, np.asarray(test.X))
+    best, top = expected.argmax(axis=1), np.sort(expected, axis=1)
+    differ = found != best
+    return {
+        "weights": "int8" if int8 else "float",
+        "table_bytes": written.table_bytes,
+        "m4f": sizes((project / "build" / "m4.map").read_text()),
+        "m0plus": sizes((project / "build" / "m0.map").read_text()),
+        "scratch_bytes": written.scratch_bytes,
+        "stream_bytes": written.stream_bytes,
+        "instructions": instructions,
+        "least_ms_at_64_mhz": round(1e3 * instructions / CLOCK_HZ, 2),
+        "this_machine_us": round(on_host / 1e3, 1),
+        "other_labels": int(differ.sum()),
+        "other_labels_not_close": int((differ & (top[:, -1] - top[:, -2] >= 1e-3)).sum()),
+        "accuracy": round(accuracy(classifier, found, test), 4),
+    }
+
+
+def accuracy(classifier: WindowClassifier, best: np.ndarray, test: Windows) -> float:
+    names = np.asarray(test.classes)[test.label]
+    return float((classifier.classes_[best] == names).mean())
+
+
+def in_onnx(classifier: WindowClassifier, test: Windows, int8: bool, folder: Path) -> dict[str, Any]:
+    path = folder / "model.onnx"
+    export.onnx(classifier.features_, path, probe=classifier, int8=int8)
+    run, X = export.Features(path), np.asarray(test.X, np.float32)
+
+    def microseconds() -> float:
+        begun = time.perf_counter()
+        for number in range(REPEATS):
+            run.probabilities(X[number % len(X)])
+        return 1e6 * (time.perf_counter() - begun) / REPEATS
+
+    return {
+        "weights": "int8" if int8 else "float",
+        "bytes": path.stat().st_size,
+        "this_machine_us": round(min(microseconds() for _ in range(RUNS)), 1),
+        "accuracy": round(accuracy(classifier, run.probabilities(X).argmax(axis=1), test), 4),
+    }
+
+
+def measured(name: str, rank: int, learned: Windows, test: Windows) -> dict[str, Any]:
+    classifier = WindowClassifier(ATD(rank=rank, device="cpu").fit(learned)).fit(learned)
+    expected = classifier.predict_proba(np.asarray(test.X, np.float64))
+    with tempfile.TemporaryDirectory() as folder:
+        return {
+            "model": name,
+            "rank": rank,
+            "window": [int(size) for size in test.shape[1:]],
+            "seconds_of_signal": test.shape[2] / float(test.fs or 1),
+            "parameters": classifier.features_.n_parameters_,
+            "compared_windows": len(test),
+            "accuracy": round(accuracy(classifier, expected.argmax(axis=1), test), 4),
+            "c": [in_c(classifier, test, expected, int8, Path(folder)) for int8 in (False, True)],
+            "onnx": [in_onnx(classifier, test, int8, Path(folder)) for int8 in (False, True)],
+        }
+
+
+def table(content: dict[str, Any]) -> str:
+    """Return the rows in Markdown, for the page on deployment."""
+    lines = [
+        "| model | weights | flash, M4F | flash, M0+ | memory with a stream | instructions per window | "
+        "at 64 MHz, at least | labels changed | accuracy (model) |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in content["rows"]:
+        for code in row["c"]:
+            flash = [needed(code[processor]["flash"]) for processor in ("m4f", "m0plus")]
+            lines.append(
+                f"| {row['model']}, rank {row['rank']} | {code['weights']} | {flash[0] / 1024:.1f} KiB | "
+                f"{flash[1] / 1024:.1f} KiB | {code['stream_bytes'] / 1024:.1f} KiB | {code['instructions']:,} | "
+                f"{code['least_ms_at_64_mhz']:.1f} ms | {code['other_labels']} of {row['compared_windows']:,} | "
+                f"{100 * code['accuracy']:.1f} % ({100 * row['accuracy']:.1f} %) |"
+            )
+    lines += [
+        "",
+        "| model | C, float | C, int8 | ONNX, float | ONNX, int8 | ONNX file, float | ONNX file, int8 | "
+        "accuracy of ONNX, int8 |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in content["rows"]:
+        times = [f"{entry['this_machine_us']:,.0f} µs" for entry in (*row["c"], *row["onnx"])]
+        files = [f"{entry['bytes'] / 1024:.0f} KiB" for entry in row["onnx"]]
+        cells = " | ".join([*times, *files, f"{100 * row['onnx'][1]['accuracy']:.1f} %"])
+        lines.append(f"| {row['model']}, rank {row['rank']} | {cells} |")
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"The first table is for a Cortex-M4F under QEMU. The second is the time for one window on one thread of a "
+            f"shared machine ({content['machine']['processor']}, {content['date']}, commit {content['commit']}). In "
+            "the file of PTB-XL, all leads except II have 2.5 s of signal and -32.768, the code for missing samples, "
+            "for the rest: its rows show sizes, and its accuracy is not meaningful.",
+            "",
+        ]
+    )
+
+
+def needed(flash: dict[str, int]) -> int:
+    """Return the flash of a model: tables, code and library functions, without the selftest and the application."""
+    return sum(flash[part] for part in ("tables", "code", "libraries"))
+
+
+def main(data: str, out: str) -> None:
+    found = sets(Path(data))
+    rows = []
+    for name, rank in MODELS:
+        rows.append(measured(name, rank, *found[name]))
+        print(json.dumps(rows[-1]), flush=True)
+    content = provenance("cpu")
+    tools = {
+        tool: subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+        for tool in ("gcc", "arm-none-eabi-gcc", "qemu-system-arm")
+    }
+    content["versions"] |= {package: version(package) for package in ("onnx", "onnxruntime")} | tools
+    content["seed"] = 0
+    content["rows"] = rows
+    write_result(Path(out), content)
+    Path(out).with_suffix(".md").write_text(table(content))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,367 @@
+"""Every table and figure of the paper as an experiment."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from paper import figures, reference, tables, tuning
+from paper.methods import (
+    ExperimentSettings,
+    MethodVariant,
+    Row,
+    fit_variant,
+    sweep_columns,
+    variant,
+)
+from paper.runner import Experiment
+from polyadic import ATD
+from polyadic.augment import Augmentation, Compose, Jitter
+from polyadic.core import alignment
+from polyadic.core.algebra import gram, project, ridge_inverse
+from polyadic.core.step import initial_factors
+from polyadic.core.tensorizer import tensors
+from polyadic.presets import preset
+
+__all__ = ["EXPERIMENTS"]
+
+TENSOR = ("SALS", "GR-SALS", "ATD_ss-", "ATD")
+DEEP = ("SimCLR-32", "SimCLR-128", "BYOL-32", "BYOL-128", "AE-32", "AE-128", "AE_ss-32", "AE_ss-128")
+SIMPLE = ("PCA-32", "Hand", "MiniRocket", "CP-ALS")
+
+_ROUNDS = (1, 2, 3, 4, 8)
+_RANKS = (8, 16, 32, 64, 128)
+_ALPHAS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+_BETAS = (0.0, 1.0, 2.0, 5.0, 25.0, 125.0, 1e3, 1e4, 1e5)
+_GAMMAS = (0.25, 0.5, 1.0, 2.0, 4.0)
+_DEGREES = (0.02, 0.05, 0.1, 0.5, 5.0)
+_COUNTS = (12, 24, 60, 120, 300, 600, 1200)
+_CONVERGENCE_ROUNDS = 8
+
+
+def _main_variants(settings: ExperimentSettings) -> list[MethodVariant]:
+    """Return every method of the paper, and the simple baselines."""
+    return [variant(name) for name in (*DEEP, "CNN", *SIMPLE, "UMLDA", "STL", *TENSOR)]
+
+
+def _timed_variants(settings: ExperimentSettings) -> list[MethodVariant]:
+    """Return the methods of Tables 11 and 12."""
+    return [variant(name) for name in (*DEEP, *TENSOR)]
+
+
+def _view_variants(settings: ExperimentSettings) -> list[MethodVariant]:
+    """Return the methods that learn from pairs of views, with several kinds of views, and the untrained networks."""
+    kinds: dict[str, dict[str, Any]] = {"untrained": {"max_epochs": 0}}
+    kinds |= {name: {"views": name} for name in ("jitter alone", "jitter 0.05", "jitter 0.3", "no rotation", "all")}
+    names = ("SimCLR-32", "BYOL-32", "AE_ss-32")
+    return [variant(name, {"views": word}, **changes) for word, changes in kinds.items() for name in names]
+
+
+def _first_seed_only(settings: ExperimentSettings) -> ExperimentSettings:
+    """Return the settings for one seed and one protocol."""
+    return replace(settings, seeds=range(1), protocols=settings.protocols[:1])
+
+
+def _eight_sweep_variants(settings: ExperimentSettings) -> list[MethodVariant]:
+    """Return the methods that train in sweeps or epochs, with eight of them and no early stopping."""
+    deep = [variant(name, max_epochs=8, patience=8) for name in (*DEEP, "CNN")]
+    return deep + [variant(name, max_sweeps=8, tol=0.0) for name in TENSOR]
+
+
+def _time_sweeps(one: MethodVariant, settings: ExperimentSettings, seed: int) -> list[Row]:
+    """Fit a method once, and return its seconds per sweep and the duration of every sweep."""
+    part = settings.split_for(settings.protocols[0], seed)
+    model, _ = fit_variant(one, settings, part, seed)
+    every = [float(value) for value in model.history_["seconds"]]
+    learned = len(part.unlabelled) if one.kind == "features" else len(part.train)
+    labels = {**one.labels, "seed": seed, "protocol": settings.protocols[0], "split": part.hash}
+    return [
+        {**labels, **sweep_columns(model), "every": every, "windows": learned, "parameters": int(model.n_parameters_)}
+    ]
+
+
+def _round_variants(settings: ExperimentSettings) -> list[MethodVariant]:
+    """Return ATD with several numbers of rounds."""
+    return [variant("ATD", {"rounds": rounds}, rounds=rounds) for rounds in _ROUNDS]
+
+
+def _lettered_augmentations(settings: ExperimentSettings) -> list[tuple[str, Augmentation]]:
+    """Return the single augmentations of a dataset with the paper's letters."""
+    steps = settings.augment.steps if isinstance(settings.augment, Compose) else (settings.augment,)
+    return list(zip(("(a)", "(b)", "(c)"), steps, strict=False))
+
+
+def _augmentation_variants(settings: ExperimentSettings) -> list[MethodVariant]:
+    """Return ATD with every combination of the augmentations."""
+    steps = _lettered_augmentations(settings)
+    variants = []
+    for count in range(1, len(steps) + 1):
+        for chosen in combinations(steps, count):
+            name = "+".join(letter for letter, _ in chosen)
+            views = Compose([step for _, step in chosen])
+            variants.append(variant("ATD", {"augmentations": name}, augment=views))
+    return variants
+
+
+def _quality_variants(settings: ExperimentSettings) -> list[MethodVariant]:
+    """Return SALS and ATD as references, degrees of jitter, and the paper's (A), (B), (C) if defined."""
+    steps = [step for _, step in _lettered_augmentations(settings)]
+    # The table has a single row, which is identified by this label in stored results.
+    line = {"arm": "accuracy"}
+    variants = [variant(name, {"augmentations": name, **line}) for name in ("SALS", "ATD")]
+    for degree in _DEGREES:
+        views = Compose([Jitter(degree), *steps[1:]])
+        variants.append(variant("ATD", {"augmentations": f"d={degree:g}", **line}, augment=views))
+    if settings.dataset in ("har", "mgh"):
+        for letter in ("A", "B", "C"):
+            poor = preset(settings.dataset, settings.windows.fs, quality=letter).augment
+            variants.append(variant("ATD", {"augmentations": f"({letter})", **line}, augment=poor))
+    return variants
+
+
+def _rank_variants(settings: ExperimentSettings) -> list[MethodVariant]:
+    """Return the tensor methods with several ranks."""
+    ranks = _RANKS if settings.dataset != "synthetic" else (2, 4)
+    return [variant(name, {"rank": rank}, rank=rank) for name in TENSOR for rank in ranks]
+
+
+def _supervised_variants(settings: ExperimentSettings) -> list[MethodVariant]:
+    """Return the methods of Table 13."""
+    return [variant(name) for name in ("UMLDA", "STL", "ATD")]
+
+
+def _label_count_variants(settings: ExperimentSettings) -> list[MethodVariant]:
+    """Return the methods of Figure 2, each with several numbers of labelled windows."""
+    counts = _COUNTS if settings.dataset != "synthetic" else (9, 12)
+    names = (*TENSOR, "SimCLR-32", "BYOL-32", "AE-32", "AE_ss-32", "CNN")
+    return [variant(name, label_counts=counts) for name in names]
+
+
+def _hyperparameter_variants(settings: ExperimentSettings) -> list[MethodVariant]:
+    """Return ATD with one of its hyperparameters changed at a time."""
+    batch = int(settings.parameters.get("batch_size", 128))
+    if settings.dataset == "synthetic":
+        return [variant("ATD", {"parameter": "beta", "value": value}, beta=value) for value in (0.0, 2.0)]
+    grids: dict[str, tuple[Any, ...]] = {
+        "rank": _RANKS,
+        "alpha": _ALPHAS,
+        "beta": _BETAS,
+        "gamma": tuple(share * batch for share in _GAMMAS),
+    }
+    return [
+        variant("ATD", {"parameter": name, "value": value}, **{name: value})
+        for name, values in grids.items()
+        for value in values
+    ]
+
+
+def _size_rows(settings: ExperimentSettings) -> list[Row]:
+    """Return the sizes of the parts of the split, by protocol."""
+    rows: list[Row] = []
+    for protocol in settings.protocols:
+        part = settings.split_for(protocol, 0)
+        rows.append(
+            {
+                "protocol": protocol,
+                "seed": 0,
+                "split": part.hash,
+                "unlabelled": len(part.unlabelled),
+                "train": len(part.train),
+                "test": len(part.test),
+                "subjects": [len(set(windows.subject.tolist())) for windows in part],
+                "tensor": list(settings.tensorize.shape(*settings.windows.shape[1:])),
+            }
+        )
+    return rows
+
+
+def _class_rows(settings: ExperimentSettings) -> list[Row]:
+    """Return the number of windows of every class."""
+    labels = settings.windows.label[settings.windows.label >= 0]
+    counts = np.bincount(labels, minlength=len(settings.windows.classes))
+    return [
+        {"class": name, "seed": 0, "windows": int(count), "percent": 100 * float(count) / len(labels)}
+        for name, count in zip(settings.windows.classes, counts, strict=True)
+    ]
+
+
+def _convergence_rows(settings: ExperimentSettings) -> list[Row]:
+    """Return the mean relative change of a row by round, on a batch, at random and at learned bases (appendix B)."""
+    rows: list[Row] = []
+    size = int(settings.parameters.get("batch_size", 128))
+    for seed in settings.seeds:
+        unlabelled, _, _ = settings.split_for(settings.protocols[0], seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the experiment measures convergence
+            model = variant("ATD").build(settings, seed).fit(unlabelled)
+        assert isinstance(model, ATD)
+        batch = torch.from_numpy(unlabelled.read(np.arange(min(size, len(unlabelled))))).float()
+        views = torch.cat([batch, settings.augment(batch, torch.arange(len(batch)), seed=seed, sweep=0)])
+        T = tensors(model.tensorize_, views).double()
+        learned = [torch.from_numpy(factor).double() for factor in model.factors_]
+        random = initial_factors(T.shape[1:], model.rank, seed, torch.float64, torch.device("cpu"))
+        for bases, factors in (("random", random), ("learned", learned)):
+            V = ridge_inverse(gram(factors), float(model.alpha))
+            first, second = (project(T, factors) @ V).chunk(2)
+            v2 = alignment.pull(second, float(len(first)))
+            differences = alignment.convergence(first, V, v2, float(model.beta), rounds=_CONVERGENCE_ROUNDS)
+            rows += [
+                {"bases": bases, "seed": seed, "round": number + 1, "difference": float(value)}
+                for number, value in enumerate(differences)
+            ]
+    return rows
+
+
+def _paper_rounds(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
+    found = reference.ROUNDS.get(dataset, {}).get(value)
+    return None if found is None else found[1]
+
+
+def _paper_augmentations(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
+    return reference.AUGMENTATIONS.get(dataset, {}).get(value)
+
+
+def _paper_quality(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
+    degree = float(value.removeprefix("d=")) if str(value).startswith("d=") else None
+    if degree is not None:
+        return reference.JITTER.get(dataset, {}).get(degree)
+    return reference.QUALITY.get(dataset, {}).get(value)
+
+
+def _paper_ranks(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
+    return reference.RANKS.get(dataset, {}).get(row, {}).get(value)
+
+
+def _paper_views(dataset: str, row: Any, value: Any) -> reference.MeanAndStd | None:
+    return reference.MAIN.get(row, {}).get(dataset) if value == "all" else None
+
+
+def _no_paper_figure(dataset: str, row: Any, value: Any) -> None:
+    return None
+
+
+_BATCH_64 = {"har": {"batch_size": 64}}
+# A sweep over few windows has few steps: 50 sweeps are not enough for the tensor methods to converge.
+_CONVERGED = {"ptb_xl": {"max_sweeps": 300}}
+_ROUND_TABLE: dict[str, Any] = {
+    "title": "Rounds of the iterative rule",
+    "variants": _round_variants,
+    "markdown": tables.grid_table("method", "rounds", _paper_rounds, seconds=True),
+}
+_AUGMENTATION_TABLE: dict[str, Any] = {
+    "title": "Augmentations: (a) jittering, (b) bandpass, (c) rotation",
+    "variants": _augmentation_variants,
+    "markdown": tables.grid_table("method", "augmentations", _paper_augmentations),
+    "ablation": True,
+    "parameters": _BATCH_64,
+}
+_RANK_TABLE: dict[str, Any] = {
+    "title": "Tensor methods by rank",
+    "variants": _rank_variants,
+    "markdown": tables.grid_table("method", "rank", _paper_ranks),
+    "ablation": True,
+}
+_TIMED_TABLE: dict[str, Any] = {
+    "title": "Significance and time",
+    "variants": _timed_variants,
+    "markdown": tables.timed_table,
+    "parameters": _CONVERGED,
+}
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "table1": Experiment("Sizes", tuple(reference.DATASETS), tables.sizes_table, build_rows=_size_rows),
+    "table2": Experiment(
+        "Main comparison", tuple(reference.DATASETS), tables.main_table, variants=_main_variants, parameters=_CONVERGED
+    ),
+    "table3": Experiment(datasets=("har",), **_ROUND_TABLE),
+    "table4": Experiment(datasets=("sleep_edf",), **_ROUND_TABLE),
+    "table5": Experiment("Classes", tuple(reference.DATASETS), tables.distribution_table, build_rows=_class_rows),
+    "table6": Experiment(datasets=("mgh",), **_AUGMENTATION_TABLE),
+    "table7": Experiment(datasets=("har",), **_AUGMENTATION_TABLE),
+    "table8": Experiment(
+        "Low-quality augmentations",
+        ("mgh", "har"),
+        tables.grid_table("arm", "augmentations", _paper_quality),
+        variants=_quality_variants,
+        ablation=True,
+        parameters=_BATCH_64,
+    ),
+    "table9": Experiment(datasets=("har",), **_RANK_TABLE),
+    "table10": Experiment(datasets=("sleep_edf",), **_RANK_TABLE),
+    "table11": Experiment(datasets=("sleep_edf", "har"), **_TIMED_TABLE),
+    "table12": Experiment(datasets=("ptb_xl", "mgh"), **_TIMED_TABLE),
+    "table13": Experiment(
+        "Supervised tensor learning",
+        tuple(reference.DATASETS),
+        tables.main_table,
+        variants=_supervised_variants,
+        parameters=_CONVERGED,
+    ),
+    "tune": Experiment(
+        "Tuning of every method with the same number of tries",
+        tuple(reference.DATASETS),
+        tuning.tuning_table,
+        variants=tuning.variants_to_try,
+        adjust=tuning.without_tested_subjects,
+        run_cell=tuning.run_try,
+        chosen_settings=tuning.best_settings,
+        parameters=_CONVERGED,
+    ),
+    "views": Experiment(
+        "Kinds of views, for methods that learn from pairs of views",
+        ("har",),
+        tables.grid_table("method", "views", _paper_views),
+        variants=_view_variants,
+    ),
+    "seconds": Experiment(
+        "Seconds per sweep or epoch: eight, the first three dropped",
+        ("har", "sleep_edf", "ptb_xl", "mgh"),
+        tables.seconds_table,
+        variants=_eight_sweep_variants,
+        adjust=_first_seed_only,
+        run_cell=_time_sweeps,
+        alone=True,
+    ),
+    "figure1": Experiment(
+        "The framework",
+        tuple(reference.DATASETS),
+        tables.shapes_table,
+        build_rows=figures.framework_rows,
+        plot=figures.plot_framework,
+    ),
+    "figure2": Experiment(
+        "Accuracy by labelled windows",
+        ("mgh", "har"),
+        tables.grid_table("method", "labels", _no_paper_figure),
+        variants=_label_count_variants,
+        plot=figures.plot_label_counts,
+    ),
+    "figure3": Experiment(
+        "Convergence of the iterative rule",
+        ("har", "sleep_edf"),
+        tables.convergence_table,
+        build_rows=_convergence_rows,
+        plot=figures.plot_convergence,
+    ),
+    "figure4": Experiment(
+        "The backbone",
+        tuple(reference.DATASETS),
+        tables.shapes_table,
+        build_rows=figures.backbone_rows,
+        plot=figures.plot_backbone,
+    ),
+    "figure5": Experiment(
+        "Hyperparameters of ATD",
+        ("sleep_edf", "har"),
+        tables.hyperparameter_table,
+        variants=_hyperparameter_variants,
+        plot=figures.plot_hyperparameters,
+        ablation=True,
+    ),
+}

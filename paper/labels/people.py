@@ -1,0 +1,256 @@
+"""The five data sets of the label curve: their windows, development subjects, and splits of the other subjects.
+
+Development subjects provide the unlabelled windows, and all settings are chosen on them: the 21 subjects of HAR's
+training part, and some 60 % of the subjects of the other sets (sampled with seed 0): 14 of 23 in GeoTec, 23 of 38 in
+SisFall, 22 of 36 in EEGMAT, 112 of 187 in LUDB. The labels of the other subjects are used for scores only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
+from polyadic.data import Windows, synthetic
+from polyadic.errors import DataError, PolyadicError
+from polyadic.presets import PAPER_METHOD, Preset, preset
+from polyadic.spectral import STFT
+
+__all__ = ["COUNTS", "FILES", "Count", "Half", "LabelSet", "drawn", "halves", "read_set"]
+
+Count = int | str
+"""Labels per class: a number, or "all"."""
+
+COUNTS: tuple[Count, ...] = (1, 3, 10, 30, "all")
+
+FILES = {
+    "har": "har.npz",
+    "geotec": "geotec_phone.npz",
+    "sisfall": "sisfall.npz",
+    "eegmat": "eegmat.npz",
+    "ludb": "ludb.npz",
+}
+"""File name of each set."""
+
+_MOST_REDRAWS = 1000
+_DEVELOPMENT_SHARE = 0.6
+_SIMCLR_HAR: dict[str, Any] = {"views": "jitter 0.05"}
+_CNN_HAR: dict[str, Any] = {"learning_rate": 0.003, "weight_decay": 0.005, "parts": "log_amplitude"}
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """One data set of the label curve.
+
+    Parameters
+    ----------
+    name, title : name used in files, and title used in tables
+    windows : windows of all subjects, with labels and subjects
+    development : (N,), whether a window belongs to a development subject
+    paper : the paper's settings for this data set, or for the most similar one of the paper
+    tuned : arguments of "SimCLR" and "CNN" other than their defaults, from `docs/results/*/tune-*.settings.json`
+    n_splits : number of splits
+    """
+
+    name: str
+    title: str
+    windows: Windows
+    development: NDArray[np.bool_]
+    paper: Preset
+    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    n_splits: int = 10
+
+    def unlabelled(self) -> Windows:
+        """Return the windows of the development subjects, from which features are learned."""
+        return self.windows[np.flatnonzero(self.development)]
+
+    def labelled(self, of_development: bool = False) -> Windows:
+        """Return the windows to sample labels from and to score: the windows of the other subjects.
+
+        Parameters
+        ----------
+        of_development : whether to return the windows of the development subjects instead, to choose settings
+        """
+        return self.windows[np.flatnonzero(self.development == of_development)]
+
+
+class Half(NamedTuple):
+    """One subject-wise split of the labelled windows: rows to sample labels from, and rows to score."""
+
+    train: NDArray[np.intp]
+    test: NDArray[np.intp]
+
+
+def halves(label: NDArray[Any], subject: NDArray[Any], count: int) -> list[Half]:
+    """Split subjects into random halves; a split in which one half lacks a class is sampled again.
+
+    Parameters
+    ----------
+    label, subject : (N,), class and subject of each window
+    count : number of splits; a smaller count gives the first of a larger one
+
+    Examples
+    --------
+    >>> (train, test), = halves(np.array([0, 1] * 4), np.repeat(list("abcd"), 2), 1)
+    >>> len(train), len(test)
+    (4, 4)
+    """
+    people, classes = np.unique(subject), len(np.unique(label))
+    found: list[Half] = []
+    for number in range(count):
+        for attempt in range(_MOST_REDRAWS):
+            order = np.random.default_rng([number, attempt]).permutation(people)
+            inside = np.isin(subject, order[: -(-len(people) // 2)])
+            half = Half(np.flatnonzero(inside), np.flatnonzero(~inside))
+            if all(len(np.unique(label[rows])) == classes for rows in half):
+                found.append(half)
+                break
+        else:
+            raise PolyadicError("no split of the subjects into halves was found in which both halves have all classes")
+    return found
+
+
+def drawn(label: NDArray[Any], rows: NDArray[np.intp], count: Count, seed: list[int]) -> NDArray[np.intp]:
+    """Sample `count` rows of each class, or all rows of a class that has fewer.
+
+    Examples
+    --------
+    >>> drawn(np.array([0, 0, 0, 1, 1]), np.arange(5), 2, [0, 0]).shape
+    (4,)
+    """
+    if count == "all":
+        return rows
+    rng = np.random.default_rng(seed)
+    own = [rng.permutation(rows[label[rows] == code])[: int(count)] for code in np.unique(label[rows])]
+    return np.sort(np.concatenate(own))
+
+
+# ------------------------------------------------------------------------ sets
+
+
+@lru_cache(maxsize=len(FILES))
+def read_set(folder: Path, name: str) -> LabelSet:
+    """Read a set from its file in a folder.
+
+    Parameters
+    ----------
+    folder : folder with the files of `FILES`
+    name : a name in `FILES`; or "synthetic", which needs no file
+    """
+    if name == "synthetic":
+        return _synthetic()
+    path = folder / FILES[name]
+    if not path.exists():
+        raise DataError(f"{FILES[name]} is not in {folder.name or folder}: --data must be the folder that contains it")
+    with np.load(path) as file:
+        return _READERS[name](dict(file))
+
+
+def _har(arrays: dict[str, Any]) -> LabelSet:
+    both = {name: np.concatenate([arrays[f"{name}_train"], arrays[f"{name}_test"]]) for name in ("X", "y", "subject")}
+    recording, start = np.concatenate([arrays["exp_pos_train"], arrays["exp_pos_test"]]).T
+    units = ("g",) * 3 + ("rad/s",) * 3 + ("g",) * 3
+    windows = _windows(both["X"], both["y"], both["subject"], 50.0, units, arrays, recording, start)
+    development = np.arange(len(windows)) < len(arrays["X_train"])
+    return LabelSet("har", "HAR", windows, development, preset("har"), {"SimCLR": _SIMCLR_HAR, "CNN": _CNN_HAR})
+
+
+def _geotec(arrays: dict[str, Any]) -> LabelSet:
+    units = ("m/s2",) * 3 + ("rad/s",) * 3
+    X, label, who = (arrays[name] for name in ("X", "y", "subject"))
+    windows = _windows(X, label, who, 50.0, units, arrays, arrays["recording"], arrays["start"])
+    har, triads = preset("har"), ((0, 1, 2), (3, 4, 5))
+    views = Compose([*har.augment.steps[:2], Rotate3D(triads)])
+    frames = STFT(32, har.tensorize.hop, window="rectangular", parts="log_re_im", floor="channel")
+    paper = Preset("geotec", 50.0, (6, 64), frames, views, har.parameters)
+    tuned: dict[str, dict[str, Any]] = {"SimCLR": _SIMCLR_HAR, "CNN": _CNN_HAR}
+    return LabelSet("geotec", "GeoTec phone", windows, _share_of(arrays["subject"], 14 / 23), paper, tuned, 30)
+
+
+def _sisfall(arrays: dict[str, Any]) -> LabelSet:
+    # The paper's settings for HAR, which has the same triads; twice its hop, for as many frames in 4 s as in 2.56 s.
+    units = ("g",) * 3 + ("deg/s",) * 3 + ("g",) * 3
+    arrays["recording"] = np.char.add(arrays["subject"], arrays["recording"])  # two subjects share one name
+    har = preset("har")
+    paper = replace(har, name="sisfall", shape=(9, 200), tensorize=replace(har.tensorize, hop=4))
+    return _integers("sisfall", "SisFall", arrays, units, paper)
+
+
+def _eegmat(arrays: dict[str, Any]) -> LabelSet:
+    # The paper's settings for Sleep-EDF, also EEG at 100 Hz; frames and hop halved, because windows have 4 s, not 30 s.
+    sleep = preset("sleep_edf")
+    paper = replace(sleep, name="eegmat", shape=(20, 400), tensorize=replace(sleep.tensorize, n_fft=128, hop=16))
+    return _integers("eegmat", "EEGMAT", arrays, ("uV",) * 20, paper)
+
+
+def _ludb(arrays: dict[str, Any]) -> LabelSet:
+    # The paper's settings for PTB-XL, also 12-lead ECG of 10 s, with frames of the same duration at 250 Hz.
+    # A person has one window, and those without a known heart axis (-1) are left out.
+    known = arrays["y"] >= 0
+    arrays |= {name: arrays[name][known] for name in ("X", "y", "subject", "recording", "start")}
+    return _integers("ludb", "LUDB heart axis", arrays, ("count",) * 12, preset("ptb_xl", 250.0), 30)
+
+
+def _integers(
+    name: str, title: str, arrays: dict[str, Any], units: tuple[str, ...], paper: Preset, n_splits: int = 10
+) -> LabelSet:
+    """Return a set whose file has integers and their scale, and whose development subjects are sampled."""
+    X = arrays["X"] * arrays["scale"].astype(np.float32)
+    label, who, fs = arrays["y"], arrays["subject"], float(arrays["fs"])
+    windows = _windows(X, label, who, fs, units, arrays, arrays["recording"], arrays["start"])
+    return LabelSet(name, title, windows, _share_of(who, _DEVELOPMENT_SHARE), paper, n_splits=n_splits)
+
+
+def _synthetic() -> LabelSet:
+    """Return a small set for `--quick`."""
+    windows = synthetic(160, n_channels=3, length=64, n_classes=2)
+    views = Compose([Jitter(0.05), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)])
+    parameters = {**PAPER_METHOD, "rank": 4, "max_sweeps": 2, "batch_size": 32}
+    paper = Preset("synthetic", 64.0, (3, 64), STFT(n_fft=16, hop=8, floor="channel"), views, parameters)
+    return LabelSet("synthetic", "synthetic", windows, _share_of(windows.subject, 0.5), paper, n_splits=2)
+
+
+_READERS: dict[str, Callable[[dict[str, Any]], LabelSet]] = {
+    "har": _har,
+    "geotec": _geotec,
+    "sisfall": _sisfall,
+    "eegmat": _eegmat,
+    "ludb": _ludb,
+}
+
+
+def _windows(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    who: NDArray[Any],
+    fs: float,
+    units: tuple[str, ...],
+    arrays: dict[str, Any],
+    recording: NDArray[Any],
+    start: NDArray[Any],
+) -> Windows:
+    return Windows(
+        X,
+        fs=fs,
+        units=units,
+        label=y.astype(int),
+        subject=[str(name) for name in who],
+        recording=[str(name) for name in recording],
+        start=start,
+        channels=[str(name) for name in arrays["channels"]],
+    )
+
+
+def _share_of(people: NDArray[Any], share: float) -> NDArray[np.bool_]:
+    """Return which windows belong to a random share of the subjects, sampled with seed 0."""
+    everyone = np.unique(people)
+    inside: NDArray[np.bool_] = np.isin(
+        people, np.random.default_rng(0).permutation(everyone)[: round(share * len(everyone))]
+    )
+    return inside

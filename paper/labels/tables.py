@@ -1,0 +1,244 @@
+"""The page and the figures of the label curve: means over splits, standard errors, and tests against the default."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paper.drawing import new_figure, save_figure
+from paper.labels.methods import DEFAULT
+from paper.labels.people import COUNTS
+from paper.markdown import as_code, as_text, machine_name, table
+from polyadic.evaluate import corrected_resampled, holm
+
+__all__ = ["draw", "mean_and_error", "page", "paired_tests", "split_scores"]
+
+Result = dict[str, Any]
+
+_GROUPS = {
+    "default": "",
+    "rivals": "",
+    "paper": "",
+    "less": "Ablation: the default without one ingredient",
+    "views": "The default with a second view",
+}
+_CLAIM = 0.05
+_TIMES = ("fit, s", "probe, s", "features, s")
+_DRAWN = ("polyadic", "hand features", "MiniRocket", "PCA-32", "tangent space", "CNN, supervised", "SimCLR-32",
+          "polyadic 0.1.0, standardised probe", "the paper's ATD, plain probe")  # fmt: skip
+
+
+def split_scores(result: Result, data: str, method: str, labels: Any, column: str = "score") -> np.ndarray:
+    """Return a method's balanced accuracy on each split, in percent, averaged over seeds; empty if there is none."""
+    rows = [
+        row[column]
+        for row in result["rows"]
+        if (row["set"], row["method"], row["labels"]) == (data, method, str(labels)) and column in row
+    ]
+    return np.mean(rows, axis=0) if rows else np.empty(0)
+
+
+def mean_and_error(values: np.ndarray, test_share: float) -> tuple[float, float]:
+    """Return the mean over splits and its standard error, NaN for a single split.
+
+    Splits share subjects, so the usual standard error would be too small: as in `corrected_resampled`, the variance of
+    the mean is (1/n + tests/trainings)·s².
+
+    Examples
+    --------
+    >>> mean, error = mean_and_error(np.array([90.0, 92.0]), 0.5)
+    >>> mean, round(error, 3)
+    (91.0, 1.732)
+    """
+    mean = float(values.mean())
+    if len(values) < 2:
+        return mean, math.nan
+    return mean, math.sqrt((1 / len(values) + test_share / (1 - test_share)) * float(values.var(ddof=1)))
+
+
+def page(result: Result) -> str:
+    """Return all tables as Markdown."""
+    development = result["people"] == "development"
+    whom = "left-out development subjects" if development else "unseen subjects"
+    source = "windows of the same subjects" if development else "other subjects"
+    lines = [
+        f"# Accuracy against labels per class, on {whom}",
+        "",
+        "Balanced accuracy in percent, mean over splits ± its standard error. Each split assigns half of the subjects "
+        f"to training and half to test; labels are drawn {result['draws']} times from the training half, the same ones "
+        f"for every method. Features are learned without labels from {source}, once per seed "
+        f"({len(result['seeds'])} for most methods, 1 for SimCLR and MiniRocket; the CNN is trained once per draw of "
+        "labels). The standard error accounts for subjects shared between splits. ▲ and ▼ mark methods that are better "
+        f"or worse than {DEFAULT} (p < 0.05 in a paired test, corrected for shared subjects and, by Holm, for all "
+        "comparisons on this page). *numbers* is the size of the model without its probe; *fit* is the seconds to "
+        "learn features without labels, *probe* to train the probe with all labels of the first split, *features* to "
+        "compute features of all labelled windows.",
+        "",
+        f"Written by {as_code(result['command'])} on {result['date']}, commit {result['commit']}, "
+        f"{machine_name(result['machine'])}, `--jobs {result['jobs']}`.",
+        "",
+    ]
+    comparisons = paired_tests(result)
+    for name, about in result["sets"].items():
+        lines += [f"## {about['title']}", "", _describe(about, development), ""]
+        for groups, title in (
+            (("default", "rivals", "paper"), ""),
+            (("less",), _GROUPS["less"]),
+            (("views",), _GROUPS["views"]),
+        ):
+            names = _methods(result, name, ("default", *groups))
+            if len(names) > 1:
+                lines += [f"### {title}", ""] if title else []
+                lines += [*_views_table(result, name, names, comparisons), ""] if groups == ("views",) else []
+                lines += [_table(result, name, names, comparisons, timed=not title), ""]
+    lines += ["## Differences", "", *_difference_lines(result, comparisons)]
+    return "\n".join(lines) + "\n"
+
+
+def _describe(about: dict[str, Any], development: bool) -> str:
+    features = f"Features from {about['unlabelled_windows']:,} windows of {about['unlabelled_people']:,} subjects"
+    scored = f"{about['windows']:,} windows of {about['people']:,} others"
+    return (
+        f"{features}; labels and scores from {'the same' if development else scored}, {about['classes']} classes; "
+        f"splits: {about['splits']}."
+    )
+
+
+def _methods(result: Result, data: str, groups: Iterable[str]) -> list[str]:
+    found = [row["method"] for group in groups for row in result["rows"] if (row["set"], row["group"]) == (data, group)]
+    return list(dict.fromkeys(found))
+
+
+def _table(
+    result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str], Any], timed: bool
+) -> str:
+    share = result["sets"][data]["test_share"]
+    counts = [count for count in map(str, COUNTS) if _known(result, data, names[1:], count, "score")]
+    recentred = [count for count in map(str, COUNTS) if _known(result, data, names[1:], count, "recentred")]
+    heads = ["labels per class", *counts, *(f"{count}, recentred" for count in recentred)]
+    lines = []
+    for name in names:
+        cells = [
+            _cell(split_scores(result, data, name, count), share) + _mark(comparisons, data, name, count)
+            for count in counts
+        ]
+        cells += [_cell(split_scores(result, data, name, count, "recentred"), share) for count in recentred]
+        lines.append([as_text(name), *cells, *_size_and_time(result, data, name)[: 4 if timed else 1]])
+    return table([*heads, "numbers", *(_TIMES if timed else ())], lines).rstrip()
+
+
+def _known(result: Result, data: str, names: Sequence[str], count: str, column: str) -> bool:
+    """Return whether any of these methods has scores at this number of labels."""
+    return any(len(split_scores(result, data, name, count, column)) for name in names)
+
+
+def _views_table(
+    result: Result, data: str, names: Sequence[str], comparisons: dict[tuple[str, str, str], Any]
+) -> list[str]:
+    """Return the gain of each view over the default, in points, by where it is used: a line of text and a table."""
+    uses = ("in the fit", "whitening", "in the probe")
+    views = dict.fromkeys(name.split(": ")[1] for name in names if name.startswith(uses))
+    heads = [f"{use}, {count}" for use in uses for count in (10, "all")]
+    lines = []
+    for view in views:
+        cells = [comparisons.get((data, f"{use}: {view}", count)) for use in uses for count in ("10", "all")]
+        lines.append(
+            [as_text(view), *("–" if cell is None else f"{-cell[0]:+.1f}{_p_text(cell[1])}" for cell in cells)]
+        )
+    about = (
+        "Gain of each view over the default, in percentage points, at 10 and all labels per class: as the second view "
+        "of the fit, in whitening, and as additional training windows of the probe. In parentheses, p of the paired "
+        "test before Holm's correction."
+    )
+    return [about, "", table(["view", *heads], lines).rstrip()]
+
+
+def _cell(values: np.ndarray, share: float) -> str:
+    if not len(values):
+        return "–"
+    mean, error = mean_and_error(values, share)
+    return f"{mean:.1f}" + ("" if math.isnan(error) else f" ± {error:.1f}")
+
+
+def _mark(comparisons: dict[tuple[str, str, str], Any], data: str, name: str, count: str) -> str:
+    gap, _, p = comparisons.get((data, name, count), (0.0, 1.0, 1.0))
+    return "" if not p < _CLAIM else " ▼" if gap > 0 else " ▲"
+
+
+def _size_and_time(result: Result, data: str, name: str) -> list[str]:
+    """Return numbers learned without labels, and seconds for fit, probe and features, as means over seeds."""
+    own = [row for row in result["fits"] if (row["set"], row["method"]) == (data, name) and "numbers" in row]
+    if not own:
+        return ["–"] * 4
+    where = "" if own[0].get("device", "cpu") == "cpu" else " (GPU)"
+    seconds = [
+        f"{np.mean([row[key] for row in own]):.2f}{where if key != 'probe_seconds' else ''}" if key in own[0] else "–"
+        for key in ("fit_seconds", "probe_seconds", "predict_seconds")
+    ]
+    return [f"{own[0]['numbers']:,}", *seconds]
+
+
+# ----------------------------------------------------------------------- tests
+
+
+def paired_tests(result: Result) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+    """Return difference default − method, p and p after Holm, by set, method and labels."""
+    found: dict[tuple[str, str, str], tuple[float, float]] = {}
+    for data, about in result["sets"].items():
+        for name in _methods(result, data, _GROUPS):
+            for count in map(str, COUNTS):
+                own, other = (split_scores(result, data, which, count) for which in (DEFAULT, name))
+                if name != DEFAULT and len(own) and len(own) == len(other):
+                    _, p = corrected_resampled(own - other, about["test_share"])
+                    found[data, name, count] = (float((own - other).mean()), p)
+    adjusted = holm([p for _, p in found.values()]).tolist()
+    return {key: (gap, p, q) for (key, (gap, p)), q in zip(found.items(), adjusted, strict=True)}
+
+
+def _difference_lines(result: Result, comparisons: dict[tuple[str, str, str], Any]) -> list[str]:
+    """Return a table of every difference with its p, uncorrected for the number of comparisons."""
+    lines = [
+        f"{DEFAULT} minus the method, in percentage points, with p of the paired test before Holm's correction over "
+        f"{len(comparisons)} comparisons.",
+        "",
+    ]
+    rows = []
+    for data, about in result["sets"].items():
+        for name in _methods(result, data, _GROUPS):
+            if name != DEFAULT:
+                cells = [comparisons.get((data, name, str(count))) for count in COUNTS]
+                texts = ["–" if cell is None else f"{cell[0]:+.1f}{_p_text(cell[1])}" for cell in cells]
+                rows.append([as_text(f"{about['title']}: {name}"), *texts])
+    return [*lines, table(["", *map(str, COUNTS)], rows).rstrip()]
+
+
+def _p_text(p: float) -> str:
+    """Return p in parentheses, or "" for a single split, for which there is no test."""
+    return "" if math.isnan(p) else f" ({p:.2g})"
+
+
+# --------------------------------------------------------------------- figures
+
+
+def draw(result: Result, data: str, path: Path) -> None:
+    """Draw the curves of one set, with bands of one standard error."""
+    figure, axes = new_figure(1, width=6.4, height=4.4)
+    axis, share = axes[0][0], result["sets"][data]["test_share"]
+    places = np.arange(len(COUNTS))
+    for name in _methods(result, data, ("default", "rivals", "paper")):
+        if name not in _DRAWN:
+            continue
+        scores = [split_scores(result, data, name, count) for count in COUNTS]
+        pairs = [mean_and_error(values, share) if len(values) else (math.nan, math.nan) for values in scores]
+        mean, error = np.array(pairs).T
+        first = name == DEFAULT
+        line = axis.plot(places, mean, marker="o", ms=4, lw=2.6 if first else 1.2, zorder=3 if first else 2, label=name)
+        axis.fill_between(places, mean - error, mean + error, alpha=0.18 if first else 0.07, color=line[0].get_color())
+    axis.set_xticks(places, [str(count) for count in COUNTS])
+    axis.set(xlabel="labels per class", ylabel="balanced accuracy (%)", title=result["sets"][data]["title"])
+    axis.legend(fontsize=7, loc="best")
+    save_figure(figure, path)

@@ -1,0 +1,318 @@
+"""One experiment of the paper on one dataset, resumable cell by cell, as JSON and Markdown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+
+from paper.methods import ExperimentSettings, MethodVariant, Protocol, Row, fit_and_score
+from paper.results import (
+    append_line,
+    choose_device,
+    commit,
+    provenance,
+    read_lines,
+    show,
+    stage_bar,
+    write_result,
+)
+from paper.tuning import read_settings
+from polyadic.augment import Bandpass, Compose, Jitter
+from polyadic.core.persist import encode
+from polyadic.data import open_windows, synthetic
+from polyadic.errors import PolyadicError
+from polyadic.presets import PAPER_METHOD, preset
+from polyadic.spectral import STFT
+
+__all__ = ["Experiment", "Request", "experiment_settings", "read_cells", "render", "run"]
+
+_ABLATION_UNLABELLED = 50_000
+_LABELLED = 5_000
+_QUICK_TRIES = 2
+_PROTOCOLS: tuple[Protocol, ...] = ("subject", "paper")
+
+RunCell = Callable[[MethodVariant, ExperimentSettings, int], list[Row]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of the paper.
+
+    title : title of the table or figure
+    datasets : the paper's datasets for it; the first is the default
+    markdown : function that formats the result as Markdown
+    variants : function that returns the methods to compare, given the settings
+    build_rows : function that returns the rows, for experiments that do not compare methods
+    plot : function that draws the result to a file, or None
+    ablation : whether the paper uses at most 50,000 unlabelled windows
+    parameters : parameters of the tensor methods that override the preset, by dataset
+    adjust : function that modifies the settings, or None
+    run_cell : function that returns the rows of a cell, given method, settings and seed
+    chosen_settings : function that returns the content of a second file, `NAME-DATASET.settings.json`, or None
+    alone : whether cells must run one at a time
+    """
+
+    title: str
+    datasets: tuple[str, ...]
+    markdown: Callable[[dict[str, Any]], str]
+    variants: Callable[[ExperimentSettings], list[MethodVariant]] | None = None
+    build_rows: Callable[[ExperimentSettings], list[Row]] | None = None
+    plot: Callable[[dict[str, Any], Path], None] | None = None
+    ablation: bool = False
+    parameters: dict[str, dict[str, Any]] | None = None
+    adjust: Callable[[ExperimentSettings], ExperimentSettings] | None = None
+    run_cell: RunCell = fit_and_score
+    chosen_settings: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of `python -m paper TABLE`; see its help."""
+
+    name: str
+    out: Path
+    dataset: str | None = None
+    data: Path | None = None
+    seeds: int = 5
+    protocol: str = "both"
+    paper_settings: bool = False
+    quick: bool = False
+    device: str = "auto"
+    jobs: int = 1
+    epochs: int = 100
+    methods: tuple[str, ...] = ()
+    tuned: Path | None = None
+    tries: int = 12
+
+
+def experiment_settings(request: Request, experiment: Experiment) -> ExperimentSettings:
+    """Open the data of a request, and return it with all settings."""
+    settings = _untuned_settings(request, experiment)
+    if request.tuned is not None:
+        settings = replace(settings, tuned=read_settings(request.tuned, settings.dataset))
+    return settings if experiment.adjust is None else experiment.adjust(settings)
+
+
+def _untuned_settings(request: Request, experiment: Experiment) -> ExperimentSettings:
+    protocols: list[Protocol] = [p for p in _PROTOCOLS if request.protocol in (p, "both")]
+    if not protocols:
+        raise PolyadicError(f"--protocol must be subject, paper or both, but is {request.protocol!r}")
+    if request.quick:
+        return _quick_settings(request, protocols)
+    if request.data is None:
+        raise PolyadicError("--data is missing: pass a window store or a .npz file with labels, or use --quick")
+    dataset = request.dataset or experiment.datasets[0]
+    windows = open_windows(request.data)
+    if not (windows.label >= 0).any():
+        raise PolyadicError(f"{request.data.name} has no labels, which are needed to compare methods")
+    paper = preset(dataset, windows.fs)
+    base = dataset.removesuffix("_100hz")
+    parameters = (
+        dict(paper.parameters) if request.paper_settings else {**PAPER_METHOD, "rank": paper.parameters["rank"]}
+    )
+    tensorize = paper.tensorize
+    if not request.paper_settings:
+        tensorize = STFT(tensorize.n_fft, tensorize.hop, floor="channel")
+    parameters |= (experiment.parameters or {}).get(base, {})
+    return ExperimentSettings(
+        windows=windows,
+        dataset=base,
+        tensorize=tensorize,
+        augment=paper.augment,
+        parameters=parameters,
+        seeds=range(request.seeds),
+        protocols=protocols,
+        max_unlabelled=_ABLATION_UNLABELLED if experiment.ablation else None,
+        max_labelled=_LABELLED if base in ("sleep_edf", "mgh") else None,
+        epochs=request.epochs,
+        device=request.device,
+        tries=request.tries,
+    )
+
+
+def _quick_settings(request: Request, protocols: Sequence[Protocol]) -> ExperimentSettings:
+    """Return small synthetic signals and settings that take seconds, to check that everything runs."""
+    signals = synthetic(96, n_channels=3, length=64, n_classes=3)
+    return ExperimentSettings(
+        windows=signals,
+        dataset="synthetic",
+        tensorize=STFT(n_fft=16, hop=8, floor="channel"),
+        augment=Compose([Jitter(0.05), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)]),
+        parameters={**PAPER_METHOD, "rank": 4, "max_sweeps": 2, "batch_size": 32},
+        seeds=range(2 if request.name in ("table11", "table12") else 1),
+        protocols=protocols,
+        epochs=1,
+        device=request.device,
+        tries=min(request.tries, _QUICK_TRIES),
+    )
+
+
+def run(request: Request, experiment: Experiment, quiet: bool = False, as_json: bool = False) -> dict[str, Any]:
+    """Run the missing cells, write `NAME-DATASET.json` and `.md` (and `.png`), and show the table."""
+    if experiment.alone and request.jobs > 1:
+        raise PolyadicError(f"--jobs must be 1 for {request.name}: other processes would distort its timings")
+    settings = experiment_settings(request, experiment)
+    request.out.mkdir(parents=True, exist_ok=True)
+    stem = f"{request.name}-{settings.dataset}" + ("-paper" if request.paper_settings and not request.quick else "")
+    stem += "-tuned" if request.tuned is not None else ""
+    rows = _build_rows(request, experiment, settings, stem, quiet or as_json)
+    result = _build_result(request, experiment, settings, rows)
+    text = render(result, experiment)
+    write_result(request.out / f"{stem}.json", result)
+    (request.out / f"{stem}.md").write_text(text)
+    if experiment.chosen_settings is not None:
+        more = json.dumps(experiment.chosen_settings(result), indent=1) + "\n"
+        (request.out / f"{stem}.settings.json").write_text(more)
+    if experiment.plot is not None:
+        experiment.plot(result, request.out / f"{stem}.png")
+    (request.out / f"{stem}.cells.jsonl").unlink(missing_ok=True)
+    show(result, text, f"{stem}.json and {stem}.md to {request.out}/", as_json)
+    return result
+
+
+def render(result: dict[str, Any], experiment: Experiment) -> str:
+    """Return a result as Markdown."""
+    return f"# {result['experiment']}: {result['title']}, {result['dataset']}\n\n{experiment.markdown(result)}"
+
+
+def _build_result(
+    request: Request, experiment: Experiment, settings: ExperimentSettings, rows: list[Row]
+) -> dict[str, Any]:
+    """Return the content of the JSON file: settings, provenance and rows."""
+    return {
+        "experiment": request.name,
+        "title": experiment.title,
+        "dataset": settings.dataset,
+        "data": {
+            "windows": len(settings.windows),
+            "shape": list(settings.windows.shape[1:]),
+            "fs": settings.windows.fs,
+        },
+        "settings": {
+            "tensorize": encode(settings.tensorize),
+            "augment": encode(settings.augment),
+            "parameters": {name: encode(value) for name, value in settings.parameters.items()},
+            "unlabelled": settings.max_unlabelled,
+            "labelled": settings.max_labelled,
+            "epochs": settings.epochs,
+            "which": _whose_settings(request),
+            "tuned": {name: dict(own) for name, own in settings.tuned.items()},
+        },
+        "asked": {"seeds": request.seeds, "protocol": request.protocol, "tries": settings.tries},
+        "seeds": list(settings.seeds),
+        "protocols": list(settings.protocols),
+        "jobs": request.jobs,
+        **provenance(str(choose_device(request.device))),
+        "rows": rows,
+    }
+
+
+def _whose_settings(request: Request) -> str:
+    """Return the origin of the settings ("quick", "paper" or "library"), and whether they are tuned."""
+    base = "quick" if request.quick else "paper" if request.paper_settings else "library"
+    return f"{base}, tuned" if request.tuned is not None else base
+
+
+# ----------------------------------------------------------------------- cells
+
+
+def _build_rows(
+    request: Request, experiment: Experiment, settings: ExperimentSettings, stem: str, quiet: bool
+) -> list[Row]:
+    """Run the cells that are not done yet, and return the rows of all."""
+    if experiment.build_rows is not None:
+        return experiment.build_rows(settings)
+    assert experiment.variants is not None
+    variants = _select_methods(experiment.variants(settings), request.methods)
+    cells = {_cell_key(settings, one, seed): (one, seed) for one in variants for seed in settings.seeds}
+    done = _done_cells(request.out, stem)
+    missing = {key: cell for key, cell in cells.items() if key not in done}
+    how = {"jobs": request.jobs, "commit": commit()}
+    work = (
+        delayed(_run_cell)(key, experiment.run_cell, one, settings, seed, how) for key, (one, seed) in missing.items()
+    )
+    count = len(cells) - len(missing)
+    with stage_bar(request.name, quiet, "cells", count) as update:
+        update(count, len(cells), "")
+        for key, rows in Parallel(request.jobs, return_as="generator_unordered")(work):
+            done[key] = rows
+            # One line per cell, so that a killed process loses only the cells that were running.
+            append_line(request.out / f"{stem}.cells.jsonl", {"key": key, "rows": rows})
+            count += 1
+            update(count, len(cells), _describe_cell(rows))
+    return [row for key in cells for row in done[key]]
+
+
+def _describe_cell(rows: list[Row]) -> str:
+    """Return a message with the method and seed of a finished cell."""
+    return f"{rows[0]['method']}, seed {rows[0]['seed']} done" if rows and "method" in rows[0] else ""
+
+
+def _select_methods(variants: list[MethodVariant], names: tuple[str, ...]) -> list[MethodVariant]:
+    """Return the variants of the named methods, or all variants if there are no names."""
+    known = {one.method for one in variants}
+    unknown = set(names) - known
+    if unknown:
+        raise PolyadicError(f"--method must be one of {', '.join(sorted(known))}, but is {sorted(unknown)[0]!r}")
+    return [one for one in variants if not names or one.method in names]
+
+
+def _done_cells(out: Path, stem: str) -> dict[str, list[Row]]:
+    """Return the cells that need not be run again."""
+    return read_cells(out / f"{stem}.json") | _read_unfinished(out / f"{stem}.cells.jsonl")
+
+
+def read_cells(path: Path) -> dict[str, list[Row]]:
+    """Return the cells of a complete result, by key, so that with more seeds or methods only the new cells are run.
+
+    Each cell keeps the commit it was run at; early files have one commit for all cells.
+    """
+    found: dict[str, list[Row]] = {}
+    try:
+        result = json.loads(path.read_bytes())
+        for row in result["rows"]:
+            found.setdefault(str(row["key"]), []).append({"commit": result["commit"], **row})
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return found
+
+
+def _run_cell(
+    key: str, run_cell: RunCell, one: MethodVariant, settings: ExperimentSettings, seed: int, how: Row
+) -> tuple[str, list[Row]]:
+    """Run a cell, and add its key, the device and `how` to its rows."""
+    place = choose_device(settings.device)
+    name = torch.cuda.get_device_name(place) if place.type == "cuda" else str(place)
+    return key, [{**row, "key": key, "device": name, **how} for row in run_cell(one, settings, seed)]
+
+
+def _cell_key(settings: ExperimentSettings, one: MethodVariant, seed: int) -> str:
+    """Return a hash of everything that a cell's result depends on, such as data and settings."""
+    windows = settings.windows
+    estimator = one.build(settings, seed)
+    parts = [
+        one.labels,
+        [encode(one.augment), list(one.label_counts)],
+        {name: repr(encode(value)) for name, value in estimator.get_params(deep=False).items()},
+        seed,
+        list(settings.protocols),
+        [settings.max_unlabelled, settings.max_labelled],
+        list(windows.shape),
+        [settings.split_for(protocol, seed).hash for protocol in settings.protocols],
+        float(np.abs(windows.read(np.arange(1))).sum()),
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+def _read_unfinished(path: Path) -> dict[str, list[Row]]:
+    """Return the cells of an interrupted run, by key."""
+    return {str(cell["key"]): list(cell["rows"]) for cell in read_lines(path) if isinstance(cell, dict)}

@@ -1,0 +1,208 @@
+"""Measurement of time, memory and machine limits for `python -m paper speed`."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["Laps", "Peak", "anonymous_memory", "ceiling_calls", "median_and_range", "repeat_in_turn", "timed_calls"]
+
+_STATUS = Path("/proc/self/status")
+
+
+class Laps:
+    """Measures the seconds between marks, on a GPU by CUDA events.
+
+    Parameters
+    ----------
+    device : the device that does the work
+
+    Examples
+    --------
+    >>> laps = Laps(torch.device("cpu"))
+    >>> laps.mark("nothing")
+    >>> list(laps.seconds())
+    ['nothing']
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.marks: list[tuple[str, Any]] = []
+        self.mark("")
+
+    def mark(self, name: str) -> None:
+        """End the current lap, and give it this name."""
+        moment: Any = time.perf_counter()
+        if self.device.type == "cuda":
+            moment = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            moment.record()
+        self.marks.append((name, moment))
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each lap by name, after waiting for the device."""
+        if self.device.type != "cuda":
+            return {name: after - before for (_, before), (name, after) in pairwise(self.marks)}
+        torch.cuda.synchronize(self.device)
+        return {name: before.elapsed_time(after) / 1e3 for (_, before), (name, after) in pairwise(self.marks)}
+
+
+def repeat_in_turn(
+    measurements: Sequence[Callable[[], Mapping[str, float]]], repeats: int, warm_up: int = 1
+) -> dict[str, list[float]]:
+    """Repeat several measurements alternately, so that disturbances of the machine affect all of them.
+
+    Parameters
+    ----------
+    measurements : functions that measure something and return seconds by name
+    repeats, warm_up : number of measured rounds, and of rounds before them that are discarded
+
+    Returns
+    -------
+    for each name, the seconds of every repeat
+
+    Examples
+    --------
+    >>> repeat_in_turn([lambda: {"a": 1.0}, lambda: {"b": 2.0}], repeats=2)
+    {'a': [1.0, 1.0], 'b': [2.0, 2.0]}
+    """
+    found: dict[str, list[float]] = {}
+    for number in range(warm_up + repeats):
+        for one in measurements:
+            for name, seconds in one().items():
+                if number >= warm_up:
+                    found.setdefault(name, []).append(seconds)
+    return found
+
+
+def timed_calls(functions: Mapping[str, Callable[[], object]], device: torch.device) -> Callable[[], dict[str, float]]:
+    """Return a measurement for `repeat_in_turn` that calls each of the functions once."""
+
+    def once() -> dict[str, float]:
+        laps = Laps(device)
+        for name, function in functions.items():
+            function()
+            laps.mark(name)
+        return laps.seconds()
+
+    return once
+
+
+def median_and_range(values: Sequence[float]) -> dict[str, float]:
+    """Return median, minimum and maximum.
+
+    Examples
+    --------
+    >>> median_and_range([3.0, 1.0, 2.0])
+    {'median': 2.0, 'least': 1.0, 'most': 3.0}
+    """
+    return {"median": float(np.median(values)), "least": float(np.min(values)), "most": float(np.max(values))}
+
+
+def ceiling_calls(device: torch.device, quick: bool) -> tuple[dict[str, Callable[[], object]], dict[str, float]]:
+    """Return functions that measure the limits of the machine: a large float32 matrix product and a large copy.
+
+    On a GPU, the product is also measured in TF32, whether the library uses it or not.
+
+    Returns
+    -------
+    the functions by name, and the flops or bytes of each (a copy reads and writes)
+    """
+    cuda = device.type == "cuda"
+    size = 256 if quick else 8192 if cuda else 2048
+    count = 2**20 if quick else 2**29 if cuda else 2**26
+    A, B, C = (torch.ones(size, size, device=device) for _ in range(3))
+    source, target = (torch.ones(count, device=device) for _ in range(2))
+
+    def in_tf32() -> None:
+        settings = torch.backends.cuda.matmul
+        before, settings.fp32_precision = settings.fp32_precision, "tf32"
+        torch.mm(A, B, out=C)
+        settings.fp32_precision = before
+
+    functions: dict[str, Callable[[], object]] = {
+        "matmul": lambda: torch.mm(A, B, out=C),
+        "copy": lambda: target.copy_(source),
+    }
+    amounts = {"matmul": 2.0 * size**3, "copy": 8.0 * count}
+    if cuda:
+        functions["matmul_tf32"] = in_tf32
+        amounts["matmul_tf32"] = amounts["matmul"]
+    return functions, amounts
+
+
+def anonymous_memory() -> int:
+    """Return the anonymous resident memory of this process in bytes, without pages of mapped files.
+
+    If the system does not report it, return the peak resident memory.
+    """
+    if not _STATUS.exists():
+        unit = 1 if sys.platform == "darwin" else 1024
+        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
+    return 1024 * sum(int(kilobytes) for kilobytes in found)
+
+
+def _trim_heap() -> None:
+    """Make the C library return freed memory to the system, if it can, so that it does not count as used."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+class Peak(threading.Thread):
+    """Measures the peak memory of a block of code: of the process, sampled every few milliseconds, or of a GPU.
+
+    Parameters
+    ----------
+    device : the device whose memory is measured
+
+    Examples
+    --------
+    >>> with Peak(torch.device("cpu")) as peak:
+    ...     pass
+    >>> peak.highest >= peak.first > 0
+    True
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(daemon=True)
+        self.device = device
+        self.done = threading.Event()
+        if device.type != "cuda":
+            _trim_heap()
+        self.highest = self.first = self._now()
+
+    def _now(self) -> int:
+        return anonymous_memory() if self.device.type != "cuda" else torch.cuda.memory_allocated(self.device)
+
+    def run(self) -> None:
+        while self.device.type != "cuda" and not self.done.wait(0.005):
+            self.highest = max(self.highest, self._now())
+
+    @property
+    def own(self) -> int:
+        """Peak memory in bytes, in addition to the memory used before the block."""
+        return self.highest - self.first
+
+    def __enter__(self) -> Peak:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self.join()
+        if self.device.type == "cuda":
+            self.highest = torch.cuda.max_memory_allocated(self.device)

@@ -1,0 +1,302 @@
+"""`python -m paper race`: accuracy against the seconds of a fit, for several solvers of the same problem.
+
+Only the publisher's training subjects are used. For every seed, a third of them is held out with labels; a probe is
+trained on half of the held-out subjects and tested on the other half, and vice versa. The bases after every sweep are
+recorded and scored after the fit, so that only the fit is timed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from paper.drawing import new_figure, save_figure
+from paper.markdown import mean_and_std, table
+from paper.results import choose_device, provenance, show, stage_bar
+from paper.speed.runner import write_files
+from paper.speed.tables import footer
+from polyadic import ATD
+from polyadic.augment import Augmentation, Bandpass, Compose, Jitter
+from polyadic.core import step as als
+from polyadic.core.algebra import gram, project
+from polyadic.core.tensorizer import tensors
+from polyadic.data import Split, Windows, open_windows, split, synthetic
+from polyadic.errors import PolyadicError
+from polyadic.evaluate import probe_accuracy, seconds_per_sweep
+from polyadic.presets import PAPER_METHOD, preset
+from polyadic.spectral import STFT
+
+__all__ = ["CANDIDATES", "REFERENCE", "markdown", "open_training_people", "plot", "run", "split_people", "summary"]
+
+REFERENCE = "blend 0.002 (paper)"
+"""The solver of the paper, to which the others are compared."""
+
+CANDIDATES: dict[str, tuple[dict[str, Any], int]] = {
+    REFERENCE: ({"solver": "blend", "learning_rate": 2e-3}, 50),
+    "blend 0.05": ({"solver": "blend", "learning_rate": 0.05}, 20),
+    "blend 0.2": ({"solver": "blend", "learning_rate": 0.2}, 20),
+    "memory 0.02": ({"solver": "memory", "learning_rate": 0.02}, 20),
+    "memory 0.05": ({"solver": "memory", "learning_rate": 0.05}, 20),
+    "memory 0.1": ({"solver": "memory", "learning_rate": 0.1}, 20),
+    "memory 0.2": ({"solver": "memory", "learning_rate": 0.2}, 20),
+    "memory 0.2, batch 512": ({"solver": "memory", "learning_rate": 0.2, "batch_size": 512}, 20),
+}
+"""Arguments of ATD and the number of sweeps, by name."""
+
+_SHARE = 0.99
+_LAST = 3
+_TOL, _PATIENCE = 1e-3, 3
+_PEOPLE = (4, 1, 1)
+
+Row = dict[str, Any]
+Result = dict[str, Any]
+
+
+def run(
+    out: Path,
+    data: Path | None,
+    dataset: str = "har",
+    seeds: int = 5,
+    device: str = "auto",
+    quick: bool = False,
+    quiet: bool = False,
+    as_json: bool = False,
+) -> Result:
+    """Run all candidates for all seeds, alternately, and write `race-DATASET-DEVICE.json`, `.md` and `.png`.
+
+    Parameters
+    ----------
+    data : windows with labels and subjects; of a published split, only the training part is used
+    dataset : name of the dataset whose frames and augmentations to use
+    """
+    windows, tensorize, augment = _synthetic_windows() if quick else open_training_people(data, dataset)
+    place = choose_device(device)
+    result: Result = {
+        "experiment": "race",
+        "title": "Accuracy against seconds",
+        "dataset": "synthetic" if quick else dataset,
+        "device": place.type,
+        "quick": quick,
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "candidates": {name: {**values, "sweeps": sweeps} for name, (values, sweeps) in CANDIDATES.items()},
+        "reference": REFERENCE,
+        "seeds": list(range(1 if quick else seeds)),
+        **provenance(str(place)),
+        "rows": [],
+    }
+    stem = f"race-{result['dataset']}-{place.type}"
+    with stage_bar(f"race on {place.type}", quiet or as_json, "fits") as update:
+        for seed in result["seeds"]:
+            for row in _run_seed(windows, tensorize, augment, seed, place, quick):
+                result["rows"].append(row)
+                update(len(result["rows"]), len(result["seeds"]) * len(CANDIDATES), f"seed {seed}")
+            result["summary"] = summary(result["rows"])
+            write_files(result, out, stem, markdown, plot)
+    show(result, markdown(result), f"{stem}.json, {stem}.md and {stem}.png to {out}/", as_json)
+    return result
+
+
+def open_training_people(data: Path | None, dataset: str) -> tuple[Windows, STFT, Augmentation]:
+    """Return the windows of the publisher's training subjects, with a dataset's frames and augmentations."""
+    if data is None:
+        raise PolyadicError("--data is missing: pass a window store or a .npz file with labels, or use --quick")
+    windows = open_windows(data)
+    if {"train", "test"} <= set(windows.part.tolist()):
+        windows = windows.select(part="train")
+    if not (windows.label >= 0).any():
+        raise PolyadicError(f"{data.name} has no labels, which are needed for an accuracy")
+    settings = preset(dataset, windows.fs)
+    return windows, STFT(settings.tensorize.n_fft, settings.tensorize.hop, floor="channel"), settings.augment
+
+
+def _synthetic_windows() -> tuple[Windows, STFT, Augmentation]:
+    """Return small signals, frames and augmentations for a quick run."""
+    augment = Compose([Jitter(0.05), Bandpass([(2.0, 24.0), (4.0, 20.0)], 64.0)])
+    return synthetic(120, n_channels=3, length=64, n_classes=3), STFT(n_fft=16, hop=8, floor="channel"), augment
+
+
+def split_people(windows: Windows, seed: int) -> Split:
+    """Return the split of a seed: two thirds of the subjects unlabelled, and two labelled halves of the others."""
+    return split(windows, "subject", fractions=_PEOPLE, seed=seed)
+
+
+def _run_seed(
+    windows: Windows, tensorize: STFT, augment: Augmentation, seed: int, device: torch.device, quick: bool
+) -> Iterator[Row]:
+    """Yield the row of each candidate for one seed, on one split."""
+    parts = split_people(windows, seed)
+    unlabelled, *labelled = parts
+    X = torch.from_numpy(unlabelled.X).to(device)
+    shared = {"tensorize": tensorize, "augment": augment, "tol": 0.0, "device": device, "random_state": seed}
+    for name, (parameters, sweeps) in CANDIDATES.items():
+        settings = {**PAPER_METHOD, **shared, **parameters, "rank": 4 if quick else 32}
+        # Run one warm-up sweep, because some code is compiled and some memory allocated on first use.
+        _fit_with_clock(ATD(**settings, max_sweeps=1), X)
+        model, seconds, bases = _fit_with_clock(ATD(**settings, max_sweeps=3 if quick else sweeps), X)
+        losses = model.history_["loss"]
+        row = {"candidate": name, "seed": seed, "split": parts.hash, "seconds": seconds, "loss": losses}
+        yield row | {"accuracy": _accuracies(model, bases, labelled), "sweeps_to_stop": sweeps_to_stop(losses)}
+
+
+def _accuracies(model: ATD, bases: list[list[torch.Tensor]], labelled: list[Windows]) -> list[float]:
+    """Return an accuracy in percent for the bases after each sweep: each part is tested with a probe of the other."""
+    first, second = (part.label for part in labelled)
+    both = [tensors(model.tensorize_, torch.from_numpy(part.X)) for part in labelled]
+    features = [[_features(T, factors, float(model.alpha)) for T in both] for factors in bases]
+    return [
+        50 * (probe_accuracy("standardised", Z, first, W, second) + probe_accuracy("standardised", W, second, Z, first))
+        for Z, W in features
+    ]
+
+
+def _fit_with_clock(model: ATD, X: torch.Tensor) -> tuple[ATD, list[float], list[list[torch.Tensor]]]:
+    """Return the fitted model, the seconds since the beginning of the fit after every sweep, and the bases then."""
+    seconds: list[float] = []
+    bases: list[list[torch.Tensor]] = []
+    watching = 0.0
+
+    def watch(now: ATD) -> None:
+        nonlocal watching
+        arrived = time.perf_counter()
+        seconds.append(arrived - begun - watching)
+        bases.append([torch.as_tensor(factor).clone() for factor in now.factors_])
+        watching += time.perf_counter() - arrived
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        begun = time.perf_counter()
+        model.fit(X, after_sweep=watch)
+    return model, seconds, bases
+
+
+def _features(T: torch.Tensor, factors: list[torch.Tensor], alpha: float) -> NDArray[Any]:
+    """Return the features that `ATD.transform` would compute from tensors."""
+    bases = [factor.to(T) for factor in factors]
+    G = gram([factor.double() for factor in bases])
+    return als.solve_coefficients(project(T, bases), G, als.Objective(alpha=alpha)).cpu().numpy()
+
+
+# ------------------------------------------------------------------ outcome
+
+
+def sweeps_to_stop(losses: list[float]) -> int | None:
+    """Return the number of sweeps after which the loss has changed by at most 0.1 % in three sweeps, None if never.
+
+    Examples
+    --------
+    >>> sweeps_to_stop([4.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    6
+    """
+    calm = 0
+    for number, (before, after) in enumerate(pairwise(losses), 2):
+        calm = calm + 1 if abs(after - before) <= _TOL * abs(before) else 0
+        if calm == _PATIENCE:
+            return number
+    return None
+
+
+def reached(row: Row, target: float) -> float | None:
+    """Return the seconds until the accuracy stays at or above the target for two sweeps, or None if it never does.
+
+    At the end of the fit, one sweep is enough.
+
+    Examples
+    --------
+    >>> reached({"seconds": [1.0, 2.0, 3.0, 4.0], "accuracy": [90, 80, 91, 92]}, 90)
+    3.0
+    """
+    accuracy = row["accuracy"]
+    for number, seconds in enumerate(row["seconds"]):
+        if min(accuracy[number : number + 2]) >= target:
+            return float(seconds)
+    return None
+
+
+def summary(rows: list[Row]) -> list[Row]:
+    """Summarise each candidate with one number per seed, None if a target was not reached.
+
+    The converged accuracy is the mean of the last three sweeps. For each seed there are two targets, the same for all
+    candidates: 99 % of the converged accuracy of the paper's solver, and 99 % of the converged accuracy of the
+    candidate that is best on average. `sooner` is the paper's seconds divided by the candidate's. The stopping rule is
+    the paper's: a change of less than 0.1 % in three sweeps.
+    """
+    names = list(dict.fromkeys(row["candidate"] for row in rows))
+    runs = {name: [row for row in rows if row["candidate"] == name] for name in names}
+    converged = {name: [float(np.mean(row["accuracy"][-_LAST:])) for row in runs[name]] for name in names}
+    best = max(names, key=lambda name: float(np.mean(converged[name])))
+    found = []
+    for name in names:
+        entry: Row = {"candidate": name, "best": name == best, "converged": converged[name]}
+        sweeps = [np.diff(row["seconds"], prepend=0.0) for row in runs[name]]
+        entry["sweep_seconds"] = float(np.median([seconds_per_sweep(seconds) for seconds in sweeps]))
+        for label, whose in (("paper", REFERENCE), ("best", best)):
+            targets = [_SHARE * accuracy for accuracy in converged[whose]]
+            ours, theirs = (
+                [reached(*pair) for pair in zip(runs[one], targets, strict=True)] for one in (name, REFERENCE)
+            )
+            entry[f"seconds_to_{label}"] = ours
+            pairs = zip(theirs, ours, strict=True)
+            entry[f"sooner_to_{label}"] = [None if a is None or b is None else a / b for a, b in pairs]
+        for key in ("seconds", "accuracy"):
+            stops = [(row, row["sweeps_to_stop"]) for row in runs[name]]
+            entry[f"{key}_at_stop"] = [None if sweep is None else row[key][sweep - 1] for row, sweep in stops]
+        found.append(entry)
+    return found
+
+
+def markdown(result: Result) -> str:
+    """Return a table with a row for each candidate: medians over the seeds, minimum and maximum in parentheses."""
+    lines = []
+    for entry in result["summary"]:
+        stop = f"{_median_and_range(entry['seconds_at_stop'])} s, {_median_and_range(entry['accuracy_at_stop'])} %"
+        lines.append(
+            [
+                entry["candidate"] + (" (best)" if entry["best"] else ""),
+                f"{entry['sweep_seconds']:.3g}",
+                mean_and_std(entry["converged"]),
+                _median_and_range(entry["seconds_to_paper"]),
+                _median_and_range(entry["sooner_to_paper"]),
+                _median_and_range(entry["seconds_to_best"]),
+                _median_and_range(entry["sooner_to_best"]),
+                stop,
+            ]
+        )
+    heads = ["", "s per sweep", "converged, %", "s to 99 % of the paper's", "speed-up", "s to 99 % of the best's"]
+    heads += ["speed-up", "at the stopping rule"]
+    seeds = len(result["seeds"])
+    text = f"# Accuracy against seconds of the fit, {result['dataset']}, {seeds} seed{'s' * (seeds != 1)}\n\n"
+    return text + table(heads, lines) + "\n" + footer(result)
+
+
+def _median_and_range(values: list[float | None]) -> str:
+    """Return median, minimum and maximum of the values, and the number of seeds with a value unless all have one."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    share = "" if len(known) == len(values) else f", {len(known)} of {len(values)} seeds"
+    return f"{np.median(known):.3g} ({min(known):.3g} to {max(known):.3g}{share})"
+
+
+def plot(result: Result, path: Path) -> None:
+    """Draw accuracy against seconds: a thin line for each seed, a thick one for the median after each sweep."""
+    figure, axes = new_figure(1, width=7.5, height=4.6)
+    axis = axes[0, 0]
+    for number, name in enumerate(result["candidates"]):
+        rows = [row for row in result["rows"] if row["candidate"] == name]
+        for row in rows:
+            axis.plot(row["seconds"], row["accuracy"], color=f"C{number}", linewidth=0.5, alpha=0.35)
+        seconds, accuracy = (np.median([row[key] for row in rows], axis=0) for key in ("seconds", "accuracy"))
+        axis.plot(seconds, accuracy, color=f"C{number}", marker="o", markersize=3, linewidth=1.6, label=name)
+    axis.set(xscale="log", xlabel="seconds of the fit", ylabel="accuracy of the probe (%)")
+    axis.legend(fontsize=8, loc="lower right")
+    save_figure(figure, path)

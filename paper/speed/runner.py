@@ -1,0 +1,95 @@
+"""`python -m paper speed`: the cost of each stage, compared with the limits of the machine, and how cost scales."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paper import reference
+from paper.results import choose_device, provenance, show, stage_bar, write_result
+from paper.speed import comparisons, scaling, stages, tables
+from polyadic.errors import PolyadicError
+
+__all__ = ["run", "write_files"]
+
+Result = dict[str, Any]
+
+
+def run(
+    out: Path,
+    device: str = "auto",
+    dataset: str | None = None,
+    quick: bool = False,
+    quiet: bool = False,
+    as_json: bool = False,
+) -> list[Result]:
+    """Measure speed, and write `speed-cpu.json`, `.md` and `.png`, and the same for `cuda` if there is a GPU.
+
+    Parameters
+    ----------
+    out : folder for the files
+    device : "auto" for the CPU and, if there is one, the GPU; or one of them
+    dataset : measure only stages and sweeps, with the shape of this dataset
+    quick : small sizes, to check that everything runs; the results are not representative
+
+    Returns
+    -------
+    one result for each device
+    """
+    if dataset is not None and dataset not in reference.DATASETS:
+        raise PolyadicError(f"--dataset must be one of {', '.join(reference.DATASETS)}, but is {dataset!r}")
+    cuda = device == "auto" and torch.cuda.is_available()
+    places = [torch.device("cpu"), *[torch.device("cuda")] * cuda] if device == "auto" else [choose_device(device)]
+    results = [_measure(place, out, dataset, quick, quiet or as_json) for place in places]
+    for result in results:
+        stem = f"speed-{result['device']}"
+        show(result, tables.markdown(result), f"{stem}.json, {stem}.md and {stem}.png to {out}/", as_json)
+    return results
+
+
+def _measure(device: torch.device, out: Path, dataset: str | None, quick: bool, quiet: bool) -> Result:
+    """Measure all parts on one device, and write the result after each."""
+    result: Result = {
+        "experiment": "speed",
+        "title": "Speed",
+        "device": device.type,
+        "quick": quick,
+        # Record the load before the run, because results from a busy machine are not reliable.
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        **provenance(str(device)),
+        "rows": [],
+    }
+    names = ("har",) if quick else (dataset,) if dataset is not None else tuple(reference.DATASETS)
+    parts: dict[str, Callable[[], Any]] = {name: partial(stages.measure_dataset, name, device, quick) for name in names}
+    if dataset is None:
+        parts["growth"] = partial(scaling.measure_seconds, device, quick)
+    if dataset is None and device.type == "cpu":
+        parts["memory"] = partial(scaling.measure_memory, quick)
+        parts["textbook"] = partial(comparisons.against_textbook, quick)
+        parts["tensorly"] = partial(comparisons.against_tensorly, quick)
+        parts["mttkrp"] = partial(comparisons.against_mttkrp, quick)
+    with stage_bar(f"speed of {device.type}", quiet, "parts") as update:
+        for count, (name, part) in enumerate(parts.items()):
+            update(count, len(parts), name)
+            found = part()
+            if name in reference.DATASETS:
+                result["rows"].append(found)
+            else:
+                result[name] = found
+            # Write files after every part, so that an interrupted run keeps its results.
+            write_files(result, out, f"speed-{device.type}", tables.markdown, tables.plot_stages)
+    return result
+
+
+def write_files(
+    result: Result, out: Path, stem: str, markdown: Callable[[Result], str], plot: Callable[[Result, Path], None]
+) -> None:
+    """Write a result as JSON, Markdown and a figure."""
+    write_result(out / f"{stem}.json", result)
+    (out / f"{stem}.md").write_text(markdown(result))
+    plot(result, out / f"{stem}.png")

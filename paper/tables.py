@@ -1,0 +1,300 @@
+"""Results as Markdown tables in the layout of the paper, with the paper's results for comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from paper import reference
+from paper.markdown import as_code, machine_name, mean_and_std, table
+from polyadic.evaluate import corrected_resampled, holm, paired, unpaired
+
+__all__ = [
+    "convergence_table",
+    "distinct_values",
+    "distribution_table",
+    "footer",
+    "grid_table",
+    "heading",
+    "hyperparameter_table",
+    "main_table",
+    "paired_table",
+    "paper_figure",
+    "percentages",
+    "seconds_table",
+    "select_rows",
+    "shapes_table",
+    "sizes_table",
+    "timed_table",
+]
+
+Row = dict[str, Any]
+Result = dict[str, Any]
+
+_PROTOCOL = {"subject": "subject-wise split", "paper": "as in the paper"}
+_PROBES = ("plain", "standardised", "augmented")
+_SCORED_BY = (*_PROBES, "standardised perturbed", "augmented perturbed")
+
+
+def percentages(rows: Iterable[Row], probe: str = "standardised", score: str = "accuracy") -> list[float]:
+    """Return a score of each row in percent, for the rows that have this probe."""
+    return [100 * row[probe][score] for row in rows if probe in row]
+
+
+def paper_figure(value: tuple[float, float] | None) -> str:
+    """Return a result of the paper as mean ± standard deviation, or a dash."""
+    return "–" if value is None else f"{value[0]:.2f} ± {value[1]:.2f}"
+
+
+def heading(result: Result, protocol: str | None = None) -> str:
+    """Return the line above a table: title, dataset, seeds and protocol."""
+    seeds = len(result["seeds"])
+    parts = [result["title"], result["dataset"], f"{seeds} seed{'s' * (seeds != 1)}"]
+    if protocol is not None:
+        parts.append(f"protocol {protocol}: {_PROTOCOL[protocol]}")
+    return f"**{', '.join(parts)}**\n"
+
+
+def footer(result: Result) -> str:
+    """Return the lines below a table: settings, command, machines, date and commits."""
+    here = machine_name(result["machine"])
+    # The cells of a result may come from several machines.
+    places = dict.fromkeys(here if row.get("device", "cpu") == "cpu" else row["device"] for row in result["rows"])
+    where = " and ".join(places) or here
+    commits = " and ".join(dict.fromkeys(str(row.get("commit", result["commit"])) for row in result["rows"]))
+    jobs = max([result["jobs"], *(row.get("jobs", 1) for row in result["rows"])])
+    note = "" if jobs == 1 else f" Up to {jobs} processes at a time, so the seconds are not comparable."
+    return (
+        f"Settings: {result['settings']['which']}. Accuracy in percent, mean ± standard deviation over the seeds. "
+        f"{as_code(result['command'])}, {where}, {result['date']}, commit {commits or result['commit']}.{note}\n"
+    )
+
+
+def distinct_values(rows: Iterable[Row], key: str) -> list[Any]:
+    """Return the distinct values of a label in some rows, in order of appearance."""
+    return list(dict.fromkeys(row.get(key) for row in rows))
+
+
+def select_rows(result: Result, **wanted: Any) -> list[Row]:
+    """Return the rows with these labels, in the order of the seeds."""
+    found = [row for row in result["rows"] if all(row.get(key) == value for key, value in wanted.items())]
+    return sorted(found, key=lambda row: int(row["seed"]))
+
+
+def main_table(result: Result) -> str:
+    """Return Table 2: every method by both probes, clean and perturbed, with the paper's accuracy and parameters."""
+    text = []
+    for protocol in result["protocols"]:
+        lines = []
+        for name in distinct_values(result["rows"], "method"):
+            rows = select_rows(result, protocol=protocol, method=name)
+            theirs = reference.MAIN.get(name, reference.SUPERVISED.get(name, {})).get(result["dataset"])
+            lines.append(
+                [
+                    name,
+                    mean_and_std(percentages(rows, "plain")),
+                    mean_and_std(percentages(rows, "standardised")),
+                    mean_and_std(percentages(rows, "standardised", "macro_f1")),
+                    mean_and_std(percentages(rows, "augmented")),
+                    mean_and_std(percentages(rows, "standardised perturbed")),
+                    mean_and_std(percentages(rows, "augmented perturbed")),
+                    f"{np.mean([row['parameters'] for row in rows]):,.0f}",
+                    paper_figure(theirs),
+                    _count(reference.PARAMETERS.get(name, {}).get(result["dataset"])),
+                ]
+            )
+        heads = ["", "plain", "standardised", "its macro F1", "augmented probe", "perturbed: standardised"]
+        heads += ["perturbed: augmented probe", "parameters", "paper", "its parameters"]
+        text += [heading(result, protocol), table(heads, lines), paired_table(result, protocol)]
+    return "\n".join([*text, footer(result)])
+
+
+def paired_table(result: Result, protocol: str) -> str:
+    """Compare ATD with its ablations seed by seed: the gain of the self-supervised term and of the second view, with p.
+
+    Returns
+    -------
+    a table with a row for each baseline and number of labels (if there are several); "" if there is nothing to compare
+    """
+    lines = []
+    for count in distinct_values((row for row in result["rows"] if row.get("method") == "ATD"), "labels"):
+        for rival in ("ATD_ss-", "SALS"):
+            ours, theirs = (
+                {row["seed"]: row for row in select_rows(result, protocol=protocol, method=name, labels=count)}
+                for name in ("ATD", rival)
+            )
+            seeds = sorted(ours.keys() & theirs.keys())
+            if len(seeds) < 2:
+                continue
+            label = f"ATD minus {rival}" + ("" if count is None else f", {count} labels")
+            cells = []
+            for name in _SCORED_BY:
+                a, b = (percentages([rows[seed] for seed in seeds], name) for rows in (ours, theirs))
+                cells.append(f"{np.mean(a) - np.mean(b):+.2f} ({paired(a, b)[1]:.2g})")
+            most = [f"{max(rows[seed]['sweeps'] for seed in seeds)}" for rows in (ours, theirs)]
+            lines.append([label, *cells, " and ".join(most)])
+    heads = ["points (p, paired over seeds)", *(name.replace(" p", ", p") for name in _SCORED_BY), "maximum sweeps"]
+    return table(heads, lines) if lines else ""
+
+
+def _count(value: int | None) -> str:
+    """Return a number with thousands separated, or a dash."""
+    return "–" if value is None else f"{value:,}"
+
+
+def timed_table(result: Result) -> str:
+    """Return Tables 11 and 12: accuracy with p-values against ATD, parameters, seconds per sweep or epoch."""
+    text = []
+    dataset = result["dataset"]
+    for protocol in result["protocols"]:
+        names = distinct_values(result["rows"], "method")
+        tests = _p_values(result, protocol, [name for name in names if name != "ATD"])
+        lines = []
+        for name in names:
+            rows = select_rows(result, protocol=protocol, method=name)
+            # Timings with several jobs are not comparable; `python -m paper seconds` measures one at a time.
+            seconds = [row["seconds"] for row in rows if "seconds" in row and row.get("jobs", 1) == 1]
+            theirs = reference.SECONDS.get(name, {}).get(dataset)
+            lines.append(
+                [
+                    name,
+                    mean_and_std(percentages(rows)),
+                    *([f"{value:.2g}" for value in tests[name]] if name in tests else ["–"] * 4),
+                    f"{np.mean([row['parameters'] for row in rows]):,.0f}",
+                    f"{np.mean(seconds):.3f}" if seconds else "–",
+                    paper_figure(reference.MAIN.get(name, {}).get(dataset)),
+                    "–" if (value := reference.P_VALUES.get(name, {}).get(dataset)) is None else f"{value:g}",
+                    "–" if theirs is None else f"{theirs:.1f}",
+                ]
+            )
+        heads = ["", "standardised", "p unpaired", "p paired", "p resampled", "its Holm", "parameters", "s/sweep"]
+        text += [heading(result, protocol), table([*heads, "paper", "its p", "its s/sweep"], lines)]
+    return "\n".join([*text, footer(result)])
+
+
+def _p_values(result: Result, protocol: str, rivals: list[str]) -> dict[str, list[float]]:
+    """Return p of ATD against each baseline: unpaired, paired, resampled, and resampled with Holm's correction."""
+    ours = percentages(select_rows(result, protocol=protocol, method="ATD"))
+    tests: dict[str, list[float]] = {}
+    for name in rivals:
+        rows = select_rows(result, protocol=protocol, method=name)
+        theirs = percentages(rows)
+        share = rows[0]["n_test"] / (rows[0]["n_test"] + rows[0]["n_train"])
+        differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+        resampled = corrected_resampled(differences, share)[1]
+        tests[name] = [unpaired(ours, theirs)[1], paired(ours, theirs)[1], resampled]
+    adjusted = holm([tests[name][2] for name in rivals])
+    return {name: [*tests[name], float(p)] for name, p in zip(rivals, adjusted, strict=True)}
+
+
+def seconds_table(result: Result) -> str:
+    """Return the table of seconds of appendix D.7, measured with each method alone on the machine."""
+    lines = []
+    for row in result["rows"]:
+        theirs = reference.SECONDS.get(row["method"], {}).get(result["dataset"])
+        known = "–" if theirs is None else f"{theirs:.1f}"
+        lines.append([row["method"], f"{row['seconds']:.3f}", f"{row['parameters']:,}", known])
+    return "\n".join([heading(result), table(["", "s/sweep", "parameters", "paper"], lines), footer(result)])
+
+
+def grid_table(
+    row: str, column: str, theirs: Callable[[str, Any, Any], tuple[float, float] | None], seconds: bool = False
+) -> Callable[[Result], str]:
+    """Return a function that formats a table with one label as rows and another as columns, for each probe.
+
+    Parameters
+    ----------
+    row, column : names of labels
+    theirs : function that returns the paper's result, given dataset, row and column
+    seconds : whether to also show seconds per sweep
+    """
+
+    def layout(result: Result) -> str:
+        text = []
+        for protocol in result["protocols"]:
+            columns = distinct_values(result["rows"], column)
+            lines = []
+            for name in distinct_values(result["rows"], row):
+                cells = [select_rows(result, protocol=protocol, **{row: name, column: value}) for value in columns]
+                lines += [
+                    [f"{name}, {probe}", *(mean_and_std(percentages(rows, probe)) for rows in cells)]
+                    for probe in _PROBES
+                ]
+                if seconds:
+                    sums = [[r["seconds"] for r in rows if "seconds" in r] for rows in cells]
+                    lines.append([f"{name}, s/sweep", *(f"{np.mean(s):.3f}" if s else "–" for s in sums)])
+                known = [paper_figure(theirs(result["dataset"], name, value)) for value in columns]
+                if set(known) != {"–"}:
+                    lines.append([f"{name}, the paper", *known])
+            text += [heading(result, protocol), table(["", *(str(value) for value in columns)], lines)]
+            if column == "labels":
+                text.append(paired_table(result, protocol))
+        return "\n".join([*text, footer(result)])
+
+    return layout
+
+
+# ------------------------------------------------- tables without accuracies
+
+
+def sizes_table(result: Result) -> str:
+    """Return Table 1: the sizes of the parts of each split."""
+    lines = []
+    for row in result["rows"]:
+        people = " / ".join(str(count) for count in row["subjects"])
+        shape = " × ".join(str(size) for size in row["tensor"])
+        counts = [f"{row[part]:,}" for part in ("unlabelled", "train", "test")]
+        lines.append([f"protocol {row['protocol']}", shape, *counts, people])
+    theirs = reference.SIZES.get(result["dataset"])
+    if theirs is not None:
+        lines.append(["the paper", "", *(f"{count:,}" for count in theirs), ""])
+    heads = ["", "tensor", "unlabelled", "training", "test", "subjects in each"]
+    return "\n".join([heading(result), table(heads, lines), footer(result)])
+
+
+def distribution_table(result: Result) -> str:
+    """Return Table 5: the distribution of the classes."""
+    theirs = reference.DISTRIBUTION.get(result["dataset"], ())
+    lines = [
+        [row["class"], f"{row['windows']:,}", f"{row['percent']:.2f}", f"{theirs[n]:.2f}" if n < len(theirs) else "–"]
+        for n, row in enumerate(result["rows"])
+    ]
+    return "\n".join([heading(result), table(["class", "windows", "percent", "paper"], lines), footer(result)])
+
+
+def convergence_table(result: Result) -> str:
+    """Return Figure 3 as numbers."""
+    rounds = distinct_values(result["rows"], "round")
+    lines = []
+    for bases in ("random", "learned"):
+        values = [[row["difference"] for row in select_rows(result, bases=bases, round=number)] for number in rounds]
+        lines.append([f"{bases} bases", *(f"{np.mean(found):.2e}" for found in values)])
+    heads = ["mean relative change in round", *(str(number) for number in rounds)]
+    return "\n".join([heading(result), table(heads, lines), footer(result)])
+
+
+def hyperparameter_table(result: Result) -> str:
+    """Return Figure 5 as numbers, with the self-supervised term relative to the fit term."""
+    text = []
+    for protocol in result["protocols"]:
+        lines = []
+        for name in distinct_values(result["rows"], "parameter"):
+            for value in distinct_values([row for row in result["rows"] if row["parameter"] == name], "value"):
+                rows = select_rows(result, protocol=protocol, parameter=name, value=value)
+                share = np.mean([row["share_of_self_supervised"] for row in rows])
+                accuracies = [mean_and_std(percentages(rows, probe)) for probe in _PROBES]
+                rough = mean_and_std(percentages(rows, "standardised perturbed"))
+                lines.append([f"{name} = {value:g}", *accuracies, rough, f"{share:.1e}"])
+        heads = ["", *_PROBES, "perturbed: standardised", "self-supervised / fit term"]
+        text += [heading(result, protocol), table(heads, lines)]
+    return "\n".join([*text, footer(result)])
+
+
+def shapes_table(result: Result) -> str:
+    """Return the names and shapes of the boxes of a diagram."""
+    lines = [
+        [row["name"], " × ".join(str(size) for size in row["shape"]), row.get("note", "")] for row in result["rows"]
+    ]
+    return "\n".join([heading(result), table(["", "shape", ""], lines), footer(result)])

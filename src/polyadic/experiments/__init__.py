@@ -1,1 +1,0 @@
-"""Experiments: comparisons of methods, written to files with their settings and provenance."""

@@ -1,1 +1,0 @@
-"""Experiments that reproduce every table and figure of the paper: `polyadic bench`."""

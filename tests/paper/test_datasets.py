@@ -1,0 +1,259 @@
+"""The four datasets from their published layouts to stores: windows, values, labels and subjects, sample by sample."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+import trees
+
+from paper import datasets
+from paper.datasets.har import read_har
+from polyadic.data import WindowStore, split
+from polyadic.errors import DataError, PolyadicError
+
+# -------------------------------------------------------------------- Sleep-EDF
+
+
+@pytest.fixture
+def sleep(tmp_path):
+    root = tmp_path / "sleep-edfx"
+    return root, trees.sleep_edf(root)
+
+
+def words(text):
+    return text.split()
+
+
+def stages_of(store, recording):
+    rows = store.windows.recording == recording
+    return [store.classes[label] for label in store.windows.label[rows]]
+
+
+def test_sleep_edf_has_the_papers_windows_channels_and_stages(sleep, tmp_path):
+    root, _ = sleep
+    store = datasets.sleep_edf(root, tmp_path / "s")
+    assert store.shape[1:] == (7, 3000)
+    assert (store.fs, store.header.dtype, store.dataset) == (100, "int16", "sleep_edf")
+    assert store.channels == tuple(name for name, _, _ in trees.SLEEP_CHANNELS)
+    assert stages_of(store, "SC4001E0") == words("W W W W N1 N1 N2 N2 N2 N3 N3 R R W W W")
+    assert stages_of(store, "SC4002E0") == words("W W N2 N2 N2 N2 N2 R R R R")
+    assert stages_of(store, "SC4012E0") == words("W W W N3 N3 N3 N3 R R W W")
+    assert set(store.windows.subject) == {"SC400", "SC401"}
+
+
+def test_sleep_edf_keeps_the_digits_and_holds_the_slow_channels(sleep, tmp_path):
+    root, digits = sleep
+    store = datasets.sleep_edf(root, tmp_path / "s")
+    stored = np.asarray(store.samples)
+    values = store.read(np.arange(len(store)))
+    for row in range(len(store)):
+        name, start = store.windows.recording[row], store.windows.start[row]
+        for channel, (label, fs, _) in enumerate(trees.SLEEP_CHANNELS):
+            fast = np.repeat(digits[name][label], 100 // fs)[start : start + 3000]
+            np.testing.assert_array_equal(stored[row, channel], fast)
+            low = -200 + channel
+            expected = low + (fast.astype(float) + 2048) * (200 - low) / 4095
+            np.testing.assert_allclose(values[row, channel], expected, rtol=2e-6, atol=2e-5)
+
+
+def test_windows_of_movement_and_unscored_time_keep_their_place_in_the_recording(sleep, tmp_path):
+    root, _ = sleep
+    windows = datasets.sleep_edf(root, tmp_path / "s").windows
+    assert (windows.select(recording="SC4002E0").start // 3000).tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11]
+
+
+def test_wake_at_the_ends_of_a_night_can_be_trimmed(sleep, tmp_path):
+    root, _ = sleep
+    store = datasets.sleep_edf(root, tmp_path / "s", trim=0.5)
+    assert stages_of(store, "SC4001E0") == words("W N1 N1 N2 N2 N2 N3 N3 R R W")
+    with pytest.raises(PolyadicError, match="trim must be"):
+        datasets.sleep_edf(root, tmp_path / "t", trim=-1)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "SC4011EC-Hypnogram.edf").unlink(), "needs one hypnogram"),
+        (lambda f: shutil.copy(f / "SC4011EC-Hypnogram.edf", f / "SC4011EH-Hypnogram.edf"), "needs one hypnogram"),
+        (lambda f: swap(f / "SC4001EC-Hypnogram.edf", f / "SC4011EC-Hypnogram.edf"), "not from the same night"),
+        (lambda f: swap(f / "SC4011EC-Hypnogram.edf", f / "SC4011E0-PSG.edf"), "SC4011E0-PSG.edf"),
+        (lambda f: truncate(f / "SC4011E0-PSG.edf", 5000), "SC4011E0-PSG.edf"),
+        (lambda f: (f / "SC4011E0-PSG.edf").write_bytes(b""), "SC4011E0-PSG.edf"),
+        (lambda f: rewrite(f, [("Sleep stage 7", 10)]), "labels no window"),
+        (lambda f: rewrite(f, [("Lights off", 10)]), "labels no window"),
+    ],
+    ids=["no hypnogram", "two", "other night", "swapped", "truncated", "empty", "unknown stage", "no stage"],
+)
+def test_a_damaged_night_is_an_error_or_a_skip_that_is_written_down(sleep, tmp_path, damage, message):
+    root, _ = sleep
+    damage(root / "sleep-cassette")
+    with pytest.raises(DataError, match=message):
+        datasets.sleep_edf(root, tmp_path / "raised")
+    store = datasets.sleep_edf(root, tmp_path / "skipped", on_error="skip")
+    assert {"SC4002E0", "SC4012E0"} <= set(store.windows.recording)
+    reasons = {entry["name"]: entry["reason"] for entry in store.skipped}
+    assert any(message in reason for reason in reasons.values())
+    assert not set(reasons) & set(store.windows.recording)
+    assert WindowStore(tmp_path / "skipped").skipped == store.skipped
+
+
+def swap(a, b):
+    first, second = a.read_bytes(), b.read_bytes()
+    a.write_bytes(second)
+    b.write_bytes(first)
+
+
+def truncate(path, count):
+    path.write_bytes(path.read_bytes()[:count])
+
+
+def rewrite(folder, stages):
+    trees.night(folder, "SC4011E0", stages, 10, begin=2)
+
+
+def test_stages_past_the_end_of_the_signals_label_nothing_else(sleep, tmp_path):
+    root, _ = sleep
+    rewrite(root / "sleep-cassette", [("Sleep stage W", 3), ("Sleep stage R", 500)])
+    store = datasets.sleep_edf(root, tmp_path / "s")
+    assert stages_of(store, "SC4011E0") == ["W"] * 3 + ["R"] * 7
+
+
+def test_a_folder_without_recordings_says_so(tmp_path):
+    with pytest.raises(DataError, match="no recordings of sleep_edf found"):
+        datasets.sleep_edf(tmp_path, tmp_path / "s")
+    with pytest.raises(DataError, match="does not exist"):
+        datasets.mgh(tmp_path / "absent", tmp_path / "s")
+
+
+# -------------------------------------------------------------------------- MGH
+
+
+def test_mgh_has_the_papers_windows_channels_and_stages(tmp_path):
+    digits = trees.mgh(tmp_path / "mgh")
+    store = datasets.mgh(tmp_path / "mgh", tmp_path / "s")
+    assert store.shape[1:] == (6, 6000)
+    assert store.channels == tuple(trees.MGH_CHANNELS[:6])
+    # 45 s of N1 after 60 s of wake: the window from 90 to 120 s is half N1 and half N2, and has no label.
+    assert stages_of(store, "tr03-0005") == ["W", "W", "N1", "N2"]
+    assert stages_of(store, "tr04-0008") == ["N3", "N3", "R"]
+    assert stages_of(store, "tr04-0010") == ["R", "R", "R"]
+    assert store.windows.select(recording="te03-0001").label.tolist() == [-1, -1]
+    for row in range(len(store)):
+        name, start = store.windows.recording[row], store.windows.start[row]
+        np.testing.assert_array_equal(store.samples[row], digits[name][:6, start : start + 6000])
+        expected = digits[name][:6, start : start + 6000] / np.arange(10, 16)[:, None]
+        np.testing.assert_allclose(store.read(np.array([row]))[0], expected, rtol=1e-6)
+
+
+def test_an_mgh_recording_that_lost_its_labels_is_an_error_or_a_skip(tmp_path):
+    trees.mgh(tmp_path / "mgh")
+    (tmp_path / "mgh" / "tr04-0008" / "tr04-0008-arousal.mat").unlink()
+    with pytest.raises(DataError, match=r"tr04-0008-arousal\.mat"):
+        datasets.mgh(tmp_path / "mgh", tmp_path / "s")
+    store = datasets.mgh(tmp_path / "mgh", tmp_path / "t", on_error="skip")
+    assert [entry["name"] for entry in store.skipped] == ["tr04-0008"]
+
+
+# ----------------------------------------------------------------------- PTB-XL
+
+
+def test_ptb_xl_has_the_papers_windows_leads_and_sex(tmp_path):
+    digits = trees.ptb_xl(tmp_path / "ptb")
+    store = datasets.ptb_xl(tmp_path / "ptb", tmp_path / "s")
+    assert store.shape == (4, 12, 5000)
+    assert (store.fs, store.units[0], store.classes) == (500, "mV", ("male", "female"))
+    assert store.windows.subject.tolist() == ["15709", "13243", "15709", "20372"]
+    assert store.windows.label.tolist() == [1, 1, 1, 0]
+    for row, name in enumerate(store.windows.recording):
+        np.testing.assert_array_equal(store.samples[row], digits[name].T)
+    np.testing.assert_allclose(store.read(np.array([2]))[0], digits["00003_hr"].T / 1000, rtol=1e-6)
+
+
+def test_a_ptb_xl_record_of_the_wrong_length_is_an_error_or_a_skip(tmp_path):
+    trees.ptb_xl(tmp_path / "ptb")
+    trees.ptb_xl(tmp_path / "short", patients=(1,), samples=4000)
+    for ending in ("hea", "dat"):
+        shutil.copy(*(tmp_path / root / f"records500/00000/00001_hr.{ending}" for root in ("short", "ptb")))
+    with pytest.raises(DataError, match="5000 samples"):
+        datasets.ptb_xl(tmp_path / "ptb", tmp_path / "s")
+    store = datasets.ptb_xl(tmp_path / "ptb", tmp_path / "t", on_error="skip")
+    assert [entry["name"] for entry in store.skipped] == ["00001_hr"]
+    assert len(store) == 3
+
+
+# -------------------------------------------------------------------------- HAR
+
+
+def little_har(root, windows=24):
+    rng = np.random.default_rng(0)
+    X = {part: rng.normal(size=(windows, 9, 128)).astype(np.float32) for part in ("train", "test")}
+    y = {part: np.arange(windows) % 6 for part in X}
+    subject = {"train": np.repeat([1, 3, 5], windows // 3), "test": np.repeat([2, 4, 9, 10], windows // 4)}
+    return trees.har(root, X, y, subject), X, y, subject
+
+
+def test_har_keeps_subjects_parts_and_values(tmp_path):
+    base, X, y, subject = little_har(tmp_path)
+    windows = datasets.har(base, tmp_path / "s").windows
+    assert windows.shape == (48, 9, 128)
+    assert (windows.fs, windows.classes) == (50, tuple(trees.ACTIVITIES))
+    for part in ("train", "test"):
+        rows = windows.select(part=part)
+        order = np.argsort(np.char.zfill(subject[part].astype(str), 2), kind="stable")
+        np.testing.assert_allclose(rows.X, X[part][order], rtol=1e-6)
+        assert rows.label.tolist() == y[part][order].tolist()
+        assert rows.subject.tolist() == subject[part][order].astype(str).tolist()
+    assert windows.select(subject="4").start.tolist() == [0, 64, 128, 192, 256, 320]
+
+
+def test_har_is_split_as_published_under_both_protocols(tmp_path):
+    base, *_ = little_har(tmp_path)
+    windows = datasets.har(base, tmp_path / "s").windows
+    for protocol in ("subject", "paper"):
+        parts = split(windows, protocol)
+        assert set(windows.part[parts.unlabelled]) == {"train"}
+        assert len(parts.train) == len(parts.test) == 12
+    by_person = split(windows, "subject")
+    assert not set(windows.subject[by_person.train]) & set(windows.subject[by_person.test])
+
+
+def test_a_dataset_that_is_prepared_twice_gives_the_same_store_and_replaces_none(sleep, tmp_path):
+    root, _ = sleep
+    first, second = (datasets.sleep_edf(root, tmp_path / name) for name in "st")
+    assert first.checksum == second.checksum
+    with pytest.raises(PolyadicError, match="already exists"):
+        datasets.sleep_edf(root, tmp_path / "s")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_har_is_read_from_its_zip_file_and_from_the_published_zip_of_that(nested, tmp_path):
+    base, *_ = little_har(tmp_path)
+    expected = read_har(base)
+    shutil.make_archive(str(tmp_path / "UCI HAR Dataset"), "zip", tmp_path, "UCI HAR Dataset")
+    path = tmp_path / "UCI HAR Dataset.zip"
+    if nested:
+        with zipfile.ZipFile(tmp_path / "published.zip", "w") as archive:
+            archive.write(path, path.name)
+        path = tmp_path / "published.zip"
+    windows = read_har(path)
+    np.testing.assert_array_equal(windows.X, expected.X)
+    assert windows.subject.tolist() == expected.subject.tolist()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda base: (base / "train" / "y_train.txt").unlink(), "train/y_train.txt cannot be read"),
+        (lambda base: (base / "test" / "y_test.txt").write_text("1\n"), "same number of lines"),
+        (lambda base: (base / "test" / "y_test.txt").write_text("9\n" * 24), "labels must be from 1 to 6"),
+        (lambda base: (base / "activity_labels.txt").unlink(), "must contain activity_labels.txt"),
+    ],
+)
+def test_a_damaged_har_folder_is_an_error_that_names_the_file(damage, message, tmp_path):
+    base, *_ = little_har(tmp_path)
+    damage(base)
+    with pytest.raises(DataError, match=message):
+        read_har(base)

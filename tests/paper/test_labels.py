@@ -1,0 +1,241 @@
+"""`bench labels`: subjects, draws, scores, tests and tables of the label curve."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import balanced_accuracy_score
+
+from paper.labels import methods, people, tables
+from paper.labels.runner import LabelRequest, run
+from paper.scoring import level_columns
+from polyadic.augment import Neighbour
+from polyadic.data import Windows
+from polyadic.errors import DataError, PolyadicError
+from polyadic.evaluate import Probe
+from polyadic.evaluate.significance import corrected_resampled, holm
+
+pytest.importorskip("matplotlib")
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+# ---------------------------------------------------------------------- people
+
+
+def test_development_subjects_are_exactly_those_the_defaults_were_chosen_on(data_folder):
+    sizes = {"har": (21, 9), "geotec": (14, 9), "sisfall": (23, 15), "eegmat": (22, 14), "ludb": (112, 75)}
+    for name in people.FILES:
+        found = people.read_set(data_folder, name)
+        first, others = (set(part.subject.tolist()) for part in (found.unlabelled(), found.labelled()))
+        assert not first & others
+        assert len(first | others) == len(set(found.windows.subject.tolist()))
+        assert (len(first), len(others)) == sizes[name]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(4, 12), st.integers(2, 4))
+@settings(max_examples=25)
+def test_halves_divide_subjects_and_have_every_class_on_both_sides(seed, n_people, n_classes):
+    rng = np.random.default_rng(seed)
+    subject = np.repeat([f"p{number}" for number in range(n_people)], 8)
+    label = rng.integers(0, n_classes, len(subject))
+    classes = set(label.tolist())
+    try:
+        found = people.halves(label, subject, 4)
+    except PolyadicError:
+        return
+    assert [len(half.train) for half in people.halves(label, subject, 2)] == [len(half.train) for half in found[:2]]
+    for train, test in found:
+        assert not set(subject[train]) & set(subject[test])
+        assert len(set(subject[train])) == math.ceil(n_people / 2)
+        assert sorted([*train, *test]) == list(range(len(subject)))
+        assert set(label[train].tolist()) == set(label[test].tolist()) == classes
+
+
+def test_a_split_without_a_class_on_one_side_is_sampled_again():
+    subject, label = np.repeat(list("abcdef"), 4), np.zeros(24, int)
+    label[subject == "a"] = 1
+    label[subject == "b"] = 1
+    for train, _ in people.halves(label, subject, 20):
+        assert len({"a", "b"} & set(subject[train])) == 1
+    label[subject == "b"] = 0
+    with pytest.raises(PolyadicError, match="all classes"):
+        people.halves(label, subject, 1)
+
+
+def test_labels_are_sampled_per_class_up_to_the_available_number():
+    label, rows = np.array([0] * 10 + [1] * 2 + [0] * 5), np.arange(12)
+    found = people.drawn(label, rows, 3, [4, 1])
+    assert np.bincount(label[found]).tolist() == [3, 2]
+    assert set(found) <= set(rows)
+    assert (found == people.drawn(label, rows, 3, [4, 1])).all()
+    assert people.drawn(label, rows, "all", [4, 1]) is rows
+
+
+def test_settings_of_the_networks_are_those_that_were_tuned():
+    har = json.loads((RESULTS / "har" / "tune-har.settings.json").read_text())["settings"]
+    assert {name: har[name] for name in ("SimCLR", "CNN")} == {"SimCLR": people._SIMCLR_HAR, "CNN": people._CNN_HAR}
+
+
+# ---------------------------------------------------------------------- scores
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    out = tmp_path_factory.mktemp("labels")
+    chosen = ("polyadic", "coefficients for isometric features", "the paper's SALS, plain probe")
+    return out, run(LabelRequest(out, quick=True, seeds=2, device="cpu", methods=chosen), quiet=True)
+
+
+def test_a_score_is_the_score_of_the_probe_on_the_sampled_rows_of_a_subject_wise_split(quick):
+    _, result = quick
+    data = people.read_set(Path(), "synthetic")
+    windows = data.labelled()
+    half = people.halves(windows.label, windows.subject, 2)[1]
+    model = methods.method("polyadic").build(data, 1, "cpu", 1).fit(data.unlabelled())
+    Z, columns = np.asarray(model.transform(windows), np.float64), level_columns(model)
+    scores = []
+    for draw in range(3):
+        rows = people.drawn(windows.label, half.train, 3, [1, draw])
+        fitted = Probe().fit(Z[rows], windows.label[rows], windows.subject[rows], columns)
+        scores.append(100 * balanced_accuracy_score(windows.label[half.test], fitted.predict(Z[half.test])))
+    row = next(r for r in result["rows"] if (r["method"], r["seed"], r["labels"]) == ("polyadic", 1, "3"))
+    assert row["score"][1] == pytest.approx(np.mean(scores), abs=0.01)
+    assert row["score_by_draw"][1] == pytest.approx(scores, abs=0.01)
+
+
+def test_the_result_has_the_subjects_of_each_split_and_the_rows_of_each_draw(quick):
+    _, result = quick
+    data = people.read_set(Path(), "synthetic")
+    windows, (subjects,) = data.labelled(), result["subjects"]
+    assert set(subjects["scored"]) == set(windows.subject.tolist())
+    assert set(subjects["development"]) == set(data.unlabelled().subject.tolist())
+    for split, half in enumerate(result["halves"]):
+        assert sorted(half["train"] + half["test"]) == subjects["scored"]
+        train = np.flatnonzero(np.isin(windows.subject, half["train"]))
+        draws = [row for row in result["drawn"] if row["split"] == split]
+        assert len(draws) == 3 * (len(people.COUNTS) - 1)
+        for row in draws:
+            again = people.drawn(windows.label, train, int(row["labels"]), [split, row["draw"]])
+            assert again.tolist() == row["rows"]
+
+
+def test_finished_work_is_not_repeated_except_for_a_truncated_line(quick):
+    out, result = quick
+    journal = out / "labels.cells.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])
+    chosen = tuple(dict.fromkeys(row["method"] for row in result["rows"]))
+    again = run(LabelRequest(out, quick=True, seeds=2, device="cpu", methods=chosen), quiet=True)
+    assert again["rows"] == result["rows"]
+    assert len(journal.read_bytes().splitlines()) <= len(lines) + 2  # a fit and a score at most
+    assert not (out / "labels-features").exists()
+
+
+def test_an_augmented_probe_learns_from_views_and_not_from_missing_partners():
+    data = people.read_set(Path(), "synthetic")
+    one = methods.method("in the probe: jitter 0.05")
+    model = one.build(data, 0, "cpu", 1).fit(data.unlabelled())
+    found = methods.features_of(one, model, data, data.labelled())
+    assert found.copies.shape == (3, *found.Z.shape)
+    assert not (found.copies[0] == found.copies[1]).all()
+    assert np.corrcoef(found.copies[0].ravel(), found.Z.ravel())[0, 1] > 0.9
+    windows = Windows(data.windows.X[:6], fs=64.0, recording=list("aaabbb"), start=[0, 64, 128] * 2)
+    copies, Z = methods._view_features(model, Neighbour(), windows), model.transform(windows)
+    assert np.isnan(copies[0, [2, 5]]).all()
+    np.testing.assert_array_equal(copies[0, [0, 1, 3, 4]], Z[[1, 2, 4, 5]])
+
+
+def test_coefficients_have_the_variance_of_the_isometric_features_and_keep_the_levels():
+    data = people.read_set(Path(), "synthetic")
+    one = methods.method("coefficients for isometric features")
+    model = one.build(data, 0, "cpu", 1).fit(data.unlabelled())
+    found = methods.features_of(one, model, data, data.labelled())
+    plain = methods.features_of(methods.method("polyadic"), model, data, data.labelled())
+    assert found.Z.shape == plain.Z.shape
+    assert (found.levels == plain.levels).all()
+    np.testing.assert_array_equal(found.Z[:, found.levels], plain.Z[:, plain.levels])
+    assert found.Z[:, :4].var(axis=0).sum() == pytest.approx(4, rel=1e-4)
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def made_up(gap):
+    """A result of two methods on one set, the rival `gap` points below with a little scatter."""
+    rng = np.random.default_rng(0)
+    base = 80 + rng.normal(0, 3, 10)
+    rows = [
+        {"set": "har", "method": name, "group": group, "seed": seed, "labels": str(count), "score": values.tolist()}
+        for seed in (0, 1)
+        for count in people.COUNTS
+        for name, group, values in (
+            ("polyadic", "default", base + seed),
+            ("hand features", "rivals", base + seed - gap + rng.normal(0, 0.1, 10)),
+        )
+    ]
+    about = {"title": "HAR", "splits": 10, "classes": 6, "unlabelled_people": 21, "unlabelled_windows": 7428}
+    sets = {"har": {**about, "people": 9, "windows": 3003, "test_share": 0.45}}
+    machine = {"machine": {"processor": "cpu", "threads": 2}, "command": "python -m paper labels", "date": "2026-11-16"}
+    return {
+        "people": "new",
+        "sets": sets,
+        "draws": 3,
+        "seeds": [0, 1],
+        "jobs": 1,
+        "commit": "c",
+        "fits": [],
+        "rows": rows,
+    } | machine
+
+
+@pytest.mark.parametrize(("gap", "mark"), [(5.0, "▼"), (-5.0, "▲")])
+def test_a_method_that_is_clearly_better_or_worse_is_marked(gap, mark):
+    lines = tables.page(made_up(gap)).splitlines()
+    row = next(line for line in lines if line.startswith("| hand features"))
+    assert row.count(mark) == len(people.COUNTS)
+    assert not {"▲", "▼"} & set(next(line for line in lines if line.startswith("| polyadic")))
+
+
+def test_a_method_that_is_level_is_not_marked_and_p_is_of_the_corrected_test():
+    result = made_up(0.0)
+    text = tables.page(result)
+    assert not {"▲", "▼"} & set(text.split("## HAR")[1])
+    own, other = (tables.split_scores(result, "har", name, 10) for name in ("polyadic", "hand features"))
+    comparisons = tables.paired_tests(result)
+    p = [corrected_resampled(own - other, 0.45)[1]]
+    assert comparisons["har", "hand features", "10"][1] == p[0]
+    every = [value[1] for value in comparisons.values()]
+    assert [value[2] for value in comparisons.values()] == holm(every).tolist()
+
+
+def test_standard_errors_account_for_subjects_shared_between_splits():
+    values = np.array([90.0, 94.0, 92.0, 96.0])
+    mean, error = tables.mean_and_error(values, 0.5)
+    assert mean == 93.0
+    assert error == pytest.approx(math.sqrt((1 / 4 + 1) * values.var(ddof=1)))
+    assert math.isnan(tables.mean_and_error(values[:1], 0.5)[1])
+
+
+def test_the_page_and_the_picture_are_written(quick):
+    out, result = quick
+    assert json.loads((out / "labels.json").read_text())["rows"] == result["rows"]
+    assert (out / "labels-synthetic.png").read_bytes().startswith(b"\x89PNG")
+    text = (out / "labels.md").read_text()
+    assert "on unseen subjects" in text
+    assert "nan" not in text
+
+
+def test_wrong_requests_are_errors(tmp_path):
+    with pytest.raises(PolyadicError, match=r"--data is missing: pass the folder with har\.npz"):
+        run(LabelRequest(tmp_path), quiet=True)
+    with pytest.raises(DataError, match=r"har\.npz is not in"):
+        run(LabelRequest(tmp_path, folder=tmp_path), quiet=True)
+    with pytest.raises(PolyadicError, match="--method must be one of polyadic; hand features"):
+        run(LabelRequest(tmp_path, quick=True, methods=("nothing",)), quiet=True)

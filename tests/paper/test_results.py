@@ -1,0 +1,91 @@
+"""The results in `docs/results`: small files, from which every table can be rendered and every run resumed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from paper.catalogue import EXPERIMENTS
+from paper.results import encode_result
+from paper.runner import read_cells, render
+from paper.speed import race, tables
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+BENCH = sorted(
+    path
+    for path in RESULTS.glob("*/*.json")
+    if path.name.split("-")[0] in EXPERIMENTS and not path.name.endswith(".settings.json")
+)
+SPEED = sorted([*RESULTS.glob("speed/speed-*.json"), *RESULTS.glob("speed/race-*.json")])
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(RESULTS))
+
+
+def content(path: Path) -> dict:
+    return json.loads(path.read_text())
+
+
+def test_there_are_results_of_the_paper_and_of_speed():
+    assert {path.parent.name for path in BENCH} == {"har", "ptb_xl"}
+    assert len(SPEED) == 4
+
+
+@pytest.mark.parametrize("path", BENCH, ids=named)
+def test_the_table_of_a_paper_experiment_is_rendered_from_its_json(path):
+    result = content(path)
+    assert render(result, EXPERIMENTS[result["experiment"]]) == path.with_suffix(".md").read_text()
+
+
+@pytest.mark.parametrize("path", SPEED, ids=named)
+def test_the_tables_of_speed_are_rendered_from_their_json(path):
+    layout = tables.markdown if path.name.startswith("speed") else race.markdown
+    assert layout(content(path)) == path.with_suffix(".md").read_text()
+
+
+def test_the_table_of_onnx_latencies_is_rendered_from_its_json():
+    pytest.importorskip("onnxruntime")
+    found = importlib.util.spec_from_file_location("onnx_latency", ROOT / "paper" / "benchmarks" / "onnx_latency.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    assert module.table(content(RESULTS / "onnx" / "cpu.json")) == (RESULTS / "onnx" / "cpu.md").read_text()
+
+
+def test_the_tables_of_models_in_c_are_rendered_from_their_json():
+    pytest.importorskip("onnxruntime")
+    found = importlib.util.spec_from_file_location(
+        "microcontroller", ROOT / "paper" / "benchmarks" / "microcontroller.py"
+    )
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    path = RESULTS / "microcontroller" / "cortex-m.json"
+    assert module.table(content(path)) == path.with_suffix(".md").read_text()
+
+
+@pytest.mark.parametrize("path", [*BENCH, *SPEED], ids=named)
+def test_result_files_have_one_row_a_line_as_their_writer_writes_them(path):
+    text = path.read_text()
+    assert encode_result(json.loads(text)) == text
+    assert text.count("\n") < len(content(path)["rows"]) + 400
+
+
+@pytest.mark.parametrize("path", [path for path in BENCH if "figure3" not in path.name], ids=named)
+def test_a_run_is_resumed_from_the_kept_cells(path):
+    result = content(path)
+    cells = read_cells(path)
+    assert sum(map(len, cells.values())) == len(result["rows"])
+    for row in result["rows"]:
+        assert {"commit": result["commit"], **row} in cells[row["key"]]
+
+
+def test_all_results_together_are_below_three_and_a_half_megabytes():
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*.json")) < 3.5e6
+
+
+def test_no_result_holds_the_accuracies_of_single_subjects_which_no_table_reads():
+    assert not [named(path) for path in RESULTS.rglob("*.json") if "per_subject" in path.read_text()]

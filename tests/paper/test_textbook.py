@@ -1,0 +1,95 @@
+"""The textbook method, the reference for speed, computes the same as the library."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy import signal
+
+from paper.speed import textbook
+from polyadic.augment import Bandpass, Compose, Jitter, OneOf, Rotate3D
+from polyadic.core import step as als
+from polyadic.errors import PolyadicError
+from polyadic.presets import preset
+from polyadic.spectral import STFT
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 4, 6), (12, 2, 7, 5)])
+@pytest.mark.parametrize("beta", [0.5, 20.0])
+def test_its_step_is_the_librarys_step(shape, beta):
+    generator = torch.Generator().manual_seed(1)
+    views = [torch.rand(*shape, dtype=torch.float64, generator=generator) + 0.1 for _ in range(2)]
+    factors = als.initial_factors(shape[1:], 3, 0, torch.float64, torch.device("cpu"))
+    state = als.State(list(factors))
+    objective = als.Objective(alpha=1e-2, beta=beta)
+    bases = list(factors)
+    for _ in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            als.step(torch.cat(views), state, objective, n_views=2, learning_rate=0.3)
+        bases = textbook.step(*views, bases, alpha=1e-2, beta=beta, learning_rate=0.3)
+    for ours, theirs in zip(state.factors, bases, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
+
+
+def test_its_spectra_are_the_librarys():
+    X = torch.randn(4, 3, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    settings = STFT(32, 5, window="rectangular").calibrated(X)
+    torch.testing.assert_close(textbook.spectra(X, settings), settings(X))
+    with pytest.raises(PolyadicError, match="rectangular window"):
+        textbook.spectra(X, STFT(32, 5))
+
+
+def test_its_filters_are_those_of_the_augmentation():
+    bandpass = Bandpass([(1, 20), (5, 24)], 50)
+    X = np.random.default_rng(0).normal(size=(40, 2, 128)).astype(np.float32)
+    pairs = textbook.AugmentedPairs(X, bandpass)
+    filters = [signal.butter(1, band, btype="bandpass", fs=50) for band in bandpass.bands]
+    first, second = (signal.lfilter(b, a, X) for b, a in filters)
+    both = signal.lfilter(*filters[1], first)
+    torch.manual_seed(0)
+    seen = set()
+    for number in range(len(X)):
+        _, view = pairs[number]
+        for channel, got in enumerate(view):
+            near = [np.allclose(one[number, channel], got, atol=1e-4) for one in (first, second, both)]
+            assert sum(near) == 1
+            seen.add(near.index(True))
+    assert seen == {0, 1, 2}
+
+
+def test_its_noise_is_as_large_as_the_degree_says_and_its_rotation_keeps_lengths():
+    X = np.random.default_rng(0).normal(size=(20, 6, 150)).astype(np.float32)
+    jittered = np.stack([textbook.AugmentedPairs(X, Jitter(0.1))[n][1] for n in range(20)])
+    amplitude = np.ptp(X, axis=2)[..., None] / 2
+    share = np.abs(jittered - X) / amplitude
+    assert 0.05 < share.max() < 0.2 + 1e-5
+    turned = np.stack([textbook.AugmentedPairs(X, Rotate3D([(0, 1, 2), (3, 4, 5)]))[n][1] for n in range(20)])
+    before, after = ((x.reshape(20, 2, 3, 150) ** 2).sum(axis=2) for x in (X, turned))
+    np.testing.assert_allclose(before, after, rtol=1e-4)
+    assert np.abs(turned - X).max() > 1
+
+
+def test_augmentations_it_does_not_know_are_refused():
+    with pytest.raises(PolyadicError, match="in this order"):
+        textbook.AugmentedPairs(np.ones((2, 3, 128)), Compose([Rotate3D([(0, 1, 2)]), Jitter(0.1)]))
+    with pytest.raises(PolyadicError, match="in this order"):
+        textbook.AugmentedPairs(np.ones((2, 3, 128)), OneOf([Jitter(0.1)]))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sweep_visits_every_window_once_and_moves_the_bases(workers, monkeypatch):
+    har = preset("har")
+    X = np.random.default_rng(0).normal(size=(20, 9, 128)).astype(np.float32)
+    tensorize = har.tensorize.calibrated(torch.from_numpy(X))
+    bases = als.initial_factors((18, 33, 33), 2, 0, torch.float32, torch.device("cpu"))
+    sweeper = textbook.TextbookSweeps(X, har.augment, tensorize, {**har.parameters, "batch_size": 8}, bases, workers)
+    sizes = []
+    real = textbook.step
+    monkeypatch.setattr(textbook, "step", lambda T, *rest, **more: sizes.append(len(T)) or real(T, *rest, **more))
+    sweeper.sweep()
+    assert sizes == [8, 8, 4]
+    assert not torch.equal(bases[0], sweeper.bases[0])

@@ -1,0 +1,324 @@
+"""Settings are tuned with the same number of tries for every method, and without the tested subjects."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from paper import tuning
+from paper.catalogue import EXPERIMENTS
+from paper.methods import choose_views, family, variant
+from paper.runner import Request, experiment_settings, run
+from polyadic.augment import Bandpass, Compose, Jitter, Rotate3D
+from polyadic.data import Windows, synthetic
+from polyadic.errors import PolyadicError
+from polyadic.presets import PAPER_METHOD, preset
+from polyadic.spectral import STFT
+
+
+def quick_settings(tmp_path, name="tune", **words):
+    return experiment_settings(Request(name, tmp_path, quick=True, **words), EXPERIMENTS[name])
+
+
+def official(count=120):
+    """Return signals of 12 subjects, 4 of them in the published test part."""
+    signals = synthetic(count, n_channels=3, length=64, n_classes=2)
+    person = np.arange(count) % 12
+    return Windows(signals.X, 64.0, subject=person, label=signals.label, part=np.where(person < 8, "train", "test"))
+
+
+def test_no_subject_tested_with_any_seed_under_any_protocol_is_used(tmp_path):
+    outer = quick_settings(tmp_path, "table2")
+    outer = replace(outer, windows=official(), seeds=range(5), protocols=("subject", "paper"))
+    tested = {
+        person
+        for protocol in outer.protocols
+        for seed in outer.seeds
+        for person in outer.windows.subject[outer.split_for(protocol, seed).test].tolist()
+    }
+    assert tested == {"8", "9", "10", "11"}
+    inner = tuning.without_tested_subjects(outer)
+    assert set(inner.windows.subject.tolist()) == {str(person) for person in range(8)}
+    part = inner.split_for("subject", 0)
+    people = [set(windows.subject.tolist()) for windows in part]
+    assert [len(some) for some in people] == [5, 2, 1]
+    assert not people[0] & people[1] | people[0] & people[2] | people[1] & people[2]
+
+
+def test_tuning_never_reads_a_window_of_a_tested_subject(tmp_path, monkeypatch):
+    """Windows of tested subjects are replaced by windows that raise an error when they are read."""
+    windows = official()
+    spoilt = windows.X.copy()
+    spoilt[np.isin(windows.subject, ["8", "9", "10", "11"])] = np.nan
+    np.savez(
+        tmp_path / "w.npz",
+        **{f"X_{part}": spoilt[side] for part, side in sides(windows)},
+        **{f"y_{part}": windows.label[side] for part, side in sides(windows)},
+        **{f"subject_{part}": windows.subject[side].astype(int) for part, side in sides(windows)},
+        fs=64,
+    )
+    import paper.runner as runner
+
+    monkeypatch.setattr(runner, "preset", small_preset)
+    names = ("SimCLR-32", "CNN", "ATD", "UMLDA", "Hand")
+    request = Request("tune", tmp_path, "har", tmp_path / "w.npz", epochs=1, methods=names, tries=2)
+    result = run(request, EXPERIMENTS["tune"], quiet=True)
+    assert not [row for row in result["rows"] if "failed" in row]
+    with pytest.raises(PolyadicError, match="must be finite"):
+        run(replace(request, name="table2", methods=("Hand",)), EXPERIMENTS["table2"], quiet=True)
+
+
+def sides(windows):
+    person = windows.subject.astype(int)
+    return ("train", person < 8), ("test", person >= 8)
+
+
+def small_preset(name, fs):
+    return replace(
+        preset(name),
+        tensorize=STFT(16, 8),
+        augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]),
+        parameters={"rank": 3, "max_sweeps": 1},
+    )
+
+
+def test_too_few_untested_subjects_are_an_error(tmp_path):
+    outer = quick_settings(tmp_path, "table2")
+    few = replace(outer, windows=official(), seeds=range(50), fractions=(0.2, 0.4, 0.4))
+    with pytest.raises(PolyadicError, match=r"needs three subjects.*fewer --seeds"):
+        tuning.without_tested_subjects(few)
+
+
+def test_every_method_of_the_main_comparison_has_the_same_number_of_tries(tmp_path):
+    many = replace(quick_settings(tmp_path), tries=12, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
+    variants = tuning.variants_to_try(many)
+    counts = {name: sum(one.method == name for one in variants) for name in tuning.SPACES}
+    sizes = {one.method: one.labels["of"] for one in variants}
+    assert {family(one.method) for one in EXPERIMENTS["table2"].variants(many)} == {family(n) for n in counts}
+    for name, count in counts.items():
+        assert count == min(12, sizes[name]), name
+    assert {name for name, size in sizes.items() if size < 12} == {"Hand", "MiniRocket"}
+    assert counts["ATD"] == counts["SimCLR-32"] == 12
+
+
+LEARN_FROM_VIEWS = ("SimCLR-32", "BYOL-32", "AE_ss-32", "ATD", "ATD_ss-")
+TURNED = Compose([Jitter(0.1), Bandpass([(1, 5), (2, 6)], 20), Rotate3D([(0, 1, 2)])])
+
+
+@pytest.mark.parametrize(
+    ("augment", "names"),
+    [
+        (TURNED, ["all", "no rotation", "jitter 0.05", "jitter 0.3"]),
+        (Compose(TURNED.steps[:2]), ["all", "jitter 0.05", "jitter 0.3"]),  # as for heart, brain and sleep
+        (Jitter(0.05), ["all", "jitter 0.3"]),
+    ],
+)
+def test_all_that_learn_from_views_try_the_same_ones_equally_often(augment, names, tmp_path):
+    many = replace(quick_settings(tmp_path), tries=12, augment=augment)
+    seen = {name: [] for name in tuning.SPACES}
+    for one in tuning.variants_to_try(many):
+        seen[one.method].append(one.labels["settings"].get("views", "all"))
+    for name, views in seen.items():
+        expected = names * (12 // len(names)) if name in LEARN_FROM_VIEWS else ["all"] * len(views)
+        assert views == expected, name
+    firsts = [one.labels["settings"] for one in tuning.variants_to_try(many) if one.method == "ATD"][: len(names)]
+    assert firsts == [{}, *({"views": name} for name in names[1:])]
+
+
+def test_the_first_try_is_the_default_and_no_setting_is_tried_twice(tmp_path):
+    many = replace(quick_settings(tmp_path), tries=12, augment=Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])]))
+    for name in tuning.SPACES:
+        variants = [one for one in tuning.variants_to_try(many) if one.method == name]
+        assert variants[0].labels["settings"] == {}
+        made = [repr(sorted(one.build(many, 0).get_params(deep=False).items(), key=str)) for one in variants]
+        assert len(set(made)) == len(made), name
+        first, plain = variants[0].build(many, 0), variant(name).build(many, 0)
+        assert repr(first.get_params()) == repr(plain.get_params())
+
+
+@pytest.mark.parametrize("name", [name for name in tuning.SPACES if name != "Hand"])
+def test_the_first_value_of_every_setting_is_the_default_of_the_method(name, tmp_path):
+    views = Compose([Jitter(0.1), Rotate3D([(0, 1, 2)])])
+    plain = replace(quick_settings(tmp_path), parameters={**PAPER_METHOD, "rank": 4}, augment=views)
+    first = {key: values[0] for key, values in tuning.SPACES[name].items()}
+    ours, default = variant(name, **first).build(plain, 0), variant(name).build(plain, 0)
+    assert repr(ours.get_params(deep=False)) == repr(default.get_params(deep=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "views"),
+    [
+        ("all", TURNED),
+        ("no rotation", Compose(TURNED.steps[:2])),
+        ("jitter alone", Compose([Jitter(0.1)])),
+        ("jitter 0.05", Jitter(0.05)),
+        ("jitter 2", Jitter(2.0)),
+    ],
+)
+def test_views_by_name_are_those_of_the_method_and_change_nothing_else(name, views, tmp_path):
+    turned = replace(quick_settings(tmp_path), augment=TURNED)
+    for learner in LEARN_FROM_VIEWS:
+        plain, named = (
+            variant(learner, **more).build(turned, 0).get_params(deep=False) for more in ({}, {"views": name})
+        )
+        assert named == {**plain, "augment": views}
+        assert plain["augment"] == TURNED
+
+
+@pytest.mark.long
+def test_views_are_compared_from_untrained_networks_on(tmp_path):
+    table = EXPERIMENTS["views"]
+    turned = replace(
+        quick_settings(tmp_path, "views"), augment=TURNED, epochs=3, tuned={"SimCLR": {"views": "jitter 9"}}
+    )
+    made = {(one.method, one.labels["views"]): one.build(turned, 0) for one in table.variants(turned)}
+    for name in ("SimCLR-32", "BYOL-32", "AE_ss-32"):
+        assert made.pop((name, "untrained")).max_epochs == 0
+        for word in ("jitter alone", "jitter 0.05", "jitter 0.3", "no rotation", "all"):
+            model = made.pop((name, word))
+            assert (model.augment, model.max_epochs) == (choose_views(TURNED, word), 3)
+    assert not made
+    result = run(Request("views", tmp_path, quick=True, methods=("BYOL-32",)), table, quiet=True)
+    assert {(row["views"], row.get("sweeps", 0)) for row in result["rows"]} >= {("untrained", 0), ("all", 1)}
+    text = table.markdown({**result, "dataset": "har"})
+    assert "|  | untrained | jitter alone | jitter 0.05 | jitter 0.3 | no rotation | all |" in text
+    assert text.count("| BYOL-32, the paper | – | – | – | – | – | 73.71 ± 2.83 |") == 2
+
+
+def test_every_cell_keeps_the_commit_it_was_run_at(tmp_path, monkeypatch):
+    request = Request("tune", tmp_path, quick=True, methods=("SALS",), tries=1)
+    file = tmp_path / "tune-synthetic.json"
+    monkeypatch.setenv("POLYADIC_COMMIT", "first")
+    early = run(request, EXPERIMENTS["tune"], quiet=True)
+    assert [row.pop("commit") for row in early["rows"]] == ["first"]
+    file.write_text(json.dumps(early))  # as files were: one commit for all
+    monkeypatch.setenv("POLYADIC_COMMIT", "second")
+    more = run(replace(request, tries=2), EXPERIMENTS["tune"], quiet=True)
+    assert [row["commit"] for row in more["rows"]] == ["first", "second"]
+    assert "commit first and second." in (tmp_path / "tune-synthetic.md").read_text()
+    monkeypatch.setenv("POLYADIC_COMMIT", "third")
+    again = run(replace(request, tries=2, methods=("SALS", "STL")), EXPERIMENTS["tune"], quiet=True)
+    assert {row["commit"] for row in again["rows"] if row["method"] == "SALS"} == {"first", "second"}
+    assert {row["commit"] for row in again["rows"] if row["method"] == "STL"} == {"third"}
+
+
+def test_the_score_of_a_try_is_over_all_held_out_subjects(tmp_path):
+    """Compare with a plain loop: each half of the held-out subjects trains the probe for the other."""
+    from polyadic.evaluate import probe
+
+    inner = quick_settings(tmp_path)
+    one = tuning.variants_to_try(inner)[0]
+    assert one.method == "SimCLR-32"
+    row = tuning.run_try(one, inner, 0)[0]
+    part = inner.split_for("subject", 0)
+    unlabelled, *halves = part
+    model = variant("SimCLR-32").build(inner, 0).fit(unlabelled)
+    right = total = 0
+    for train, test in (halves, halves[::-1]):
+        fitted = probe("standardised").fit(model.transform(train), train.label)
+        right += int((fitted.predict(model.transform(test)) == test.label).sum())
+        total += len(test)
+    assert row["standardised"]["accuracy"] == pytest.approx(right / total)
+    assert row["n_test"] == total
+
+
+def test_settings_that_cannot_be_fitted_do_not_stop_the_others(tmp_path):
+    inner = quick_settings(tmp_path)
+    row = tuning.run_try(variant("SALS", {"try": 1, "settings": {"alpha": -1.0}}, alpha=-1.0), inner, 0)[0]
+    assert "alpha must be" in row["failed"]
+    rows = [{**row, "of": 5}, tuning.run_try(tuning.variants_to_try(inner)[-2], inner, 0)[0]]
+    result = {"rows": rows, "dataset": "d", "command": "c", "date": "t", "commit": "h"}
+    assert "SALS" not in tuning.best_settings(result)["settings"]
+
+
+def test_tuning_resumes_where_it_stopped(tmp_path, monkeypatch):
+    calls = []
+    real = tuning.run_try
+    counted = replace(EXPERIMENTS["tune"], run_cell=lambda *words: calls.append(words) or real(*words))
+    request = Request("tune", tmp_path, quick=True, methods=("SALS", "ATD"), tries=1)
+    first = run(request, counted, quiet=True)
+    assert len(calls) == 2
+    more = run(replace(request, tries=2), counted, quiet=True)
+    assert len(calls) == 4
+    assert [row for row in more["rows"] if row["try"] == 0] == first["rows"]
+
+
+def test_settings_are_chosen_by_their_gain_less_half_its_standard_error_over_subjects():
+    def row(number, shares, **more):
+        accuracy = {"accuracy": sum(shares)}
+        scores = {"standardised": accuracy, "plain": accuracy, "settings": {"alpha": number}}
+        return {"method": "SALS", "try": number, "shares": shares, **scores, **more}
+
+    steady, lucky = [0.22, 0.22, 0.22, 0.22], [0.2, 0.2, 0.2, 0.3]
+    rows = [row(0, [0.2] * 4), row(1, lucky), row(2, steady)]
+    result = {"rows": rows, "dataset": "d", "command": "c", "date": "t", "commit": "h"}
+    assert tuning.best_settings(result)["settings"]["SALS"] == {"alpha": 2}
+    for entry in rows:
+        del entry["shares"]  # as in early files
+    assert tuning.best_settings(result)["settings"]["SALS"] == {"alpha": 1}
+
+
+def test_the_best_try_of_each_method_is_chosen_and_the_comparison_takes_it(tmp_path):
+    found = run(Request("tune", tmp_path, quick=True, methods=("SALS", "SimCLR-32", "Hand")), EXPERIMENTS["tune"], True)
+    file = tmp_path / "tune-synthetic.settings.json"
+    chosen = json.loads(file.read_text())
+    for name in ("SALS", "SimCLR-32", "Hand"):
+        rows = [row for row in found["rows"] if row["method"] == name]
+        gaps = np.array([np.subtract(row["shares"], rows[0]["shares"]) for row in rows])
+        assert [sum(row["shares"]) for row in rows] == pytest.approx([row["standardised"]["accuracy"] for row in rows])
+        gains = gaps.sum(axis=1) - 0.5 * np.sqrt(gaps.shape[1]) * gaps.std(axis=1, ddof=1)
+        best = rows[int(np.argmax(gains))]
+        assert chosen["held_out"][family(name)]["standardised"] == best["standardised"]["accuracy"]
+        assert chosen["tries"][family(name)] == len(rows)
+    chosen["settings"] = {"SimCLR": {"window": "rectangular", "temperature": 0.1}, "SALS": {"alpha": 0.5}}
+    file.write_text(json.dumps(chosen))
+    tuned = quick_settings(tmp_path, "table2", tuned=file)
+    for name in ("SimCLR-32", "SimCLR-128"):
+        model = variant(name).build(tuned, 0)
+        assert (model.tensorize.window, model.temperature) == ("rectangular", 0.1)
+    assert variant("SALS").build(tuned, 0).alpha == 0.5
+    assert variant("ATD").build(tuned, 0).alpha == 1e-3
+    result = run(Request("table2", tmp_path, quick=True, tuned=file, methods=("SALS",)), EXPERIMENTS["table2"], True)
+    assert result["settings"]["tuned"] == chosen["settings"]
+    plain = run(Request("table2", tmp_path, quick=True, methods=("SALS",)), EXPERIMENTS["table2"], True)
+    assert plain["rows"][0]["key"] != result["rows"][0]["key"]
+    assert {p.name for p in tmp_path.glob("table2*.json")} == {"table2-synthetic-tuned.json", "table2-synthetic.json"}
+
+
+def test_views_an_experiment_names_are_not_changed_by_settings(tmp_path):
+    tuned = replace(quick_settings(tmp_path, "table7"), tuned={"ATD": {"views": "no rotation", "alpha": 0.5}})
+    views = Compose([Rotate3D([(0, 1, 2)])])
+    model = variant("ATD").build(tuned.with_views(views), 0)
+    assert (model.augment, model.alpha) == (views, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("no json", "must be a settings file written by"),
+        ('{"dataset": "synthetic"}', "must be a settings file written by"),
+        ('{"dataset": "har", "settings": {}}', "tuned for synthetic, but s.json is for har"),
+        ('{"dataset": "synthetic", "settings": {"Magic": {}}}', "must name methods among"),
+    ],
+)
+def test_other_files_are_refused_as_settings(content, message, tmp_path):
+    (tmp_path / "s.json").write_text(content)
+    with pytest.raises(PolyadicError, match=message):
+        quick_settings(tmp_path, "table2", tuned=tmp_path / "s.json")
+
+
+@pytest.mark.long
+def test_seconds_are_of_eight_sweeps_alone_on_the_machine(tmp_path):
+    with pytest.raises(PolyadicError, match="--jobs must be 1"):
+        run(Request("seconds", tmp_path, quick=True, jobs=2), EXPERIMENTS["seconds"], quiet=True)
+    result = run(Request("seconds", tmp_path, quick=True), EXPERIMENTS["seconds"], quiet=True)
+    assert len(result["rows"]) == 13
+    for one in EXPERIMENTS["seconds"].variants(quick_settings(tmp_path)):
+        made = one.build(quick_settings(tmp_path), 0).get_params()
+        assert made.get("tol") == 0 or made.get("patience") == 8  # nothing stops it earlier
+    for row in result["rows"]:
+        assert len(row["every"]) == row["sweeps"] == 8
+        assert row["seconds"] == pytest.approx(np.mean(row["every"][3:]))
