@@ -1,7 +1,7 @@
 """Choice of the default front end and readout, on the development subjects only.
 
 The subjects are those of `paper.labels.people`. Features are learned from all their windows without
-labels, by `ATD` of rank 32 with one setting changed at a time: the log floor (fraction of the signals' power, and the
+labels, by `CPD` of rank 32 with one setting changed at a time: the log floor (fraction of the signals' power, and the
 channels that share one), the frame length, the weight of the levels, whitening by views. A third of the subjects is
 the test set, in three rotations; labels are sampled from the others, ten per class or all. `Probe` is trained on these
 labels and scored by balanced accuracy.
@@ -26,7 +26,7 @@ from sklearn.metrics import balanced_accuracy_score
 from paper.labels.people import drawn, read_set
 from paper.results import provenance, write_result
 from paper.scoring import level_columns, unthreaded
-from polyadic import ATD
+from polyadic import CPD
 from polyadic.augment import Jitter, Neighbour
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
@@ -110,7 +110,7 @@ def settings(windows: Windows) -> list[Setting]:
 def row(setting: Setting, windows: Windows, who: np.ndarray) -> dict[str, Any] | None:
     """Return one row of a table, or None if the set does not support these views."""
     try:
-        model = ATD(tensorize=setting.stft, device="cpu", random_state=0, **setting.parameters).fit(windows)
+        model = CPD(tensorize=setting.stft, device="cpu", random_state=0, **setting.parameters).fit(windows)
     except PolyadicError as error:
         if "partner windows" in str(error) or "pairs" in str(error):
             return None

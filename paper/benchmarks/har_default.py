@@ -19,7 +19,7 @@ import numpy as np
 
 from paper.results import provenance, write_result
 from paper.scoring import level_columns
-from polyadic import ATD
+from polyadic import CPD
 from polyadic.baselines import MiniRocket
 from polyadic.data import Windows
 from polyadic.evaluate import Probe
@@ -38,7 +38,7 @@ def ours(
     unlabelled: Windows, labelled: Windows, people: np.ndarray, nonnegative: bool | Literal["auto"] = "auto"
 ) -> dict[str, float]:
     seconds: dict[str, float] = {}
-    model = timed(seconds, "fit", lambda: ATD(readout=None, nonnegative=nonnegative, device="cpu").fit(unlabelled))
+    model = timed(seconds, "fit", lambda: CPD(readout=None, nonnegative=nonnegative, device="cpu").fit(unlabelled))
     model.set_params(readout="auto")
     timed(seconds, "readout", lambda: model.fit_readout(unlabelled))
     Z = timed(seconds, "features", lambda: np.asarray(model.transform(labelled), np.float64))
@@ -63,7 +63,7 @@ def main() -> None:
     rows = []
     signed = partial(ours, nonnegative=False)
     # Run MiniRocket only once: it is so slow that its spread does not matter.
-    runs: list[tuple[str, Callable[..., dict[str, float]]]] = [("ATD()", ours), ("ATD(nonnegative=False)", signed)]
+    runs: list[tuple[str, Callable[..., dict[str, float]]]] = [("CPD()", ours), ("CPD(nonnegative=False)", signed)]
     for name, run in [*runs * ROUNDS, ("MiniRocket", rocket)]:
         parts = run(unlabelled, labelled, har["subject_test"])
         rows.append({"method": name, **parts, "total": sum(parts.values())})

@@ -27,7 +27,7 @@ import numpy as np
 
 from paper.labels.people import LabelSet, read_set
 from paper.results import provenance, write_result
-from polyadic import ATD, export
+from polyadic import CPD, export
 from polyadic.data import Windows
 from polyadic.evaluate import WindowClassifier
 
@@ -141,7 +141,7 @@ def in_onnx(classifier: WindowClassifier, test: Windows, int8: bool, folder: Pat
 
 
 def measured(name: str, rank: int, learned: Windows, test: Windows) -> dict[str, Any]:
-    classifier = WindowClassifier(ATD(rank=rank, device="cpu").fit(learned)).fit(learned)
+    classifier = WindowClassifier(CPD(rank=rank, device="cpu").fit(learned)).fit(learned)
     expected = classifier.predict_proba(np.asarray(test.X, np.float64))
     with tempfile.TemporaryDirectory() as folder:
         return {

@@ -1,7 +1,7 @@
 """Split-half replicability of components on HAR and GeoTec.
 
 Models with and without non-negative profiles are fitted from one start, as the best of several starts, and as their
-consensus. The development subjects of `paper.labels.people` are split into two halves, `ATD` is fitted to each, and
+consensus. The development subjects of `paper.labels.people` are split into two halves, `CPD` is fitted to each, and
 the components of the two models are matched. The results are the fraction of components with a match above 0.9, and
 the mean match. Splits and seeds differ from those used to design the consensus (splits 0 to 3). `nearest` is the match
 of a component with the most similar other component of the same model; if it is close to 0.9, a match of 0.9 is not
@@ -23,7 +23,7 @@ import numpy as np
 
 from paper.benchmarks.front_end import development, scored
 from paper.results import provenance, write_result
-from polyadic import ATD, match
+from polyadic import CPD, match
 from polyadic.data import Windows
 from polyadic.errors import PolyadicError
 
@@ -39,11 +39,11 @@ def bases_by_way(windows: Any, rank: int, nonnegative: bool, seed: int, **more: 
     """Return the components of each way of fitting; one fit provides all three."""
     ends: dict[int, tuple[float, Bases]] = {}
 
-    def note(model: ATD) -> None:
+    def note(model: CPD) -> None:
         ends[model.attempt_] = model.history_["loss"][-1], model.factors_
 
-    words = {"solver": "moments", "readout": None, "device": "cpu", **more}
-    model = ATD(rank, nonnegative=nonnegative, restarts=RESTARTS, consensus=True, random_state=seed, **words)
+    words = {"readout": None, "device": "cpu", **more}
+    model = CPD(rank, nonnegative=nonnegative, restarts=RESTARTS, consensus=True, random_state=seed, **words)
     model.fit(windows, after_sweep=note)
     ends.pop(RESTARTS + 1)
     return dict(zip(WAYS, (ends[1][1], min(ends.values(), key=lambda end: end[0])[1], model.factors_), strict=True))
@@ -85,10 +85,10 @@ def compared(
 def accuracy(name: str, windows: Windows, who: np.ndarray, rank: int) -> list[dict[str, Any]]:
     """Return the balanced accuracy of features learned from all subjects, for each way of fitting."""
     rows = []
-    words: dict[str, Any] = {"solver": "moments", "device": "cpu"}
+    words: dict[str, Any] = {"device": "cpu"}
     ways: tuple[dict[str, Any], ...] = ({}, {"restarts": RESTARTS}, {"restarts": RESTARTS, "consensus": True})
     for way, more in zip(WAYS, ways, strict=True):
-        model = ATD(rank, **words, **more).fit(windows)
+        model = CPD(rank, **words, **more).fit(windows)
         rows.append({"set": name, "rank": rank, "fit": way, "fitness": model.score(windows)})
         rows[-1] |= scored(model, windows, who)
         print(rows[-1], flush=True)
@@ -100,7 +100,7 @@ def page(result: dict[str, Any]) -> str:
     lines = [
         "# Which components replicate in other subjects",
         "",
-        "ATD with `solver='moments'` and otherwise default settings, fitted to both halves of several splits of the",
+        "CPD with default settings, fitted to both halves of several splits of the",
         "development subjects. Mean over the splits (minimum to maximum): percentage of components with a match above",
         "0.9 in the other half, and mean match. `nearest`: match of a component with the most similar other one of its",
         "own model; if that is close to 0.9, a match of 0.9 is not informative. `noise`: white noise instead of HAR.",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from paper.labels.people import LabelSet
 from paper.scoring import level_columns
-from polyadic import ATD, SALS
+from polyadic import ATD, CPD, SALS
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, WindowIndex, split_pairing
 from polyadic.errors import PolyadicError
 from polyadic.presets import PAPER_METHOD
@@ -104,7 +104,9 @@ def _default(changes: Callable[[LabelSet], dict[str, Any]] = lambda _: {}) -> Ca
     """Build the library's defaults with some arguments changed."""
 
     def build(data: LabelSet, seed: int, device: str, epochs: int) -> Any:
-        return ATD(**{"device": device, "random_state": seed, **_small(data), **changes(data)})
+        changed = changes(data)
+        kind = ATD if "augment" in changed else CPD
+        return kind(**{"device": device, "random_state": seed, **_small(data), **changed})
 
     return build
 

@@ -29,7 +29,7 @@ from paper.speed.measure import (
     repeat_in_turn,
     timed_calls,
 )
-from polyadic import ATD
+from polyadic import ATD, CPD
 from polyadic._util.threads import thread_pool
 from polyadic.augment import Bandpass, Compose
 from polyadic.core import step as als
@@ -318,7 +318,7 @@ def build_model(settings: Preset, device: torch.device, **changes: Any) -> ATD:
     return ATD(tensorize=settings.tensorize, augment=settings.augment, device=device, **parameters)
 
 
-def fit_quietly(model: ATD, X: Any) -> ATD:
+def fit_quietly(model: CPD, X: Any) -> CPD:
     """Fit without convergence warnings, which are expected on random windows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -363,7 +363,7 @@ def _measure_sweeps(case: StageCase, batch_seconds: float, quick: bool) -> Row:
 def _measure_defaults(settings: Preset, X: Any) -> Row:
     """Measure the parts of a fit with the library's default settings, on the windows of the paper's sweeps."""
     stft = recommended_stft(settings.shape[1], settings.fs)
-    model = fit_quietly(ATD(tensorize=stft, max_sweeps=3, tol=0.0, device=X.device), X)
+    model = fit_quietly(CPD(tensorize=stft, max_sweeps=3, tol=0.0, device=X.device), X)
     seconds = model.history_["seconds"]
     begun = time.perf_counter()
     model.fit_readout(X)
@@ -380,7 +380,7 @@ def _measure_defaults(settings: Preset, X: Any) -> Row:
     }
 
 
-def _measure_transform(model: ATD, X: Any, device: torch.device) -> Row:
+def _measure_transform(model: CPD, X: Any, device: torch.device) -> Row:
     """Measure how many windows per second `transform` handles."""
     times = repeat_in_turn([timed_calls({"transform": lambda: model.transform(X)}, device)], 3)["transform"]
     return {
