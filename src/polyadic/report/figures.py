@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from polyadic import plot
 from polyadic.explain.spectra import where_strongest
-from polyadic.plot.previews import HALF_ROW, Outlines, outlines, preview_figure
-from polyadic.plot.samples import MOST_CHANNELS, scale_texts
+from polyadic.plot.windows import HALF_ROW, MOST_CHANNELS, Outlines, outlines, preview_figure, scale_texts
 from polyadic.report.components import Component
-from polyadic.report.contents import MethodScores, ReportContents, Sample
-from polyadic.report.scores import thinned
+from polyadic.report.contents import ReportContents, Sample
+from polyadic.report.headline import MethodScores
+from polyadic.report.probe import thinned
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -214,7 +214,7 @@ def previews(sample: Sample | None) -> dict[str, Any] | None:
         texts += [scale_texts(windows, np.arange(count), spread) for spread in drawn.spread]
     assert isinstance(first, Outlines)
     return {
-        "figure": _without_template(preview_figure(windows, 0, first)),
+        "figure": _without_template(preview_figure(windows, first)),
         "bytes": base64.b64encode(np.concatenate(digits).tobytes()).decode(),
         "lines": first.values.shape[2],
         "points": first.values.shape[3],

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from polyadic.data.windows import Windows
 from polyadic.report.components import Component
-from polyadic.report.scores import ProbeResult, thinned
+from polyadic.report.probe import ProbeResult, thinned
 
 __all__ = ["Timeline", "timelines"]
 

@@ -1,7 +1,8 @@
-"""Shared by all plots: empty figures in one style, colour-blind safe colours, and names as plain text."""
+"""The common style of all plots: empty figures, panels, colour-blind safe colours, and names as plain text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from polyadic.errors import MissingExtraError
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["LESS", "MORE", "NEUTRAL", "PALETTE", "SYMBOLS", "blank", "compact", "graph_objects", "short"]
+__all__ = ["LESS", "MORE", "NEUTRAL", "PALETTE", "SYMBOLS", "compact", "line_up", "new_figure", "panel", "short"]
 
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")
 """Paul Tol's bright scheme, which is colour-blind safe and works on light and dark backgrounds."""
@@ -25,45 +26,56 @@ SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "triangle-down", "
 
 _SEQUENTIAL = [[0.0, "#f4f6f9"], [0.5, "#86a9cf"], [1.0, "#1f4e8c"]]
 _DIVERGING = [[0.0, "#2166ac"], [0.25, "#92c5de"], [0.5, "#f7f7f7"], [0.75, "#f4a582"], [1.0, "#b2182b"]]
+# Invisible ticks keep the labels of two axes apart.
+_AXIS = {"gridcolor": "#e6e8ec", "zerolinecolor": "#c3c8d0", "automargin": True, "title": {"standoff": 8}}
+_AXIS |= {"ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)"}
 _LONGEST = 28
 
 
-def graph_objects() -> Any:
-    """Import plotly's graph objects, or raise an error that says how to install them."""
+def new_figure(height: int = 320, **layout: Any) -> Figure:
+    """Return an empty figure in the common style, or raise an error that says how to install plotly."""
     try:
         import plotly.graph_objects as go
     except ImportError as error:
         raise MissingExtraError("plots need plotly, which is not installed: pip install 'polyadic[report]'") from error
-    return go
-
-
-def blank(height: int = 320, **layout: Any) -> Figure:
-    """Return an empty figure in the common style."""
-    go = graph_objects()
-    axis = {"gridcolor": "#e6e8ec", "zerolinecolor": "#c3c8d0", "automargin": True, "title": {"standoff": 8}}
-    # Invisible ticks keep the labels of two axes apart.
-    axis |= {"ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)"}
     style = go.layout.Template(
         layout={
             "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13},
             "colorway": list(PALETTE),
             "paper_bgcolor": "white",
             "plot_bgcolor": "white",
-            "xaxis": axis,
-            "yaxis": axis,
+            "xaxis": _AXIS,
+            "yaxis": _AXIS,
             "colorscale": {"sequential": _SEQUENTIAL, "diverging": _DIVERGING, "sequentialminus": _SEQUENTIAL[::-1]},
         }
     )
-    settings = {
-        "height": height,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "xanchor": "left", "x": 0},
-        "hoverlabel": {"align": "left"},
-        "bargap": 0.3,
-    }
-    figure: Figure = go.Figure(layout=go.Layout(template=style, **settings))
-    figure.update_layout(**layout)
-    return figure
+    figure: Figure = go.Figure(
+        layout={
+            "template": style,
+            "height": height,
+            "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+            "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "xanchor": "left", "x": 0},
+            "hoverlabel": {"align": "left"},
+            "bargap": 0.3,
+        }
+    )
+    return figure.update_layout(**layout)
+
+
+def panel(figure: Figure, number: int, x: dict[str, Any], y: dict[str, Any]) -> dict[str, str]:
+    """Set up the axes of panel `number`, from 0, and return the arguments that add a trace to it."""
+    name = "" if number == 0 else str(number + 1)
+    figure.update_layout({f"xaxis{name}": {"anchor": f"y{name}"} | x, f"yaxis{name}": {"anchor": f"x{name}"} | y})
+    return {"xaxis": f"x{name}", "yaxis": f"y{name}"}
+
+
+def line_up(names: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of a vertical axis with one row per name, the first at the top.
+
+    Names are labels of numeric ticks, because plotly would parse some names as dates or numbers.
+    """
+    ticks = {"tickvals": list(range(len(names))), "ticktext": list(names)}
+    return ticks | {"range": [len(names) - 0.5, -0.5], "showgrid": False, "zeroline": False}
 
 
 def short(name: str, most: int = _LONGEST) -> str:
