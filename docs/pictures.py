@@ -19,7 +19,7 @@ from PIL import Image
 from polyadic import ATD, SALS, plot
 from polyadic.augment import Bandpass, Jitter
 from polyadic.data import Windows, synthetic
-from polyadic.plot.canvas import PALETTE, blank
+from polyadic.plot.style import PALETTE, new_figure
 from polyadic.spectral import STFT
 
 FS = 128.0
@@ -49,7 +49,7 @@ def _panels(pictures: list[np.ndarray], titles: list[str], height: int) -> Any:
     """Plot heat maps over time and frequency side by side, on one colour scale."""
     import plotly.graph_objects as go
 
-    figure = blank(height=height, coloraxis={"showscale": False, "colorscale": "Blues"}, margin_t=30)
+    figure = new_figure(height=height, coloraxis={"showscale": False, "colorscale": "Blues"}, margin_t=30)
     width = 1 / len(pictures)
     step, resolution = FRAMES.hop / FS, FS / FRAMES.n_fft
     for number, (picture, title) in enumerate(zip(pictures, titles, strict=True)):
@@ -112,7 +112,7 @@ def views() -> Any:
         "jittered": Jitter(0.3)(X, seed=1),
         "band-passed": Bandpass([(14, 40), (14, 30)], fs=FS)(X, seed=1),
     }
-    figure = blank(height=250)
+    figure = new_figure(height=250)
     for number, (name, view) in enumerate(lines.items()):
         y = view[0, 1].numpy() - 2.5 * number
         figure.add_scatter(x=np.arange(256) / FS, y=y, name=name, line={"width": 1.5, "color": PALETTE[number]})

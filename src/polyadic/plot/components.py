@@ -48,12 +48,8 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
     rows = min(int(count), model.rank)
     figure = new_figure(height=60 + _ROW * rows, showlegend=False)
     for r in range(rows):
-        bottom, top = 1 - (r + 1) / rows, 1 - r / rows
-        _add_row(figure, model, r, data, {"domain": [bottom + 0.12 / rows, top], "showticklabels": False})
-        figure.update_layout({f"yaxis{r * len(model.factors_) + 1 if r else ''}": {"title": {"text": str(r + 1)}}})
-    below = len(model.factors_) * (rows - 1)
-    for number, axis in enumerate(figure.select_xaxes()):
-        axis.update(showticklabels=number >= below, title_text=axis.title.text if number >= below else None)
+        down = {"domain": [1 - (r + 0.88) / rows, 1 - r / rows], "showticklabels": False}
+        _add_row(figure, model, r, data, down, row=r, last=r == rows - 1)
     return figure
 
 
@@ -75,17 +71,19 @@ def component(model: Any, r: int, data: Any = None) -> Figure:
     """
     parts = checked_axes(model, r, data)[0].parts
     figure = new_figure(height=300, showlegend=len(parts) > 1)
-    _add_row(figure, model, r, data, {})
+    _add_row(figure, model, r, data, {}, row=None, last=True)
     return figure.update_traces(showlegend=False, selector={"type": "scatter"})
 
 
-def _add_row(figure: Figure, model: Any, r: int, data: Any, y: dict[str, Any]) -> None:
-    """Add one panel per mode, side by side, with the weights of a component."""
+def _add_row(figure: Figure, model: Any, r: int, data: Any, y: dict[str, Any], row: int | None, last: bool) -> None:
+    """Add one panel per mode, side by side, with the weights of a component: a numbered row, or the only one."""
     axes = model.axes(data)
-    width, first = 1 / len(axes), len(list(figure.select_xaxes()))
+    width, first = 1 / len(axes), (row or 0) * len(axes)
     for column, (axis, factor) in enumerate(zip(axes, model.factors_, strict=True)):
-        x = {"domain": [(column + 0.16 * (column > 0)) * width, (column + 1) * width], "title": {"text": axis.title}}
-        where = panel(figure, first + column, x | (_channel_ticks(axis) if axis.kind == "channel" else {}), y)
+        x = {"domain": [(column + 0.16 * (column > 0)) * width, (column + 1) * width], "showticklabels": last}
+        x |= {"title": {"text": axis.title if last else ""}} | (_channel_ticks(axis) if axis.kind == "channel" else {})
+        number = {"title": {"text": str(r + 1)}} if row is not None and column == 0 else {}
+        where = panel(figure, first + column, x, y | number)
         for part, weights in enumerate(axis.by_part(factor[:, r])):
             if axis.kind == "channel":
                 _add_channel_bars(figure, axis, weights, part, where)

@@ -240,13 +240,12 @@ def ranks(found: RankSuggestion) -> Figure:
     if not np.isnan(found.accuracy).all():
         curves.append(("balanced accuracy (%)", 100 * found.accuracy, None, None))
     reason = "<br>".join(short(line, 200) for line in textwrap.wrap(found.reason, 110))
-    figure = new_figure(
-        height=340, showlegend=False, margin_t=40, title={"text": reason, "font": {"size": 13}, "y": 0.97}
-    )
+    heading = {"text": reason, "font": {"size": 13}, "y": 0.96, "yanchor": "top"}
+    figure = new_figure(height=380, showlegend=False, margin_t=40 + 16 * reason.count("<br>"), title=heading)
     across = {"type": "log", "tickvals": list(found.ranks), "title": {"text": "rank"}}
-    for number, (title, values, limits, threshold) in enumerate(curves):
+    for number, (name, values, limits, threshold) in enumerate(curves):
         left, right = (number + 0.2 * (number > 0)) / len(curves), (number + 1) / len(curves)
-        where = panel(figure, number, across | {"domain": [left, right]}, {"title": {"text": title}, "range": limits})
+        where = panel(figure, number, across | {"domain": [left, right]}, {"title": {"text": name}, "range": limits})
         colour = PALETTE[(2, 0, 3, 5)[number]]
         figure.add_scatter(x=found.ranks, y=values, mode="lines+markers", line_color=colour, **where)
         refs = {"xref": where["xaxis"], "yref": f"{where['yaxis']} domain"}

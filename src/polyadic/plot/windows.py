@@ -70,14 +70,12 @@ def embedded(Z: ArrayLike, method: Literal["pca", "t-sne"] = "pca", standardise:
         raise PolyadicError(f"Z must have shape (N, rank) with N at least 3, but has shape {values.shape}")
     scaled = StandardScaler(with_std=standardise).fit_transform(values)
     scaled = np.pad(scaled, ((0, 0), (0, max(0, 2 - scaled.shape[1]))))
-    if method == "pca":
-        points: NDArray[np.float64] = PCA(2, svd_solver="full").fit_transform(scaled)
-        return points
-    tsne = TSNE(max_iter=_TSNE_STEPS, random_state=0, perplexity=min(30.0, (len(values) - 1) / 3), init="pca")
+    perplexity = min(30.0, (len(values) - 1) / 3)
+    tsne = TSNE(max_iter=_TSNE_STEPS, random_state=0, perplexity=perplexity, init="pca")
+    embedding = tsne if method == "t-sne" else PCA(2, svd_solver="full")
     # t-SNE takes many short steps: synchronising threads costs more than it saves, especially on a busy machine.
     with threadpool_limits(1):
-        points = tsne.fit_transform(scaled)
-    return points
+        return np.asarray(embedding.fit_transform(scaled))
 
 
 def features(
