@@ -187,10 +187,11 @@ def _add_typical_spectrum(
     figure.update_layout(height=380, showlegend=None, xaxis_anchor="y", yaxis={"domain": [0, 0.36], "anchor": "x"})
     above = {"domain": [0.44, 1], "title": {"text": in_unit(channel, unit)}}
     where = panel(figure, 1, {"matches": "x", "showticklabels": False}, above)
+    none: dict[str, str] = {}
     lines = (
-        ("1 SD less", middle - added, LESS, "solid", {}),
+        ("1 SD less", middle - added, LESS, "solid", none),
         ("1 SD more", middle + added, MORE, "solid", {"fill": "tonexty", "fillcolor": _SHADE}),
-        ("typical", middle, NEUTRAL, "dash", {}),
+        ("typical", middle, NEUTRAL, "dash", none),
     )
     for name, values, colour, dash, fill in lines:
         _add_spectrum(

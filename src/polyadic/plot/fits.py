@@ -244,8 +244,13 @@ def ranks(found: RankSuggestion) -> Figure:
     figure = new_figure(height=380, showlegend=False, margin_t=40 + 16 * reason.count("<br>"), title=heading)
     across = {"type": "log", "tickvals": list(found.ranks), "title": {"text": "rank"}}
     for number, (name, values, limits, threshold) in enumerate(curves):
-        left, right = (number + 0.2 * (number > 0)) / len(curves), (number + 1) / len(curves)
-        where = panel(figure, number, across | {"domain": [left, right]}, {"title": {"text": name}, "range": limits})
+        left, right = (number + 0.34 * (number > 0)) / len(curves), (number + 1) / len(curves)
+        where = panel(
+            figure,
+            number,
+            across | {"domain": [left, right]},
+            {"title": {"text": name, "font": {"size": 12}}, "range": limits},
+        )
         colour = PALETTE[(2, 0, 3, 5)[number]]
         figure.add_scatter(x=found.ranks, y=values, mode="lines+markers", line_color=colour, **where)
         refs = {"xref": where["xaxis"], "yref": f"{where['yaxis']} domain"}

@@ -90,42 +90,36 @@ def collect_contents(
     on_fold : called with the number of folds done and the total
     """
     windows = as_windows(model, data)
-    sample = None if data is None else _sample_data(model, data if windows is None else windows, windows)
-    probe, trouble, store = None, "", None
-    if windows is not None:
-        labels = windows.label[windows.label >= 0]
+    sample = mean = label = None
+    classes: list[str] = []
+    if data is not None:
+        sample, mean = _sample_data(model, data if windows is None else windows)
+    if sample is not None and sample.windows is not None:
+        label = sample.windows.label
+        classes = [sample.windows.classes[code] for code in np.unique(label[label >= 0])]
+    probe, trouble = None, ""
+    if windows is not None and len(np.unique(windows.label[windows.label >= 0])) > 1:
         try:
-            if len(np.unique(labels)) > 1:
-                probe = score_probe(model, windows, protocol, seed, probe_kind, transductive, on_fold)
+            probe = score_probe(model, windows, protocol, seed, probe_kind, transductive, on_fold)
         except PolyadicError as error:
             trouble = str(error)
-        samples = windows._samples
-        store = samples if isinstance(samples, WindowStore) else None
-    shown, recordings = list[Timeline](), 0
-    axes, label = model.axes(windows), None if sample is None or sample.windows is None else sample.windows.label
+    axes = model.axes(windows)
     components = describe_components(model, axes, None if sample is None else sample.x, label)
-    if sample is not None:
-        shown, recordings = timelines(model, windows, probe, components, sample.x)
+    shown, recordings = ([], 0) if sample is None else timelines(model, windows, probe, components, sample.x)
+    samples = None if windows is None else windows._samples
     return ReportContents(
         axes=axes,
         sample=sample,
         components=components,
-        typical=None if sample is None else _typical(model, data, sample),
-        classes=[] if sample is None else [name for _, name in _found_classes(sample)],
+        typical=mean,
+        classes=classes,
         probe=probe,
         trouble=trouble,
         timelines=shown,
         recordings=recordings,
-        store=store,
+        store=samples if isinstance(samples, WindowStore) else None,
         converged=is_converged(model),
     )
-
-
-def _typical(model: Any, data: Any, sample: Sample) -> Typical:
-    rows = thinned(np.arange(len(sample.x)), _SCORED)
-    if sample.windows is not None:
-        return typical(model, sample.windows[rows], sample.x)
-    return typical(model, np.asarray(data)[thinned(np.arange(len(data)), _SAMPLED)][rows], sample.x)
 
 
 def as_windows(model: Any, data: Any) -> Windows | None:
@@ -139,17 +133,9 @@ def as_windows(model: Any, data: Any) -> Windows | None:
     return None
 
 
-def _sample_data(model: Any, data: Any, windows: Windows | None) -> Sample:
-    rows = thinned(np.arange(len(data)), _SAMPLED)
-    chosen = data[rows]
+def _sample_data(model: Any, data: Any) -> tuple[Sample, Typical]:
+    chosen = data[thinned(np.arange(len(data)), _SAMPLED)]
     x, Z = (np.asarray(of(chosen), dtype=np.float64) for of in (model.coefficients, model.transform))
-    fit = model.score(chosen[: min(len(rows), _SCORED)])
-    return Sample(None if windows is None else chosen, x, Z, len(data), fit)
-
-
-def _found_classes(sample: Sample) -> list[tuple[int, str]]:
-    """Return the code and name of every class in the sample."""
-    if sample.windows is None:
-        return []
-    codes = np.unique(sample.windows.label)
-    return [(int(code), sample.windows.classes[code]) for code in codes if code >= 0]
+    windows = chosen if isinstance(chosen, Windows) else None
+    sample = Sample(windows, x, Z, len(data), model.score(chosen[:_SCORED]))
+    return sample, typical(model, chosen[thinned(np.arange(len(x)), _SCORED)], x)

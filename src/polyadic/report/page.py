@@ -133,7 +133,6 @@ def render(
         "fit_seconds": float(getattr(model, "fit_seconds_", 0.0)) or sum(model.history_["seconds"]),
         "way": _way(model),
         "readout": getattr(model, "readout_", None),
-        "feature_names": list(model.get_feature_names_out()) if hasattr(model, "readout_") else [],
         "checked": getattr(model, "replicability_", None),
         "check_note": check_note,
         "large_hidden": large_but_not_replicating(contents.components),

@@ -54,8 +54,9 @@ def fit_script(model: Any, windows: Windows | None, source: str = "", versions: 
     names = {
         module: [name for name in known if re.search(rf"\b{name}\(", constructor)] for module, known in _MODULES.items()
     }
-    splits = PROTOCOLS if windows is not None else ()
-    protocol = next((name for name in splits if own_split(model, windows, [name]) is not None), None)
+    protocol = None
+    if windows is not None:
+        protocol = next((name for name in PROTOCOLS if own_split(model, windows, [name]) is not None), None)
     names["polyadic.data"] = ["datasets"] * read.startswith("datasets.") + ["split"] * (protocol is not None)
     names["polyadic.data.loading"] = ["open_windows"] * (not read.startswith("datasets."))
     lines = [f"# {', '.join(f'{name} {version}' for name, version in (versions or {}).items() if version)}"]
