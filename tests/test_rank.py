@@ -174,8 +174,8 @@ def test_a_table_a_dictionary_and_a_plot_come_of_it():
     assert [(row["rank"], row["replicating"]) for row in content["tried"]] == [(1, 1), (2, 2), (8, 3)]
     pytest.importorskip("plotly")
     figure = plot.ranks(found)
-    titles = ["components", "mean", "fitness", "balanced"]
-    assert [axis.title.text.split()[0] for axis in figure.select_yaxes()] == titles
+    titles = ["replicate (%)", "mean match", "fitness", "balanced accuracy (%)"]
+    assert [note.text for note in figure.layout.annotations] == titles
     expected = (100 * found.share, found.match, fitness, 100 * accuracy)
     for trace, values in zip(figure.data, expected, strict=True):
         assert np.array_equal(trace.y, values)
@@ -222,7 +222,7 @@ def test_the_command_shows_a_table_and_writes_the_plot(file, tmp_path):
     assert "fitness" in result.stdout
     assert "Rank " in result.stdout
     assert "Replicability is from 2 refits per rank; a report has 10 (use --refits 10)." in result.stdout
-    assert "components that replicate" in file_of_plot.read_text()
+    assert "replicate (%)" in file_of_plot.read_text()
 
 
 def test_the_command_says_how_accuracy_is_measured_if_there_are_labels(file, tmp_path):

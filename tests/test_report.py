@@ -33,7 +33,6 @@ from polyadic.data.loading import open_windows
 from polyadic.data.recordings import Recording
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import cross_validate, probe_accuracy
-from polyadic.evaluate.validation import Fold
 from polyadic.explain.replication import Replicability
 from polyadic.explain.spectra import effect_sizes, shares
 from polyadic.report.components import _place, describe_components, large_but_not_replicating, strongest_class
@@ -41,7 +40,7 @@ from polyadic.report.contents import collect_contents
 from polyadic.report.figures import figures
 from polyadic.report.headline import headline, methods_of
 from polyadic.report.page import _row_state, render
-from polyadic.report.probe import ProbeResult, _FoldRecords, _result, interval, score_probe
+from polyadic.report.probe import ProbeResult, _result, interval, score_probe
 from polyadic.report.reproduce import BIBTEX
 from polyadic.spectral import STFT
 
@@ -49,6 +48,11 @@ from polyadic.spectral import STFT
 @pytest.fixture(scope="module")
 def windows():
     return synthetic(300)
+
+
+@pytest.fixture(scope="module")
+def unlabelled(windows):
+    return Windows(windows.X, windows.fs)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +64,11 @@ def model(windows):
 @pytest.fixture(scope="module")
 def probe(model, windows):
     return score_probe(model, windows, None, 0)
+
+
+@pytest.fixture(scope="module")
+def contents(model, windows):
+    return collect_contents(model, windows, probe_kind="plain")
 
 
 @pytest.fixture(autouse=True)
@@ -85,8 +94,8 @@ def test_the_map_keeps_the_distances_of_the_readout_and_standardises_coefficient
     assert drawn["map pca class"]["data"] == json.loads(plot.features(points, windows).to_json())["data"]
 
 
-def test_shares_add_up_and_the_largest_comes_first(model, windows):
-    components = collect_contents(model, windows, probe_kind="plain").components
+def test_shares_add_up_and_the_largest_comes_first(model, windows, contents):
+    components = contents.components
     shares = [component.share for component in components]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(100)
@@ -98,8 +107,7 @@ def test_shares_add_up_and_the_largest_comes_first(model, windows):
     assert shares[0] == pytest.approx(100 * explained, rel=1e-4)
 
 
-def test_means_by_class_and_the_windows_that_express_a_component_most(model, windows):
-    contents = collect_contents(model, windows, probe_kind="plain")
+def test_means_by_class_and_the_windows_that_express_a_component_most(model, windows, contents):
     Z = model.coefficients(windows).astype(np.float64)
     for component in contents.components:
         own = Z[:, component.index]
@@ -150,14 +158,14 @@ def apart(model):
     return found
 
 
-def test_components_that_do_not_replicate_are_last_and_hidden(model, windows):
+def test_components_that_do_not_replicate_are_last_and_hidden(model, unlabelled):
     checked = apart(model)
     checked.replicability_ = Replicability([0.95, 0.5, 0.99, 0.2], [1.0, 0.0, 1.0, 0.25], refits=4)
     found = describe_components(checked, checked.axes(), with_shares(checked, [20, 40, 30, 10]), None)
     assert [(one.number, one.replicates) for one in found] == [(3, True), (1, True), (2, False), (4, False)]
     checked = copy(model)
     checked.replicability_ = Replicability([0.95, 0.3, 0.99, 0.2], [1.0, 0.0, 1.0, 0.25], refits=4)
-    page = render(checked, windows, probe="plain")
+    page = render(checked, unlabelled)
     rows = re.findall(r'<tr data-component="(\d)"[^>]*?(class="[^"]*")?>', page)
     assert {number for number, kind in rows if kind == 'class="folded gone"'} == {"2", "4"}
     assert {number for number, kind in rows if not kind} == {"1", "3"}
@@ -172,7 +180,7 @@ def test_components_that_do_not_replicate_are_last_and_hidden(model, windows):
     assert "physical units" not in alone
 
 
-def test_a_large_component_that_does_not_replicate_is_hidden_but_named(model, windows):
+def test_a_large_component_that_does_not_replicate_is_hidden_but_named(model, unlabelled):
     # At too high a rank a rhythm is split between components, in each refit in another way.
     checked = apart(model)
     checked.replicability_ = Replicability([0.85, 0.95, 0.85, 0.99], [0.4, 1.0, 0.4, 1.0], refits=10)
@@ -187,20 +195,20 @@ def test_a_large_component_that_does_not_replicate_is_hidden_but_named(model, wi
     assert [one.number for one in large_but_not_replicating(many)] == [1]
 
     unchecked, model = model, copy(model)
-    explained = shares(model, np.asarray(model.coefficients(windows)))
+    explained = shares(model, np.asarray(model.coefficients(unlabelled)))
     largest = int(np.argmax(explained))
     lost = np.where(np.arange(4) == largest, 0.4, 1.0)
     model.replicability_ = Replicability(np.where(lost < 1, 0.85, 0.99), lost, refits=10)
-    page = render(model, windows, probe="plain")
+    page = render(model, unlabelled)
     named = re.search(r"component (\d) \(([^)]*\)?[^)]*)\) has a share of (\d+) % and a match of 0\.85", page)
     assert (int(named[1]), int(named[3])) == (largest + 1, round(explained[largest]))
     assert "; " in named[2]
     assert "One of them accounts for much of the explained variation: component" in page
     assert "sorted by share times match, with those that do not replicate last; click a heading" in page
-    assert "sorted by share; click a heading" in render(unchecked, windows, probe="plain")
+    assert "sorted by share; click a heading" in render(unchecked, unlabelled)
     assert "sorted by" not in render(unchecked)
     model.replicability_ = Replicability([0.5] * 4, [0.0] * 4, refits=10)
-    none = render(model, windows, probe="plain")
+    none = render(model, unlabelled)
     assert "None of the 4 components replicates, that is, none is found again in at least half of 10 refits" in none
     assert "The table hides all of them at first: " in none
     assert "sorted by share times match; click" in none
@@ -228,9 +236,9 @@ def test_a_consensus_is_called_so_with_the_seconds_of_all_its_starts(windows, mo
     assert "still falling after 1 sweep." in render(best)
 
 
-def test_a_large_set_is_looked_at_evenly(model, monkeypatch, windows):
+def test_a_large_set_is_looked_at_evenly(model, monkeypatch, unlabelled):
     monkeypatch.setattr("polyadic.report.contents._SAMPLED", 50)
-    sample = collect_contents(model, windows, probe_kind="plain").sample
+    sample = collect_contents(model, unlabelled).sample
     assert (len(sample.Z), sample.total) == (50, 300)
     assert np.diff(sample.windows.source(np.arange(50))).max() <= 7
 
@@ -261,12 +269,12 @@ def test_the_probe_is_cross_validated_on_the_subjects_that_the_model_has_not_see
     assert list(probe.curve) == sorted(probe.curve)
 
 
-def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, probe):
+def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, probe, contents):
     values = 100 * np.array(list(probe.per_subject.values()))
     best = headline([], 0, probe)
     assert (best.value, best.spread) == pytest.approx((values.mean(), values.std(ddof=1)))
     assert f"over {len(values)} subjects, from {values.min():.1f} to {values.max():.1f} %" in best.words
-    page, probe = " ".join(render(model, windows, probe="plain").split()), score_probe(model, windows, None, 0, "plain")
+    page, probe = " ".join(render(model, windows, probe="plain").split()), contents.probe
     assert f"{100 * probe.over_subjects['mean']:.1f}<span" in page
     assert f"± {100 * probe.over_subjects['std']:.1f}" in page
     assert f"balanced accuracy {100 * probe.scores['balanced_accuracy']:.1f} % (chance 25.0 %)" in page
@@ -274,21 +282,9 @@ def test_the_headline_is_the_mean_and_the_spread_over_subjects(model, windows, p
     assert (f"<dd>{len(windows)}</dd><dt>windows</dt>" in page) == (probe.n_test != len(windows))
     assert "a pattern over channels, frequencies and time; " in page
     assert "see it in physical units" in page
-    explained = 1 - (1 - collect_contents(model, windows, probe_kind="plain").sample.fit) ** 2
+    explained = 1 - (1 - contents.sample.fit) ** 2
     assert f"<dd>{100 * explained:.1f} %</dd><dt>of the variation explained" in page
     assert f"accuracy {100 * probe.scores['accuracy']:.1f} % (majority class" in page
-
-
-def test_the_curve_over_labels_is_from_folds_all_over_the_subjects(windows, monkeypatch):
-    folds = _FoldRecords("plain", windows, None)
-    drawn = []
-    monkeypatch.setattr(folds.curve, "add", lambda *given: drawn.append(given[-2]))
-    y = np.array(windows.classes)[windows.label[:8]]
-    for number in range(1, 18):
-        test = np.arange(8) == number % 8
-        folds(Fold(number, 17, np.zeros((8, 1)), y, np.arange(8).astype(str), test, np.arange(0), None))
-    assert drawn == [1, 5, 9, 13, 17]
-    assert folds.curve_of == "5 of the 17 folds"
 
 
 def test_a_subject_of_one_class_does_not_take_the_spread_away(windows):
@@ -487,17 +483,14 @@ def test_the_models_own_method_and_protocol_come_first(model, windows, probe):
     assert found[0].accuracy == 96.0
     assert found[0].measure == "accuracy, standardised probe"
     assert found[0].other == ("accuracy, plain probe", 80.0)
+    with pytest.raises(PolyadicError, match=r"results\.json"):
+        methods_of({"summary": [{"method": "ATD"}], "rows": [], "seeds": []})
     page = render(model, windows, result=result(("paper", "subject")), probe="plain")
     assert page.index("Protocol subject") < page.index("Protocol paper")
     assert page.count("The score at the top is measured differently: it is a cross-validation over subjects") == 1
     costs = re.findall(r'<th scope="row">(ATD|SALS)</th>.*?432</td>(.*?)</tr>', page, re.DOTALL)[:2]
     shown = [(name, re.findall(r">([^<>]+)</td>", cells)) for name, cells in sorted(costs)]
     assert shown == [("ATD", ["0.5", "3", "0.400"]), ("SALS", ["0.5", "–", "–"])]
-
-
-def test_an_invalid_result_is_refused(model):
-    with pytest.raises(PolyadicError, match=r"results\.json"):
-        render(model, result={"summary": [{"method": "ATD"}], "rows": [], "seeds": []})
 
 
 def stored(path: Path, windows: Windows, count: int = 1, flat: bool = False, rates=None, skipped: bool = False):
@@ -590,10 +583,9 @@ def test_a_timeline_has_the_predictions_for_its_windows(model, windows):
     ]
 
 
-@pytest.mark.parametrize("length", [150, 1000])
-def test_the_window_next_to_the_map_equals_plot_preview(length):
+def test_the_window_next_to_the_map_equals_plot_preview():
     rng = np.random.default_rng(0)
-    X = rng.lognormal(size=(60, 3, 1)) * rng.normal(size=(60, 3, length))
+    X = rng.lognormal(size=(60, 3, 1)) * rng.normal(size=(60, 3, 2000))
     windows = Windows(X, 100.0, channels=["Fz", "Cz", "EMG"], units=["µV", "µV", "mV"])
     model = SALS(rank=2, max_sweeps=1).fit(windows)
     found = content(render(model, windows))["previews"]
@@ -672,11 +664,6 @@ def test_the_citation_is_that_of_the_file():
     authors = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in paper["authors"])
     for part in (paper["title"], authors, paper["collection-title"], str(paper["year"]), __version__):
         assert f"{{{part}}}" in BIBTEX
-
-
-@pytest.mark.long
-def test_the_same_model_gives_the_same_page(model, windows):
-    assert render(model, windows) == render(model, windows)
 
 
 @pytest.mark.long

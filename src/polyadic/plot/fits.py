@@ -223,7 +223,7 @@ def levels(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str] = 
 
 
 def ranks(found: RankSuggestion) -> Figure:
-    """Plot replicating components, mean match, fitness and (if known) accuracy against the rank.
+    """Plot the share of components that replicate, mean match, fitness and (if known) accuracy against the rank.
 
     A red line marks the suggested rank; dotted lines mark half of the components, and the match from which a component
     counts as found again.
@@ -233,34 +233,28 @@ def ranks(found: RankSuggestion) -> Figure:
     found : result of `polyadic.suggest_rank`
     """
     curves = [
-        ("components that replicate (%)", 100 * found.share, [-5, 105], 50.0),
-        ("mean match", found.match, [-0.05, 1.05], found.replicability[0].threshold),
-        ("fitness", found.fitness, None, None),
+        ("replicate (%)", 100 * found.share, [-5, 105], 50.0, PALETTE[2]),
+        ("mean match", found.match, [-0.05, 1.05], found.replicability[0].threshold, PALETTE[0]),
+        ("fitness", found.fitness, None, None, PALETTE[3]),
     ]
     if not np.isnan(found.accuracy).all():
-        curves.append(("balanced accuracy (%)", 100 * found.accuracy, None, None))
-    reason = "<br>".join(short(line, 200) for line in textwrap.wrap(found.reason, 110))
-    heading = {"text": reason, "font": {"size": 13}, "y": 0.96, "yanchor": "top"}
-    figure = new_figure(height=380, showlegend=False, margin_t=40 + 16 * reason.count("<br>"), title=heading)
-    across = {"type": "log", "tickvals": list(found.ranks), "title": {"text": "rank"}}
-    for number, (name, values, limits, threshold) in enumerate(curves):
-        left, right = (number + 0.34 * (number > 0)) / len(curves), (number + 1) / len(curves)
-        where = panel(
-            figure,
-            number,
-            across | {"domain": [left, right]},
-            {"title": {"text": name, "font": {"size": 12}}, "range": limits},
-        )
-        colour = PALETTE[(2, 0, 3, 5)[number]]
+        curves.append(("balanced accuracy (%)", 100 * found.accuracy, None, None, PALETTE[5]))
+    reason = textwrap.wrap(found.reason, 75)
+    heading = {"text": "<br>".join(reason), "font": {"size": 12}, "y": 0.97, "yanchor": "top", "x": 0}
+    figure = new_figure(height=330 + 16 * len(reason), showlegend=False, margin_t=40 + 16 * len(reason), title=heading)
+    for number, (name, values, limits, threshold, colour) in enumerate(curves):
+        x = {"type": "log", "tickvals": list(found.ranks), "title": {"text": "rank"}}
+        x |= {"domain": [(number + 0.25 * (number > 0)) / len(curves), (number + 1) / len(curves)]}
+        where = panel(figure, number, x, {"range": limits})
         figure.add_scatter(x=found.ranks, y=values, mode="lines+markers", line_color=colour, **where)
-        refs = {"xref": where["xaxis"], "yref": f"{where['yaxis']} domain"}
-        figure.add_shape(
-            type="line", x0=found.rank, x1=found.rank, y0=0, y1=1, line={"color": PALETTE[1], "width": 1}, **refs
-        )
+        domain = {"xref": f"{where['xaxis']} domain", "yref": f"{where['yaxis']} domain"}
+        title = {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "showarrow": False, "font": {"size": 12}}
+        figure.add_annotation(text=name, **title, **domain)
+        rank = {"x0": found.rank, "x1": found.rank, "y0": 0, "y1": 1, "line": {"color": PALETTE[1], "width": 1}}
+        figure.add_shape(type="line", **rank, **domain | {"xref": where["xaxis"]})
         if threshold is not None:
-            refs = {"xref": f"{where['xaxis']} domain", "yref": where["yaxis"]}
-            dots = {"color": NEUTRAL, "width": 1, "dash": "dot"}
-            figure.add_shape(type="line", x0=0, x1=1, y0=threshold, y1=threshold, line=dots, **refs)
+            dots = {"x0": 0, "x1": 1, "y0": threshold, "y1": threshold, "line": {"color": NEUTRAL, "dash": "dot"}}
+            figure.add_shape(type="line", line_width=1, **dots, **domain | {"yref": where["yaxis"]})
     return figure
 
 
